@@ -1,0 +1,1 @@
+"""The loop that keeps GPUs busy."""

@@ -1,0 +1,1 @@
+"""How attempts become processes, and how they end."""

@@ -1,0 +1,1 @@
+"""Fakes that exercise the real code paths: no GPU needed."""
