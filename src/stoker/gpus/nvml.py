@@ -1,0 +1,194 @@
+"""What NVIDIA's driver says about the GPUs of this machine; the only module that speaks to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.errors import StokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """A GPU that jobs can be sent to: a whole card, or one MIG instance of a card.
+
+    `index` counts cards in PCI order; the instances of one card share it, and only their UUIDs
+    tell them apart.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    mem_total_bytes: int
+    is_mig: bool
+
+    @property
+    def label(self) -> str:
+        """How people, and CUDA_VISIBLE_DEVICES, name this GPU."""
+        return self.uuid if self.is_mig else str(self.index)
+
+
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process on a GPU, under the pid the driver knows: in a container that is the host's."""
+
+    pid: int
+    mem_bytes: int | None
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One look at a GPU; None (memory: 0) is what this driver does not tell."""
+
+    gpu: Gpu
+    mem_used_bytes: int = 0
+    mem_free_bytes: int = 0
+    utilisation_pct: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    lost: bool = False
+
+
+class NvmlUnavailableError(StokerError):
+    """There is no NVML here: no NVIDIA library, no driver, or one that refuses."""
+
+
+def why_unavailable() -> str | None:
+    """Say in a few words why `Nvml.open` answers None; None if it would not."""
+    try:
+        Nvml().close()
+    except NvmlUnavailableError as error:
+        return str(error)
+    return None
+
+
+class Nvml:
+    """NVML, initialised once; its GPUs are those found then, and reading them never raises."""
+
+    def __init__(self) -> None:
+        """Raise NvmlUnavailableError where there is no NVML."""
+        if os.environ.get("STOKER_FAKE_NVML_PURE") == "1" and os.environ.get("STOKER_FAKE_NVML"):
+            from stoker.testing import fake_pynvml
+
+            fake_pynvml.install()
+        try:
+            import pynvml
+        except ImportError as error:
+            raise NvmlUnavailableError("Python package nvidia-ml-py is not installed") from error
+        self._lib: Any = pynvml
+        self._lost_codes = {
+            pynvml.NVML_ERROR_GPU_IS_LOST,
+            pynvml.NVML_ERROR_RESET_REQUIRED,
+            pynvml.NVML_ERROR_UNKNOWN,
+        }
+        self._handles: dict[str, Any] = {}
+        try:
+            pynvml.nvmlInit()
+            self._gpus = tuple(self._discover())
+        except pynvml.NVMLError as error:
+            raise NvmlUnavailableError(str(error)) from error
+
+    @classmethod
+    def open(cls) -> Nvml | None:
+        """Return NVML, or None on a machine without it."""
+        try:
+            return cls()
+        except NvmlUnavailableError:
+            return None
+
+    def close(self) -> None:
+        """Let go of the driver; the readings after it say that every GPU is lost."""
+        self._handles.clear()
+        try:
+            self._lib.nvmlShutdown()
+        except self._lib.NVMLError:
+            return  # a driver that went away has nothing left to be closed
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Return the GPUs in PCI order, a card split by MIG as its instances."""
+        return self._gpus
+
+    def read(self, gpu: Gpu, processes: bool = True) -> Reading:
+        """Look at a GPU now; listing its processes costs milliseconds, the rest microseconds."""
+        handle = self._handles.get(gpu.uuid)
+        if handle is None:
+            return Reading(gpu, lost=True)
+        try:
+            return self._read(gpu, handle, processes)
+        except self._lib.NVMLError:
+            return Reading(gpu, lost=True)
+
+    def _read(self, gpu: Gpu, handle: Any, processes: bool) -> Reading:
+        lib = self._lib
+        memory = self._memory(handle)
+        rates = self._ask(lib.nvmlDeviceGetUtilizationRates, handle)
+        power_mw = self._ask(lib.nvmlDeviceGetPowerUsage, handle)
+        return Reading(
+            gpu,
+            mem_used_bytes=memory.used if memory else 0,
+            mem_free_bytes=memory.free if memory else 0,
+            utilisation_pct=rates.gpu if rates else None,
+            temperature_c=self._ask(lib.nvmlDeviceGetTemperature, handle, lib.NVML_TEMPERATURE_GPU),
+            power_w=None if power_mw is None else power_mw / 1000,
+            processes=self._processes(handle) if processes else (),
+        )
+
+    def _discover(self) -> Iterator[Gpu]:
+        for index in range(self._lib.nvmlDeviceGetCount()):
+            yield from self._gpus_of_card(index)
+
+    def _gpus_of_card(self, index: int) -> list[Gpu]:
+        lib = self._lib
+        try:
+            card = lib.nvmlDeviceGetHandleByIndex(index)
+            mig_mode = self._ask(lib.nvmlDeviceGetMigMode, card)
+            if mig_mode and mig_mode[0]:
+                instances = self._mig_instances(card)
+                return [self._describe(index, each, is_mig=True) for each in instances]
+            return [self._describe(index, card, is_mig=False)]
+        except lib.NVMLError_NoPermission:
+            return []  # the driver also counts cards that this container was not given
+        except lib.NVMLError:
+            # It keeps its number, so that the others keep theirs; with no handle it reads as lost.
+            return [Gpu(index, f"lost-{index}", "lost", mem_total_bytes=0, is_mig=False)]
+
+    def _mig_instances(self, card: Any) -> list[Any]:
+        ask_place = self._lib.nvmlDeviceGetMigDeviceHandleByIndex
+        places = range(self._lib.nvmlDeviceGetMaxMigDeviceCount(card))
+        found = [self._ask(ask_place, card, place) for place in places]
+        return [instance for instance in found if instance is not None]
+
+    def _describe(self, index: int, handle: Any, *, is_mig: bool) -> Gpu:
+        uuid = self._lib.nvmlDeviceGetUUID(handle)
+        memory = self._memory(handle)
+        self._handles[uuid] = handle
+        return Gpu(
+            index=index,
+            uuid=uuid,
+            name=self._ask(self._lib.nvmlDeviceGetName, handle) or "unknown",
+            mem_total_bytes=memory.total if memory else 0,
+            is_mig=is_mig,
+        )
+
+    def _memory(self, handle: Any) -> Any:
+        # Only the second version keeps the driver's own share out of `used`.
+        ask = self._lib.nvmlDeviceGetMemoryInfo
+        return self._ask(ask, handle, self._lib.nvmlMemory_v2) or self._ask(ask, handle)
+
+    def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
+        found = self._ask(self._lib.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+        if found is None:
+            found = self._ask(self._lib.nvmlDeviceGetComputeRunningProcesses_v2, handle)
+        return tuple(GpuProcess(each.pid, each.usedGpuMemory) for each in found or ())
+
+    def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
+        """Return the answer, None where this driver or GPU has none; a lost GPU raises."""
+        try:
+            return question(*args)
+        except self._lib.NVMLError as error:
+            if error.value in self._lost_codes:
+                raise
+            return None

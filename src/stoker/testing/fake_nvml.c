@@ -1,0 +1,209 @@
+/* A libnvidia-ml.so.1 for machines without a GPU: it answers from the folder $STOKER_FAKE_NVML,
+ * read anew on each call (state.py describes it), so that the real pynvml runs unchanged. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+enum { MAX_GPUS = 64, MAX_PROCESSES = 4096, MIG_PLACES = 7 };
+typedef unsigned long long bytes_t;
+
+typedef struct { char uuid[96], name[96], flags[96]; bytes_t memory; } Gpu;
+typedef struct { unsigned pid; bytes_t memory; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { bytes_t total, free, used; } Memory;
+typedef struct { unsigned version; bytes_t total, reserved, free, used; } MemoryV2;
+typedef struct { unsigned gpu, memory; } Utilization;
+
+static FILE *state_file(const char *name) {
+    char path[4096];
+    const char *folder = getenv("STOKER_FAKE_NVML");
+    snprintf(path, sizeof path, "%s/%s", folder ? folder : "", name);
+    return folder ? fopen(path, "r") : NULL;
+}
+
+static int has_flag(const Gpu *gpu, const char *flag) { return strstr(gpu->flags, flag) != NULL; }
+
+static int load(Gpu *gpus) {
+    int count = 0;
+    FILE *file = state_file("gpus");
+    if (!file) return 0;
+    while (count < MAX_GPUS &&
+           fscanf(file, "%95[^\t]\t%llu\t%95[^\t]\t%95[^\n]\n", gpus[count].uuid,
+                  &gpus[count].memory, gpus[count].name, gpus[count].flags) == 4)
+        count++;
+    fclose(file);
+    return count;
+}
+
+/* A handle is the GPU's line, counted from 1. */
+static int find(void *handle, Gpu *gpu) {
+    Gpu gpus[MAX_GPUS];
+    long line = (long)handle - 1;
+    if (line < 0 || line >= load(gpus)) return INVALID_ARGUMENT;
+    *gpu = gpus[line];
+    return has_flag(gpu, "lost") ? GPU_IS_LOST : SUCCESS;
+}
+
+static int living(void *handle, Process *found) {
+    char path[4096], flags[64];
+    int count = 0, line;
+    bytes_t memory;
+    struct dirent *entry;
+    snprintf(path, sizeof path, "%s/procs", getenv("STOKER_FAKE_NVML"));
+    DIR *folder = opendir(path);
+    if (!folder) return 0;
+    while ((entry = readdir(folder)) && count < MAX_PROCESSES) {
+        int pid = atoi(entry->d_name);
+        if (pid <= 0) continue;
+        snprintf(path, sizeof path, "procs/%s", entry->d_name);
+        FILE *file = state_file(path);
+        if (!file) continue;
+        int complete = fscanf(file, "%d %llu %63s", &line, &memory, flags) == 3;
+        fclose(file);
+        if (!complete || line != (long)handle - 1) continue;
+        if (strstr(flags, "host") || kill(pid, 0) == 0 || errno == EPERM)
+            found[count++] = (Process){pid, memory, -1, -1};
+    }
+    closedir(folder);
+    return count;
+}
+
+static bytes_t used_bytes(void *handle, int *count) {
+    Process found[MAX_PROCESSES];
+    bytes_t used = 0;
+    *count = living(handle, found);
+    for (int i = 0; i < *count; i++) used += found[i].memory;
+    return used;
+}
+
+static int processes(void *handle, unsigned *room, Process *out) {
+    Process found[MAX_PROCESSES];
+    Gpu gpu;
+    int status = find(handle, &gpu);
+    if (status) return status;
+    unsigned count = living(handle, found), offered = *room;
+    *room = count;
+    if (count > offered || (count && !out)) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < count; i++) {
+        out[i] = found[i];
+        if (has_flag(&gpu, "nomem")) out[i].memory = (bytes_t)-1;
+    }
+    return SUCCESS;
+}
+
+int nvmlInitWithFlags(unsigned flags) {
+    FILE *file = state_file("gpus");
+    (void)flags;
+    if (!file) return DRIVER_NOT_LOADED;
+    fclose(file);
+    return SUCCESS;
+}
+
+int nvmlShutdown(void) { return SUCCESS; }
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    Gpu gpus[MAX_GPUS];
+    int lines = load(gpus);
+    *count = 0;
+    for (int i = 0; i < lines; i++) *count += !has_flag(&gpus[i], "mig");
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+    Gpu gpus[MAX_GPUS];
+    int lines = load(gpus);
+    for (int i = 0; i < lines; i++)
+        if (!has_flag(&gpus[i], "mig") && index-- == 0) {
+            *handle = (void *)(long)(i + 1);
+            return has_flag(&gpus[i], "lost") ? GPU_IS_LOST : SUCCESS;
+        }
+    return INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    Gpu next;
+    *current = *pending = find((char *)handle + 1, &next) == SUCCESS && has_flag(&next, "mig");
+    return *current ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {
+    (void)handle;
+    *count = MIG_PLACES;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned place, void **instance) {
+    Gpu gpus[MAX_GPUS];
+    long lines = load(gpus), line = (long)handle + place;
+    for (long i = (long)handle; i <= line; i++)
+        if (i >= lines || !has_flag(&gpus[i], "mig")) return NOT_FOUND;
+    *instance = (void *)(line + 1);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
+    Gpu gpu;
+    int status = find(handle, &gpu);
+    if (!status) snprintf(text, length, "%s", gpu.uuid);
+    return status;
+}
+
+int nvmlDeviceGetName(void *handle, char *text, unsigned length) {
+    Gpu gpu;
+    int status = find(handle, &gpu);
+    if (!status) snprintf(text, length, "%s", gpu.name);
+    return status;
+}
+
+int nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
+    Gpu gpu;
+    int count, status = find(handle, &gpu);
+    if (status) return status;
+    bytes_t used = used_bytes(handle, &count);
+    *memory = (Memory){gpu.memory, gpu.memory - used, used};
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo_v2(void *handle, MemoryV2 *memory) {
+    Memory first;
+    int status = nvmlDeviceGetMemoryInfo(handle, &first);
+    if (!status) *memory = (MemoryV2){memory->version, first.total, 0, first.free, first.used};
+    return status;
+}
+
+int nvmlDeviceGetUtilizationRates(void *handle, Utilization *rates) {
+    Gpu gpu;
+    int count, status = find(handle, &gpu);
+    if (status) return status;
+    if (has_flag(&gpu, "mig")) return NOT_SUPPORTED;
+    used_bytes(handle, &count);
+    rates->gpu = rates->memory = count >= 2 ? 100 : 50 * count;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(void *handle, unsigned sensor, unsigned *celsius) {
+    Utilization rates;
+    int status = nvmlDeviceGetUtilizationRates(handle, &rates);
+    (void)sensor;
+    if (!status) *celsius = 30 + rates.gpu / 2;
+    return status;
+}
+
+int nvmlDeviceGetPowerUsage(void *handle, unsigned *milliwatts) {
+    Utilization rates;
+    int status = nvmlDeviceGetUtilizationRates(handle, &rates);
+    if (!status) *milliwatts = 60000 + 3000 * rates.gpu;
+    return status;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *room, Process *out) {
+    return processes(handle, room, out);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *room, Process *out) {
+    return processes(handle, room, out);
+}

@@ -1,0 +1,179 @@
+"""The fake NVML with no compiler: C functions written in Python, behind pynvml's loader.
+
+The real pynvml calls them as it would call the library's, with ctypes arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+
+from stoker.testing import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MIG_PLACES = 7
+
+
+def install() -> None:
+    """Make pynvml, in this process, answer from the folder $STOKER_FAKE_NVML."""
+    pynvml.nvmlLib = _Library()
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+class _NvmlStatusError(Exception):
+    """A status other than success, on its way to the caller."""
+
+
+class _Library:
+    """Looks like the loaded library: an attribute per C function, AttributeError without."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        box = state.from_env()
+        function = _FUNCTIONS.get(name)
+        if function is None or (box is not None and name in box.missing()):
+            raise AttributeError(name)
+        return lambda *args: _status_of(function, args)
+
+
+def _status_of(function: Callable[..., None], args: tuple[Any, ...]) -> int:
+    box = state.from_env()
+    if box is None:
+        return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    try:
+        function(box, *args)
+    except _NvmlStatusError as error:
+        return int(error.args[0])
+    except FileNotFoundError:
+        return int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    return int(pynvml.NVML_SUCCESS)
+
+
+def _line(handle: Any) -> int:
+    """Return the GPU's line, from 0; handles count from 1, since 0 is C's null."""
+    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
+
+
+def _set_handle(out: Any, line: int) -> None:
+    ctypes.c_void_p.from_address(ctypes.addressof(out._obj)).value = line + 1
+
+
+def _gpu(box: state.FakeGpus, handle: Any) -> state.FakeGpu:
+    gpu = box.gpus()[_line(handle)]
+    if "lost" in gpu.flags:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_GPU_IS_LOST)
+    return gpu
+
+
+def _init(box: state.FakeGpus, _flags: Any) -> None:
+    box.gpus()
+
+
+def _shutdown(_box: state.FakeGpus) -> None:
+    return
+
+
+def _count(box: state.FakeGpus, out: Any) -> None:
+    out._obj.value = sum("mig" not in gpu.flags for gpu in box.gpus())
+
+
+def _handle_by_index(box: state.FakeGpus, index: Any, out: Any) -> None:
+    cards = [line for line, gpu in enumerate(box.gpus()) if "mig" not in gpu.flags]
+    if index.value >= len(cards):
+        raise _NvmlStatusError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    _set_handle(out, cards[index.value])
+    _gpu(box, out._obj)
+
+
+def _mig_lines(box: state.FakeGpus, card: Any) -> list[int]:
+    lines: list[int] = []
+    for line, gpu in enumerate(box.gpus()[_line(card) + 1 :], _line(card) + 1):
+        if "mig" not in gpu.flags:
+            break
+        lines.append(line)
+    return lines
+
+
+def _mig_mode(box: state.FakeGpus, card: Any, current: Any, pending: Any) -> None:
+    if not _mig_lines(box, card):
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    current._obj.value = pending._obj.value = 1
+
+
+def _mig_places(_box: state.FakeGpus, _card: Any, out: Any) -> None:
+    out._obj.value = _MIG_PLACES
+
+
+def _mig_handle(box: state.FakeGpus, card: Any, place: Any, out: Any) -> None:
+    lines = _mig_lines(box, card)
+    if place.value >= len(lines):
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_FOUND)
+    _set_handle(out, lines[place.value])
+
+
+def _uuid(box: state.FakeGpus, handle: Any, text: Any, _length: Any) -> None:
+    text.value = _gpu(box, handle).uuid.encode()
+
+
+def _name(box: state.FakeGpus, handle: Any, text: Any, _length: Any) -> None:
+    text.value = _gpu(box, handle).name.encode()
+
+
+def _memory(box: state.FakeGpus, handle: Any, out: Any) -> None:
+    memory = out._obj
+    memory.total = _gpu(box, handle).mem_bytes
+    memory.used = box.used_bytes(_line(handle))
+    memory.free = memory.total - memory.used
+
+
+def _busy_pct(box: state.FakeGpus, handle: Any) -> int:
+    if "mig" in _gpu(box, handle).flags:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return min(100, 50 * len(box.processes(_line(handle))))
+
+
+def _utilisation(box: state.FakeGpus, handle: Any, out: Any) -> None:
+    out._obj.gpu = out._obj.memory = _busy_pct(box, handle)
+
+
+def _temperature(box: state.FakeGpus, handle: Any, _sensor: Any, out: Any) -> None:
+    out._obj.value = 30 + _busy_pct(box, handle) // 2
+
+
+def _power(box: state.FakeGpus, handle: Any, out: Any) -> None:
+    out._obj.value = 60_000 + 3_000 * _busy_pct(box, handle)
+
+
+def _processes(box: state.FakeGpus, handle: Any, room: Any, out: Any) -> None:
+    gpu = _gpu(box, handle)
+    found = box.processes(_line(handle))
+    offered, room._obj.value = room._obj.value, len(found)
+    if len(found) > offered:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    for place, process in enumerate(found):
+        unknown = pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value
+        out[place].pid = process.pid
+        out[place].usedGpuMemory = unknown if "nomem" in gpu.flags else process.mem_bytes
+
+
+_FUNCTIONS: dict[str, Callable[..., None]] = {
+    "nvmlInitWithFlags": _init,
+    "nvmlShutdown": _shutdown,
+    "nvmlDeviceGetCount_v2": _count,
+    "nvmlDeviceGetHandleByIndex_v2": _handle_by_index,
+    "nvmlDeviceGetMigMode": _mig_mode,
+    "nvmlDeviceGetMaxMigDeviceCount": _mig_places,
+    "nvmlDeviceGetMigDeviceHandleByIndex": _mig_handle,
+    "nvmlDeviceGetUUID": _uuid,
+    "nvmlDeviceGetName": _name,
+    "nvmlDeviceGetMemoryInfo": _memory,
+    "nvmlDeviceGetMemoryInfo_v2": _memory,
+    "nvmlDeviceGetUtilizationRates": _utilisation,
+    "nvmlDeviceGetTemperature": _temperature,
+    "nvmlDeviceGetPowerUsage": _power,
+    "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
+    "nvmlDeviceGetComputeRunningProcesses_v2": _processes,
+}

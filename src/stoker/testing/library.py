@@ -1,0 +1,28 @@
+"""Builds the C fake of NVML."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SOURCE = os.path.join(os.path.dirname(__file__), "fake_nvml.c")
+
+
+def build(folder: str | os.PathLike[str], without: Iterable[str] = ()) -> str:
+    """Compile `libnvidia-ml.so.1` into the folder and return its path; gcc must be there.
+
+    `without` names C functions that the library shall lack, as an older driver does.
+    """
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "libnvidia-ml.so.1")
+    renamed = [f"-D{function}=absent_{function}" for function in without]
+    strictly = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        ["gcc", *strictly, "-shared", "-fPIC", *renamed, "-o", path, _SOURCE],
+        check=True,
+    )
+    return path

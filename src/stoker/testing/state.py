@@ -1,0 +1,203 @@
+"""The state folder of the fake GPUs: what both fake NVMLs and the fake training job read.
+
+    gpus         a line per GPU: uuid, bytes of memory, name, flags; separated by tabs
+    procs/<pid>  the GPU's line (from 0), bytes, flags; a dead pid's file counts for nothing
+    missing      C functions that the pretended driver is too old to have, one per line
+    lock         flocked by whoever changes the above
+
+Flags of a GPU: `lost`; `nomem` (processes' memory is not told); `mig` (an instance of the nearest
+line above that is none). Flag of a process: `host` (its pid lives outside our namespace).
+Files are replaced, never rewritten: readers need no lock. Standard library only, for fast starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GIB = 1 << 30
+
+
+class FakeGpu(NamedTuple):
+    """A line of `gpus`."""
+
+    uuid: str
+    mem_bytes: int
+    name: str
+    flags: frozenset[str]
+
+
+class FakeProcess(NamedTuple):
+    """A file of `procs`."""
+
+    pid: int
+    gpu: int
+    mem_bytes: int
+    flags: frozenset[str]
+
+
+class FakeGpus:
+    """A state folder; `library` names the folder of the C fake, None means the pure one."""
+
+    def __init__(self, folder: str | os.PathLike[str], library: str | None = None) -> None:
+        self.folder = os.fspath(folder)
+        self.library = library
+
+    def create(
+        self, count: int, mem_bytes: int = 8 * GIB, name: str = "Stoker Fake GPU"
+    ) -> FakeGpus:
+        """Make (again) a machine with so many idle GPUs, whose UUIDs no other machine has."""
+        os.makedirs(os.path.join(self.folder, "procs"), exist_ok=True)
+        for process in os.listdir(os.path.join(self.folder, "procs")):
+            os.unlink(os.path.join(self.folder, "procs", process))
+        self._save(
+            [FakeGpu(_uuid("GPU"), mem_bytes, name, frozenset()) for _ in range(count)],
+        )
+        return self
+
+    def env(self) -> dict[str, str]:
+        """Return the variables with which a process sees these GPUs instead of real ones."""
+        if self.library is None:
+            return {"STOKER_FAKE_NVML": self.folder, "STOKER_FAKE_NVML_PURE": "1"}
+        inherited = os.environ.get("LD_LIBRARY_PATH")
+        return {
+            "STOKER_FAKE_NVML": self.folder,
+            "STOKER_FAKE_NVML_PURE": "0",
+            "LD_LIBRARY_PATH": f"{self.library}:{inherited}" if inherited else self.library,
+        }
+
+    def gpus(self) -> list[FakeGpu]:
+        """Return every line of `gpus`, MIG instances among them."""
+        with open(os.path.join(self.folder, "gpus"), encoding="utf-8") as file:
+            rows = [line.rstrip("\n").split("\t") for line in file]
+        return [
+            FakeGpu(uuid, int(mem), name, _flags_from(flags)) for uuid, mem, name, flags in rows
+        ]
+
+    def processes(self, gpu: int | None = None) -> list[FakeProcess]:
+        """Return the living processes, on one GPU or on all, oldest pid first."""
+        folder = os.path.join(self.folder, "procs")
+        pids = sorted(int(name) for name in os.listdir(folder) if name.isdigit())
+        found = []
+        for pid in pids:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                open(os.path.join(folder, str(pid)), encoding="utf-8") as file,
+            ):
+                line, mem, flags = file.read().split()
+                process = FakeProcess(pid, int(line), int(mem), _flags_from(flags))
+                if gpu in (None, process.gpu) and _is_alive(process):
+                    found.append(process)
+        return found
+
+    def used_bytes(self, gpu: int) -> int:
+        """Return what the living processes hold of one GPU."""
+        return sum(process.mem_bytes for process in self.processes(gpu))
+
+    def missing(self) -> set[str]:
+        """Return the C functions that this pretended driver lacks."""
+        try:
+            with open(os.path.join(self.folder, "missing"), encoding="utf-8") as file:
+                return set(file.read().split())
+        except FileNotFoundError:
+            return set()
+
+    def use(self, pid: int, gpu: int, mem_bytes: int, *, host: bool = False) -> None:
+        """Let a process hold memory; `host`: it lives where our /proc does not reach."""
+        flags = frozenset({"host"} if host else ())
+        _replace(
+            os.path.join(self.folder, "procs", str(pid)),
+            f"{gpu} {mem_bytes} {_flags_text(flags)}\n",
+        )
+
+    def release(self, pid: int) -> None:
+        """Take back all that a process holds."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.folder, "procs", str(pid)))
+
+    def lose(self, gpu: int) -> None:
+        """Let a GPU fall off the bus."""
+        self._flag(gpu, "lost")
+
+    def hide_process_memory(self, gpu: int) -> None:
+        """Let a GPU list its processes without their memory, as some drivers do."""
+        self._flag(gpu, "nomem")
+
+    def lack(self, *functions: str) -> None:
+        """Pretend an older driver; the C fake is built without them instead."""
+        _replace(os.path.join(self.folder, "missing"), "\n".join(functions))
+
+    def split(self, gpu: int, parts: int) -> None:
+        """Divide a GPU into MIG instances, whose lines follow its own."""
+        with self.locked():
+            gpus = self.gpus()
+            whole = gpus[gpu]
+            instance = whole.mem_bytes // parts
+            gpus[gpu + 1 : gpu + 1] = [
+                FakeGpu(_uuid("MIG"), instance, f"{whole.name} MIG 1g", frozenset({"mig"}))
+                for _ in range(parts)
+            ]
+            self._save(gpus)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep every other changer of this folder out."""
+        with open(os.path.join(self.folder, "lock"), "a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _flag(self, gpu: int, flag: str) -> None:
+        with self.locked():
+            gpus = self.gpus()
+            gpus[gpu] = gpus[gpu]._replace(flags=gpus[gpu].flags | {flag})
+            self._save(gpus)
+
+    def _save(self, gpus: list[FakeGpu]) -> None:
+        lines = [
+            f"{gpu.uuid}\t{gpu.mem_bytes}\t{gpu.name}\t{_flags_text(gpu.flags)}\n" for gpu in gpus
+        ]
+        _replace(os.path.join(self.folder, "gpus"), "".join(lines))
+
+
+def from_env() -> FakeGpus | None:
+    """Return the fake GPUs that this process was told to see, if any."""
+    folder = os.environ.get("STOKER_FAKE_NVML")
+    return FakeGpus(folder) if folder else None
+
+
+def _is_alive(process: FakeProcess) -> bool:
+    if "host" in process.flags:
+        return True
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _uuid(kind: str) -> str:
+    digits = os.urandom(16).hex()
+    return f"{kind}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _flags_text(flags: frozenset[str]) -> str:
+    return ",".join(sorted(flags)) or "-"
+
+
+def _flags_from(text: str) -> frozenset[str]:
+    return frozenset(text.split(",")) - {"-"}
+
+
+def _replace(path: str, text: str) -> None:
+    folder, name = os.path.split(path)
+    fresh = os.path.join(folder, f".{name}.{os.getpid()}")
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(fresh, path)
