@@ -1,0 +1,169 @@
+"""From `--gpus` to slots: the whole grammar of that word."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from stoker.core.slot import Slot
+from stoker.errors import StokerError, UsageError
+from stoker.gpus.nvml import Gpu, why_unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_NUMBER = re.compile(r"[0-9]+")
+_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+_RANGE_LIMIT = 1024  # a slip of the keyboard must not fill the memory
+_HINT = "name them: --gpus 0,1 (any names; each becomes CUDA_VISIBLE_DEVICES)"
+_NO_DEVICE = {"-1", "NoDevFiles"}  # the second is Slurm's word for a job without GPUs
+
+
+def parse_slots(
+    text: str, known: Sequence[Gpu] | None, visible: str | None, jobs_per_gpu: int = 1
+) -> tuple[Slot, ...]:
+    """Return the slots that the user names.
+
+    `0,1` is two slots, `0+1` one with two GPUs, `0-3` four, `0,0` two that share a GPU, `all`
+    those of `known` that the inherited CUDA_VISIBLE_DEVICES (`visible`) leaves. Numbers are
+    checked against `known`, unless that is None (no NVML); other names pass as they are.
+    """
+    words = re.split(r"[,\s]+", re.sub(r"\s*\+\s*", "+", text))
+    groups = [group for word in words if word.strip("+") for group in _groups(word, known, visible)]
+    if not groups:
+        raise UsageError("no GPU is named; pass --gpus 0,1 or --gpus all")
+    return _repeat([_slot(group, known) for group in groups], jobs_per_gpu)
+
+
+def slots_on(gpus: Iterable[Gpu], jobs_per_gpu: int = 1) -> tuple[Slot, ...]:
+    """Return a slot for each GPU, or as many as jobs may share it."""
+    return _repeat([((gpu.label,), (gpu.uuid,)) for gpu in gpus], jobs_per_gpu)
+
+
+def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that the inherited CUDA_VISIBLE_DEVICES leaves, in its order.
+
+    As in CUDA, the first entry that names no GPU ends the list.
+    """
+    if visible is None:
+        return tuple(known)
+    found: list[Gpu] = []
+    for entry in visible.split(","):
+        gpu = _match(entry.strip(), known)
+        if gpu is None:
+            break
+        if gpu not in found:
+            found.append(gpu)
+    return tuple(found)
+
+
+def no_gpu_error(known: Sequence[Gpu] | None, visible: str | None) -> StokerError:
+    """Say why there is no GPU to take by default, and what to pass."""
+    if known:
+        hidden = f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU of this machine"
+        return StokerError(f"{hidden}; unset it, or {_HINT}")
+    reason = "lists none" if known is not None else why_unavailable() or "has just come back"
+    return StokerError(f"no GPU found (NVML: {reason}); {_HINT}")
+
+
+def _repeat(
+    places: Sequence[tuple[tuple[str, ...], tuple[str, ...]]], jobs_per_gpu: int
+) -> tuple[Slot, ...]:
+    if jobs_per_gpu < 1:
+        raise UsageError(f"-j {jobs_per_gpu}: a GPU takes at least 1 job")
+    # All GPUs come once before any comes again, so that jobs spread before they share.
+    spread = [place for _ in range(jobs_per_gpu) for place in places]
+    return tuple(Slot(index, gpus, keys) for index, (gpus, keys) in enumerate(spread))
+
+
+def _groups(word: str, known: Sequence[Gpu] | None, visible: str | None) -> list[list[str]]:
+    """Return the names in each of the slots that one word of the list stands for."""
+    if word == "all":
+        return [[name] for name in _all(known, visible)]
+    names = [name for part in word.split("+") if part for name in _range(part)]
+    return [names] if "+" in word else [[name] for name in names]
+
+
+def _all(known: Sequence[Gpu] | None, visible: str | None) -> list[str]:
+    if known is None:
+        entries = [entry.strip() for entry in (visible or "").split(",")]
+        names = [entry for entry in entries if entry and entry not in _NO_DEVICE]
+    else:
+        names = [gpu.label for gpu in visible_gpus(known, visible)]
+    if not names:
+        raise no_gpu_error(known, visible)
+    return names
+
+
+def _range(part: str) -> list[str]:
+    match = _RANGE.fullmatch(part)
+    if match is None:
+        return [str(int(part)) if _NUMBER.fullmatch(part) else part]
+    first, last = int(match[1]), int(match[2])
+    if last < first:
+        raise UsageError(f"GPU range {part} runs backwards: write {last}-{first}")
+    if last - first >= _RANGE_LIMIT:
+        raise UsageError(f"GPU range {part} is too long: at most {_RANGE_LIMIT} GPUs")
+    return [str(number) for number in range(first, last + 1)]
+
+
+def _slot(
+    names: Sequence[str], known: Sequence[Gpu] | None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    keys = tuple(_key(name, known) for name in names)
+    for name, key in zip(names, keys, strict=True):
+        if keys.count(key) > 1:
+            raise UsageError(
+                f"GPU {name} is twice in one slot, {'+'.join(names)};"
+                f" for two jobs that share it write {name},{name}"
+            )
+    return tuple(names), keys
+
+
+def _key(name: str, known: Sequence[Gpu] | None) -> str:
+    if known is None:
+        return name
+    if _NUMBER.fullmatch(name):
+        return _numbered(int(name), known).uuid
+    if len(_by_uuid(name, known)) > 1:
+        raise UsageError(f"{name} fits several GPUs: give more of the UUID")
+    gpu = _match(name, known)
+    return gpu.uuid if gpu else name
+
+
+def _numbered(number: int, known: Sequence[Gpu]) -> Gpu:
+    found = [gpu for gpu in known if gpu.index == number]
+    if not found:
+        numbers = sorted({gpu.index for gpu in known})
+        has = _spans(numbers) if numbers else "none"
+        raise UsageError(f"GPU {number} does not exist: this machine has {has}")
+    if found[0].is_mig:
+        instances = ",".join(gpu.uuid for gpu in found)
+        raise UsageError(f"GPU {number} is split by MIG: name its instances: --gpus {instances}")
+    return found[0]
+
+
+def _match(name: str, known: Sequence[Gpu]) -> Gpu | None:
+    """Return the GPU that CUDA would take for this name, if it is just one."""
+    if _NUMBER.fullmatch(name):
+        return next((gpu for gpu in known if gpu.index == int(name)), None)
+    found = _by_uuid(name, known)
+    return found[0] if len(found) == 1 else None
+
+
+def _by_uuid(name: str, known: Sequence[Gpu]) -> list[Gpu]:
+    if not name.startswith(("GPU-", "MIG-")):
+        return []
+    exact = [gpu for gpu in known if gpu.uuid == name]
+    return exact or [gpu for gpu in known if gpu.uuid.startswith(name)]
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Write sorted numbers briefly: 0-3,6."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ",".join("-".join(map(str, span)) for span in spans)

@@ -1,0 +1,50 @@
+"""Who is behind a pid that the driver names."""
+
+from __future__ import annotations
+
+import pwd
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from stoker.gpus.nvml import GpuProcess
+
+_DEAD = {"Z", "X"}
+
+
+class GpuUser(msgspec.Struct, frozen=True):
+    """A process that uses a GPU; user and command are None where our /proc does not show it."""
+
+    pid: int
+    user: str | None
+    command: str | None
+    mem_bytes: int | None
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether the pid is one of our namespace."""
+        return self.user is not None
+
+
+def look_up(process: GpuProcess) -> GpuUser | None:
+    """Return who uses the GPU; None if that process has died and only waits to be reaped."""
+    try:
+        with open(f"/proc/{process.pid}/status", encoding="utf-8", errors="replace") as file:
+            status = dict(line.rstrip("\n").split(":", 1) for line in file if ":" in line)
+        with open(f"/proc/{process.pid}/cmdline", "rb") as file:
+            words = file.read().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return GpuUser(process.pid, None, None, process.mem_bytes)
+    if status["State"].split()[0] in _DEAD:
+        return None
+    # A process may have wiped its command line; the kernel still knows a short name.
+    command = b" ".join(words).decode(errors="replace") or status["Name"].strip()
+    return GpuUser(process.pid, _name_of(int(status["Uid"].split()[0])), command, process.mem_bytes)
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
