@@ -1,0 +1,1 @@
+"""Stoker beside its peers: speed and memory, measured in one run."""

@@ -1,0 +1,143 @@
+"""Where the contestants meet: folders, input files and one environment for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from benchmarks.errors import BenchError
+from benchmarks.measure import interleave
+from benchmarks.peers import need_program
+from benchmarks.process import run_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from benchmarks.measure import Contestant, Sample
+    from benchmarks.peers import Peers
+
+FAKE_GPUS = 4
+_FAKE_GPU_MEM_BYTES = 16 * 2**30
+_WARM_UP_JOBS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """What every benchmark needs to run; `folder` is git-ignored and on a disk."""
+
+    folder: str
+    peers: Peers
+    env: Mapping[str, str] = field(repr=False)
+    rounds: int
+    quick: bool
+
+    def lines(self, name: str, line: str, count: int) -> str:
+        """Write `count` equal lines and return the file's path."""
+        path = os.path.join(self.folder, "inputs", f"{name}-{count}")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for _ in range(count))
+        return path
+
+    @contextlib.contextmanager
+    def home(self) -> Iterator[dict[str, str]]:
+        """Lend an environment with a fresh Stoker home on disk; it goes away afterwards."""
+        os.makedirs(self.folder, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="home-", dir=self.folder) as home:
+            leases = os.path.join(home, "leases")
+            os.mkdir(leases)
+            yield {
+                **self.env,
+                "STOKER_HOME": os.path.abspath(home),
+                "STOKER_LEASE_DIR": os.path.abspath(leases),
+            }
+
+    def run(
+        self,
+        contestant: Contestant,
+        watch: Callable[[int], None] | None = None,
+        watch_every_s: float = 0.1,
+    ) -> Sample:
+        """Run a contestant once, its stderr kept for an error message."""
+        stderr = os.path.join(self.folder, "stderr")
+        return run_once(contestant, stderr, watch, watch_every_s)
+
+    def race(self, contestants: Sequence[Contestant], line: str) -> dict[str, list[Sample]]:
+        """Warm everyone up with a few jobs of `line`, then run the interleaved rounds."""
+        few = self.lines("warm-up", line, _WARM_UP_JOBS)
+        for contestant in contestants:
+            self.run(replace(contestant, stdin=few, jobs=_WARM_UP_JOBS))
+        return interleave(contestants, self.rounds, self.run, self.progress)
+
+    def progress(self, round_no: int) -> None:
+        """Say which round begins, to whoever is watching."""
+        if sys.stderr.isatty():
+            last = round_no + 1 == self.rounds
+            print(
+                f"\r  round {round_no + 1} of {self.rounds}",
+                end="\n" if last else "",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def say(text: str) -> None:
+    """Show progress; results go to stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def command_line(contestant: Contestant) -> str:
+    """Return the exact command as one would type it."""
+    return f"{shlex.join(contestant.argv)} < {shlex.quote(contestant.stdin)}"
+
+
+def common_environment(folder: str) -> dict[str, str]:
+    """Return what all contestants run under, fake NVML included.
+
+    The library's folder is on everybody's loader path: jobs inherit it and pay for the lookups.
+    """
+    # The fakes belong to Stoker, which is only there once it is installed.
+    from stoker.testing import library
+    from stoker.testing.state import FakeGpus
+
+    nvml = os.path.abspath(os.path.join(folder, "nvml"))
+    gpus = os.path.join(nvml, "gpus")
+    shutil.rmtree(nvml, ignore_errors=True)
+    os.makedirs(gpus)
+    need_program("gcc", "gcc")
+    library.build(nvml)
+    fake = FakeGpus(gpus, library=nvml).create(FAKE_GPUS, mem_bytes=_FAKE_GPU_MEM_BYTES)
+    return {
+        # A long PATH would cost those a search per job who do not remember where programs are.
+        "PATH": "/usr/bin:/bin",
+        "HOME": os.path.abspath(folder),
+        "LANG": "C.UTF-8",
+        # GNU parallel runs its lines in $SHELL; everyone else in /bin/sh.
+        "SHELL": "/bin/sh",
+        **fake.env(),
+    }
+
+
+def check_on_disk(folder: str) -> str:
+    """Return the kind of file system below `folder`; one in memory would flatter Stoker's store."""
+    kind = _file_system(os.path.realpath(folder))
+    if kind in {"tmpfs", "ramfs"}:
+        raise BenchError(f"{folder} is on {kind}; run the benchmarks from a folder on a disk")
+    return kind
+
+
+def _file_system(path: str) -> str:
+    found = ("", "unknown")
+    with open("/proc/self/mounts", encoding="utf-8") as mounts:
+        for mount in mounts:
+            _, point, kind, *_ = mount.split()
+            inside = path == point or path.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(found[0]):
+                found = (point, kind)
+    return found[1]

@@ -1,0 +1,134 @@
+"""The programs Stoker is measured beside: found, or installed, never left out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from benchmarks.errors import BenchError
+
+SGS_VERSION = "0.1.4"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A program, where it is and what it says its version is."""
+
+    name: str
+    path: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """Everyone on the start line."""
+
+    stoker: Peer
+    python: Peer
+    xargs: Peer
+    parallel: Peer
+    simple_gpu_scheduler: Peer
+
+    def all(self) -> tuple[Peer, ...]:
+        """Return the peers in the order they are printed."""
+        return (self.stoker, self.python, self.xargs, self.parallel, self.simple_gpu_scheduler)
+
+
+def find_peers(folder: str) -> Peers:
+    """Find every peer, installing the missing ones (`folder` is for virtual environments)."""
+    return Peers(
+        stoker=_stoker(),
+        python=Peer("python", _shown(sys.executable), sys.version.split()[0]),
+        xargs=_xargs(),
+        parallel=_parallel(),
+        simple_gpu_scheduler=_simple_gpu_scheduler(os.path.join(folder, "simple-gpu-scheduler")),
+    )
+
+
+def need_program(program: str, package: str) -> str:
+    """Return the path of a system program, installing its package where we may."""
+    path = shutil.which(program)
+    if path is not None:
+        return path
+    remedy = f"apt-get install -y {package}"
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise BenchError(f"{program} is missing; install it with: {remedy}")
+    print(f"{program} is missing: {remedy}", file=sys.stderr, flush=True)
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # Package lists may be missing or old, so the first failure is not the last word.
+    if _quietly(["apt-get", "install", "-y", package], quiet) is None:
+        _quietly(["apt-get", "update"], quiet)
+        _quietly(["apt-get", "install", "-y", package], quiet)
+    path = shutil.which(program)
+    if path is None:
+        raise BenchError(f"{program} is missing and could not be installed; try: {remedy}")
+    return path
+
+
+def _stoker() -> Peer:
+    path = os.path.join(os.path.dirname(sys.executable), "stoker")
+    if not os.path.exists(path):
+        raise BenchError("stoker is not installed beside this Python; run: make bench")
+    version = _quietly([path, "--version"])
+    if version is None:
+        raise BenchError(f"{_shown(path)} --version fails; run it to see why")
+    return Peer("stoker", _shown(path), _first_line(version))
+
+
+def _xargs() -> Peer:
+    path = need_program("xargs", "findutils")
+    return Peer("xargs", path, _first_line(_quietly([path, "--version"]) or "unknown"))
+
+
+def _parallel() -> Peer:
+    path = need_program("parallel", "parallel")
+    version = _first_line(_quietly([path, "--version"]) or "")
+    if not version.startswith("GNU parallel"):
+        raise BenchError(f"{path} is not GNU parallel; install it with: apt-get install parallel")
+    return Peer("parallel", path, version)
+
+
+def _simple_gpu_scheduler(venv: str) -> Peer:
+    """Install the original in a virtual environment of its own: no namesake can take its place."""
+    python = os.path.join(venv, "bin", "python")
+    program = os.path.join(venv, "bin", "simple_gpu_scheduler")
+    requirement = f"simple-gpu-scheduler=={SGS_VERSION}"
+    if not os.path.exists(program):
+        print(f"installing {requirement} under {_shown(venv)}", file=sys.stderr, flush=True)
+        shutil.rmtree(venv, ignore_errors=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        made = _quietly([sys.executable, "-m", "venv", venv])
+        if made is None or _quietly([*pip, requirement]) is None:
+            shutil.rmtree(venv, ignore_errors=True)
+            raise BenchError(
+                "simple-gpu-scheduler could not be installed; try: "
+                f"python3 -m venv {_shown(venv)} && "
+                f"{_shown(venv)}/bin/pip install {requirement}"
+            )
+    names = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
+    if "stoker" in (_quietly([python, "-c", names]) or "stoker").split():
+        raise BenchError(f"{_shown(venv)} holds stoker too; remove that folder and run again")
+    ask = "import importlib.metadata as m; print(m.version('simple-gpu-scheduler'))"
+    version = _first_line(_quietly([python, "-c", ask]) or "")
+    if version != SGS_VERSION:
+        raise BenchError(f"{_shown(venv)} does not hold {requirement}; remove it and run again")
+    return Peer("simple_gpu_scheduler", _shown(program), version)
+
+
+def _quietly(argv: list[str], env: dict[str, str] | None = None) -> str | None:
+    """Return the program's output, or None if it failed."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+    return done.stdout if done.returncode == 0 else None
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _shown(path: str) -> str:
+    """Return a path relative to here, where it is below."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative

@@ -1,0 +1,128 @@
+"""Run one contestant to its end: wall time, and the CPU time of its whole process tree."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.errors import BenchError
+from benchmarks.measure import Contestant, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PR_SET_CHILD_SUBREAPER = 36
+_LEFTOVERS_TIMEOUT_S = 5.0
+
+
+def become_subreaper() -> None:
+    """Inherit orphans of the contestants, so that their CPU time is counted too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+def run_once(
+    contestant: Contestant,
+    stderr_path: str,
+    watch: Callable[[int], None] | None = None,
+    watch_every_s: float = 0.1,
+) -> Sample:
+    """Run a contestant to its end; `watch` is called with its pid now and then while it lives.
+
+    The last call of `watch` comes when the process has ended but is not yet reaped.
+    """
+    forks_before = _forks()
+    started = time.monotonic()
+    pid = _spawn(contestant, stderr_path)
+    try:
+        _wait_for_end(pid, contestant, started + contestant.timeout_s, watch, watch_every_s)
+    except BaseException:
+        os.killpg(pid, signal.SIGKILL)
+        os.wait4(pid, 0)
+        _reap_leftovers(contestant)
+        raise
+    wall_s = time.monotonic() - started
+    if watch is not None:
+        watch(pid)
+    _, status, usage = os.wait4(pid, 0)
+    cpu_s = usage.ru_utime + usage.ru_stime + _reap_leftovers(contestant)
+    code = os.waitstatus_to_exitcode(status)
+    if code != 0:
+        raise BenchError(f"{contestant.name} ended with status {code}: {_last_line(stderr_path)}")
+    if _forks() - forks_before < contestant.jobs:
+        raise BenchError(f"{contestant.name} started fewer processes than it was given jobs")
+    return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=cpu_s)
+
+
+def _forks() -> int:
+    """Return how many processes this machine has started since it booted."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        return next(int(line.split()[1]) for line in stat if line.startswith("processes "))
+
+
+def _spawn(contestant: Contestant, stderr_path: str) -> int:
+    create = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    return os.posix_spawnp(
+        contestant.argv[0],
+        list(contestant.argv),
+        contestant.env,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, contestant.stdin, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, stderr_path, create, 0o600),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGPIPE],
+    )
+
+
+def _wait_for_end(
+    pid: int,
+    contestant: Contestant,
+    deadline: float,
+    watch: Callable[[int], None] | None,
+    watch_every_s: float,
+) -> None:
+    pidfd = os.pidfd_open(pid)
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise BenchError(f"{contestant.name} did not end in {contestant.timeout_s:.0f} s")
+            nap_s = left_s if watch is None else min(left_s, watch_every_s)
+            if poller.poll(nap_s * 1000):
+                return
+            if watch is not None:
+                watch(pid)
+    finally:
+        os.close(pidfd)
+
+
+def _reap_leftovers(contestant: Contestant) -> float:
+    """Wait for orphans that came to us, and return their CPU time."""
+    cpu_s = 0.0
+    deadline = time.monotonic() + _LEFTOVERS_TIMEOUT_S
+    while True:
+        try:
+            pid, _, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return cpu_s
+        if pid:
+            cpu_s += usage.ru_utime + usage.ru_stime
+        elif time.monotonic() > deadline:
+            raise BenchError(f"{contestant.name} left processes behind that do not end")
+        else:
+            time.sleep(0.002)
+
+
+def _last_line(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read().strip().splitlines()
+    return lines[-1] if lines else "(nothing on stderr)"

@@ -1,0 +1,143 @@
+"""Stoker side by side with its peers: `make bench`, or `python benchmarks/run.py --help`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks.arena import Arena, check_on_disk, common_environment, say
+from benchmarks.cases import CASES, LONG
+from benchmarks.errors import BenchError
+from benchmarks.machine import describe_machine
+from benchmarks.peers import Peers, find_peers
+from benchmarks.process import become_subreaper
+from benchmarks.report import (
+    Table,
+    all_hold,
+    render_result,
+    render_table,
+    render_verdict,
+)
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = ".bench"
+RESULTS = os.path.join("benchmarks", "RESULTS.md")
+ROUNDS = 15
+QUICK_ROUNDS = 3
+METHOD = """\
+In each round every contestant runs once, in turns; a ratio is taken within a round, and its median
+over the rounds decides. Stoker runs with its store on disk, its leases and its GPU watching on
+(4 fake GPUs behind NVML). All contestants read a file on stdin, share one environment, and write to
+/dev/null. CPU time is that of the whole process tree. Paths are relative to the repository."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for."""
+
+    cases: list[str]
+    rounds: int
+    quick: bool
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether the run is one whose figures RESULTS.md may keep."""
+        return not self.quick and self.rounds >= ROUNDS and set(self.cases) == set(CASES)
+
+
+def main() -> int:
+    """Run the chosen benchmarks; 0 if every figure holds, 1 if not."""
+    options = parse_arguments()
+    os.chdir(ROOT)
+    become_subreaper()
+    try:
+        return run(options)
+    except BenchError as error:
+        say(f"benchmarks: {error}")
+        return 1
+
+
+def run(options: Options) -> int:
+    """Print each result as it comes, and keep what was printed."""
+    printed: list[str] = []
+
+    def show(text: str) -> None:
+        print(text, flush=True)
+        printed.append(text)
+
+    os.makedirs(FOLDER, exist_ok=True)
+    file_system = check_on_disk(FOLDER)
+    peers = find_peers(FOLDER)
+    arena = Arena(
+        folder=FOLDER,
+        peers=peers,
+        env=common_environment(FOLDER),
+        rounds=options.rounds,
+        quick=options.quick,
+    )
+    show(header(options, peers, file_system))
+    results = []
+    for name in options.cases:
+        if options.quick and name in LONG:
+            show(f"## {name}\n\nLeft out by `--quick`: it takes minutes.\n")
+            continue
+        say(f"{name} …")
+        result = CASES[name](arena)
+        results.append(result)
+        show(render_result(result))
+    show(render_verdict(results))
+    if options.complete:
+        with open(RESULTS, "w", encoding="utf-8") as file:
+            file.write("\n".join(printed))
+    else:
+        say(f"{RESULTS} is left as it was: only a complete run of ≥ {ROUNDS} rounds writes it")
+    return 0 if all_hold(results) else 1
+
+
+def header(options: Options, peers: Peers, file_system: str) -> str:
+    """Return what the figures were taken on and with."""
+    programs = Table(
+        ("program", "path", "version"),
+        [(peer.name, peer.path, peer.version) for peer in peers.all()],
+    )
+    typed = " ".join([os.path.relpath(sys.executable), *sys.orig_argv[1:]])
+    return "\n\n".join(
+        [
+            "# Benchmarks: Stoker beside its peers",
+            f"`{typed}`, {options.rounds} rounds unless a benchmark says otherwise.",
+            METHOD,
+            render_table(describe_machine(file_system)),
+            render_table(programs) + "\n",
+        ]
+    )
+
+
+def parse_arguments() -> Options:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description="Measure Stoker beside its peers.",
+        epilog="example: python benchmarks/run.py --quick throughput_shell gap",
+    )
+    parser.add_argument("cases", nargs="*", metavar="BENCH", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--rounds", type=int, help=f"default {ROUNDS}, {QUICK_ROUNDS} if --quick")
+    parser.add_argument("--quick", action="store_true", help="short inputs, no million lines")
+    given = parser.parse_args()
+    unknown = [name for name in given.cases if name not in CASES]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(CASES)}")
+    if given.rounds is not None and given.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    default = QUICK_ROUNDS if given.quick else ROUNDS
+    return Options(
+        cases=list(dict.fromkeys(given.cases)) or list(CASES),
+        rounds=given.rounds or default,
+        quick=given.quick,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
