@@ -59,6 +59,9 @@ def main() -> int:
     except BenchError as error:
         say(f"benchmarks: {error}")
         return 1
+    except KeyboardInterrupt:
+        say("benchmarks: interrupted; nothing was kept")
+        return 130
 
 
 def run(options: Options) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import BenchError
@@ -12,8 +13,6 @@ from benchmarks.measure import spread
 from benchmarks.report import Bound, Figure, Result, Table, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.arena import Arena
     from stoker.core.plan import Candidate
 
@@ -22,23 +21,37 @@ SLOTS = 4
 STARTS_PER_ROUND = 500
 ROUND_LIMIT_S = 2.0
 
-# Slots that the job with this id wants.
-QUEUES: dict[str, Callable[[int], int]] = {
-    "one GPU each": lambda _: 1,
-    "every tenth job wants two GPUs": lambda job: 2 if job % 10 == 9 else 1,
-}
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A million jobs: `every` how many one wants two GPUs, and places for jobs that want none."""
+
+    name: str
+    every: int = 0
+    cpu_places: int = 0
+
+    def slots_of(self, job: int) -> int:
+        """Return how many slots the job with this number wants."""
+        return 2 if self.every and job % self.every == self.every - 1 else 1
+
+
+QUEUES = (
+    Queue("one GPU each"),
+    Queue("one GPU each, CPU places idle", cpu_places=2),
+    Queue("every tenth wants two GPUs", every=10),
+)
 
 
 def run(arena: Arena) -> Result:
     """Let slots fall free one by one, and time every decision."""
     rows = []
     figures = []
-    for queue, slots_of in QUEUES.items():
-        cost = spread(_costs_us(slots_of, arena.rounds))
-        rows.append([queue, f"{cost.median:.2f} ({cost.q1:.2f} – {cost.q3:.2f})"])
+    for queue in QUEUES:
+        cost = spread(_costs_us(queue, arena.rounds))
+        rows.append([queue.name, f"{cost.median:.2f} ({cost.q1:.2f} – {cost.q3:.2f})"])
         figures.append(
             Figure(
-                name=f"planner per start, {queue}",
+                name=f"planner per start, {queue.name}",
                 spread=cost,
                 target=Target(Bound.AT_MOST, 50.0),
                 unit="µs",
@@ -54,19 +67,19 @@ def run(arena: Arena) -> Result:
     )
 
 
-def _costs_us(slots_of: Callable[[int], int], rounds: int) -> list[float]:
+def _costs_us(queue: Queue, rounds: int) -> list[float]:
     from stoker.core.plan import Candidate
 
-    waiting = deque(Candidate(id=job, slots=slots_of(job)) for job in range(WAITING))
+    waiting = deque(Candidate(id=job, slots=queue.slots_of(job)) for job in range(WAITING))
     # The collector must not walk a million jobs in the middle of a decision: they are the test's.
     gc.freeze()
     try:
-        return [_round_us(waiting) for _ in range(rounds)]
+        return [_round_us(waiting, queue.cpu_places) for _ in range(rounds)]
     finally:
         gc.unfreeze()
 
 
-def _round_us(waiting: deque[Candidate]) -> float:
+def _round_us(waiting: deque[Candidate], cpu_places: int) -> float:
     """Return the microseconds per start; decisions that start nothing count too."""
     from stoker.core.plan import Busy, plan
 
@@ -77,7 +90,7 @@ def _round_us(waiting: deque[Candidate]) -> float:
     while starts < STARTS_PER_ROUND and spent_s < ROUND_LIMIT_S:
         busy = [Busy(slot) for slots in running for slot in slots]
         began = time.perf_counter()
-        decided = plan(waiting, free=free, busy=busy)
+        decided = plan(waiting, free=free, busy=busy, cpu_places=cpu_places)
         spent_s += time.perf_counter() - began
         for start in decided.starts:
             _remove(waiting, start.job)
