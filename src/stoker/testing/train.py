@@ -1,0 +1,133 @@
+"""A training job for machines without a GPU: it holds fake memory, prints losses, and can fail.
+
+    python -m stoker.testing.train --mem 5G --seconds 3 --steps 10
+
+It takes its GPU from CUDA_VISIBLE_DEVICES as CUDA would, and dies as PyTorch does where the memory
+does not suffice. Standard library only, because jobs must start fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from stoker.testing import state
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class OutOfMemoryError(RuntimeError):
+    """PyTorch's, by the name that its traceback prints."""
+
+    __module__ = "torch"
+
+
+class Device:
+    """The GPU of this process; `box` is None where nothing is faked, and then memory is free."""
+
+    def __init__(self, box: state.FakeGpus | None, line: int | None) -> None:
+        self._box = box
+        self._line = line
+        self._held_bytes = 0
+
+    def allocate(self, count: int) -> None:
+        """Hold more memory, or raise OutOfMemoryError."""
+        if self._box is None or self._line is None or count == 0:
+            return
+        with self._box.locked():
+            total = self._box.gpus()[self._line].mem_bytes
+            free = total - self._box.used_bytes(self._line)
+            if count > free:
+                raise OutOfMemoryError(self._complaint(self._box, count, total, free))
+            self._held_bytes += count
+            self._box.use(os.getpid(), self._line, self._held_bytes)
+
+    def release(self) -> None:
+        """Give all memory back."""
+        if self._box is not None:
+            self._box.release(os.getpid())
+
+    def _complaint(self, box: state.FakeGpus, count: int, total: int, free: int) -> str:
+        others = "".join(
+            f"Process {process.pid} has {_gib(process.mem_bytes)} memory in use. "
+            for process in box.processes(self._line)
+            if process.pid != os.getpid()
+        )
+        return (
+            f"CUDA out of memory. Tried to allocate {_gib(count)}. GPU 0 has a total capacity of"
+            f" {_gib(total)} of which {_gib(free)} is free. {others}Including non-PyTorch memory,"
+            f" this process has {_gib(self._held_bytes)} memory in use. Of the allocated memory"
+            f" {_gib(self._held_bytes)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch"
+            " but unallocated. If reserved but unallocated memory is large try setting"
+            " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+        )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train, and return the exit status asked for."""
+    args = _parser().parse_args(argv)
+    box = state.from_env()
+    device = Device(box, None if box is None else _visible_line(box))
+    try:
+        device.allocate(args.mem)
+        for step in range(1, args.steps + 1):
+            if step == args.fail_at:
+                raise RuntimeError(f"loss is nan at step {step}")
+            time.sleep(args.seconds / args.steps)
+            device.allocate(args.grow)
+            loss = 0.1 + 2.2 * math.exp(-3 * step / args.steps)
+            print(f"step {step}/{args.steps} loss {loss:.4f}", flush=True)
+    finally:
+        device.release()
+    status: int = args.exit
+    return status
+
+
+def parse_size(text: str) -> int:
+    """Read `5G`, `1.5G`, `200M` or plain bytes."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory: write 5G or 200M")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="train", description="A fake training job.")
+    parser.add_argument("--mem", type=parse_size, default=0, help="GPU memory held, such as 5G")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long the steps take in all")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--grow", type=parse_size, default=0, help="more memory with every step")
+    parser.add_argument("--fail-at", type=int, metavar="STEP", help="raise in this step")
+    parser.add_argument("--exit", type=int, default=0, metavar="N", help="exit status at the end")
+    return parser
+
+
+def _visible_line(box: state.FakeGpus) -> int | None:
+    """Return the line of the first visible GPU, None where none is; a wrong name raises."""
+    gpus = box.gpus()
+    cards = [line for line, gpu in enumerate(gpus) if "mig" not in gpu.flags]
+    name = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if name in ("", "-1"):
+        return None
+    if name.isdigit() and int(name) < len(cards):
+        return cards[int(name)]
+    named = [line for line, gpu in enumerate(gpus) if gpu.uuid.startswith(name)]
+    if len(named) != 1:
+        raise RuntimeError("No CUDA GPUs are available")
+    return named[0]
+
+
+def _gib(count: int) -> str:
+    return f"{count / state.GIB:.2f} GiB"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
