@@ -12,8 +12,8 @@ from stoker.gpus.nvml import Gpu, why_unavailable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_NUMBER = re.compile(r"[0-9]+")
-_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _RANGE_LIMIT = 1024  # a slip of the keyboard must not fill the memory
 _HINT = "name them: --gpus 0,1 (any names; each becomes CUDA_VISIBLE_DEVICES)"
 _NO_DEVICE = {"-1", "NoDevFiles"}  # the second is Slurm's word for a job without GPUs

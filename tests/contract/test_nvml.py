@@ -1,0 +1,274 @@
+"""What Stoker relies on NVML for, over both fakes; by hand on a machine with an idle GPU as well:
+
+STOKER_TEST_REAL_NVML=1 pytest tests/contract/test_nvml.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from stoker.gpus.nvml import Gpu, GpuProcess, Reading
+from stoker.testing.library import build
+from stoker.testing.state import GIB, FakeGpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REAL = os.environ.get("STOKER_TEST_REAL_NVML") == "1"
+FAKES = [] if REAL else ["c", "pure"]
+FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
+
+# A library is found when a process starts, so each machine is looked at from one of its own.
+PROBE = """
+import sys, msgspec
+from stoker.gpus.nvml import Nvml, why_unavailable
+nvml = Nvml.open()
+for line in sys.stdin:
+    match line.split():
+        case ["open"]: answer = why_unavailable()
+        case ["gpus"]: answer = nvml.gpus()
+        case ["read"]: answer = [nvml.read(gpu) for gpu in nvml.gpus()]
+        case ["glance"]: answer = [nvml.read(gpu, processes=False) for gpu in nvml.gpus()]
+        case ["close"]: answer = nvml.close()
+    print(msgspec.json.encode(answer).decode(), flush=True)
+"""
+
+HOLD_REAL_MEMORY = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(sys.argv[1]))) == 0
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+class Machine:
+    """A machine whose NVML a process of its own looks at."""
+
+    def __init__(self, fakes: FakeGpus | None) -> None:
+        self.fakes = fakes
+        self._probe: subprocess.Popen[str] | None = None
+
+    def ask(self, question: str) -> bytes:
+        if self._probe is None:
+            env = {**os.environ, **(self.fakes.env() if self.fakes else {})}
+            self._probe = _talk(PROBE, env=env)
+        assert self._probe.stdin is not None
+        assert self._probe.stdout is not None
+        self._probe.stdin.write(question + "\n")
+        self._probe.stdin.flush()
+        return self._probe.stdout.readline().encode()
+
+    def gpus(self) -> list[Gpu]:
+        return msgspec.json.decode(self.ask("gpus"), type=list[Gpu])
+
+    def read(self, question: str = "read") -> list[Reading]:
+        return msgspec.json.decode(self.ask(question), type=list[Reading])
+
+    @contextlib.contextmanager
+    def memory_held(self, count: int) -> Iterator[None]:
+        """Let some process hold memory of the first GPU."""
+        if self.fakes is not None:
+            self.fakes.use(os.getpid(), 0, count)
+            yield
+            self.fakes.release(os.getpid())
+            return
+        with _talk(HOLD_REAL_MEMORY, str(count)) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            yield
+            holder.kill()
+
+    def close(self) -> None:
+        if self._probe is not None:
+            with self._probe:
+                self._probe.kill()
+
+
+def _talk(script: str, *args: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", script, *args]
+    return subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
+
+
+@pytest.fixture(params=FAKES)
+def fake(request: pytest.FixtureRequest, tmp_path: Path) -> FakeGpus:
+    library = request.getfixturevalue("nvml_library") if request.param == "c" else None
+    return FakeGpus(tmp_path / "state", library).create(2, 8 * GIB, "Fake A100")
+
+
+@pytest.fixture
+def faked(fake: FakeGpus) -> Iterator[Machine]:
+    machine = Machine(fake)
+    yield machine
+    machine.close()
+
+
+@pytest.fixture(params=["real"] if REAL else FAKES)
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Machine]:
+    library = request.getfixturevalue("nvml_library") if request.param == "c" else None
+    machine = Machine(None if REAL else FakeGpus(tmp_path / "state", library).create(2))
+    yield machine
+    machine.close()
+
+
+def test_nvml_opens(machine: Machine) -> None:
+    assert machine.ask("open") == b"null\n"
+
+
+def test_gpus_are_numbered_and_have_a_uuid_a_name_and_memory(machine: Machine) -> None:
+    gpus = machine.gpus()
+
+    assert [gpu.index for gpu in gpus] == list(range(len(gpus)))
+    assert len({gpu.uuid for gpu in gpus}) == len(gpus) > 0
+    assert all(gpu.uuid.startswith("GPU-") and not gpu.is_mig for gpu in gpus)
+    assert all(gpu.name and gpu.mem_total_bytes > GIB for gpu in gpus)
+
+
+def test_used_and_free_memory_fit_into_the_total(machine: Machine) -> None:
+    for reading in machine.read():
+        assert not reading.lost
+        assert reading.mem_used_bytes + reading.mem_free_bytes <= reading.gpu.mem_total_bytes
+        assert reading.mem_free_bytes > 0
+
+
+def test_an_idle_gpu_tells_utilisation_temperature_and_power(machine: Machine) -> None:
+    for reading in machine.read():
+        assert reading.utilisation_pct == 0
+        assert reading.temperature_c is not None
+        assert reading.power_w is not None
+        assert 0 < reading.temperature_c < 120
+        assert 0 < reading.power_w < 2000
+
+
+def test_memory_that_a_process_holds_is_seen_and_comes_back(machine: Machine) -> None:
+    before = machine.read()[0]
+    with machine.memory_held(GIB):
+        during = machine.read()[0]
+    after = machine.read()[0]
+
+    assert during.mem_used_bytes - before.mem_used_bytes >= GIB
+    assert len(during.processes) == len(before.processes) + 1
+    assert len(after.processes) == len(before.processes)
+    assert after.mem_used_bytes - before.mem_used_bytes < GIB
+
+
+def test_a_glance_leaves_the_costly_process_list_out(machine: Machine) -> None:
+    with machine.memory_held(GIB):
+        assert machine.read("glance")[0].processes == ()
+
+
+def test_a_closed_nvml_reads_every_gpu_as_lost_and_does_not_fail(machine: Machine) -> None:
+    machine.ask("close")
+
+    assert all(reading.lost for reading in machine.read())
+
+
+def test_a_process_is_listed_with_its_pid_and_memory_on_its_gpu_alone(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.use(os.getpid(), 1, 3 * GIB)
+
+    first, second = faked.read()
+
+    assert first.processes == ()
+    assert second.processes == (GpuProcess(os.getpid(), 3 * GIB),)
+    assert second.mem_free_bytes == 5 * GIB
+    assert second.utilisation_pct == 50
+
+
+def test_a_dead_process_holds_nothing(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.use(FAR_PID, 0, GIB)
+
+    assert faked.read()[0].processes == ()
+    assert faked.read()[0].mem_used_bytes == 0
+
+
+def test_a_process_of_another_pid_namespace_is_listed(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.use(FAR_PID, 0, GIB, host=True)
+
+    assert faked.read()[0].processes == (GpuProcess(FAR_PID, GIB),)
+
+
+def test_memory_that_the_driver_does_not_attribute_is_none(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.use(os.getpid(), 0, GIB)
+    faked.fakes.hide_process_memory(0)
+
+    reading = faked.read()[0]
+
+    assert reading.processes == (GpuProcess(os.getpid(), None),)
+    assert reading.mem_used_bytes == GIB
+
+
+def test_a_gpu_that_falls_off_the_bus_reads_as_lost_and_the_others_go_on(faked: Machine) -> None:
+    assert faked.fakes is not None
+    assert [reading.lost for reading in faked.read()] == [False, False]
+    faked.fakes.lose(0)
+
+    assert [reading.lost for reading in faked.read()] == [True, False]
+
+
+def test_a_gpu_lost_before_keeps_its_number(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.lose(0)
+
+    assert [gpu.index for gpu in faked.gpus()] == [0, 1]
+    assert [reading.lost for reading in faked.read()] == [True, False]
+
+
+def test_the_instances_of_a_split_gpu_stand_in_its_place(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.split(0, parts=2)
+    faked.fakes.use(os.getpid(), 2, GIB)
+
+    gpus = faked.gpus()
+    readings = faked.read()
+
+    assert [(gpu.index, gpu.is_mig) for gpu in gpus] == [(0, True), (0, True), (1, False)]
+    assert [gpu.uuid[:4] for gpu in gpus] == ["MIG-", "MIG-", "GPU-"]
+    assert [gpu.mem_total_bytes for gpu in gpus] == [4 * GIB, 4 * GIB, 8 * GIB]
+    assert [len(reading.processes) for reading in readings] == [0, 1, 0]
+    assert readings[0].utilisation_pct is None
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"]
+)
+def test_an_older_driver_answers_by_its_older_function(
+    fake: FakeGpus, tmp_path: Path, function: str
+) -> None:
+    if fake.library is None:
+        fake.lack(function)
+    else:
+        fake.library = os.path.dirname(build(tmp_path / "older", without=[function]))
+    fake.use(os.getpid(), 0, GIB)
+    machine = Machine(fake)
+
+    reading = machine.read()[0]
+    machine.close()
+
+    assert reading.mem_used_bytes == GIB
+    assert reading.processes == (GpuProcess(os.getpid(), GIB),)
+
+
+def test_a_machine_without_a_driver_says_so(fake: FakeGpus) -> None:
+    os.unlink(os.path.join(fake.folder, "gpus"))
+    machine = Machine(fake)
+
+    answer = machine.ask("open")
+    machine.close()
+
+    assert answer == b'"Driver Not Loaded"\n'

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.core.slot import Slot
+from stoker.errors import StokerError, UsageError
+from stoker.gpus.nvml import Gpu
+from stoker.gpus.slots import parse_slots, slots_on, visible_gpus
+
+FOUR = tuple(Gpu(i, f"GPU-{i}a{i}b-0000", "A100", 8 << 30, is_mig=False) for i in range(4))
+SPLIT = (
+    Gpu(0, "MIG-1111", "A100 1g", 1 << 30, is_mig=True),
+    Gpu(0, "MIG-2222", "A100 1g", 1 << 30, is_mig=True),
+    Gpu(1, "GPU-3333", "A100", 8 << 30, is_mig=False),
+)
+names = st.from_regex(r"[A-Za-z][A-Za-z0-9_/-]{0,8}", fullmatch=True).filter(lambda n: n != "all")
+
+
+def labels(text: str, known: tuple[Gpu, ...] | None = FOUR, visible: str | None = None) -> str:
+    return " ".join(slot.label for slot in parse_slots(text, known, visible))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0,1,2", "0 1 2"),
+        ("0+1,2+3", "0+1 2+3"),
+        ("0,0,1,1", "0 0 1 1"),
+        ("0-3", "0 1 2 3"),
+        ("0-1,3", "0 1 3"),
+        ("0-1+3", "0+1+3"),
+        ("0-1+2-3", "0+1+2+3"),
+        (" 0 , 1 ,, ", "0 1"),
+        ("0 1 2", "0 1 2"),
+        ("0 + 1, 2", "0+1 2"),
+        ("0+,1", "0 1"),
+        ("00,01", "0 1"),
+        ("-1", "-1"),
+        ("GPU-0a0b-0000,MIG-x/1/0,gpu-room", "GPU-0a0b-0000 MIG-x/1/0 gpu-room"),
+        ("all", "0 1 2 3"),
+        ("3,all", "3 0 1 2 3"),
+    ],
+)
+def test_the_list_is_read_as_people_write_it(text: str, expected: str) -> None:
+    assert labels(text) == expected
+
+
+def test_a_slot_shows_its_gpus_to_cuda_and_is_leased_by_their_uuids() -> None:
+    (slot,) = parse_slots("1+0", FOUR, None)
+
+    assert slot == Slot(0, ("1", "0"), ("GPU-1a1b-0000", "GPU-0a0b-0000"))
+    assert slot.visible == "1,0"
+    assert slot.label == "1+0"
+
+
+def test_the_start_of_a_uuid_is_leased_by_the_whole() -> None:
+    (slot,) = parse_slots("GPU-2a", FOUR, None)
+
+    assert slot == Slot(0, ("GPU-2a",), ("GPU-2a2b-0000",))
+
+
+def test_without_nvml_any_name_is_its_own_key() -> None:
+    assert [slot.keys for slot in parse_slots("9,GPU-2a", None, None)] == [("9",), ("GPU-2a",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("9", "GPU 9 does not exist: this machine has 0-3"),
+        ("0,2-7", "GPU 4 does not exist: this machine has 0-3"),
+        ("3-0", "GPU range 3-0 runs backwards: write 0-3"),
+        ("0-999999", "GPU range 0-999999 is too long: at most 1024 GPUs"),
+        (" , +", "no GPU is named; pass --gpus 0,1 or --gpus all"),
+        ("GPU-", "GPU- fits several GPUs: give more of the UUID"),
+        ("0+0", "GPU 0 is twice in one slot, 0+0; for two jobs that share it write 0,0"),
+        ("1+GPU-1a", "GPU 1 is twice in one slot, 1+GPU-1a; for two jobs that share it write 1,1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_slots(text, FOUR, None)
+    assert str(caught.value) == message
+
+
+def test_a_gap_in_the_numbers_is_told() -> None:
+    with pytest.raises(UsageError, match=r"this machine has 0-1,3$"):
+        parse_slots("2", (*FOUR[:2], FOUR[3]), None)
+
+
+def test_a_split_gpu_is_named_by_its_instances() -> None:
+    with pytest.raises(UsageError, match=r"GPU 0 is split by MIG: .* MIG-1111,MIG-2222"):
+        parse_slots("0", SPLIT, None)
+    assert labels("all", SPLIT) == "MIG-1111 MIG-2222 1"
+    assert [slot.keys for slot in parse_slots("MIG-2", SPLIT, None)] == [("MIG-2222",)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, "0 1 2 3"),
+        ("2,0", "2 0"),
+        ("GPU-3a3b-0000,1", "3 1"),
+        ("GPU-3", "3"),
+        ("1,1", "1"),
+        ("1,-1,2", "1"),
+        ("1,17,2", "1"),
+        ("GPU-,2", ""),
+        ("", ""),
+        ("-1", ""),
+        ("NoDevFiles", ""),
+    ],
+)
+def test_inherited_visibility_is_read_as_cuda_reads_it(visible: str | None, expected: str) -> None:
+    assert " ".join(gpu.label for gpu in visible_gpus(FOUR, visible)) == expected
+
+
+def test_all_without_nvml_is_what_the_environment_names() -> None:
+    assert labels("all", None, "5, GPU-x") == "5 GPU-x"
+
+
+def test_all_of_nothing_says_what_to_pass() -> None:
+    with pytest.raises(StokerError, match=r"no GPU found \(NVML: lists none\); name them: --gpus"):
+        parse_slots("all", (), None)
+    with pytest.raises(StokerError, match="CUDA_VISIBLE_DEVICES='-1' hides every GPU"):
+        parse_slots("all", FOUR, "-1")
+
+
+def test_several_jobs_per_gpu_spread_before_they_share() -> None:
+    slots = parse_slots("0,1,2", FOUR, None, jobs_per_gpu=2)
+
+    assert [slot.label for slot in slots] == ["0", "1", "2", "0", "1", "2"]
+    assert [slot.index for slot in slots] == [0, 1, 2, 3, 4, 5]
+
+
+def test_no_job_per_gpu_is_refused() -> None:
+    with pytest.raises(UsageError, match="-j 0: a GPU takes at least 1 job"):
+        parse_slots("0", FOUR, None, jobs_per_gpu=0)
+
+
+@given(st.text(), st.sampled_from([None, FOUR, SPLIT]), st.none() | st.text())
+def test_any_text_gives_slots_or_one_clear_line(
+    text: str, known: tuple[Gpu, ...] | None, visible: str | None
+) -> None:
+    complaint = ""
+    slots: tuple[Slot, ...] = ()
+    try:
+        slots = parse_slots(text, known, visible)
+    except StokerError as error:
+        complaint = str(error)
+
+    assert bool(slots) != bool(complaint)
+    assert "\n" not in complaint
+    assert [slot.index for slot in slots] == list(range(len(slots)))
+    assert all(len(slot.gpus) == len(slot.keys) > 0 for slot in slots)
+
+
+@given(st.lists(st.lists(names, min_size=1, unique=True), min_size=1))
+def test_names_pass_as_they_are(groups: list[list[str]]) -> None:
+    text = ",".join("+".join(group) for group in groups)
+
+    assert [list(slot.gpus) for slot in parse_slots(text, None, None)] == groups
+
+
+@given(st.lists(st.sampled_from(["0", "3", "GPU-1a1b-0000", "GPU-2", "7", "x", ""]), max_size=6))
+def test_all_never_exceeds_what_is_visible(entries: list[str]) -> None:
+    visible = visible_gpus(FOUR, ",".join(entries))
+
+    assert len(visible) <= len(entries)
+    assert all(
+        any(entry == gpu.label or (entry and gpu.uuid.startswith(entry)) for entry in entries)
+        for gpu in visible
+    )
+    assert [slot.keys for slot in slots_on(visible)] == [(gpu.uuid,) for gpu in visible]
+
+
+@given(st.integers(1, 5), st.integers(1, 4))
+def test_each_gpu_gets_as_many_slots_as_jobs_may_share_it(jobs: int, count: int) -> None:
+    slots = slots_on(FOUR[:count], jobs)
+
+    assert len(slots) == jobs * count
+    assert all(slot.label == str(slot.index % count) for slot in slots)
