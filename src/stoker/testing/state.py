@@ -178,7 +178,7 @@ def _is_alive(process: FakeProcess) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # another user's, and alive
     return True
 
 

@@ -57,17 +57,20 @@ class Device:
 
     def _complaint(self, box: state.FakeGpus, count: int, total: int, free: int) -> str:
         others = "".join(
-            f"Process {process.pid} has {_gib(process.mem_bytes)} memory in use. "
+            f"Process {process.pid} has {_size(process.mem_bytes)} memory in use. "
             for process in box.processes(self._line)
             if process.pid != os.getpid()
         )
+        held = _size(self._held_bytes)
         return (
-            f"CUDA out of memory. Tried to allocate {_gib(count)}. GPU 0 has a total capacity of"
-            f" {_gib(total)} of which {_gib(free)} is free. {others}Including non-PyTorch memory,"
-            f" this process has {_gib(self._held_bytes)} memory in use. Of the allocated memory"
-            f" {_gib(self._held_bytes)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch"
+            f"CUDA out of memory. Tried to allocate {_size(count)}. GPU 0 has a total capacity of"
+            f" {_size(total)} of which {_size(free)} is free. {others}Including non-PyTorch memory,"
+            f" this process has {held} memory in use. Of the allocated memory {held} is allocated"
+            " by PyTorch, and 0 bytes is reserved by PyTorch"
             " but unallocated. If reserved but unallocated memory is large try setting"
-            " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+            " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See"
+            " documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
+            "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)"
         )
 
 
@@ -125,8 +128,12 @@ def _visible_line(box: state.FakeGpus) -> int | None:
     return named[0]
 
 
-def _gib(count: int) -> str:
-    return f"{count / state.GIB:.2f} GiB"
+def _size(count: int) -> str:
+    """Write an amount as PyTorch does: a whole GiB is still 1024.00 MiB."""
+    for unit, name in ((state.GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count > unit:
+            return f"{count / unit:.2f} {name}"
+    return f"{count} bytes"
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_a_job_that_does_not_fit_dies_with_the_words_of_pytorch(box: FakeGpus) -
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB."
         " GPU 0 has a total capacity of 8.00 GiB of which 3.00 GiB is free."
         f" Process {os.getpid()} has 5.00 GiB memory in use."
-        " Including non-PyTorch memory, this process has 0.00 GiB memory in use."
+        " Including non-PyTorch memory, this process has 0 bytes memory in use."
     )
 
 
