@@ -1,0 +1,75 @@
+"""`stoker VERB …`: finds the verb's own module and nothing else, so that every verb starts fast."""
+
+from __future__ import annotations
+
+import sys
+
+VERBS = {
+    "run": "run commands from a file or a pipe, each on a free GPU",
+    "gpus": "show the GPUs, who uses them and who holds them",
+    "demo": "see Stoker at work on fake GPUs, with real processes",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; the exit code is 0 for success, 1 for failure, 2 for wrong usage."""
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["--version"]:
+        from stoker import __version__
+
+        sys.stdout.write(f"stoker {__version__}\n")
+        return 0
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_overview())
+        return 0 if words else 2
+    if words[0] not in VERBS:
+        sys.stderr.write(f"stoker: {_unknown(words[0])}\n")
+        return 2
+    from stoker.errors import StokerError
+
+    try:
+        return _run_verb(words[0], words[1:])
+    except StokerError as error:
+        sys.stderr.write(f"stoker: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody left to tell.
+        sys.stderr.close()
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run_verb(verb: str, words: list[str]) -> int:
+    import argparse
+    from importlib import import_module
+
+    module = import_module(f"stoker.cli.{verb}")
+    parser = argparse.ArgumentParser(
+        prog=f"stoker {verb}",
+        description=module.SUMMARY,
+        epilog=module.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.configure(parser)
+    code = module.run(parser.parse_args(words))
+    assert isinstance(code, int)
+    return code
+
+
+def _overview() -> str:
+    width = max(map(len, VERBS))
+    verbs = "".join(f"  {verb:<{width}}  {text}\n" for verb, text in VERBS.items())
+    return (
+        "Stoker keeps every GPU fed.\n\n"
+        f"usage: stoker VERB …\n\n{verbs}\n"
+        "stoker VERB -h explains a verb, with examples; stoker --version tells the version.\n"
+    )
+
+
+def _unknown(word: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, VERBS, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
+    return f"no such verb '{word}': {hint}"

@@ -1,0 +1,59 @@
+"""What must hold at any moment, as code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from stoker.core.lifecycle import State, is_live
+from stoker.core.plan import Candidate, Plan
+
+
+class InvariantError(AssertionError):
+    """Something that must never be, is."""
+
+
+def check_slots(
+    states: Mapping[int, State], holders: Mapping[int, Sequence[int]], slots: Iterable[int]
+) -> None:
+    """Every slot has at most one job, and only live jobs have slots."""
+    known = set(slots)
+    owner: dict[int, int] = {}
+    for job, taken in holders.items():
+        if taken and not is_live(states[job]):
+            raise InvariantError(f"job {job} is {states[job].value} and still holds slots {taken}")
+        for slot in taken:
+            if slot not in known:
+                raise InvariantError(f"job {job} holds slot {slot}, which does not exist")
+            if slot in owner:
+                raise InvariantError(f"slot {slot} is held by job {owner[slot]} and by job {job}")
+            owner[slot] = job
+
+
+def check_plan(
+    plan: Plan,
+    waiting: Sequence[Candidate],
+    *,
+    free: Sequence[int],
+    rooms: Mapping[int, int],
+    cpu_places: int,
+) -> None:
+    """A plan starts waiting jobs only, each once, with exactly what it needs, on what is free."""
+    wanted = {job.id: job for job in waiting}
+    available, left = set(free), dict(rooms)
+    for start in plan.starts:
+        job = wanted.pop(start.job, None)
+        if job is None:
+            raise InvariantError(f"job {start.job} is planned but does not wait, or is planned twice")
+        if len(start.slots) != job.slots:
+            raise InvariantError(f"job {job.id} needs {job.slots} slots and gets {len(start.slots)}")
+        if start.in_advance:
+            left[start.slots[0]] = left.get(start.slots[0], 0) - 1
+        elif not available.issuperset(start.slots):
+            raise InvariantError(f"job {job.id} is planned on {start.slots}, not all of them free")
+        else:
+            available.difference_update(start.slots)
+        cpu_places -= not start.slots
+    if min(left.values(), default=0) < 0:
+        raise InvariantError("more jobs are claimed in advance than there is room for")
+    if cpu_places < 0:
+        raise InvariantError("more jobs without GPU are planned than there are places")

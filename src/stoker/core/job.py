@@ -1,0 +1,73 @@
+"""What is asked for, what was tried, and how it ended."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+
+from stoker.core.lifecycle import Event
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job needs and how it is to be treated."""
+
+    slots: int = 1
+    priority: int = 0
+    timeout_s: float | None = None
+    retries: int = 0
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One try of a job. Its key names it on every wire and in every journal."""
+
+    job: int
+    number: int
+
+    @property
+    def key(self) -> str:
+        """The name `job.attempt`."""
+        return f"{self.job}.{self.number}"
+
+    @classmethod
+    def from_key(cls, key: str) -> Attempt:
+        """Read a name back."""
+        job, _, number = key.partition(".")
+        return cls(int(job), int(number))
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended. `status` is the raw wait status; None if there never was a process."""
+
+    event: Event
+    status: int | None = None
+    reason: str | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code the process exited with; None if a signal ended it or it never was."""
+        if self.status is None or self.status & 0x7F:
+            return None
+        return self.status >> 8
+
+
+def judge(status: int, *, killed_because: str | None = None) -> Outcome:
+    """What a wait status means. `killed_because` is our own reason if we ended it."""
+    if status == 0:
+        return Outcome(event=Event.SUCCEED, status=0)
+    if killed_because is not None:
+        return Outcome(event=Event.KILL, status=status, reason=killed_because)
+    return Outcome(event=Event.FAIL, status=status, reason=describe(status))
+
+
+def describe(status: int) -> str:
+    """A wait status in words."""
+    number = status & 0x7F
+    if number:
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    code = status >> 8
+    meaning = {126: ": not executable", 127: ": command not found"}.get(code, "")
+    return f"exit {code}{meaning}"

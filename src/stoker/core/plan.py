@@ -1,0 +1,115 @@
+"""The planner: which waiting job starts on which slots, as a pure function of what is known.
+
+Jobs are served by priority, then rank, then age. A job that needs more slots than are free reserves
+the free ones, so that nothing behind it can keep it waiting: only jobs that need no slot pass it, and
+jobs whose time limit ends them before the slots it waits for can all be free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A waiting job, as far as planning cares."""
+
+    id: int
+    slots: int = 1
+    priority: int = 0
+    rank: int = 0
+    timeout_s: float | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Where it stands in the queue."""
+        return (-self.priority, self.rank, self.id)
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """A slot at work. `ends_by` is when a time limit frees it; None if nobody knows.
+
+    `room` is how many more jobs may be claimed for it in advance, because its jobs are so short.
+    """
+
+    slot: int
+    ends_by: float | None = None
+    room: int = 0
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A job gets these slots: now, or (`in_advance`) when what was claimed before it has ended."""
+
+    job: int
+    slots: tuple[int, ...]
+    in_advance: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What to start, and the first job that had to wait while slots were free."""
+
+    starts: tuple[Start, ...]
+    reserved_for: int | None = None
+
+
+def plan(
+    waiting: Iterable[Candidate],
+    *,
+    free: Sequence[int],
+    busy: Sequence[Busy] = (),
+    cpu_places: int = 0,
+    now: float = 0.0,
+) -> Plan:
+    """Decide what starts. `waiting` comes in queue order and is read only as far as needed."""
+    open_slots = list(free)
+    rooms = _interleave(busy)
+    starts: list[Start] = []
+    reserved_for: int | None = None
+    spare_until = 0.0
+    for job in waiting:
+        if not (open_slots or rooms or cpu_places):
+            break
+        if job.slots == 0:
+            if cpu_places:
+                cpu_places -= 1
+                starts.append(Start(job.id, ()))
+        elif reserved_for is not None:
+            ends_by = now + job.timeout_s if job.timeout_s is not None else None
+            if ends_by is not None and ends_by <= spare_until and job.slots <= len(open_slots):
+                starts.append(Start(job.id, _take(open_slots, job.slots)))
+        elif job.slots <= len(open_slots):
+            starts.append(Start(job.id, _take(open_slots, job.slots)))
+        elif job.slots == 1 and rooms:
+            starts.append(Start(job.id, (rooms.pop(),), in_advance=True))
+        else:
+            reserved_for = job.id
+            rooms.clear()
+            spare_until = _spare_until(job.slots - len(open_slots), busy, now)
+    return Plan(tuple(starts), reserved_for)
+
+
+def _take(slots: list[int], count: int) -> tuple[int, ...]:
+    taken = tuple(slots[:count])
+    del slots[:count]
+    return taken
+
+
+def _interleave(busy: Sequence[Busy]) -> list[int]:
+    """Slots with room, once for each job they have room for, the next one to fill at the end."""
+    deepest = max((place.room for place in busy), default=0)
+    return [
+        place.slot
+        for depth in range(deepest, 0, -1)
+        for place in reversed(busy)
+        if place.room >= depth
+    ]
+
+
+def _spare_until(missing: int, busy: Sequence[Busy], now: float) -> float:
+    """The earliest moment at which that many busy slots could be free.
+
+    A slot without a time limit may be free at any moment, so it counts as free now.
+    """
+    ends = sorted(now if place.ends_by is None else place.ends_by for place in busy)
+    return ends[missing - 1] if 0 < missing <= len(ends) else now

@@ -1,0 +1,108 @@
+"""The slots, and what runs on them now and next."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from stoker.core.job import Attempt
+from stoker.core.plan import Busy
+from stoker.core.slot import Slot
+from stoker.engine.queue import Entry
+
+# Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot.
+QUICK_S = 0.1
+AHEAD_S = 0.02
+_MAX_AHEAD = 16
+
+
+class Running(msgspec.Struct, kw_only=True):
+    """An attempt from its claim to its end."""
+
+    attempt: Attempt
+    entry: Entry
+    slot: Slot
+    log: str | None = None
+    pid: int | None = None
+    started_at: float | None = None
+    begun: float = 0.0
+    deadline: float | None = None
+    killed_because: str | None = None
+    revoking: bool = False
+
+    @property
+    def key(self) -> str:
+        """The attempt's name."""
+        return self.attempt.key
+
+
+class Place(msgspec.Struct):
+    """A slot's present: whether it is ours, what runs on it, and what follows."""
+
+    slot: Slot
+    held: bool = False
+    asked: bool = False
+    ask_again_at: float = 0.0
+    waits_for: str | None = None
+    closed: str | None = None
+    current: Running | None = None
+    followers: deque[Running] = msgspec.field(default_factory=deque)
+    ahead: int = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a job could start here now."""
+        return self.held and self.current is None and self.closed is None
+
+    @property
+    def room(self) -> int:
+        """How many more jobs may be claimed here in advance."""
+        return 0 if self.closed else max(0, self.ahead - len(self.followers))
+
+    def learn(self, duration_s: float) -> None:
+        """Look ahead the further the shorter the jobs are."""
+        quick = duration_s < QUICK_S
+        self.ahead = min(_MAX_AHEAD, 1 + int(AHEAD_S / max(duration_s, 1e-4))) if quick else 0
+
+
+class Board:
+    """All places of an engine."""
+
+    def __init__(self, slots: tuple[Slot, ...]) -> None:
+        self.places = [Place(slot) for slot in slots]
+        self.running: dict[str, Running] = {}
+
+    def free(self) -> list[int]:
+        """The slots on which a job could start now."""
+        return [place.slot.index for place in self.places if place.is_free]
+
+    def busy(self, *, in_advance: bool) -> list[Busy]:
+        """The slots at work."""
+        return [
+            Busy(place.slot.index, place.current.deadline, place.room if in_advance else 0)
+            for place in self.places
+            if place.current is not None
+        ]
+
+    def seat(self, running: Running) -> None:
+        """Put an attempt on its slot, or behind those that are there."""
+        place = self.places[running.slot.index]
+        self.running[running.key] = running
+        if place.current is None:
+            place.current = running
+        else:
+            place.followers.append(running)
+
+    def leave(self, running: Running) -> None:
+        """Take an attempt off its slot; the next in line moves up."""
+        place = self.places[running.slot.index]
+        del self.running[running.key]
+        if place.current is running:
+            place.current = place.followers.popleft() if place.followers else None
+        else:
+            place.followers.remove(running)
+
+    def keys_in_use(self, beside: Place) -> set[str]:
+        """Lease keys that other held places need too."""
+        return {key for place in self.places if place is not beside and place.held for key in place.slot.keys}

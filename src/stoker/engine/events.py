@@ -1,0 +1,22 @@
+"""What an engine tells whoever listens: a printer, a live view, a stream of JSON."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stoker.core.job import Outcome
+from stoker.engine.board import Running
+from stoker.executors.contract import Ended
+
+
+class Listener(Protocol):
+    """Hears of everything that happens; must return quickly."""
+
+    def on_start(self, running: Running) -> None:
+        """Take note that an attempt is a process now."""
+
+    def on_end(self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool) -> None:
+        """Take note that an attempt is over; `retried` if the job gets another one."""
+
+    def on_notice(self, text: str) -> None:
+        """Take note of something a person should know."""

@@ -1,0 +1,120 @@
+"""Reads commands as they arrive: one per line, or separated by NUL bytes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+
+from stoker.errors import UsageError
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Splitter:
+    """Cuts a stream of bytes into commands; keeps what is not whole yet."""
+
+    def __init__(self, *, null: bool) -> None:
+        self._null = null
+        self._rest = b""
+        self._joined = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take more of the stream; return the commands that are whole now."""
+        *pieces, self._rest = (self._rest + data).split(b"\0" if self._null else b"\n")
+        return self._commands(pieces)
+
+    def close(self) -> list[bytes]:
+        """The stream is over: return what was left."""
+        last, self._rest = self._rest, b""
+        commands = self._commands([last])
+        if self._joined:
+            commands += _stripped(self._joined)
+            self._joined = b""
+        return commands
+
+    def _commands(self, pieces: list[bytes]) -> list[bytes]:
+        commands: list[bytes] = []
+        for piece in pieces:
+            if self._null:
+                commands += _stripped(piece)
+            elif not self._joined and piece.lstrip().startswith(b"#"):
+                continue
+            elif _is_continued(piece.rstrip(b"\r")):
+                self._joined += piece.rstrip(b"\r")[:-1]
+            else:
+                commands += _stripped(self._joined + piece)
+                self._joined = b""
+        return commands
+
+
+def _stripped(command: bytes) -> list[bytes]:
+    command = command.rstrip()
+    return [command] if command else []
+
+
+def _is_continued(line: bytes) -> bool:
+    """A backslash at the end continues the line, unless it is itself escaped."""
+    return (len(line) - len(line.rstrip(b"\\"))) % 2 == 1
+
+
+class Source:
+    """Where commands come from: read no faster than they are used, and never waited for."""
+
+    def __init__(self, fd: int, *, null: bool) -> None:
+        self.fd = fd
+        self.ended = False
+        self._splitter = Splitter(null=null)
+        self._commands: deque[bytes] = deque()
+        # Regular files are always ready; everything else is read only when poll says so.
+        self.always_ready = stat.S_ISREG(os.fstat(fd).st_mode)
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def read_some(self) -> None:
+        """Read once what is there; at the end of the stream, say so in `ended`."""
+        data = os.read(self.fd, _CHUNK_BYTES)
+        if data:
+            self._commands.extend(self._splitter.feed(data))
+        else:
+            self.ended = True
+            self._commands.extend(self._splitter.close())
+
+    def take(self) -> bytes | None:
+        """The next command, if one is at hand."""
+        while not self._commands and self.always_ready and not self.ended:
+            self.read_some()
+        return self._commands.popleft() if self._commands else None
+
+
+def open_source(path: str | None, *, null: bool) -> Source:
+    """Open a file, a FIFO (which then outlives its writers) or, for None and `-`, standard input."""
+    if path is None or path == "-":
+        try:
+            mode = os.fstat(0).st_mode
+        except OSError:
+            raise UsageError("standard input is closed: pipe commands in, or name a file") from None
+        return Source(_reopen_fifo(0, mode), null=null)
+    try:
+        kind = os.stat(path).st_mode
+        # Open for writing too, a FIFO never comes to its end when a writer closes.
+        flags = os.O_RDWR if stat.S_ISFIFO(kind) else os.O_RDONLY
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if stat.S_ISDIR(kind):
+        os.close(fd)
+        raise UsageError(f"cannot read {path}: it is a folder; name a file with one command per line")
+    return Source(fd, null=null)
+
+
+def _reopen_fifo(fd: int, mode: int) -> int:
+    """A named FIFO on standard input is opened anew for writing too; a plain pipe stays as it is."""
+    if not stat.S_ISFIFO(mode):
+        return fd
+    try:
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        return fd if path.startswith("pipe:") else os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return fd

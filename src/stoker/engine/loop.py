@@ -1,0 +1,340 @@
+"""The loop that keeps slots busy: observe → apply → plan → record → launch, one transaction a turn."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Callable
+
+import msgspec
+
+from stoker.core.job import Attempt, Outcome, Request, judge
+from stoker.core.lifecycle import Event, State
+from stoker.core.plan import Candidate, plan
+from stoker.core.slot import Slot
+from stoker.engine.board import QUICK_S, Board, Place, Running
+from stoker.engine.events import Listener
+from stoker.engine.queue import LineQueue
+from stoker.executors.contract import (
+    Ended,
+    Executor,
+    Held,
+    Launch,
+    Refused,
+    Released,
+    Report,
+    Revoked,
+    Started,
+    Unheld,
+)
+from stoker.store.database import Database
+from stoker.store.jobs import Jobs, Known, Usage
+
+_GRACE_S = 10.0
+_LEASE_RETRY_S = 1.0
+_FULL_DISK_RETRY_S = 1.0
+_NEVER = float("inf")
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine treats its jobs."""
+
+    request: Request
+    fail_fast: bool = False
+    in_advance: bool = True
+
+
+class Tally(msgspec.Struct):
+    """How many commands ended how."""
+
+    done: int = 0
+    failed: int = 0
+    killed: int = 0
+    lost: int = 0
+
+    def add(self, event: Event) -> None:
+        """Count one final end."""
+        match event:
+            case Event.SUCCEED:
+                self.done += 1
+            case Event.KILL:
+                self.killed += 1
+            case Event.LOSE:
+                self.lost += 1
+            case _:
+                self.failed += 1
+
+
+class Engine:
+    """Runs a queue's commands on slots. All effects go through the executor and the database."""
+
+    def __init__(
+        self,
+        *,
+        slots: tuple[Slot, ...],
+        queue: LineQueue,
+        executor: Executor,
+        database: Database,
+        jobs: Jobs,
+        listener: Listener,
+        rules: Rules,
+        words_of: Callable[[Attempt, bytes], list[str]],
+        log_of: Callable[[Attempt], str | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.board = Board(slots)
+        self.queue = queue
+        self.tally = Tally()
+        self.draining = False
+        self._executor = executor
+        self._database = database
+        self._jobs = jobs
+        self._listener = listener
+        self._rules = rules
+        self._words_of = words_of
+        self._log_of = log_of
+        self._clock = clock
+        self._paused_until = 0.0
+        self._told: set[str] = set()
+        executor.define_slots(slots)
+
+    def turn(self) -> None:
+        """Take one step: hear what happened, record it, and start what can start."""
+        reports = self._executor.observe()
+        now = self._clock()
+        if reports:
+            self._apply(reports, now)
+        if now >= self._next_due(now):
+            self._enforce_limits(now)
+        self._reject()
+        launches = [] if self.draining or now < self._paused_until else self._fill(now)
+        self._database.commit()
+        if launches:
+            self._executor.launch(launches)
+        self._database.sync_when_due()
+
+    def is_over(self) -> bool:
+        """Whether nothing runs and nothing will."""
+        return not self.board.running and (self.draining or self.queue.exhausted())
+
+    def patience_s(self) -> float | None:
+        """How long the loop may wait for events; None for as long as it likes."""
+        now = self._clock()
+        due = self._next_due(now)
+        return None if due == _NEVER else max(0.0, due - now)
+
+    def drain(self) -> None:
+        """Start nothing more; what runs may end."""
+        self.draining = True
+        for place in self.board.places:
+            self._revoke_followers(place)
+
+    def kill_all(self, reason: str) -> None:
+        """End every tree at once."""
+        self.drain()
+        for running in self.board.running.values():
+            running.killed_because = running.killed_because or reason
+            self._executor.kill(running.key)
+
+    def _apply(self, reports: list[Report], now: float) -> None:
+        over = {report.key for report in reports if isinstance(report, Ended)}
+        for report in reports:
+            match report:
+                case Ended():
+                    self._on_ended(report, now)
+                case Started():
+                    self._on_started(report, now, is_over=report.key in over)
+                case Refused():
+                    self._on_refused(report, now)
+                case Revoked():
+                    self._go_round_again(self.board.running[report.key], revoked=True)
+                case Held():
+                    place = self.board.places[report.slot]
+                    place.held, place.asked, place.waits_for = True, False, None
+                case Unheld():
+                    self._on_unheld(report, now)
+                case Released():
+                    self.board.places[report.slot].held = False
+
+    def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
+        running = self.board.running[report.key]
+        running.pid, running.started_at = report.pid, report.at
+        running.begun = now
+        timeout_s = self._rules.request.timeout_s
+        if timeout_s is not None:
+            running.deadline = now + timeout_s
+        if not is_over:
+            self._jobs.mark_running(running.attempt.job, report.pid, report.at)
+        self._listener.on_start(running)
+
+    def _on_ended(self, report: Ended, now: float) -> None:
+        running = self.board.running[report.key]
+        outcome = judge(report.status, killed_because=running.killed_because)
+        place = self.board.places[running.slot.index]
+        if running.started_at is not None:
+            place.learn(report.at - running.started_at)
+        self._end(running, outcome, report)
+        if place.current is not None:
+            place.current.begun = now
+
+    def _on_refused(self, report: Refused, now: float) -> None:
+        running = self.board.running[report.key]
+        if report.errno == errno.ENOSPC:
+            self._paused_until = now + _FULL_DISK_RETRY_S
+            self._tell_once("the disk is full: starting nothing until there is space again")
+            self._go_round_again(running, revoked=True)
+            return
+        reason = f"could not start: {report.reason}"
+        self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
+
+    def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
+        usage = Usage(ended.at, ended.user_s, ended.system_s, ended.max_rss_kb) if ended else Usage()
+        self._jobs.end(
+            running.attempt,
+            outcome,
+            usage,
+            running.slot.label,
+            running.pid,
+            running.started_at,
+        )
+        retried = (
+            outcome.event is not Event.SUCCEED
+            and running.entry.tries <= self._rules.request.retries
+            and not self.draining
+        )
+        if retried:
+            self._jobs.retry(running.attempt.job)
+            self._go_round_again(running, revoked=False)
+        else:
+            self.board.leave(running)
+            self.tally.add(outcome.event)
+            if self._rules.fail_fast and outcome.event is not Event.SUCCEED and not self.draining:
+                self._listener.on_notice("a command failed: starting no more (--fail-fast)")
+                self.drain()
+        self._listener.on_end(running, outcome, ended, retried)
+
+    def _go_round_again(self, running: Running, *, revoked: bool) -> None:
+        """Let a command wait once more: after a failure, or because its attempt never began."""
+        self.board.leave(running)
+        job, number = running.attempt.job, running.attempt.number
+        if revoked:
+            self._jobs.revoke(job)
+            running.entry.tries -= 1
+            number -= 1
+        self.queue.put_back(running.entry, Known(job, State.WAITING, number))
+
+    def _on_unheld(self, report: Unheld, now: float) -> None:
+        place = self.board.places[report.slot]
+        place.asked = False
+        place.ask_again_at = now + _LEASE_RETRY_S
+        place.waits_for = report.gpu_key
+        if report.reason is not None:
+            self._tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
+
+    def _reject(self) -> None:
+        """Record commands that can never run as failed."""
+        while self.queue.rejected:
+            entry, reason = self.queue.rejected.popleft()
+            slot = Slot(-1, (), ())
+            attempt = self.queue.record(entry, "")
+            outcome = Outcome(event=Event.FAIL, reason=reason)
+            self._jobs.end(attempt, outcome, Usage(), None, None, None)
+            self.tally.add(Event.FAIL)
+            self._listener.on_end(
+                Running(attempt=attempt, entry=entry, slot=slot), outcome, None, False
+            )
+
+    def _fill(self, now: float) -> list[Launch]:
+        """Plan, and record the intent of every start before it happens."""
+        free = self.board.free()
+        busy = self.board.busy(in_advance=self._rules.in_advance)
+        wanted = len(free) + sum(place.room for place in busy)
+        entries = self.queue.peek(max(wanted, 1))
+        if entries and len(free) < len(entries):
+            self._ask_for_slots(now)
+        if not entries:
+            self._release_idle()
+            if free:
+                self._spread_followers()
+            return []
+        if not wanted:
+            return []
+        # Entries stand in queue order, so their position is all the planner needs to know.
+        candidates = [Candidate(position) for position in range(len(entries))]
+        launches = []
+        for start in plan(candidates, free=free, busy=busy, now=now).starts:
+            place = self.board.places[start.slots[0]]
+            entry = entries[start.job]
+            attempt = self.queue.claim(entry, place.slot.label)
+            running = Running(attempt=attempt, entry=entry, slot=place.slot, begun=now)
+            running.log = self._log_of(attempt)
+            words = self._words_of(attempt, entry.command)
+            self.board.seat(running)
+            launches.append(Launch(running.key, place.slot.index, words, running.log))
+        return launches
+
+    def _ask_for_slots(self, now: float) -> None:
+        for place in self.board.places:
+            if place.held or place.asked or place.closed or now < place.ask_again_at:
+                continue
+            place.asked = True
+            self._executor.hold(place.slot.index)
+
+    def _release_idle(self) -> None:
+        """With nothing waiting, give back GPUs that nothing runs on."""
+        for place in self.board.places:
+            if place.held and place.current is None:
+                place.held = False
+                keys = set(place.slot.keys) - self.board.keys_in_use(place)
+                self._executor.release(place.slot.index, sorted(keys))
+
+    def _spread_followers(self) -> None:
+        """With slots free and nothing else waiting, let jobs claimed in advance move there."""
+        for place in self.board.places:
+            self._revoke_followers(place)
+
+    def _revoke_followers(self, place: Place) -> None:
+        for follower in place.followers:
+            if not follower.revoking:
+                follower.revoking = True
+                self._executor.revoke(follower.key)
+
+    def _next_due(self, now: float) -> float:
+        """The moment of the next promise that no event will remind us of."""
+        due = self._paused_until if self._paused_until > now else _NEVER
+        waiting = len(self.queue) > 0 and not self.draining
+        for place in self.board.places:
+            if place.current is not None:
+                if place.current.deadline is not None:
+                    due = min(due, place.current.deadline)
+                if place.followers and not place.followers[0].revoking:
+                    due = min(due, place.current.begun + QUICK_S)
+            elif waiting and place.waits_for is not None and not place.asked:
+                due = min(due, place.ask_again_at)
+        return due
+
+    def _enforce_limits(self, now: float) -> None:
+        """End what is over time, and free followers from behind a job that turned out long."""
+        for place in self.board.places:
+            running = place.current
+            if running is None:
+                continue
+            if running.deadline is not None and now >= running.deadline:
+                self._end_overdue(running, now)
+            if place.followers and now >= running.begun + QUICK_S:
+                place.ahead = 0
+                self._revoke_followers(place)
+
+    def _end_overdue(self, running: Running, now: float) -> None:
+        if running.killed_because is None:
+            running.killed_because = f"time limit of {self._rules.request.timeout_s:g} s"
+            running.deadline = now + _GRACE_S
+            self._executor.signal(running.key, signal.SIGTERM)
+        else:
+            running.deadline = None
+            self._executor.kill(running.key)
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._listener.on_notice(text)

@@ -1,0 +1,101 @@
+"""The queue of a foreground run: commands as they come, and those that go round again."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from typing import Protocol
+
+import msgspec
+
+from stoker.core.job import Attempt, Request
+from stoker.core.lifecycle import State
+from stoker.store.jobs import Jobs, Known
+
+_NUL_REASON = "the command holds a NUL byte, which no program can be given: see --null"
+
+
+class Entry(msgspec.Struct):
+    """A command that waits for its first or its next attempt."""
+
+    command: bytes
+    known: Known | None = None
+    tries: int = 0
+
+
+class Commands(Protocol):
+    """Where new commands come from."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more can come."""
+
+    def take(self) -> bytes | None:
+        """The next command, if one is at hand."""
+
+
+class LineQueue:
+    """In the order they were read; what goes round again keeps its place.
+
+    With `resume`, what has a recorded success is passed over and counted.
+    """
+
+    def __init__(self, source: Commands, jobs: Jobs, request: Request, *, resume: bool) -> None:
+        self._source = source
+        self._jobs = jobs
+        self._request = request
+        self._resume = resume
+        self._fresh: deque[Entry] = deque()
+        self._again: list[Entry] = []
+        self.already_done = 0
+        self.rejected: deque[tuple[Entry, str]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._again) + len(self._fresh)
+
+    def exhausted(self) -> bool:
+        """Whether nothing waits and nothing more can come."""
+        return not self and not self.rejected and self._source.ended
+
+    def peek(self, count: int) -> list[Entry]:
+        """The next entries, up to `count`, without taking them."""
+        while len(self) < count:
+            command = self._source.take()
+            if command is None:
+                break
+            self._admit(command)
+        first = self._again[:count]
+        return first + [self._fresh[i] for i in range(min(count - len(first), len(self._fresh)))]
+
+    def claim(self, entry: Entry, slots: str) -> Attempt:
+        """Take an entry out and record the intent to start it."""
+        if self._again and entry is self._again[0]:
+            self._again.pop(0)
+        else:
+            taken = self._fresh.popleft()
+            assert taken is entry
+        return self.record(entry, slots)
+
+    def record(self, entry: Entry, slots: str) -> Attempt:
+        """Record the intent of an entry's next attempt."""
+        entry.tries += 1
+        if entry.known is not None:
+            return self._jobs.reclaim(entry.known, slots)
+        return self._jobs.add_claimed(entry.command, self._request, slots)
+
+    def put_back(self, entry: Entry, known: Known) -> None:
+        """Let a recorded command wait for another attempt, at its old place."""
+        entry.known = known
+        keys = [waiting.known.id for waiting in self._again if waiting.known]
+        self._again.insert(bisect.bisect(keys, known.id), entry)
+
+    def _admit(self, command: bytes) -> None:
+        known = self._jobs.read_again(command) if self._resume else None
+        if known is not None and known.state is State.DONE:
+            self.already_done += 1
+            return
+        entry = Entry(command, known)
+        if b"\0" in command:
+            self.rejected.append((entry, _NUL_REASON))
+        else:
+            self._fresh.append(entry)

@@ -1,0 +1,70 @@
+"""From a command line as typed to the words of an exec."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+
+from stoker.errors import UsageError
+
+DEFAULT_SHELL = "/bin/sh"
+# One argument of exec may be 128 KiB long with its closing NUL; longer commands go through a file.
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+
+# No quotes, no expansions, no operators: such a line means the same with and without a shell.
+_PLAIN = re.compile(rb"[A-Za-z0-9_@%+=:,./ \t-]+")
+_SHELL_WORDS = frozenset(
+    b". : [ alias bg break case cd command continue do done echo elif else esac eval exec exit export"
+    b" fc fg fi for getopts hash if in jobs kill local printf pwd read readonly return set shift test"
+    b" then times trap type ulimit umask unalias unset until wait while".split()
+)
+
+
+class CommandLine:
+    """Turns command lines into words for exec, without a shell where none is needed."""
+
+    def __init__(self, shell: str, path: str) -> None:
+        self.shell = shell
+        self._folders = path.split(os.pathsep) if shell == DEFAULT_SHELL else None
+        self._found: dict[bytes, str] = {}
+
+    def words(self, command: bytes) -> list[str]:
+        """The words to exec; the first is the program's path."""
+        direct = self._direct(command)
+        return direct or [self.shell, "-c", os.fsdecode(command)]
+
+    def _direct(self, command: bytes) -> list[str] | None:
+        if self._folders is None or not _PLAIN.fullmatch(command):
+            return None
+        words = command.split()
+        program = self._found.get(words[0]) or self._find(words[0])
+        if program is None:
+            return None
+        return [program, *(word.decode("ascii") for word in words[1:])]
+
+    def _find(self, word: bytes) -> str | None:
+        # What is found is remembered, as shells do; what is missing may be installed by another job.
+        if word in _SHELL_WORDS or b"=" in word:
+            return None
+        name = word.decode("ascii")
+        for folder in [""] if "/" in name else self._folders or []:
+            candidate = os.path.join(folder, name)
+            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+                self._found[word] = candidate
+                return candidate
+        return None
+
+
+def resolve_shell(name: str | None) -> str:
+    """The shell to use: /bin/sh by default, `login` for the user's own, else a name or a path."""
+    if name is None:
+        return DEFAULT_SHELL
+    if name == "login":
+        name = pwd.getpwuid(os.getuid()).pw_shell or DEFAULT_SHELL
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    for folder in [""] if "/" in name else folders:
+        candidate = os.path.abspath(os.path.join(folder, name))
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    raise UsageError(f"no shell '{name}' to be found: pass a name on PATH, a full path, or 'login'")

@@ -1,0 +1,119 @@
+"""What every executor promises the engine, and the words they exchange.
+
+An attempt's key is `job.attempt` and is used once. A launch that was asked for ends in exactly one
+of Ended, Refused or Revoked, unless the executor itself is lost, which `observe` tells by raising
+ExecutorLostError. Reports of one attempt come in order; reports of different attempts need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from stoker.core.slot import Slot
+from stoker.errors import StokerError
+
+
+class ExecutorLostError(StokerError):
+    """The executor died; what it ran is unknown until recovered."""
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """An order to start an attempt as soon as those ordered before it on its slot have ended."""
+
+    key: str
+    slot: int
+    argv: list[str]
+    log: str | None = None
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
+    """The GPUs of a slot are ours until released."""
+
+    slot: int
+
+
+class Unheld(msgspec.Struct, frozen=True, array_like=True, tag="unheld"):
+    """A GPU of the slot is somebody else's, or (with a reason) no lease can be kept."""
+
+    slot: int
+    gpu_key: str
+    reason: str | None
+
+
+class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
+    """The GPUs of a slot are free for others."""
+
+    slot: int
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
+    """The attempt is a process."""
+
+    key: str
+    pid: int
+    at: float
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
+    """The attempt's first process ended with this wait status."""
+
+    key: str
+    status: int
+    at: float
+    user_s: float
+    system_s: float
+    max_rss_kb: int
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
+    """The attempt could not start; nothing of it ran."""
+
+    key: str
+    errno: int
+    reason: str
+
+
+class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
+    """The attempt was taken back before it started."""
+
+    key: str
+
+
+Report = Held | Unheld | Released | Started | Ended | Refused | Revoked
+
+
+class Executor(Protocol):
+    """Makes processes of attempts, on slots it holds."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `observe` has something to tell."""
+
+    def define_slots(self, slots: Sequence[Slot]) -> None:
+        """Make known the slots that later calls number."""
+
+    def hold(self, slot: int) -> None:
+        """Ask for a slot's GPUs; answered by Held or Unheld."""
+
+    def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
+        """Give GPUs of a slot back; answered by Released."""
+
+    def launch(self, launches: Sequence[Launch]) -> None:
+        """Start attempts whose intent is on record."""
+
+    def observe(self) -> list[Report]:
+        """Return what has happened since the last call, without waiting."""
+
+    def revoke(self, key: str) -> None:
+        """Take back an attempt that waits for its slot; answered by Revoked if in time."""
+
+    def signal(self, key: str, signum: int) -> None:
+        """Signal the attempt's whole process tree once."""
+
+    def kill(self, key: str) -> None:
+        """Kill the attempt's whole process tree until nothing of it is left."""
+
+    def finish(self) -> None:
+        """Return once nothing that was launched is left, leftovers' grace included."""

@@ -1,0 +1,87 @@
+"""The shepherd's journal: what was started and how it ended.
+
+    boot  BOOT_ID PID .                       a shepherd began
+    spawn KEY .                               from here on the attempt may have run
+    start KEY PID TICKS .                     it runs; ticks since boot tell its pid from a reuse
+    end   KEY STATUS TIME USER SYSTEM RSS .   its wait status, and what it used
+
+A KEY is `job.attempt`. The closing dot tells a whole line from a torn one. No `spawn` line means
+never started; a `spawn` without an `end` means that the outcome is not known.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import NamedTuple
+
+
+class Ending(NamedTuple):
+    """How an attempt ended, as the shepherd saw it."""
+
+    status: int
+    ended_at: float
+    user_s: float
+    system_s: float
+    max_rss_kb: int
+
+
+class Record(NamedTuple):
+    """All that one attempt's lines say."""
+
+    pid: int | None = None
+    ticks: int | None = None
+    ending: Ending | None = None
+
+
+class Journal:
+    """Appends whole lines; what a full disk refuses is kept and written as soon as it can be."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._kept = b""
+
+    def lock(self) -> None:
+        """Hold the journal until this process ends: whoever wants to read it for good waits for that."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def intend(self, lines: str) -> None:
+        """Append lines before the deed they announce; raises OSError, and then nothing is announced."""
+        if self._kept:
+            self._kept = self._append(self._kept)
+        data = lines.encode("ascii")
+        if self._kept or len(self._append(data)):
+            self._kept = self._kept or b"\n"
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def note(self, lines: str) -> None:
+        """Append lines about what has already happened, now or later."""
+        self._kept = self._append(self._kept + lines.encode("ascii"))
+
+    def _append(self, data: bytes) -> bytes:
+        try:
+            return data[os.write(self._fd, data) :]
+        except OSError:
+            return data
+
+
+def read_journal(path: str) -> dict[str, Record]:
+    """Everything a journal tells, by key, once its shepherd is gone; a missing file tells nothing."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            text = file.read().decode("ascii", "replace")
+    except FileNotFoundError:
+        return {}
+    records: dict[str, Record] = {}
+    for line in text.split("\n"):
+        match line.split():
+            case ["spawn", key, "."]:
+                records[key] = Record()
+            case ["start", key, pid, ticks, "."]:
+                records[key] = Record(int(pid), int(ticks))
+            case ["end", key, status, at, user, system, rss, "."]:
+                ending = Ending(int(status), float(at), float(user), float(system), int(rss))
+                records[key] = records.get(key, Record())._replace(ending=ending)
+    return records

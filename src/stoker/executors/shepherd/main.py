@@ -1,0 +1,422 @@
+"""The shepherd: parents all jobs, is their subreaper, journals, and never outlives its purpose.
+
+It speaks lines of JSON arrays over the socket it was started with (PROTOCOL says which). In kill
+mode it ends every tree the moment its client is gone; after `finish` it waits for leftovers and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from stoker.executors.shepherd import trees
+from stoker.executors.shepherd.journal import Journal
+from stoker.gpus import lease
+
+PROTOCOL = 1
+LEFTOVER_GRACE_S = 5.0
+_START_REPORT_DELAY_S = 0.02
+_SWEEP_PERIOD_S = 0.5
+_FIRST_LEASE_FD = 200
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
+_RESET_SIGNALS = [
+    getattr(signal, name)
+    for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
+]
+
+Message = list[Any]
+
+
+class Attempt(NamedTuple):
+    """A start order: what to run, where, and where its output goes."""
+
+    key: str
+    context: int
+    place: int
+    argv: list[str]
+    log: str | None
+
+
+class Context(NamedTuple):
+    """What many starts have in common."""
+
+    env: dict[bytes, bytes]
+    cwd: str
+    shell: str
+
+
+class Place(NamedTuple):
+    """GPUs that are held and seen together."""
+
+    env: dict[bytes, bytes]
+    keys: list[str]
+
+
+class Shepherd:
+    """All state of the process, and one method per message."""
+
+    def __init__(self, client: socket.socket, client_pid: int, journal: Journal, name: str) -> None:
+        self.client = client
+        self.journal = journal
+        self.name = name
+        self.contexts: dict[int, Context] = {}
+        self.places: dict[int, Place] = {}
+        self.environments: dict[tuple[int, int], dict[bytes, bytes]] = {}
+        self.leases: dict[str, lease.Lease] = {}
+        self.running: dict[int, Attempt] = {}
+        self.pids: dict[str, int] = {}
+        self.occupied: set[int] = set()
+        self.queues: dict[int, deque[Attempt]] = {}
+        self.doomed: dict[str, int] = {}
+        self.orphans: dict[int, float] = {}
+        self.replies: list[Message] = []
+        self.late_replies: list[Message] = []
+        self.inbox = b""
+        self.outbox = b""
+        self.sweep_at = float("inf")
+        self.finishing = False
+        self.cwd = os.getcwd()
+        outer = os.environ.get(trees.COOKIE)
+        self.cookie = f"{outer}/{name}" if outer else name
+        self.verbs = {
+            "context": self.on_context,
+            "place": self.on_place,
+            "hold": self.on_hold,
+            "release": self.on_release,
+            "start": self.on_start,
+            "revoke": self.on_revoke,
+            "signal": self.on_signal,
+            "kill": self.on_kill,
+            "finish": self.on_finish,
+        }
+        self.poll = select.epoll()
+        self.poll.register(client.fileno(), select.EPOLLIN)
+        self.wake = _wake_on_child()
+        self.poll.register(self.wake, select.EPOLLIN)
+        self.client_fd = os.pidfd_open(client_pid)
+        self.poll.register(self.client_fd, select.EPOLLIN)
+
+    def serve(self) -> None:
+        """Work until the client is gone or has finished."""
+        self.replies.append(["hello", PROTOCOL, os.getpid()])
+        self.flush()
+        while True:
+            events = self.poll.poll(self.patience())
+            for fd, _event in events:
+                if fd == self.wake:
+                    os.read(self.wake, 4096)
+                elif fd == self.client_fd or not self.receive():
+                    self.slay_all()
+                    return
+            self.reap()
+            if time.monotonic() >= self.sweep_at:
+                self.sweep()
+            if self.finishing and not trees.living_children():
+                self.reap()
+                self.replies.append(["finished"])
+                self.flush()
+                return
+            self.flush(late=not events)
+
+    def patience(self) -> float:
+        """How long to wait for the next event before a promise falls due."""
+        if self.late_replies:
+            return _START_REPORT_DELAY_S
+        if self.sweep_at == float("inf"):
+            return -1
+        return max(0.0, self.sweep_at - time.monotonic())
+
+    def receive(self) -> bool:
+        """Carry out what the client sent; False once it has closed its end."""
+        try:
+            data = self.client.recv(1 << 18)
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            return False
+        if not data:
+            return False
+        *lines, self.inbox = (self.inbox + data).split(b"\n")
+        for line in lines:
+            verb, *rest = json.loads(line)
+            self.verbs[verb](*rest)
+        return True
+
+    def flush(self, late: bool = False) -> None:
+        """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
+        if self.replies or late:
+            self.replies = self.late_replies + self.replies
+            self.late_replies = []
+        if self.replies:
+            self.outbox += "".join(json.dumps(reply) + "\n" for reply in self.replies).encode()
+            self.replies = []
+        if not self.outbox:
+            return
+        try:
+            sent = self.client.send(self.outbox)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the client is gone: its pidfd or end-of-file tells the loop
+        self.outbox = self.outbox[sent:]
+        wanted = select.EPOLLIN | (select.EPOLLOUT if self.outbox else 0)
+        self.poll.modify(self.client.fileno(), wanted)
+
+    def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
+        """Remember what many starts share."""
+        self.contexts[number] = Context(_bytes_env(env), cwd, shell)
+
+    def on_place(self, number: int, env: dict[str, str], keys: list[str]) -> None:
+        """Remember a set of GPUs."""
+        self.places[number] = Place(_bytes_env(env), keys)
+        self.queues[number] = deque()
+
+    def on_hold(self, number: int) -> None:
+        """Take the leases of a place: all of them or none."""
+        taken = []
+        for key in self.places[number].keys:
+            if key in self.leases:
+                continue
+            try:
+                held = lease.take(key, self.name)
+            except OSError as error:
+                self.replies.append(["unheld", number, key, str(error)])
+                break
+            if held is None:
+                self.replies.append(["unheld", number, key, None])
+                break
+            self.leases[key] = held
+            taken.append(key)
+        else:
+            self.replies.append(["held", number])
+            return
+        for key in taken:
+            self.leases.pop(key).release()
+
+    def on_release(self, number: int, keys: list[str]) -> None:
+        """Give back the named leases of a place."""
+        for key in keys:
+            held = self.leases.pop(key, None)
+            if held is not None:
+                held.release()
+        self.replies.append(["released", number])
+
+    def on_start(self, key: str, context: int, place: int, argv: list[str], log: str | None) -> None:
+        """Start an attempt: now, or when those before it on its place have ended."""
+        self.queues[place].append(Attempt(key, context, place, argv, log))
+        self.start_next(place)
+
+    def on_revoke(self, key: str) -> None:
+        """Take an attempt back, unless it has started."""
+        for queue in self.queues.values():
+            for attempt in queue:
+                if attempt.key == key:
+                    queue.remove(attempt)
+                    self.replies.append(["revoked", key])
+                    return
+
+    def on_signal(self, key: str, signum: int) -> None:
+        """Signal a job's whole tree once."""
+        if key in self.pids:
+            trees.send(self.members(key, self.pids[key]), signum)
+
+    def on_kill(self, key: str) -> None:
+        """Kill a job's whole tree, again and again until nothing of it is left."""
+        if key in self.pids:
+            self.doomed[key] = self.pids[key]
+            self.sweep_at = 0.0
+
+    def on_finish(self) -> None:
+        """No more jobs will come: end when the last process has, or its grace is over."""
+        self.finishing = True
+        self.sweep_at = 0.0
+
+    def start_next(self, place: int) -> None:
+        """Start the first attempt that waits for a place, if the place is free."""
+        queue = self.queues[place]
+        while queue and place not in self.occupied:
+            attempt = queue.popleft()
+            try:
+                self.journal.intend(f"spawn {attempt.key} .\n")
+                self.spawn(attempt)
+            except OSError as error:
+                text = error.strerror or str(error)
+                self.replies.append(["refused", attempt.key, error.errno or 0, text])
+
+    def spawn(self, attempt: Attempt) -> None:
+        """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
+        context = self.contexts[attempt.context]
+        place = self.places[attempt.place]
+        shared = self.environments.get((attempt.context, attempt.place))
+        if shared is None:
+            shared = {**context.env, **place.env}
+            self.environments[attempt.context, attempt.place] = shared
+        job, _, number = attempt.key.partition(".")
+        env = shared.copy()
+        env[b"STOKER_JOB_ID"] = job.encode()
+        env[b"STOKER_ATTEMPT"] = number.encode()
+        env[trees.COOKIE.encode()] = f"{self.cookie}:{attempt.key}".encode()
+        actions: list[tuple[int, int, int]] = [
+            (os.POSIX_SPAWN_DUP2, self.leases[key].fd, _FIRST_LEASE_FD + i)
+            for i, key in enumerate(place.keys)
+            if key in self.leases
+        ]
+        log_fd = -1
+        try:
+            if context.cwd != self.cwd:
+                os.chdir(context.cwd)
+                self.cwd = context.cwd
+            if attempt.log is not None:
+                log_fd = _open_log(attempt.log)
+                actions += [(os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)]
+            ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+            started_at = time.time()
+            pid = _posix_spawn(attempt.argv, env, actions, context.shell)
+        finally:
+            if log_fd >= 0:
+                os.close(log_fd)
+        self.running[pid] = attempt
+        self.occupied.add(attempt.place)
+        self.pids[attempt.key] = pid
+        self.journal.note(f"start {attempt.key} {pid} {ticks} .\n")
+        self.late_replies.append(["started", attempt.key, pid, started_at])
+
+    def reap(self) -> None:
+        """Record every end, and start what waited for it."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.orphans.pop(pid, None)
+            attempt = self.running.pop(pid, None)
+            if attempt is not None:
+                self.end(attempt, status, usage)
+
+    def end(self, attempt: Attempt, status: int, usage: Any) -> None:
+        """An attempt is over when its first process is."""
+        key, at = attempt.key, time.time()
+        used = (round(usage.ru_utime, 4), round(usage.ru_stime, 4), usage.ru_maxrss)
+        self.journal.note(f"end {key} {status} {at:.6f} {used[0]} {used[1]} {used[2]} .\n")
+        del self.pids[key]
+        self.occupied.discard(attempt.place)
+        self.start_next(attempt.place)
+        # While the place has more to do the client need not be woken for this end alone.
+        reports = self.late_replies if self.queues[attempt.place] else self.replies
+        reports.append(["ended", key, status, at, *used])
+        if self.sweep_at == float("inf"):
+            self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
+
+    def members(self, key: str, pid: int) -> set[int]:
+        """The living processes of a job."""
+        return trees.members(pid, f"{self.name}:{key}", trees.living_children())
+
+    def sweep(self) -> None:
+        """Kill what is doomed, and leftovers whose grace is over; come back while any are left."""
+        now = time.monotonic()
+        for key, pid in list(self.doomed.items()):
+            found = self.members(key, pid)
+            trees.send(found, signal.SIGKILL)
+            if not found and key not in self.pids:
+                del self.doomed[key]
+        strays = trees.living_children() - self.running.keys()
+        for pid in strays:
+            if self.belongs_to_running(pid):
+                continue
+            if now - self.orphans.setdefault(pid, now) >= LEFTOVER_GRACE_S:
+                trees.send(trees.members(pid, f"stray-{pid}", {pid}), signal.SIGKILL)
+        if self.doomed:
+            self.sweep_at = now + 0.01
+        elif self.orphans.keys() & strays:
+            self.sweep_at = now + 0.1
+        else:
+            self.orphans.clear()
+            self.sweep_at = float("inf")
+
+    def belongs_to_running(self, pid: int) -> bool:
+        """Whether a daemonised process is part of a job that still runs."""
+        cookies = (trees.cookie_of(pid) or "").split("/")
+        return any(f"{self.name}:{key}" in cookies for key in self.pids)
+
+    def slay_all(self) -> None:
+        """Kill every tree: what loses its parent becomes our child, so the loop ends with none left."""
+        for pid in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        for queue in self.queues.values():
+            queue.clear()
+        self.sweep_at = 0.0
+        while True:
+            trees.send(trees.living_children(), signal.SIGKILL)
+            try:
+                pid, status, usage = os.wait4(-1, 0)
+            except ChildProcessError:
+                return
+            attempt = self.running.pop(pid, None)
+            if attempt is not None:
+                self.end(attempt, status, usage)
+            self.reap()
+
+
+def _posix_spawn(
+    argv: list[str], env: dict[bytes, bytes], actions: list[tuple[int, int, int]], shell: str
+) -> int:
+    try:
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_RESET_SIGNALS,
+        )
+    except OSError:
+        if argv[0] == shell:
+            raise
+        # Not an executable after all: the shell knows what to do or what to say.
+        return _posix_spawn([shell, "-c", " ".join(argv)], env, actions, shell)
+
+
+def _open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def _wake_on_child() -> int:
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
+    return reader
+
+
+def main() -> None:
+    """Serve the client on descriptor 3; argv: its pid, the journal, a name unique on this host."""
+    gc.disable()
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+    client_pid, journal_path, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    os.set_inheritable(3, False)
+    client = socket.socket(fileno=3)
+    client.setblocking(False)
+    trees.become_subreaper()
+    journal = Journal(journal_path)
+    journal.lock()
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        journal.note(f"boot {file.read().strip()} {os.getpid()} .\n")
+    Shepherd(client, client_pid, journal, name).serve()

@@ -1,0 +1,234 @@
+"""The jobs of one database: every change of state is one guarded statement."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.lifecycle import TABLE, Event, State
+from stoker.core.plan import Candidate
+from stoker.store.database import Database
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What is recorded about a command that was given before."""
+
+    id: int
+    state: State
+    attempt: int
+
+
+class Live(msgspec.Struct, frozen=True):
+    """An attempt that had not ended when last heard of."""
+
+    attempt: Attempt
+    slots: str | None
+    pid: int | None
+    started_at: float | None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """When an attempt ran and what it used."""
+
+    ended_at: float | None = None
+    user_s: float | None = None
+    system_s: float | None = None
+    max_rss_kb: int | None = None
+
+
+class StateConflictError(Exception):
+    """A job was not in a state from which the event may come."""
+
+
+def _guard(event: Event) -> str:
+    sources, target = TABLE[event]
+    names = ", ".join(f"'{state.value}'" for state in sources)
+    return f"SET state = '{target.value}' {{}} WHERE id = ? AND state IN ({names})"
+
+
+_ADD = (
+    "INSERT INTO job (id, identity, occurrence, command, class, priority, state, attempt, slots)"
+    " VALUES (?, ?, (SELECT coalesce(max(occurrence), 0) + 1 FROM job WHERE identity = ?),"
+    " ?, ?, ?, ?, ?, ?)"
+)
+_CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
+_START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at = ?")
+_REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
+_RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(", pid = NULL, started_at = NULL")
+_END = {
+    event: f"UPDATE job {_guard(event)}".format("")
+    for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
+}
+
+
+class Jobs:
+    """Reads and writes jobs inside the database's transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._execute = database.execute
+        self._write = database.write
+        self._execute(
+            "CREATE TEMP TABLE seen (identity INTEGER PRIMARY KEY, times INTEGER NOT NULL)"
+        )
+        self._last_id = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
+        self._classes: dict[tuple[int, float | None], int] = {}
+
+    def read_again(self, command: bytes) -> Known | None:
+        """Note that a command was read once more; what is recorded about this occurrence of it."""
+        identity = identity_of(command)
+        self._write(
+            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1", (identity,)
+        )
+        row = self._execute(
+            "SELECT id, state, attempt FROM job JOIN seen USING (identity)"
+            " WHERE identity = ? AND occurrence = times AND command = ?",
+            (identity, command),
+        ).fetchone()
+        return Known(row[0], State(row[1]), row[2]) if row else None
+
+    def add_claimed(self, command: bytes, request: Request, slots: str) -> Attempt:
+        """Record a new command together with the claim of its first attempt."""
+        return Attempt(self._add(command, request, State.STARTING, 1, slots), 1)
+
+    def add_waiting(self, command: bytes, request: Request) -> int:
+        """Record a new command that waits."""
+        return self._add(command, request, State.WAITING, 0, None)
+
+    def _add(
+        self, command: bytes, request: Request, state: State, attempt: int, slots: str | None
+    ) -> int:
+        self._last_id += 1
+        identity = identity_of(command)
+        number = self._class_of(request)
+        self._write(
+            _ADD,
+            (
+                self._last_id,
+                identity,
+                identity,
+                command,
+                number,
+                request.priority,
+                state.value,
+                attempt,
+                slots,
+            ),
+        )
+        return self._last_id
+
+    def claim(self, job: int, slots: str) -> None:
+        """Record the intent to start a waiting job."""
+        self._change(_CLAIM, (slots, job))
+
+    def reclaim(self, known: Known, slots: str) -> Attempt:
+        """Record the intent to start a job that was not done when last heard of."""
+        if known.state is not State.WAITING:
+            self.retry(known.id)
+        self.claim(known.id, slots)
+        return Attempt(known.id, known.attempt + 1)
+
+    def mark_running(self, job: int, pid: int, started_at: float) -> None:
+        """Record that the attempt is a process."""
+        self._change(_START, (pid, started_at, job))
+
+    def revoke(self, job: int) -> None:
+        """Take a claim back; the attempt never was."""
+        self._change(_REVOKE, (job,))
+
+    def retry(self, job: int) -> None:
+        """Let a job wait for another attempt."""
+        self._change(_RETRY, (job,))
+
+    def end(
+        self,
+        attempt: Attempt,
+        outcome: Outcome,
+        usage: Usage,
+        slots: str | None,
+        pid: int | None,
+        started_at: float | None,
+    ) -> None:
+        """Record how an attempt ended."""
+        self._change(_END[outcome.event], (attempt.job,))
+        self._write(
+            "INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                attempt.job,
+                attempt.number,
+                TABLE[outcome.event][1].value,
+                outcome.status,
+                outcome.reason,
+                slots,
+                pid,
+                started_at,
+                usage.ended_at,
+                usage.user_s,
+                usage.system_s,
+                usage.max_rss_kb,
+            ),
+        )
+
+    def command_of(self, job: int) -> bytes:
+        """The command as it was given."""
+        command = self._execute("SELECT command FROM job WHERE id = ?", (job,)).fetchone()[0]
+        assert isinstance(command, bytes)
+        return command
+
+    def live(self) -> list[Live]:
+        """All attempts that have not ended as far as the database knows."""
+        rows = self._execute(
+            "SELECT id, attempt, slots, pid, started_at FROM job"
+            " WHERE state IN ('starting', 'running')"
+        )
+        return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
+
+    def heads(self, limit: int) -> list[Candidate]:
+        """The first waiting jobs in queue order, up to `limit` of each class."""
+        found = []
+        for number, slots, timeout_s in self._execute("SELECT id, slots, timeout_s FROM class"):
+            rows = self._execute(
+                "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
+                " ORDER BY priority DESC, rank, id LIMIT ?",
+                (number, limit),
+            )
+            found += [Candidate(row[0], slots, row[1], row[2], timeout_s) for row in rows]
+        return sorted(found, key=lambda candidate: candidate.order)
+
+    def absent(self) -> int:
+        """How many recorded commands have not been read again."""
+        row = self._execute(
+            "SELECT count(*) FROM job LEFT JOIN seen USING (identity)"
+            " WHERE occurrence > coalesce(times, 0)"
+        ).fetchone()
+        return int(row[0])
+
+    def counts(self) -> dict[State, int]:
+        """How many jobs stand where."""
+        rows = self._execute("SELECT state, count(*) FROM job GROUP BY state")
+        return {State(row[0]): row[1] for row in rows}
+
+    def _class_of(self, request: Request) -> int:
+        key = (request.slots, request.timeout_s)
+        number = self._classes.get(key)
+        if number is None:
+            row = self._execute(
+                "SELECT id FROM class WHERE slots = ? AND timeout_s IS ?", key
+            ).fetchone()
+            if row is None:
+                self._write("INSERT INTO class (slots, timeout_s) VALUES (?, ?)", key)
+                row = self._execute("SELECT last_insert_rowid()").fetchone()
+            number = self._classes[key] = int(row[0])
+        return number
+
+    def _change(self, statement: str, values: Sequence[object]) -> None:
+        if self._write(statement, values) != 1:
+            raise StateConflictError(f"{statement} with {values}")
+
+
+def identity_of(command: bytes) -> int:
+    """64 bits that stand for a command's text."""
+    digest = hashlib.blake2b(command, digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

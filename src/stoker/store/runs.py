@@ -1,0 +1,110 @@
+"""Foreground runs: a folder each, with a database, a journal and the jobs' logs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Mapping
+
+from stoker.errors import StokerError
+from stoker.store.database import Database
+from stoker.store.jobs import Jobs
+
+_KEEP_RUNS = 200
+
+
+class Run:
+    """One run's folder, locked against a second process for as long as this one lives."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.name = os.path.basename(folder)
+        self._lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(self._lock, 20, 0).decode("ascii", "replace")
+            os.close(self._lock)
+            raise StokerError(
+                f"that run is still going on (process {pid}): stop it first, or wait for its end"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+        self.database = Database(os.path.join(folder, "run.db"))
+        self.jobs = Jobs(self.database)
+
+    @property
+    def journal(self) -> str:
+        """The path of the shepherd's journal."""
+        return os.path.join(self.folder, "journal")
+
+    def path(self, *names: str) -> str:
+        """A path inside the folder, whose parents exist."""
+        path = os.path.join(self.folder, *names)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        return path
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.database.close()
+        os.close(self._lock)
+
+
+def create(home: str, key: Mapping[str, str]) -> Run:
+    """Begin a new run; `key` is what a later resume will look for."""
+    runs = os.path.join(home, "runs")
+    os.makedirs(runs, mode=0o700, exist_ok=True)
+    _prune(runs)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    folder = os.path.join(runs, f"{stamp}-{os.urandom(3).hex()}")
+    os.mkdir(folder, 0o700)
+    run = Run(folder)
+    for name, value in key.items():
+        run.database.write("INSERT INTO meta VALUES (?, ?)", (name, value))
+    run.database.commit()
+    return run
+
+
+def latest(home: str, key: Mapping[str, str]) -> Run | None:
+    """The newest run with this key, opened to be resumed."""
+    runs = os.path.join(home, "runs")
+    for name in sorted(_names(runs), reverse=True):
+        folder = os.path.join(runs, name)
+        if _key_of(folder) == key:
+            return Run(folder)
+    return None
+
+
+def _key_of(folder: str) -> dict[str, str]:
+    import sqlite3
+
+    path = os.path.join(folder, "run.db")
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        rows = connection.execute("SELECT name, value FROM meta").fetchall()
+        connection.close()
+    except sqlite3.Error:
+        return {}
+    return dict(rows)
+
+
+def _names(runs: str) -> list[str]:
+    try:
+        return os.listdir(runs)
+    except FileNotFoundError:
+        return []
+
+
+def _prune(runs: str) -> None:
+    """Forget the oldest runs beyond the number kept; never one that is going on."""
+    import shutil
+
+    for name in sorted(_names(runs))[:-_KEEP_RUNS]:
+        folder = os.path.join(runs, name)
+        try:
+            with open(os.path.join(folder, "lock"), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
