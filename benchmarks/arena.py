@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -122,6 +124,15 @@ def common_environment(folder: str) -> dict[str, str]:
         "SHELL": "/bin/sh",
         **fake.env(),
     }
+
+
+def check_gpus(stoker: str, env: Mapping[str, str]) -> None:
+    """Make sure that Stoker sees the fake GPUs: else nothing would be watched while it runs."""
+    ask = [stoker, "gpus", "--json"]
+    done = subprocess.run(ask, capture_output=True, text=True, check=False, env=env)
+    seen = len(json.loads(done.stdout)) if done.returncode == 0 else 0
+    if seen != FAKE_GPUS:
+        raise BenchError(f"stoker sees {seen} of {FAKE_GPUS} fake GPUs: {done.stderr.strip()}")
 
 
 def check_on_disk(folder: str) -> str:

@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from benchmarks.arena import Arena, check_on_disk, common_environment, say
+from benchmarks.arena import Arena, check_gpus, check_on_disk, common_environment, say
 from benchmarks.cases import CASES, LONG
 from benchmarks.errors import BenchError
 from benchmarks.machine import describe_machine
@@ -82,6 +82,7 @@ def run(options: Options) -> int:
         rounds=options.rounds,
         quick=options.quick,
     )
+    check_gpus(peers.stoker.path, arena.env)
     show(header(options, peers, file_system))
     results = []
     for name in options.cases:
