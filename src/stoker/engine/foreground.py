@@ -7,7 +7,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
 import msgspec
@@ -22,6 +22,7 @@ from stoker.engine.recover import recover
 from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
 from stoker.executors.contract import ExecutorLostError
 from stoker.executors.local import LocalExecutor
+from stoker.executors.shepherd.spawn import Shepherd
 from stoker.store.runs import Run
 
 
@@ -35,104 +36,134 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request: Request
     log_of: Callable[[Attempt], str | None]
     fail_fast: bool = False
+    in_advance: bool = True
     resume: bool = False
 
 
 class Foreground:
     """Runs a source's commands to their end, in this process and a shepherd that dies with it."""
 
-    def __init__(self, run: Run, source: Source, settings: Settings, listener: Listener) -> None:
+    def __init__(
+        self, run: Run, source: Source, settings: Settings, listener: Listener, shepherd: Shepherd
+    ) -> None:
         self._run = run
         self._source = source
         self._listener = listener
         self._shell = settings.shell
-        self._interrupts = 0
-        self._executor = LocalExecutor(
+        self._signals_seen: list[int] = []
+        self._poll = select.poll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        if settings.resume:
+            recover(run.jobs, run.journal)
+        self.executor = LocalExecutor(
             name=f"stoker-run-{run.name}",
             journal=run.journal,
             env=settings.env,
             cwd=settings.cwd,
             shell=settings.shell,
+            shepherd=shepherd,
         )
-        if settings.resume:
-            recover(run.jobs, run.journal)
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
         self.engine = Engine(
             slots=settings.slots,
             queue=LineQueue(source, run.jobs, settings.request, resume=settings.resume),
-            executor=self._executor,
+            executor=self.executor,
             database=run.database,
             jobs=run.jobs,
             listener=listener,
             rules=Rules(
                 request=settings.request,
                 fail_fast=settings.fail_fast,
-                in_advance=not settings.fail_fast,
+                in_advance=settings.in_advance and not settings.fail_fast,
             ),
             words_of=self._words_of,
             log_of=settings.log_of,
             clock=boot_clock_s,
         )
 
-    def run(self, refresh_s: float | None = None, refresh: Callable[[], None] | None = None) -> None:
-        """Go on until all is done; first SIGINT or SIGTERM drains, the second kills all trees."""
-        with self._signals() as wake:
-            self._loop(wake, refresh_s, refresh)
-        self._executor.finish()
-        self._run.database.commit()
+    def listen(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back whenever a descriptor is readable."""
+        self._callbacks[fd] = callback
+        self._poll.register(fd, select.POLLIN)
 
-    def _loop(self, wake: int, refresh_s: float | None, refresh: Callable[[], None] | None) -> None:
-        engine, source, poll = self.engine, self._source, select.poll()
-        poll.register(self._executor, select.POLLIN)
-        poll.register(wake, select.POLLIN)
-        listening = False
-        engine.turn()
-        while not engine.is_over():
-            wants = not source.always_ready and not source.ended and not len(source)
-            if wants and not listening:
-                poll.register(source.fd, select.POLLIN)
-            elif listening and not wants:
-                poll.unregister(source.fd)
-            listening = wants
-            for fd, _event in poll.poll(_milliseconds(engine.patience_s(), refresh_s)):
-                if fd == wake:
-                    os.read(wake, 64)
-                elif fd == source.fd and listening:
-                    source.read_some()
+    def unlisten(self, fd: int) -> None:
+        """Forget a descriptor."""
+        del self._callbacks[fd]
+        self._poll.unregister(fd)
+
+    def run(self, refresh: Callable[[], float | None] = lambda: None) -> None:
+        """Go on until all is done; the first SIGINT or SIGTERM drains, the second kills all trees.
+
+        `refresh` is called after each turn and says in how many seconds at the latest it wants to
+        be called again.
+        """
+        with self._signals():
+            self._poll.register(self.executor, select.POLLIN)
             try:
-                engine.turn()
+                self._go_on_until(self.engine.is_over, refresh)
+                self.engine.finish()
+                self._go_on_until(lambda: self.engine.finished, refresh)
             except ExecutorLostError:
-                self._executor.end_orphans()
+                self.executor.end_orphans()
+                self.engine.lose_all("the shepherd process was killed")
                 raise
-            if refresh is not None:
-                refresh()
+            finally:
+                self.executor.close()
+
+    def _go_on_until(
+        self, reached: Callable[[], bool], refresh: Callable[[], float | None]
+    ) -> None:
+        self.engine.turn()
+        wait_s = refresh()
+        while not reached():
+            self._listen_to_source()
+            for fd, _event in self._poll.poll(_milliseconds(self.engine.patience_s(), wait_s)):
+                if fd in self._callbacks:
+                    self._callbacks[fd]()
+            self._heed_signals()
+            self.engine.turn()
+            wait_s = refresh()
+
+    def _listen_to_source(self) -> None:
+        """Wait for more commands only while none are at hand: what is not read stays in the pipe."""
+        source = self._source
+        wanted = not (source.always_ready or source.ended or len(source) or self.engine.draining)
+        if wanted and source.fd not in self._callbacks:
+            self.listen(source.fd, source.read_some)
+        elif not wanted and source.fd in self._callbacks:
+            self.unlisten(source.fd)
 
     @contextlib.contextmanager
-    def _signals(self):  # type: ignore[no-untyped-def]
+    def _signals(self) -> Iterator[None]:
         reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.listen(reader, lambda: _discard(reader))
         old_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         old = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
-            yield reader
+            yield
         finally:
             for signum, handler in old.items():
                 signal.signal(signum, handler)
             signal.set_wakeup_fd(old_fd)
+            self.unlisten(reader)
             os.close(reader)
             os.close(writer)
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
-        self._interrupts += 1
-        if self._interrupts == 1:
-            count = len(self.engine.board.running)
+        self._signals_seen.append(signum)
+
+    def _heed_signals(self) -> None:
+        for signum in self._signals_seen:
+            if self.engine.draining:
+                self.engine.kill_all("interrupted")
+                continue
+            name, count = signal.Signals(signum).name, len(self.engine.board.running)
             self._listener.on_notice(
-                f"{signal.Signals(signum).name}: starting no more, {count} still running;"
-                " once more to kill them"
+                f"{name}: starting no more; {count} still running, once more to kill them"
             )
             self.engine.drain()
-        else:
-            self.engine.kill_all("interrupted")
+        self._signals_seen.clear()
 
     def _words_of(self, attempt: Attempt, command: bytes) -> list[str]:
         if len(command) < MAX_ARGUMENT_BYTES:
@@ -155,3 +186,8 @@ def boot_clock_s() -> float:
 def _milliseconds(*limits_s: float | None) -> int | None:
     known = [limit for limit in limits_s if limit is not None]
     return int(min(known) * 1000) + 1 if known else None
+
+
+def _discard(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 4096)

@@ -18,6 +18,7 @@ from stoker.engine.queue import LineQueue
 from stoker.executors.contract import (
     Ended,
     Executor,
+    Finished,
     Held,
     Launch,
     Refused,
@@ -86,6 +87,7 @@ class Engine:
         self.queue = queue
         self.tally = Tally()
         self.draining = False
+        self.finished = False
         self._executor = executor
         self._database = database
         self._jobs = jobs
@@ -136,6 +138,16 @@ class Engine:
             running.killed_because = running.killed_because or reason
             self._executor.kill(running.key)
 
+    def finish(self) -> None:
+        """Let what the jobs left behind come to its end; `finished` tells when it has."""
+        self._executor.finish()
+
+    def lose_all(self, reason: str) -> None:
+        """Record that nobody knows how the running attempts ended."""
+        for running in list(self.board.running.values()):
+            self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
+        self._database.commit()
+
     def _apply(self, reports: list[Report], now: float) -> None:
         over = {report.key for report in reports if isinstance(report, Ended)}
         for report in reports:
@@ -155,6 +167,8 @@ class Engine:
                     self._on_unheld(report, now)
                 case Released():
                     self.board.places[report.slot].held = False
+                case Finished():
+                    self.finished = True
 
     def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
         running = self.board.running[report.key]

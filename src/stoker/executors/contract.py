@@ -82,7 +82,11 @@ class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
     key: str
 
 
-Report = Held | Unheld | Released | Started | Ended | Refused | Revoked
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
+    """Nothing that was launched is left."""
+
+
+Report = Finished | Held | Unheld | Released | Started | Ended | Refused | Revoked
 
 
 class Executor(Protocol):
@@ -116,4 +120,7 @@ class Executor(Protocol):
         """Kill the attempt's whole process tree until nothing of it is left."""
 
     def finish(self) -> None:
-        """Return once nothing that was launched is left, leftovers' grace included."""
+        """Say that no more launches will come; answered by Finished, leftovers' grace included."""
+
+    def close(self) -> None:
+        """Let go; what still runs is ended."""

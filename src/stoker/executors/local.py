@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from stoker.core.slot import Slot
-from stoker.executors.contract import ExecutorLostError, Launch, Report
+from stoker.executors.contract import ExecutorLostError, Finished, Launch, Report
 from stoker.executors.shepherd import trees
-
-_BOOTSTRAP = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1));"
-    "from stoker.executors.shepherd.main import main; main()"
-)
+from stoker.executors.shepherd.spawn import Shepherd, start_shepherd
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -44,16 +38,14 @@ class LocalExecutor:
         env: Mapping[str, str],
         cwd: str,
         shell: str,
-        keep_open: Sequence[int] = (),
+        shepherd: Shepherd | None = None,
     ) -> None:
         # If the shepherd itself is killed, what it ran becomes ours, and can still be ended.
         trees.become_subreaper()
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self.pid = _spawn_shepherd(theirs.fileno(), journal, name, keep_open)
+        self.pid, self._socket = shepherd or start_shepherd()
         self._buffer = b""
-        self._finished = False
-        self._send(["context", 0, dict(env), cwd, shell])
+        self._finishing = False
+        self._send(["open", name, journal], ["context", 0, dict(env), cwd, shell])
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
@@ -88,6 +80,9 @@ class LocalExecutor:
             return []
         except ConnectionResetError:
             data = b""
+        if not data and self._finishing:
+            os.waitpid(self.pid, 0)
+            return [Finished()]
         if not data:
             raise ExecutorLostError("the shepherd process died; its jobs were ended")
         whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
@@ -107,10 +102,12 @@ class LocalExecutor:
         self._send(["kill", key])
 
     def finish(self) -> None:
-        """Let leftovers have their grace, then see the shepherd off."""
-        with contextlib.suppress(OSError):
-            self._send(["finish"])
-        os.waitpid(self.pid, 0)
+        """Ask the shepherd to see the last processes off, and to go."""
+        self._finishing = True
+        self._send(["finish"])
+
+    def close(self) -> None:
+        """Let go of the shepherd; what still runs is killed by it."""
         self._socket.close()
 
     def end_orphans(self) -> None:
@@ -132,14 +129,3 @@ class LocalExecutor:
                 return  # the shepherd is gone: `observe` tells
             except BlockingIOError:
                 select.select([], [self._socket], [])
-
-
-def _spawn_shepherd(fd: int, journal: str, name: str, keep_open: Sequence[int]) -> int:
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    argv = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, root, str(os.getpid()), journal, name]
-    with open(os.devnull, "rb") as null:
-        actions = [(os.POSIX_SPAWN_DUP2, null.fileno(), 0), (os.POSIX_SPAWN_DUP2, fd, 3)]
-        actions += [(os.POSIX_SPAWN_DUP2, kept, 10 + i) for i, kept in enumerate(keep_open)]
-        return os.posix_spawn(
-            argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigmask=[]
-        )

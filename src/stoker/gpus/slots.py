@@ -10,7 +10,7 @@ from stoker.errors import StokerError, UsageError
 from stoker.gpus.nvml import Gpu, why_unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
@@ -35,8 +35,16 @@ def parse_slots(
     return _repeat([_slot(group, known) for group in groups], jobs_per_gpu)
 
 
-def slots_on(gpus: Iterable[Gpu], jobs_per_gpu: int = 1) -> tuple[Slot, ...]:
-    """Return a slot for each GPU, or as many as jobs may share it."""
+def default_slots(
+    known: Sequence[Gpu] | None, visible: str | None, jobs_per_gpu: int = 1
+) -> tuple[Slot, ...]:
+    """Return slots on every GPU that the inherited CUDA_VISIBLE_DEVICES leaves.
+
+    Raises an error that says why there is none, and what to pass.
+    """
+    gpus = visible_gpus(known or (), visible)
+    if not gpus:
+        raise no_gpu_error(known, visible)
     return _repeat([((gpu.label,), (gpu.uuid,)) for gpu in gpus], jobs_per_gpu)
 
 
@@ -110,8 +118,10 @@ def _range(part: str) -> list[str]:
 def _slot(
     names: Sequence[str], known: Sequence[Gpu] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    keys = tuple(_key(name, known) for name in names)
-    for name, key in zip(names, keys, strict=True):
+    # A name that means "no GPU" needs no lease: any number of jobs may have none at once.
+    named = [name for name in names if name not in _NO_DEVICE]
+    keys = tuple(_key(name, known) for name in named)
+    for name, key in zip(named, keys, strict=True):
         if keys.count(key) > 1:
             raise UsageError(
                 f"GPU {name} is twice in one slot, {'+'.join(names)};"

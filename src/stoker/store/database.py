@@ -6,11 +6,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from importlib import resources
 
 from stoker.errors import StokerError
 
 SCHEMA_VERSION = 1
+_SCHEMA = os.path.join(os.path.dirname(__file__), "schema.sql")
 _SYNC_PERIOD_S = 1.0
 
 
@@ -47,10 +47,10 @@ class Database:
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
         if version == 0:
-            schema = resources.files("stoker.store").joinpath("schema.sql").read_text("utf-8")
-            self.connection.executescript(
-                f"BEGIN; {schema} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            )
+            with open(_SCHEMA, encoding="utf-8") as file:
+                self.connection.executescript(
+                    f"BEGIN; {file.read()} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                )
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
 

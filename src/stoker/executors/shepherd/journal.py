@@ -36,34 +36,43 @@ class Record(NamedTuple):
 
 
 class Journal:
-    """Appends whole lines; what a full disk refuses is kept and written as soon as it can be."""
+    """Appends whole lines; what has not been written yet, or was refused by a full disk, is kept."""
 
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self) -> None:
+        self._fd = -1
         self._kept = b""
 
-    def lock(self) -> None:
-        """Hold the journal until this process ends: whoever wants to read it for good waits for that."""
+    def open(self, path: str) -> None:
+        """Append to a file, and lock it: who wants its last word waits until this process is gone."""
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
 
     def intend(self, lines: str) -> None:
         """Append lines before the deed they announce; raises OSError, and then nothing is announced."""
+        told = len(self._kept)
+        data = self._kept + lines.encode("ascii")
+        written = self._append(data)
+        if written == len(data):
+            self._kept = b""
+            return
+        # What was torn gets a line of its own, so that it cannot be read as something else.
+        self._kept = data[written:told] if written < told else b"\n"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def note(self, line: str) -> None:
+        """Keep a line about what has happened for the next `intend` or `flush`."""
+        self._kept += line.encode("ascii")
+
+    def flush(self) -> None:
+        """Write what is kept, as far as the disk takes it."""
         if self._kept:
-            self._kept = self._append(self._kept)
-        data = lines.encode("ascii")
-        if self._kept or len(self._append(data)):
-            self._kept = self._kept or b"\n"
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._kept = self._kept[self._append(self._kept) :]
 
-    def note(self, lines: str) -> None:
-        """Append lines about what has already happened, now or later."""
-        self._kept = self._append(self._kept + lines.encode("ascii"))
-
-    def _append(self, data: bytes) -> bytes:
+    def _append(self, data: bytes) -> int:
         try:
-            return data[os.write(self._fd, data) :]
+            return os.write(self._fd, data)
         except OSError:
-            return data
+            return 0
 
 
 def read_journal(path: str) -> dict[str, Record]:

@@ -34,8 +34,6 @@ _RESET_SIGNALS = [
     for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
 ]
 
-Message = list[Any]
-
 
 class Attempt(NamedTuple):
     """A start order: what to run, where, and where its output goes."""
@@ -65,10 +63,11 @@ class Place(NamedTuple):
 class Shepherd:
     """All state of the process, and one method per message."""
 
-    def __init__(self, client: socket.socket, client_pid: int, journal: Journal, name: str) -> None:
+    def __init__(self, client: socket.socket, client_pid: int) -> None:
         self.client = client
-        self.journal = journal
-        self.name = name
+        self.journal = Journal()
+        self.name = ""
+        self.cookie = b""
         self.contexts: dict[int, Context] = {}
         self.places: dict[int, Place] = {}
         self.environments: dict[tuple[int, int], dict[bytes, bytes]] = {}
@@ -79,16 +78,15 @@ class Shepherd:
         self.queues: dict[int, deque[Attempt]] = {}
         self.doomed: dict[str, int] = {}
         self.orphans: dict[int, float] = {}
-        self.replies: list[Message] = []
-        self.late_replies: list[Message] = []
+        self.replies: list[str] = []
+        self.late_replies: list[str] = []
         self.inbox = b""
         self.outbox = b""
         self.sweep_at = float("inf")
         self.finishing = False
         self.cwd = os.getcwd()
-        outer = os.environ.get(trees.COOKIE)
-        self.cookie = f"{outer}/{name}" if outer else name
         self.verbs = {
+            "open": self.on_open,
             "context": self.on_context,
             "place": self.on_place,
             "hold": self.on_hold,
@@ -108,7 +106,7 @@ class Shepherd:
 
     def serve(self) -> None:
         """Work until the client is gone or has finished."""
-        self.replies.append(["hello", PROTOCOL, os.getpid()])
+        self.tell("hello", PROTOCOL, os.getpid())
         self.flush()
         while True:
             events = self.poll.poll(self.patience())
@@ -123,8 +121,7 @@ class Shepherd:
                 self.sweep()
             if self.finishing and not trees.living_children():
                 self.reap()
-                self.replies.append(["finished"])
-                self.flush()
+                self.journal.flush()
                 return
             self.flush(late=not events)
 
@@ -154,12 +151,11 @@ class Shepherd:
 
     def flush(self, late: bool = False) -> None:
         """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
+        self.journal.flush()
         if self.replies or late:
-            self.replies = self.late_replies + self.replies
-            self.late_replies = []
-        if self.replies:
-            self.outbox += "".join(json.dumps(reply) + "\n" for reply in self.replies).encode()
-            self.replies = []
+            self.outbox += "\n".join([*self.late_replies, *self.replies, ""]).encode()
+            self.late_replies.clear()
+            self.replies.clear()
         if not self.outbox:
             return
         try:
@@ -171,6 +167,19 @@ class Shepherd:
         self.outbox = self.outbox[sent:]
         wanted = select.EPOLLIN | (select.EPOLLOUT if self.outbox else 0)
         self.poll.modify(self.client.fileno(), wanted)
+
+    def tell(self, *words: object) -> None:
+        """Report something that is not frequent."""
+        self.replies.append(json.dumps(words))
+
+    def on_open(self, name: str, journal: str) -> None:
+        """Begin to keep a journal, under a name that is unique on this host."""
+        self.name = name
+        outer = os.environ.get(trees.COOKIE)
+        self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
+        self.journal.open(journal)
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            self.journal.note(f"boot {file.read().strip()} {os.getpid()} .\n")
 
     def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
         """Remember what many starts share."""
@@ -190,15 +199,15 @@ class Shepherd:
             try:
                 held = lease.take(key, self.name)
             except OSError as error:
-                self.replies.append(["unheld", number, key, str(error)])
+                self.tell("unheld", number, key, str(error))
                 break
             if held is None:
-                self.replies.append(["unheld", number, key, None])
+                self.tell("unheld", number, key, None)
                 break
             self.leases[key] = held
             taken.append(key)
         else:
-            self.replies.append(["held", number])
+            self.tell("held", number)
             return
         for key in taken:
             self.leases.pop(key).release()
@@ -209,7 +218,7 @@ class Shepherd:
             held = self.leases.pop(key, None)
             if held is not None:
                 held.release()
-        self.replies.append(["released", number])
+        self.tell("released", number)
 
     def on_start(self, key: str, context: int, place: int, argv: list[str], log: str | None) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
@@ -222,7 +231,7 @@ class Shepherd:
             for attempt in queue:
                 if attempt.key == key:
                     queue.remove(attempt)
-                    self.replies.append(["revoked", key])
+                    self.tell("revoked", key)
                     return
 
     def on_signal(self, key: str, signum: int) -> None:
@@ -251,7 +260,7 @@ class Shepherd:
                 self.spawn(attempt)
             except OSError as error:
                 text = error.strerror or str(error)
-                self.replies.append(["refused", attempt.key, error.errno or 0, text])
+                self.tell("refused", attempt.key, error.errno or 0, text)
 
     def spawn(self, attempt: Attempt) -> None:
         """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
@@ -261,11 +270,10 @@ class Shepherd:
         if shared is None:
             shared = {**context.env, **place.env}
             self.environments[attempt.context, attempt.place] = shared
-        job, _, number = attempt.key.partition(".")
+        key = attempt.key.encode()
         env = shared.copy()
-        env[b"STOKER_JOB_ID"] = job.encode()
-        env[b"STOKER_ATTEMPT"] = number.encode()
-        env[trees.COOKIE.encode()] = f"{self.cookie}:{attempt.key}".encode()
+        env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
+        env[trees.COOKIE_BYTES] = self.cookie + key
         actions: list[tuple[int, int, int]] = [
             (os.POSIX_SPAWN_DUP2, self.leases[key].fd, _FIRST_LEASE_FD + i)
             for i, key in enumerate(place.keys)
@@ -289,7 +297,7 @@ class Shepherd:
         self.occupied.add(attempt.place)
         self.pids[attempt.key] = pid
         self.journal.note(f"start {attempt.key} {pid} {ticks} .\n")
-        self.late_replies.append(["started", attempt.key, pid, started_at])
+        self.late_replies.append(f'["started","{attempt.key}",{pid},{started_at}]')
 
     def reap(self) -> None:
         """Record every end, and start what waited for it."""
@@ -308,14 +316,14 @@ class Shepherd:
     def end(self, attempt: Attempt, status: int, usage: Any) -> None:
         """An attempt is over when its first process is."""
         key, at = attempt.key, time.time()
-        used = (round(usage.ru_utime, 4), round(usage.ru_stime, 4), usage.ru_maxrss)
-        self.journal.note(f"end {key} {status} {at:.6f} {used[0]} {used[1]} {used[2]} .\n")
+        user_s, system_s, rss_kb = usage.ru_utime, usage.ru_stime, usage.ru_maxrss
+        self.journal.note(f"end {key} {status} {at} {user_s} {system_s} {rss_kb} .\n")
         del self.pids[key]
         self.occupied.discard(attempt.place)
         self.start_next(attempt.place)
         # While the place has more to do the client need not be woken for this end alone.
         reports = self.late_replies if self.queues[attempt.place] else self.replies
-        reports.append(["ended", key, status, at, *used])
+        reports.append(f'["ended","{key}",{status},{at},{user_s},{system_s},{rss_kb}]')
         if self.sweep_at == float("inf"):
             self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
 
@@ -406,17 +414,12 @@ def _wake_on_child() -> int:
 
 
 def main() -> None:
-    """Serve the client on descriptor 3; argv: its pid, the journal, a name unique on this host."""
+    """Serve the client on descriptor 3, whose pid is the only argument."""
     gc.disable()
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
-    client_pid, journal_path, name = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    os.set_inheritable(3, False)
-    client = socket.socket(fileno=3)
+    client = socket.socket(fileno=os.dup(3))  # a duplicate is not inherited by jobs
+    os.close(3)
     client.setblocking(False)
     trees.become_subreaper()
-    journal = Journal(journal_path)
-    journal.lock()
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        journal.note(f"boot {file.read().strip()} {os.getpid()} .\n")
-    Shepherd(client, client_pid, journal, name).serve()
+    Shepherd(client, int(sys.argv[1])).serve()

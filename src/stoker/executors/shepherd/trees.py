@@ -8,6 +8,7 @@ import os
 from typing import NamedTuple
 
 COOKIE = "STOKER_COOKIE"
+COOKIE_BYTES = COOKIE.encode()
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -62,6 +63,18 @@ def _stat(pid: int) -> Process | None:
     return Process(pid, int(parent), int(group), int(session))
 
 
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Whether a process is another one, or a child of its children."""
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        process = _stat(pid)
+        if process is None:
+            return False
+        pid = process.parent
+    return False
+
+
 def cookie_of(pid: int) -> str | None:
     """The cookies a process was started with, outermost job first; None if it carries none."""
     try:
@@ -69,7 +82,7 @@ def cookie_of(pid: int) -> str | None:
             entries = file.read().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    prefix = COOKIE.encode() + b"="
+    prefix = COOKIE_BYTES + b"="
     for entry in entries:
         if entry.startswith(prefix):
             return entry[len(prefix) :].decode("ascii", "replace")

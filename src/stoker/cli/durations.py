@@ -1,0 +1,44 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from stoker.errors import UsageError
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_PARTS = re.compile(r"(?:(\d+(?:\.\d+)?)([smhdw]))+")
+_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS`; a bare number is refused."""
+    clock = _CLOCK.fullmatch(text)
+    if clock and clock[1] is not None:
+        seconds: float = int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
+    elif _PARTS.fullmatch(text):
+        found = re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text)
+        seconds = sum(float(number) * _UNITS_S[unit] for number, unit in found)
+    elif text.replace(".", "", 1).isdigit():
+        raise UsageError(f"'{text}' could be seconds, minutes or hours: write {text}s, {text}m or {text}h")
+    else:
+        raise UsageError(f"'{text}' is no duration: write 90s, 2h, 1d12h or HH:MM:SS")
+    if seconds <= 0:
+        raise UsageError(f"'{text}' is no time at all: write 90s, 2h, 1d12h or HH:MM:SS")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """A duration for people: 0.4 s, 12 s, 3:05, 1:02:03, 2 d 03:04."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, second = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}:{second:02}"
+    hours, minute = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}:{minute:02}:{second:02}"
+    return f"{hours // 24} d {hours % 24:02}:{minute:02}"

@@ -1,0 +1,157 @@
+"""`stoker run`: commands in, GPUs busy, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from stoker.errors import StokerError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.core.job import Request
+    from stoker.core.slot import Slot
+    from stoker.engine.lines import Source
+    from stoker.gpus.nvml import Nvml
+    from stoker.store.runs import Run
+
+SUMMARY = """\
+Run commands from a file or a pipe, one per line, each on a free GPU; the next starts the moment one
+ends. The exit code is 0 only if all succeeded. Ctrl-C once starts no more, twice kills what runs."""
+EXAMPLES = """\
+examples:
+  stoker run jobs.txt                       on every GPU that nobody else is using
+  cat jobs.txt | stoker run --gpus 0,1      on GPUs 0 and 1
+  stoker run jobs.txt --gpus 0+1,2+3        two GPUs for each command
+  stoker run jobs.txt -j 2 --logs logs      two commands a GPU, a log file for each
+  stoker run jobs.txt --resume              again, but only what has not succeeded
+  touch q; tail -f -n 0 q | stoker run      a queue: echo 'python a.py' >> q
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("file", nargs="?", metavar="FILE", help="commands, one per line; - or none: standard input")
+    add("-g", "--gpus", metavar="SLOTS", help="0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names")
+    add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="commands at once on a GPU")
+    add("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)")
+    add("--logs", metavar="DIR", help="write each command's output to DIR/NUMBER.log")
+    add("--tag", action="store_true", help="put the command's number before each line of output")
+    add("-0", "--null", action="store_true", help="commands end with NUL, and may span lines")
+    add("--fail-fast", action="store_true", help="start no more once a command has failed")
+    add("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h")
+    add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
+    add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
+    add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
+    add("--dry-run", action="store_true", help="show what would run, and where")
+    add("--json", action="store_true", help="print events as lines of JSON; output goes to logs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run everything; 0 only if all of it succeeded."""
+    request = _request(args)
+    source = _source(args)
+    if args.dry_run:
+        return _dry_run(args, source)
+    # The shepherd starts up while we do.
+    from stoker.executors.shepherd.spawn import start_shepherd
+
+    shepherd = start_shepherd()
+    from stoker.cli.report import Report
+    from stoker.engine.foreground import Foreground, Settings
+    from stoker.executors.command import resolve_shell
+
+    nvml, slots = _slots(args)
+    shell = resolve_shell(args.shell)
+    record = _record(args)
+    report = Report(args, record, slots)
+    foreground = Foreground(
+        record,
+        source,
+        Settings(
+            slots=slots,
+            shell=shell,
+            env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+            cwd=os.getcwd(),
+            request=request,
+            log_of=report.log_of,
+            fail_fast=args.fail_fast,
+            in_advance=not args.tag,
+            resume=args.resume,
+        ),
+        report,
+        shepherd,
+    )
+    try:
+        return report.follow(foreground, nvml, mind_others=args.gpus is None)
+    finally:
+        record.close()
+
+
+def _request(args: argparse.Namespace) -> Request:
+    from stoker.cli.durations import parse_duration
+    from stoker.core.job import Request
+
+    if args.retries < 0:
+        raise UsageError(f"--retries {args.retries}: a command cannot be tried fewer than 0 times")
+    if args.tag and (args.logs or args.json):
+        raise UsageError("--tag is for output that passes through: leave out --logs and --json")
+    timeout_s = None if args.timeout is None else parse_duration(args.timeout)
+    return Request(timeout_s=timeout_s, retries=args.retries)
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from stoker.engine.lines import open_source
+
+    source = open_source(args.file, null=args.null)
+    if os.isatty(source.fd):
+        sys.stderr.write("stoker: type commands, one per line; Ctrl-D ends the list\n")
+    return source
+
+
+def _slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
+    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.slots import default_slots, parse_slots
+
+    nvml = Nvml.open()
+    known = None if nvml is None else nvml.gpus()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if args.gpus is None:
+        return nvml, default_slots(known, visible, args.jobs_per_gpu)
+    return nvml, parse_slots(args.gpus, known, visible, args.jobs_per_gpu)
+
+
+def _record(args: argparse.Namespace) -> Run:
+    from stoker.home import find_home
+    from stoker.store import runs
+
+    home = find_home()
+    name = args.name or ("stdin" if args.file in (None, "-") else os.path.abspath(args.file))
+    key = {"cwd": os.getcwd(), "name": name}
+    if not args.resume:
+        return runs.create(home, key)
+    earlier = runs.latest(home, key)
+    if earlier is None:
+        raise StokerError(
+            f"there is no earlier run of {name} in {os.getcwd()} to resume: leave out --resume"
+        )
+    return earlier
+
+
+def _dry_run(args: argparse.Namespace, source: Source) -> int:
+    slots = _slots(args)[1]
+    labels = ", ".join(slot.label for slot in slots)
+    print(f"{len(slots)} slot{'s' * (len(slots) != 1)}, GPU {labels}; in this order:")
+    number = 0
+    while not (source.ended and not len(source)):
+        command = source.take()
+        if command is None:
+            source.read_some()
+            continue
+        number += 1
+        sys.stdout.write(f"{number:6}  {command.decode(errors='replace')}\n")
+    print(f"{number} command{'s' * (number != 1)} would run")
+    return 0

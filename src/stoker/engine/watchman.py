@@ -1,0 +1,99 @@
+"""Closes slots whose GPU is lost or, by default, in use by others; opens them again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from stoker.engine.board import Board, Place
+from stoker.engine.events import Listener
+from stoker.gpus.nvml import Nvml, Reading
+from stoker.gpus.survey import GpuState, look, state_of, taken_by
+from stoker.gpus.users import GpuUser
+from stoker.gpus.watch import Watch
+
+
+class Watchman:
+    """Watches the GPUs of a board in a thread, and judges what it saw in the engine's own.
+
+    With `mind_others`, a slot is closed while a process that is not `ours` uses its GPU. A process
+    that our /proc does not show may be one of our own, seen from outside our container: after the
+    first look, before any job has run, such a one closes nothing.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        board: Board,
+        listener: Listener,
+        ours: Callable[[int], bool],
+        *,
+        mind_others: bool,
+    ) -> None:
+        self._board = board
+        self._listener = listener
+        self._ours = ours
+        self._mind_others = mind_others
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._outsiders: set[int] = set()
+        self._states: dict[str, GpuState] = {}
+        used = {key for place in board.places for key in place.slot.keys}
+        for gpu in nvml.gpus():
+            if gpu.uuid in used:
+                state = look(nvml, gpu)
+                self._outsiders |= {user.pid for user in state.users if not user.is_visible}
+                self._states[gpu.uuid] = state
+        self._watch = Watch(nvml, changed=self._wake)
+        self._judge()
+        self._watch.active.set()
+        self._watch.start()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there is something new to review."""
+        return self._reader
+
+    def review(self) -> None:
+        """Judge every slot anew by what the thread has seen."""
+        os.read(self._reader, 4096)
+        for key, reading in list(self._watch.latest.items()):
+            if key in self._states and reading is not self._states[key].reading:
+                self._states[key] = state_of(reading)
+        self._judge()
+
+    def reading(self, key: str) -> Reading | None:
+        """The last reading of a GPU."""
+        state = self._states.get(key)
+        return state.reading if state else None
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._watch.stop()
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _wake(self, _key: str, _reading: Reading) -> None:
+        try:
+            os.write(self._writer, b"\0")
+        except (BlockingIOError, OSError):
+            return  # it is awake already, or going home
+
+    def _judge(self) -> None:
+        for place in self._board.places:
+            closed = self._reason(place)
+            if closed != place.closed:
+                place.closed = closed
+                state = f"is {closed}" if closed else "is free again"
+                self._listener.on_notice(f"GPU {place.slot.label} {state}")
+
+    def _reason(self, place: Place) -> str | None:
+        for key in place.slot.keys:
+            state = self._states.get(key)
+            reason = taken_by(state, self._is_ours) if state else None
+            if reason is not None:
+                return reason
+        return None
+
+    def _is_ours(self, user: GpuUser) -> bool:
+        if not self._mind_others:
+            return True
+        return self._ours(user.pid) if user.is_visible else user.pid not in self._outsiders
