@@ -1,4 +1,4 @@
-"""What `stoker run` tells: passing output through, log files, tags, JSON or a live view; a summary."""
+"""What `stoker run` tells about its commands: in plain lines, or as events for a program."""
 
 from __future__ import annotations
 
@@ -6,61 +6,170 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from stoker.cli.durations import format_duration
-from stoker.cli.terminal import last_lines, one_line
-from stoker.core.job import Attempt, Outcome
-from stoker.core.lifecycle import TABLE, Event
+from stoker.cli.terminal import clean, last_lines, one_line
+from stoker.core.job import Outcome
+from stoker.core.lifecycle import TABLE
 from stoker.engine.board import Running
 from stoker.engine.foreground import Foreground
-from stoker.errors import StokerError, UsageError
 from stoker.executors.contract import Ended
-from stoker.executors.shepherd.trees import descends_from
 
-if TYPE_CHECKING:
-    import argparse
+_FAILURES_LISTED = 20
 
-    from stoker.cli.view import View
-    from stoker.core.slot import Slot
-    from stoker.engine.watchman import Watchman
-    from stoker.gpus.nvml import Nvml
-    from stoker.store.runs import Run
 
-_FAILURES_SHOWN = 20
+class Failure(msgspec.Struct, frozen=True):
+    """A command that did not succeed, as the summary tells it."""
+
+    job: int
+    command: str
+    reason: str
+    log: str | None
 
 
 class Report:
-    """Listens to an engine and tells people, or programs, about it."""
+    """Tells of failures when they happen, and sums up; all on standard error."""
 
-    def __init__(self, args: argparse.Namespace, record: Run, slots: tuple[Slot, ...]) -> None:
-        self._args = args
-        self._record = record
-        self._slots = slots
+    def __init__(self) -> None:
         self._began = time.monotonic()
-        self._failures: list[str] = []
-        self._not_shown = 0
-        self._foreground: Foreground | None = None
-        self._view: View | None = None
-        self.log_of: Callable[[Attempt], str | None] = self._choose_log()
+        self._failures: list[Failure] = []
 
-    def follow(self, foreground: Foreground, nvml: Nvml | None, *, mind_others: bool) -> int:
-        """See a run through to its end; the exit code."""
-        self._foreground = foreground
-        watchman = self._watch(foreground, nvml, mind_others=mind_others) if nvml else None
-        if self._is_live():
-            from stoker.cli.view import View
+    def __enter__(self) -> Report:
+        return self
 
-            self._view = View(foreground.engine, watchman, self._total())
-        try:
-            with self._view or _nothing():
-                foreground.run(self._view.refresh if self._view else lambda: None)
-        finally:
-            if self._tagger is not None:
-                self._tagger.close()
-            if watchman is not None:
-                foreground.unlisten(watchman.fileno())
-                watchman.stop()
-        self._view = None
-        return self._summarise(foreground)
+    def __exit__(self, *_exception: object) -> None:
+        return None
+
+    def on_start(self, running: Running) -> None:
+        """Say nothing: the command speaks for itself."""
+
+    def on_end(
+        self, running: Running, outcome: Outcome, _ended: Ended | None, retried: bool
+    ) -> None:
+        """Tell of a failure, and keep it for the summary."""
+        if not outcome.is_success:
+            failure = Failure(
+                running.attempt.job,
+                one_line(running.entry.command),
+                outcome.reason or "failed",
+                running.log,
+            )
+            if not retried and len(self._failures) < _FAILURES_LISTED:
+                self._failures.append(failure)
+            self.tell_failure(failure, retried=retried)
+
+    def on_notice(self, text: str) -> None:
+        """Tell at once."""
+        self.say(text)
+
+    def refresh(self) -> float | None:
+        """Nothing here changes with time alone."""
+        return None
+
+    def say(self, text: str) -> None:
+        """Print a line to people."""
+        sys.stderr.write(f"stoker: {text}\n")
+
+    def tell_failure(self, failure: Failure, *, retried: bool) -> None:
+        """Name the command that failed."""
+        again = "; trying again" if retried else ""
+        self.say(f"{failure.job} {failure.reason}{again}: {failure.command}")
+
+    def sum_up(self, foreground: Foreground) -> bool:
+        """Say how it all ended; whether every command has succeeded."""
+        engine = foreground.engine
+        tally, skipped = engine.tally, engine.queue.already_done
+        parts = [f"{tally.done} done"]
+        parts += [
+            f"{count} {word}"
+            for count, word in (
+                (tally.failed, "failed"),
+                (tally.killed, "killed"),
+                (tally.lost, "lost"),
+                (skipped, "had succeeded before"),
+            )
+            if count
+        ]
+        unfinished = not engine.queue.exhausted()
+        if unfinished:
+            parts.append("the rest was not started")
+        took = format_duration(time.monotonic() - self._began)
+        self.say(f"{', '.join(parts)}, in {took}")
+        self.list_failures(tally.failed + tally.killed + tally.lost)
+        good = not (unfinished or tally.failed or tally.killed or tally.lost)
+        if not good:
+            self.say("the same again with --resume runs only what has not succeeded")
+        return good
+
+    def list_failures(self, count: int) -> None:
+        """Name once more what failed, if that has scrolled away."""
+        if count > 1:
+            for failure in self._failures:
+                where = f" (log: {failure.log})" if failure.log else ""
+                self.say(f"  {failure.job} {failure.reason}: {failure.command}{where}")
+            if count > len(self._failures):
+                self.say(f"  … and {count - len(self._failures)} more")
+
+
+class JsonReport(Report):
+    """Prints every event as a line of JSON on standard output, for programs; people's lines stay out."""
+
+    def on_start(self, running: Running) -> None:
+        """Print a start event."""
+        self._print(
+            event="start",
+            job=running.attempt.job,
+            attempt=running.attempt.number,
+            command=running.entry.command.decode(errors="backslashreplace"),
+            gpus=list(running.slot.gpus),
+            pid=running.pid,
+            at=running.started_at,
+            log=running.log,
+        )
+
+    def on_end(
+        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
+        """Print an end event."""
+        if not outcome.is_success and not retried:
+            self._failures.append(Failure(running.attempt.job, "", outcome.reason or "", None))
+        self._print(
+            event="end",
+            job=running.attempt.job,
+            attempt=running.attempt.number,
+            state=TABLE[outcome.event][1].value,
+            exit_code=outcome.exit_code,
+            reason=outcome.reason,
+            retried=retried,
+            at=ended.at if ended else None,
+            cpu_s=round(ended.user_s + ended.system_s, 6) if ended else None,
+            max_rss_kb=ended.max_rss_kb if ended else None,
+        )
+
+    def on_notice(self, text: str) -> None:
+        """Print a notice event."""
+        self._print(event="notice", text=text)
+
+    def sum_up(self, foreground: Foreground) -> bool:
+        """Print the summary event."""
+        engine = foreground.engine
+        complete = engine.queue.exhausted()
+        self._print(
+            event="summary",
+            **msgspec.to_builtins(engine.tally),
+            already_done=engine.queue.already_done,
+            complete=complete,
+            seconds=round(time.monotonic() - self._began, 3),
+        )
+        tally = engine.tally
+        return complete and not (tally.failed or tally.killed or tally.lost)
+
+    def _print(self, **event: object) -> None:
+        os.write(1, (json.dumps(event) + "\n").encode())
+
+
+def tail_of(failure: Failure) -> list[str]:
+    """The last lines a failed command wrote, where they were kept."""
+    return [clean(line) for line in last_lines(failure.log)] if failure.log else []

@@ -60,33 +60,29 @@ def run(args: argparse.Namespace) -> int:
     from stoker.executors.shepherd.spawn import start_shepherd
 
     shepherd = start_shepherd()
-    from stoker.cli.report import Report
+    from stoker.cli.output import Output
     from stoker.engine.foreground import Foreground, Settings
     from stoker.executors.command import resolve_shell
 
     nvml, slots = _slots(args)
     shell = resolve_shell(args.shell)
+    output = Output(args, source)
     record = _record(args)
-    report = Report(args, record, slots)
-    foreground = Foreground(
-        record,
-        source,
-        Settings(
-            slots=slots,
-            shell=shell,
-            env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
-            cwd=os.getcwd(),
-            request=request,
-            log_of=report.log_of,
-            fail_fast=args.fail_fast,
-            in_advance=not args.tag,
-            resume=args.resume,
-        ),
-        report,
-        shepherd,
+    output.open(record)
+    settings = Settings(
+        slots=slots,
+        shell=shell,
+        env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+        cwd=os.getcwd(),
+        request=request,
+        log_of=output.log_of,
+        fail_fast=args.fail_fast,
+        in_advance=not args.tag,
+        resume=args.resume,
     )
+    foreground = Foreground(record, source, settings, output.report, shepherd)
     try:
-        return report.follow(foreground, nvml, mind_others=args.gpus is None)
+        return 0 if output.follow(foreground, nvml) else 1
     finally:
         record.close()
 

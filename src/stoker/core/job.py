@@ -44,6 +44,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
     @property
+    def is_success(self) -> bool:
+        """Whether the job is done."""
+        return self.event is Event.SUCCEED
+
+    @property
     def exit_code(self) -> int | None:
         """The code the process exited with; None if a signal ended it or it never was."""
         if self.status is None or self.status & 0x7F:

@@ -109,6 +109,18 @@ def open_source(path: str | None, *, null: bool) -> Source:
     return Source(fd, null=null)
 
 
+def count_commands(fd: int, *, null: bool) -> int | None:
+    """How many commands a regular file holds from here on; None where that cannot be told."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return None
+    splitter, count = Splitter(null=null), 0
+    at = os.lseek(fd, 0, os.SEEK_CUR)
+    while data := os.pread(fd, 1 << 20, at):
+        count += len(splitter.feed(data))
+        at += len(data)
+    return count + len(splitter.close())
+
+
 def _reopen_fifo(fd: int, mode: int) -> int:
     """A named FIFO on standard input is opened anew for writing too; a plain pipe stays as it is."""
     if not stat.S_ISFIFO(mode):
