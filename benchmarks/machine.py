@@ -5,10 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import resource
 import sqlite3
 import subprocess
+import time
 
 from benchmarks.report import Table
+
+QUIET_SHARE = 0.05
 
 
 def describe_machine(file_system: str) -> Table:
@@ -26,9 +30,50 @@ def describe_machine(file_system: str) -> Table:
             ("Python", f"{platform.python_implementation()} {platform.python_version()}"),
             ("SQLite", sqlite3.sqlite_version),
             ("file system", file_system),
+            ("sched_autogroup", _autogroup()),
             ("load before", load),
         ],
     )
+
+
+class Bystanders:
+    """Tells how much of the machine was used by others since it was made.
+
+    Noise is not neutral: with sched_autogroup each of Stoker's jobs, in a session of its own, gets
+    a larger share of a crowded CPU than the jobs of xargs, which share one.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._foreign_s = _foreign_cpu_s()
+
+    def share(self) -> float:
+        """Return the part of all cores' time that went to processes that are not ours."""
+        wall_s = time.monotonic() - self._began
+        cores = os.cpu_count() or 1
+        return max(0.0, _foreign_cpu_s() - self._foreign_s) / (wall_s * cores)
+
+
+def describe_noise(share: float) -> str:
+    """Return what the bystanders took, and a warning where it is too much."""
+    told = f"Other processes used {share:.0%} of the machine meanwhile"
+    return f"{told}." if share <= QUIET_SHARE else f"{told}: **TOO NOISY to trust the ratios**."
+
+
+def _foreign_cpu_s() -> float:
+    with open("/proc/stat", encoding="ascii") as stat:
+        user, nice, system, _, _, irq, softirq, *_ = map(int, stat.readline().split()[1:])
+    busy_s = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return busy_s - sum(usage.ru_utime + usage.ru_stime for usage in ours)
+
+
+def _autogroup() -> str:
+    try:
+        with open("/proc/sys/kernel/sched_autogroup_enabled", encoding="ascii") as file:
+            return "on" if file.read().strip() == "1" else "off"
+    except FileNotFoundError:
+        return "none"
 
 
 def _cpu_model() -> str:

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks.arena import Arena, check_gpus, check_on_disk, common_environment, say
 from benchmarks.cases import CASES, LONG
 from benchmarks.errors import BenchError
-from benchmarks.machine import describe_machine
+from benchmarks.machine import Bystanders, describe_machine, describe_noise
 from benchmarks.peers import Peers, find_peers
 from benchmarks.process import become_subreaper
 from benchmarks.report import (
@@ -90,9 +90,10 @@ def run(options: Options) -> int:
             show(f"## {name}\n\nLeft out by `--quick`: it takes minutes.\n")
             continue
         say(f"{name} …")
+        bystanders = Bystanders()
         result = CASES[name](arena)
         results.append(result)
-        show(render_result(result))
+        show(f"{render_result(result)}\n{describe_noise(bystanders.share())}\n")
     show(render_verdict(results))
     if options.complete:
         with open(RESULTS, "w", encoding="utf-8") as file:

@@ -8,7 +8,19 @@ import stat
 from stoker.errors import StokerError
 
 # File systems on which SQLite and flock cannot be trusted, or that several hosts share.
-_NETWORK = ("nfs", "cifs", "smb", "fuse", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "glusterfs")
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "9p",
+    "afs",
+    "glusterfs",
+)
 
 
 def find_home() -> str:

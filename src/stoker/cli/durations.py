@@ -20,7 +20,9 @@ def parse_duration(text: str) -> float:
         found = re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text)
         seconds = sum(float(number) * _UNITS_S[unit] for number, unit in found)
     elif text.replace(".", "", 1).isdigit():
-        raise UsageError(f"'{text}' could be seconds, minutes or hours: write {text}s, {text}m or {text}h")
+        raise UsageError(
+            f"'{text}' could be seconds, minutes or hours: write {text}s, {text}m or {text}h"
+        )
     else:
         raise UsageError(f"'{text}' is no duration: write 90s, 2h, 1d12h or HH:MM:SS")
     if seconds <= 0:

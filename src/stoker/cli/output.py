@@ -109,5 +109,7 @@ def _log_folder(path: str | None) -> str | None:
         os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         os.unlink(probe)
     except OSError as error:
-        raise StokerError(f"cannot write logs to {path}: {error.strerror}; name another folder") from error
+        raise StokerError(
+            f"cannot write logs to {path}: {error.strerror}; name another folder"
+        ) from error
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -38,16 +37,10 @@ class View(Report):
         """Show this engine's board."""
         self._engine, self._watchman = engine, watchman
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> None:
         self._live.start()
-        return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._live.stop()
 
     def refresh(self) -> float | None:
@@ -71,7 +64,9 @@ class View(Report):
             f"[{colour}]✗ {failure.job} {escape(failure.reason)}{again}[/]  {escape(failure.command)}"
         )
         for line in tail_of(failure):
-            self._console.print(Text.assemble(("  │ ", "dim"), Text.from_ansi(line)), overflow="fold")
+            self._console.print(
+                Text.assemble(("  │ ", "dim"), Text.from_ansi(line)), overflow="fold"
+            )
 
     def list_failures(self, count: int) -> None:
         """Tell where the logs are; the failures themselves stand above."""

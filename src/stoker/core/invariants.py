@@ -43,9 +43,13 @@ def check_plan(
     for start in plan.starts:
         job = wanted.pop(start.job, None)
         if job is None:
-            raise InvariantError(f"job {start.job} is planned but does not wait, or is planned twice")
+            raise InvariantError(
+                f"job {start.job} is planned but does not wait, or is planned twice"
+            )
         if len(start.slots) != job.slots:
-            raise InvariantError(f"job {job.id} needs {job.slots} slots and gets {len(start.slots)}")
+            raise InvariantError(
+                f"job {job.id} needs {job.slots} slots and gets {len(start.slots)}"
+            )
         if start.in_advance:
             left[start.slots[0]] = left.get(start.slots[0], 0) - 1
         elif not available.issuperset(start.slots):

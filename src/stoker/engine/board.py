@@ -105,4 +105,9 @@ class Board:
 
     def keys_in_use(self, beside: Place) -> set[str]:
         """Lease keys that other held places need too."""
-        return {key for place in self.places if place is not beside and place.held for key in place.slot.keys}
+        return {
+            key
+            for place in self.places
+            if place is not beside and place.held
+            for key in place.slot.keys
+        }

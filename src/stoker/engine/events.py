@@ -15,7 +15,9 @@ class Listener(Protocol):
     def on_start(self, running: Running) -> None:
         """Take note that an attempt is a process now."""
 
-    def on_end(self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool) -> None:
+    def on_end(
+        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
         """Take note that an attempt is over; `retried` if the job gets another one."""
 
     def on_notice(self, text: str) -> None:

@@ -105,7 +105,9 @@ def open_source(path: str | None, *, null: bool) -> Source:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     if stat.S_ISDIR(kind):
         os.close(fd)
-        raise UsageError(f"cannot read {path}: it is a folder; name a file with one command per line")
+        raise UsageError(
+            f"cannot read {path}: it is a folder; name a file with one command per line"
+        )
     return Source(fd, null=null)
 
 

@@ -202,7 +202,9 @@ class Engine:
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
-        usage = Usage(ended.at, ended.user_s, ended.system_s, ended.max_rss_kb) if ended else Usage()
+        usage = (
+            Usage(ended.at, ended.user_s, ended.system_s, ended.max_rss_kb) if ended else Usage()
+        )
         self._jobs.end(
             running.attempt,
             outcome,

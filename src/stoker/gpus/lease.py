@@ -114,7 +114,7 @@ def _open(path: str) -> int:
 def _make_folder(folder: str) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
-        os.chmod(folder, 0o1777)
+        os.chmod(folder, 0o1777)  # noqa: S103 - like /tmp: all users, sticky
     if not stat.S_ISDIR(os.lstat(folder).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "the lease folder is not a folder", folder)
 

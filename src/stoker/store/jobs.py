@@ -73,14 +73,15 @@ class Jobs:
         self._execute(
             "CREATE TEMP TABLE seen (identity INTEGER PRIMARY KEY, times INTEGER NOT NULL)"
         )
-        self._last_id = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
+        self._last_id: int = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
         self._classes: dict[tuple[int, float | None], int] = {}
 
     def read_again(self, command: bytes) -> Known | None:
         """Note that a command was read once more; what is recorded about this occurrence of it."""
         identity = identity_of(command)
         self._write(
-            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1", (identity,)
+            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1",
+            (identity,),
         )
         row = self._execute(
             "SELECT id, state, attempt FROM job JOIN seen USING (identity)"

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stoker.executors.shepherd import trees
@@ -85,7 +86,7 @@ class Shepherd:
         self.sweep_at = float("inf")
         self.finishing = False
         self.cwd = os.getcwd()
-        self.verbs = {
+        self.verbs: dict[str, Callable[..., None]] = {
             "open": self.on_open,
             "context": self.on_context,
             "place": self.on_place,
@@ -220,7 +221,9 @@ class Shepherd:
                 held.release()
         self.tell("released", number)
 
-    def on_start(self, key: str, context: int, place: int, argv: list[str], log: str | None) -> None:
+    def on_start(
+        self, key: str, context: int, place: int, argv: list[str], log: str | None
+    ) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
         self.queues[place].append(Attempt(key, context, place, argv, log))
         self.start_next(place)
