@@ -14,36 +14,44 @@ if TYPE_CHECKING:
 
 LINE = "true"
 JOBS = 5000
+PARALLEL_JOBS = 1000
 QUICK_JOBS = 1000
 
 
 def run(arena: Arena) -> Result:
-    """Race Stoker and xargs, both starting `true` itself."""
+    """Race Stoker and xargs, both starting `true` itself; the others cannot but use a shell."""
+    peers = arena.peers
     jobs = QUICK_JOBS if arena.quick else JOBS
-    lines = arena.lines("direct", LINE, jobs)
+    few = min(jobs, PARALLEL_JOBS)
     with arena.home() as env:
         contestants = [
             Contestant(
-                name="xargs",
-                argv=[arena.peers.xargs.path, "-P4", "-n1", "true"],
-                stdin=lines,
-                jobs=jobs,
-                env=env,
-            ),
-            Contestant(
-                name="stoker",
-                argv=[arena.peers.stoker.path, "run", "--gpus", "0,1,2,3"],
-                stdin=lines,
-                jobs=jobs,
-                env=env,
-            ),
+                name=name, argv=argv, stdin=arena.lines("direct", LINE, count), jobs=count, env=env
+            )
+            for name, argv, count in (
+                ("xargs", [peers.xargs.path, "-P4", "-n1", "true"], jobs),
+                ("stoker", [peers.stoker.path, "run", "--gpus", "0,1,2,3"], jobs),
+                (
+                    "simple_gpu_scheduler",
+                    [peers.simple_gpu_scheduler.path, "--gpus", "0", "1", "2", "3"],
+                    jobs,
+                ),
+                ("parallel", [peers.parallel.path, "--will-cite", "-j4"], few),
+            )
         ]
         samples = arena.race(contestants, LINE)
     return Result(
         name="throughput_direct",
-        what=f"Lines `{LINE}` at 4 slots with no shell, {arena.rounds} interleaved rounds.",
+        what=f"Lines `{LINE}` at 4 slots, {arena.rounds} interleaved rounds.",
         details=standings(samples, "xargs"),
-        figures=[pace_figure(samples, "stoker", "xargs", Target(Bound.AT_LEAST, 1.15))],
+        figures=[
+            pace_figure(samples, "stoker", "xargs", Target(Bound.AT_LEAST, 1.15)),
+            pace_figure(samples, "stoker", "simple_gpu_scheduler", Target(Bound.MORE_THAN, 1.0)),
+        ],
         commands=[command_line(contestant) for contestant in contestants],
-        notes=["xargs hands each line to `true` as an argument: one exec per job on both sides."],
+        notes=[
+            "Stoker and xargs start `true` itself: xargs hands it the line as an argument.",
+            "The other two give every line to a shell, whose `true` is built in.",
+            f"GNU parallel gets at most {PARALLEL_JOBS} lines; jobs per second compare.",
+        ],
     )
