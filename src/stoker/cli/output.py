@@ -13,7 +13,7 @@ from stoker.core.job import Attempt
 from stoker.engine.foreground import Foreground
 from stoker.engine.lines import Source, count_commands
 from stoker.errors import StokerError
-from stoker.executors.shepherd.trees import descends_from
+from stoker.executors.shepherd.trees import is_outside
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from stoker.engine.watchman import Watchman
     from stoker.gpus.nvml import Nvml
     from stoker.store.runs import Run
+
+
+_PERIOD_S = 2.0
+_LIVE_PERIOD_S = 1.0
 
 
 class Output:
@@ -87,8 +91,9 @@ class Output:
             nvml,
             foreground.engine.board,
             self.report,
-            lambda pid: descends_from(pid, os.getpid()),
+            lambda pid: not is_outside(pid, os.getpid()),
             mind_others=self._mind_others,
+            period_s=_LIVE_PERIOD_S if self._view else _PERIOD_S,
         )
         foreground.listen(watchman.fileno(), watchman.review)
         try:

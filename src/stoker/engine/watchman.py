@@ -29,6 +29,7 @@ class Watchman:
         ours: Callable[[int], bool],
         *,
         mind_others: bool,
+        period_s: float = 2.0,
     ) -> None:
         self._board = board
         self._listener = listener
@@ -43,8 +44,10 @@ class Watchman:
                 state = look(nvml, gpu)
                 self._outsiders |= {user.pid for user in state.users if not user.is_visible}
                 self._states[gpu.uuid] = state
-        self._watch = Watch(nvml, changed=self._wake)
+        self._watch = Watch(nvml, period_s, changed=self._wake)
         self._judge()
+        if all(place.closed for place in board.places):
+            listener.on_notice("every GPU is taken: waiting for one; to share one, name it: --gpus 0")
         self._watch.active.set()
         self._watch.start()
 

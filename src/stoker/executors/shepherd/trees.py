@@ -63,15 +63,13 @@ def _stat(pid: int) -> Process | None:
     return Process(pid, int(parent), int(group), int(session))
 
 
-def descends_from(pid: int, ancestor: int) -> bool:
-    """Whether a process is another one, or a child of its children."""
-    while pid > 1:
-        if pid == ancestor:
+def is_outside(pid: int, ancestor: int) -> bool:
+    """Whether a living process is neither another one nor among its descendants."""
+    table = processes()
+    while pid in table and pid != ancestor:
+        pid = table[pid].parent
+        if pid not in table:
             return True
-        process = _stat(pid)
-        if process is None:
-            return False
-        pid = process.parent
     return False
 
 
