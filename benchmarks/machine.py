@@ -39,8 +39,8 @@ def describe_machine(file_system: str) -> Table:
 class Bystanders:
     """Tells how much of the machine was used by others since it was made.
 
-    Noise is not neutral: with sched_autogroup each of Stoker's jobs, in a session of its own, gets
-    a larger share of a crowded CPU than the jobs of xargs, which share one.
+    Noise may not be neutral: under sched_autogroup a job in a session of its own, as Stoker starts it,
+    can get a larger share of a crowded CPU than those of xargs, which share one session.
     """
 
     def __init__(self) -> None:
