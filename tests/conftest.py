@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 import pytest
 
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FakeMachine = Callable[..., FakeGpus]
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +38,204 @@ def fake_gpus(nvml_library: str, tmp_path: Path) -> FakeMachine:
         return FakeGpus(tmp_path / "nvml", nvml_library).create(count, mem_bytes)
 
     return make
+
+
+class Ended(NamedTuple):
+    """How a process ended and what it said."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def out(self) -> str:
+        """Standard output as text."""
+        return self.stdout.decode(errors="backslashreplace")
+
+    @property
+    def err(self) -> str:
+        """Standard error as text."""
+        return self.stderr.decode(errors="backslashreplace")
+
+
+class Row(NamedTuple):
+    """A recorded attempt, with its command; an attempt that has not ended has no outcome."""
+
+    job: int
+    command: bytes
+    state: str
+    attempt: int | None
+    outcome: str | None
+    status: int | None
+    reason: str | None
+    slots: str | None
+    pid: int | None
+
+
+_ROWS = (
+    "SELECT job.id, command, state, number, outcome, status, reason, attempt.slots, attempt.pid"
+    " FROM job LEFT JOIN attempt ON attempt.job = job.id ORDER BY job.id, number"
+)
+
+
+class Stoker:
+    """Starts the real program, in a home, a lease folder and a working folder of the test's own.
+
+    It sees four fake GPUs. Nothing that belongs to it may be alive when the test is over.
+    """
+
+    def __init__(self, folder: Path, box: FakeGpus) -> None:
+        self.home = folder / "home"
+        self.work = folder / "work"
+        self.work.mkdir()
+        self.box = box
+        self.env = {
+            "HOME": str(folder),
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "STOKER_HOME": str(self.home),
+            "STOKER_LEASE_DIR": str(folder / "leases"),
+            **box.env(),
+        }
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self,
+        *words: str | bytes,
+        stdin: int | IO[bytes] = subprocess.PIPE,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start `stoker WORDS`; its ends of the pipes are the test's."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stoker", *words],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**self.env, **(env or {})},
+            cwd=self.work,
+        )
+        self._started.append(process)
+        return process
+
+    def run(
+        self,
+        *words: str | bytes,
+        lines: str | bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Ended:
+        """Run `stoker run WORDS` to its end, with these lines on standard input."""
+        process = self.start("run", *words, env=env)
+        return self.end(process, lines, timeout_s)
+
+    def end(
+        self, process: subprocess.Popen[bytes], lines: str | bytes = b"", timeout_s: float = 30.0
+    ) -> Ended:
+        """Wait for a process to end by itself."""
+        data = lines.encode() if isinstance(lines, str) else lines
+        out, err = process.communicate(data or None, timeout=timeout_s)
+        return Ended(process.returncode, out, err)
+
+    def file(self, name: str, lines: str | bytes) -> str:
+        """Write a file into the working folder."""
+        data = lines.encode() if isinstance(lines, str) else lines
+        (self.work / name).write_bytes(data)
+        return name
+
+    def read(self, name: str) -> list[str]:
+        """The lines of a file in the working folder; none while there is no file."""
+        try:
+            return (self.work / name).read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+    def folders(self) -> list[Path]:
+        """The folders of all runs, in no particular order."""
+        return list((self.home / "runs").glob("*")) if self.home.exists() else []
+
+    def rows(self, folder: Path | None = None) -> list[Row]:
+        """What is recorded in the only run, or in this one."""
+        if folder is None:
+            (folder,) = self.folders()
+        with contextlib.closing(
+            sqlite3.connect(f"{(folder / 'run.db').as_uri()}?mode=ro", uri=True)
+        ) as db:
+            return [Row(*row) for row in db.execute(_ROWS)]
+
+    def processes(self) -> dict[int, str]:
+        """Every living process that has this home in its environment: stokers, shepherds, jobs."""
+        mark = f"STOKER_HOME={self.home}".encode()
+        return {
+            pid: words
+            for pid, words, environ in _living_processes()
+            if mark in environ.split(b"\0")
+        }
+
+    def shepherd(self, process: subprocess.Popen[bytes]) -> int:
+        """The pid of a running stoker's shepherd."""
+        (pid,) = _children(process.pid)
+        return pid
+
+    @staticmethod
+    def is_alive(pid: int) -> bool:
+        """Whether a process runs; one that only waits to be reaped does not."""
+        return _state_of(pid) not in (None, "Z", "X")
+
+    @staticmethod
+    def until(fact: Callable[[], T], what: str = "", deadline_s: float = 10.0) -> T:
+        """Wait until something is so, and return it; fail if it does not come to be in time."""
+        deadline = time.monotonic() + deadline_s
+        while not (found := fact()):
+            assert time.monotonic() < deadline, f"not within {deadline_s} s: {what or fact}"
+            time.sleep(0.005)
+        return found
+
+    def close(self) -> None:
+        """End what the test has left, and see that nothing outlives it."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            with process:
+                pass
+        deadline = time.monotonic() + 2.0
+        while (left := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert not left, f"alive after the end: {left}"
+
+
+def _living_processes() -> Iterator[tuple[int, str, bytes]]:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    environ = file.read()
+                with open(f"/proc/{name}/cmdline", "rb") as file:
+                    words = file.read().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if _state_of(int(name)) not in (None, "Z", "X"):
+                yield int(name), words.strip(), environ
+
+
+def _state_of(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _children(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+@pytest.fixture
+def stoker(tmp_path: Path, fake_gpus: FakeMachine) -> Iterator[Stoker]:
+    """Return a Stoker in folders of its own, on a machine with four fake GPUs."""
+    stoker = Stoker(tmp_path, fake_gpus(4))
+    yield stoker
+    stoker.close()
