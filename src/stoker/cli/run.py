@@ -52,11 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run everything; 0 only if all of it succeeded."""
-    request = _request(args)
     source = _source(args)
     if args.dry_run:
         return _dry_run(args, source)
-    # The shepherd starts up while we do.
+    # The shepherd starts up while we import the rest and look at the GPUs.
     from stoker.executors.shepherd.spawn import start_shepherd
 
     shepherd = start_shepherd()
@@ -64,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from stoker.engine.foreground import Foreground, Settings
     from stoker.executors.command import resolve_shell
 
+    request = _request(args)
     nvml, slots = _slots(args)
     shell = resolve_shell(args.shell)
     output = Output(args, source)

@@ -7,9 +7,11 @@ jobs whose time limit ends them before the slots it waits for can all be free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+
+_NO_ROOM: Mapping[int, int] = {}
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -28,14 +30,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """A slot at work. `ends_by` is when a time limit frees it; None if nobody knows.
-
-    `room` is how many more jobs may be claimed for it in advance, because its jobs are so short.
-    """
+    """A slot at work. `ends_by` is when a time limit frees it; None if nobody knows."""
 
     slot: int
     ends_by: float | None = None
-    room: int = 0
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -58,12 +56,17 @@ def plan(
     *,
     free: Sequence[int],
     busy: Sequence[Busy] = (),
+    room: Mapping[int, int] = _NO_ROOM,
     cpu_places: int = 0,
     now: float = 0.0,
 ) -> Plan:
-    """Decide what starts. `waiting` comes in queue order and is read only as far as needed."""
+    """Decide what starts. `waiting` comes in queue order and is read only as far as needed.
+
+    `room` tells for slots whose jobs are very short how many more may be claimed in advance, behind
+    the one that runs there or starts now.
+    """
     open_slots = list(free)
-    rooms = _interleave(busy)
+    rooms = _interleave(room)
     starts: list[Start] = []
     reserved_for: int | None = None
     spare_until = 0.0
@@ -95,15 +98,11 @@ def _take(slots: list[int], count: int) -> tuple[int, ...]:
     return taken
 
 
-def _interleave(busy: Sequence[Busy]) -> list[int]:
+def _interleave(room: Mapping[int, int]) -> list[int]:
     """Slots with room, once for each job they have room for, the next one to fill at the end."""
-    deepest = max((place.room for place in busy), default=0)
-    return [
-        place.slot
-        for depth in range(deepest, 0, -1)
-        for place in reversed(busy)
-        if place.room >= depth
-    ]
+    deepest = max(room.values(), default=0)
+    slots = [*room][::-1]
+    return [slot for depth in range(deepest, 0, -1) for slot in slots if room[slot] >= depth]
 
 
 def _spare_until(missing: int, busy: Sequence[Busy], now: float) -> float:

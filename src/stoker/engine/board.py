@@ -58,7 +58,7 @@ class Place(msgspec.Struct):
     @property
     def room(self) -> int:
         """How many more jobs may be claimed here in advance."""
-        return 0 if self.closed else max(0, self.ahead - len(self.followers))
+        return max(0, self.ahead - len(self.followers)) if self.held and not self.closed else 0
 
     def learn(self, duration_s: float) -> None:
         """Look ahead the further the shorter the jobs are."""
@@ -77,13 +77,17 @@ class Board:
         """The slots on which a job could start now."""
         return [place.slot.index for place in self.places if place.is_free]
 
-    def busy(self, *, in_advance: bool) -> list[Busy]:
+    def busy(self) -> list[Busy]:
         """The slots at work."""
         return [
-            Busy(place.slot.index, place.current.deadline, place.room if in_advance else 0)
+            Busy(place.slot.index, place.current.deadline)
             for place in self.places
             if place.current is not None
         ]
+
+    def room(self) -> dict[int, int]:
+        """The slots for which jobs may be claimed in advance, and how many."""
+        return {place.slot.index: place.room for place in self.places if place.room}
 
     def seat(self, running: Running) -> None:
         """Put an attempt on its slot, or behind those that are there."""

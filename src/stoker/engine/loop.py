@@ -263,8 +263,8 @@ class Engine:
     def _fill(self, now: float) -> list[Launch]:
         """Plan, and record the intent of every start before it happens."""
         free = self.board.free()
-        busy = self.board.busy(in_advance=self._rules.in_advance)
-        wanted = len(free) + sum(place.room for place in busy)
+        room = self.board.room() if self._rules.in_advance else {}
+        wanted = len(free) + sum(room.values())
         entries = self.queue.peek(max(wanted, 1))
         if entries and len(free) < len(entries):
             self._ask_for_slots(now)
@@ -278,7 +278,9 @@ class Engine:
         # Entries stand in queue order, so their position is all the planner needs to know.
         candidates = [Candidate(position) for position in range(len(entries))]
         launches = []
-        for start in plan(candidates, free=free, busy=busy, now=now).starts:
+        for start in plan(
+            candidates, free=free, busy=self.board.busy(), room=room, now=now
+        ).starts:
             place = self.board.places[start.slots[0]]
             entry = entries[start.job]
             attempt = self.queue.claim(entry, place.slot.label)
