@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
             STOKER_LEASE_DIR=os.path.join(folder, "leases"),
         )
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-        os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"
+        os.environ["PATH"] = (
+            f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"
+        )
         commands = os.path.join(folder, "jobs.txt")
         with open(commands, "w", encoding="utf-8") as file:
             file.writelines(f"{command}\n" for command in _commands())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -55,6 +56,8 @@ class Foreground:
         self._callbacks: dict[int, Callable[[], None]] = {}
         if settings.resume:
             recover(run.jobs, run.journal)
+            run.database.commit()
+            run.jobs.remember_earlier()
         self.executor = LocalExecutor(
             name=f"stoker-run-{run.name}",
             journal=run.journal,
@@ -98,6 +101,9 @@ class Foreground:
         `refresh` is called after each turn and says in how many seconds at the latest it wants to
         be called again.
         """
+        # What was made so far stays to the end: the collector need not look at it again and again.
+        gc.freeze()
+        gc.set_threshold(20_000)
         with self._signals():
             self._poll.register(self.executor, select.POLLIN)
             try:

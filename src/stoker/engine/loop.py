@@ -278,9 +278,7 @@ class Engine:
         # Entries stand in queue order, so their position is all the planner needs to know.
         candidates = [Candidate(position) for position in range(len(entries))]
         launches = []
-        for start in plan(
-            candidates, free=free, busy=self.board.busy(), room=room, now=now
-        ).starts:
+        for start in plan(candidates, free=free, busy=self.board.busy(), room=room, now=now).starts:
             place = self.board.places[start.slots[0]]
             entry = entries[start.job]
             attempt = self.queue.claim(entry, place.slot.label)

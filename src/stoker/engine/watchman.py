@@ -47,7 +47,9 @@ class Watchman:
         self._watch = Watch(nvml, period_s, changed=self._wake)
         self._judge()
         if all(place.closed for place in board.places):
-            listener.on_notice("every GPU is taken: waiting for one; to share one, name it: --gpus 0")
+            listener.on_notice(
+                "every GPU is taken: waiting for one; to share one, name it: --gpus 0"
+            )
         self._watch.active.set()
         self._watch.start()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from stoker.errors import StokerError
 
 SCHEMA_VERSION = 1
-_SCHEMA = os.path.join(os.path.dirname(__file__), "schema.sql")
 _SYNC_PERIOD_S = 1.0
 
 
@@ -47,12 +46,15 @@ class Database:
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
         if version == 0:
-            with open(_SCHEMA, encoding="utf-8") as file:
-                self.connection.executescript(
-                    f"BEGIN; {file.read()} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-                )
+            self.run_script("schema.sql", f"PRAGMA user_version = {SCHEMA_VERSION};")
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
+
+    def run_script(self, name: str, more: str = "") -> None:
+        """Run one of this package's SQL files, and more, as one transaction of their own."""
+        path = os.path.join(os.path.dirname(__file__), name)
+        with open(path, encoding="utf-8") as file:
+            self.connection.executescript(f"BEGIN; {file.read()} {more} COMMIT;")
 
     def write(self, statement: str, values: Sequence[object]) -> int:
         """Execute a statement inside the open transaction, begun here if need be; rows changed."""

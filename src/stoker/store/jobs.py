@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -50,9 +49,8 @@ def _guard(event: Event) -> str:
 
 
 _ADD = (
-    "INSERT INTO job (id, identity, occurrence, command, class, priority, state, attempt, slots)"
-    " VALUES (?, ?, (SELECT coalesce(max(occurrence), 0) + 1 FROM job WHERE identity = ?),"
-    " ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO job (id, command, class, priority, state, attempt, slots)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at = ?")
@@ -68,27 +66,35 @@ class Jobs:
     """Reads and writes jobs inside the database's transactions."""
 
     def __init__(self, database: Database) -> None:
+        self._database = database
         self._execute = database.execute
         self._write = database.write
-        self._execute(
-            "CREATE TEMP TABLE seen (identity INTEGER PRIMARY KEY, times INTEGER NOT NULL)"
-        )
         self._last_id: int = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
         self._classes: dict[tuple[int, float | None], int] = {}
 
+    def remember_earlier(self) -> None:
+        """Make what is recorded so far known to `read_again`: equal commands are told apart by order."""
+        self._database.run_script("resume.sql")
+
     def read_again(self, command: bytes) -> Known | None:
         """Note that a command was read once more; what is recorded about this occurrence of it."""
-        identity = identity_of(command)
         self._write(
-            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1",
-            (identity,),
+            "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1", (command,)
         )
         row = self._execute(
-            "SELECT id, state, attempt FROM job JOIN seen USING (identity)"
-            " WHERE identity = ? AND occurrence = times AND command = ?",
-            (identity, command),
+            "SELECT id, state, attempt FROM seen JOIN earlier"
+            " ON earlier.command = seen.command AND occurrence = times WHERE seen.command = ?",
+            (command,),
         ).fetchone()
         return Known(row[0], State(row[1]), row[2]) if row else None
+
+    def absent(self) -> int:
+        """How many commands recorded earlier have not been read again."""
+        row = self._execute(
+            "SELECT count(*) FROM earlier LEFT JOIN seen USING (command)"
+            " WHERE occurrence > coalesce(times, 0)"
+        ).fetchone()
+        return int(row[0])
 
     def add_claimed(self, command: bytes, request: Request, slots: str) -> Attempt:
         """Record a new command together with the claim of its first attempt."""
@@ -102,21 +108,10 @@ class Jobs:
         self, command: bytes, request: Request, state: State, attempt: int, slots: str | None
     ) -> int:
         self._last_id += 1
-        identity = identity_of(command)
         number = self._class_of(request)
         self._write(
             _ADD,
-            (
-                self._last_id,
-                identity,
-                identity,
-                command,
-                number,
-                request.priority,
-                state.value,
-                attempt,
-                slots,
-            ),
+            (self._last_id, command, number, request.priority, state.value, attempt, slots),
         )
         return self._last_id
 
@@ -198,14 +193,6 @@ class Jobs:
             found += [Candidate(row[0], slots, row[1], row[2], timeout_s) for row in rows]
         return sorted(found, key=lambda candidate: candidate.order)
 
-    def absent(self) -> int:
-        """How many recorded commands have not been read again."""
-        row = self._execute(
-            "SELECT count(*) FROM job LEFT JOIN seen USING (identity)"
-            " WHERE occurrence > coalesce(times, 0)"
-        ).fetchone()
-        return int(row[0])
-
     def counts(self) -> dict[State, int]:
         """How many jobs stand where."""
         rows = self._execute("SELECT state, count(*) FROM job GROUP BY state")
@@ -227,9 +214,3 @@ class Jobs:
     def _change(self, statement: str, values: Sequence[object]) -> None:
         if self._write(statement, values) != 1:
             raise StateConflictError(f"{statement} with {values}")
-
-
-def identity_of(command: bytes) -> int:
-    """64 bits that stand for a command's text."""
-    digest = hashlib.blake2b(command, digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)

@@ -16,8 +16,6 @@ CREATE TABLE class (
 
 CREATE TABLE job (
   id         INTEGER PRIMARY KEY,
-  identity   INTEGER NOT NULL,            -- 64 bits of the command's hash
-  occurrence INTEGER NOT NULL,            -- which one among equal commands, from 1
   command    BLOB NOT NULL,
   class      INTEGER NOT NULL REFERENCES class (id),
   priority   INTEGER NOT NULL DEFAULT 0,
@@ -29,7 +27,6 @@ CREATE TABLE job (
   pid        INTEGER,
   started_at REAL
 );
-CREATE UNIQUE INDEX job_identity ON job (identity, occurrence);
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 
 -- One row for each attempt that is over.
