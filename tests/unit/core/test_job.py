@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.core.job import Attempt, Outcome, Request, describe, judge
+from stoker.core.lifecycle import Event
+
+
+@given(st.integers(0, 2**63), st.integers(0, 10**6))
+def test_an_attempts_key_is_read_back_as_it_was_written(job: int, number: int) -> None:
+    attempt = Attempt(job, number)
+
+    assert Attempt.from_key(attempt.key) == attempt
+
+
+def test_a_key_is_the_job_and_the_number_of_the_attempt() -> None:
+    assert Attempt(12, 3).key == "12.3"
+
+
+def test_a_request_asks_for_one_slot_and_nothing_else_by_default() -> None:
+    assert Request() == Request(slots=1, priority=0, timeout_s=None, retries=0)
+
+
+@given(st.integers(1, 255))
+def test_any_exit_code_but_zero_is_a_failure_and_kept(code: int) -> None:
+    outcome = judge(code << 8)
+
+    assert outcome.event is Event.FAIL
+    assert not outcome.is_success
+    assert outcome.exit_code == code
+    assert outcome.status == code << 8
+
+
+@given(st.integers(1, 64), st.booleans())
+def test_a_death_by_signal_is_a_failure_without_exit_code(signum: int, dumped: bool) -> None:
+    outcome = judge(signum | (0x80 if dumped else 0))
+
+    assert outcome.event is Event.FAIL
+    assert outcome.exit_code is None
+    assert outcome.reason
+    assert outcome.reason.startswith("killed by ")
+
+
+def test_exit_zero_is_success() -> None:
+    assert judge(0) == Outcome(event=Event.SUCCEED, status=0)
+    assert judge(0).is_success
+    assert judge(0).exit_code == 0
+
+
+def test_what_we_ended_ourselves_is_killed_and_says_why() -> None:
+    outcome = judge(signal.SIGTERM, killed_because="time limit of 2 s")
+
+    assert outcome == Outcome(event=Event.KILL, status=15, reason="time limit of 2 s")
+
+
+def test_what_succeeds_while_we_end_it_has_succeeded() -> None:
+    assert judge(0, killed_because="time limit of 2 s").is_success
+
+
+def test_what_never_was_a_process_has_no_exit_code() -> None:
+    assert Outcome(event=Event.LOSE, reason="nobody knows").exit_code is None
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (1 << 8, "exit 1"),
+        (126 << 8, "exit 126: not executable"),
+        (127 << 8, "exit 127: command not found"),
+        (255 << 8, "exit 255"),
+        (9, "killed by SIGKILL"),
+        (11 | 0x80, "killed by SIGSEGV"),
+        (40, "killed by signal 40"),
+    ],
+)
+def test_a_wait_status_is_told_in_words(status: int, words: str) -> None:
+    assert describe(status) == words

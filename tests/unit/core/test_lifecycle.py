@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.core.lifecycle import TABLE, Event, IllegalEventError, State, after, is_final, is_live
+
+# The diagram once more, written down by hand: the table must say the same.
+WAYS = {
+    (State.WAITING, Event.CLAIM): State.STARTING,
+    (State.STARTING, Event.REVOKE): State.WAITING,
+    (State.STARTING, Event.START): State.RUNNING,
+    (State.STARTING, Event.SUCCEED): State.DONE,
+    (State.STARTING, Event.FAIL): State.FAILED,
+    (State.STARTING, Event.KILL): State.KILLED,
+    (State.STARTING, Event.LOSE): State.LOST,
+    (State.RUNNING, Event.SUCCEED): State.DONE,
+    (State.RUNNING, Event.FAIL): State.FAILED,
+    (State.RUNNING, Event.KILL): State.KILLED,
+    (State.RUNNING, Event.LOSE): State.LOST,
+    (State.FAILED, Event.RETRY): State.WAITING,
+    (State.KILLED, Event.RETRY): State.WAITING,
+    (State.LOST, Event.RETRY): State.WAITING,
+}
+
+
+@pytest.mark.parametrize(("state", "event"), WAYS)
+def test_each_way_of_the_diagram_is_open(state: State, event: Event) -> None:
+    assert after(state, event) is WAYS[state, event]
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [way for way in itertools.product(State, Event) if way not in WAYS],
+)
+def test_every_other_way_is_closed_and_the_error_names_it(state: State, event: Event) -> None:
+    with pytest.raises(IllegalEventError, match=f"{event.value} of a job that is {state.value}"):
+        after(state, event)
+
+
+def test_every_event_is_in_the_table() -> None:
+    assert set(TABLE) == set(Event)
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_job_waits_or_lives_or_is_over_and_never_two_of_them(state: State) -> None:
+    assert (state is State.WAITING) + is_live(state) + is_final(state) == 1
+
+
+def test_a_success_is_never_undone() -> None:
+    assert not [event for event in Event if (State.DONE, event) in WAYS]
+
+
+@given(st.lists(st.sampled_from(Event)))
+def test_any_story_is_told_in_legal_steps_or_refused(events: list[Event]) -> None:
+    state = State.WAITING
+    for event in events:
+        before = state
+        try:
+            state = after(state, event)
+        except IllegalEventError:
+            assert (before, event) not in WAYS
+            assert state is before
