@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hypothesis import settings
+import pytest
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from stoker.core.invariants import check_plan, check_slots
 from stoker.core.lifecycle import Event, State, after, is_final, is_live
-from stoker.core.plan import Busy, Candidate, plan
+from stoker.core.plan import Busy, Candidate, Plan, Start, plan
 
 SLOTS = range(4)
 CPU_PLACES = 2
@@ -40,6 +48,8 @@ class Reservation:
 
 class Scheduling(RuleBasedStateMachine):
     """Submits, ends, retries and revokes in any order; plans after every step, as the engine does."""
+
+    planner = staticmethod(plan)
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +149,9 @@ class Scheduling(RuleBasedStateMachine):
         room = {slot: max(0, 3 - len(self.lines[slot])) for slot in SLOTS if slot in self.quick}
         light = sum(1 for n in self.running() if not self.jobs[n].slots)
         places = CPU_PLACES - light
-        made = plan(waiting, free=free, busy=busy, room=room, cpu_places=places, now=self.now)
+        made = self.planner(
+            waiting, free=free, busy=busy, room=room, cpu_places=places, now=self.now
+        )
         check_plan(made, waiting, free=free, rooms=room, cpu_places=places)
         for start in made.starts:
             job = self.jobs[start.job]
@@ -225,7 +237,29 @@ class Scheduling(RuleBasedStateMachine):
             assert job.claims == claims[number] + (number in waited)
 
 
+def greedy(waiting: Iterable[Candidate], *, free: Sequence[int], **_known: object) -> Plan:
+    """The naive planner: whatever fits starts, so a big job may wait for ever."""
+    left, starts = list(free), []
+    for job in waiting:
+        if 0 < job.slots <= len(left):
+            starts.append(Start(job.id, tuple(left[: job.slots])))
+            del left[: job.slots]
+    return Plan(tuple(starts))
+
+
+class GreedyScheduling(Scheduling):
+    """The same story with the naive planner."""
+
+    planner = staticmethod(greedy)
+
+
+steady = settings(deadline=None, derandomize=True, max_examples=100, stateful_step_count=40)
 TestScheduling = Scheduling.TestCase
-TestScheduling.settings = settings(
-    deadline=None, derandomize=True, max_examples=100, stateful_step_count=40
-)
+TestScheduling.settings = steady
+
+
+def test_a_planner_without_reservations_is_caught() -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(
+            GreedyScheduling, settings=settings(steady, phases=[Phase.generate])
+        )
