@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Stoker
+
+WRONG = {
+    "-j 0": ["-j", "0"],
+    "-j -1": ["-j", "-1"],
+    "-j x": ["-j", "x"],
+    "--retries -1": ["--retries", "-1"],
+    "--retries many": ["--retries", "many"],
+    "a number without a unit": ["--timeout", "5"],
+    "no time at all": ["--timeout", "0s"],
+    "a word for a time": ["--timeout", "soon"],
+    "a negative time": ["--timeout=-5s"],
+    "half a time": ["--timeout", "1h30"],
+    "an empty time": ["--timeout", ""],
+    "an unknown option": ["--no-such-option"],
+    "a second file": ["jobs.txt", "more.txt"],
+    "an option without its value": ["--logs"],
+    "tags and logs": ["--tag", "--logs", "logs"],
+    "tags and JSON": ["--tag", "--json"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG.values(), ids=WRONG.keys())
+def test_wrong_usage_is_one_clear_line_and_exit_2(stoker: Stoker, words: list[str]) -> None:
+    ended = stoker.run("--gpus", "0", *words, lines="echo never\n")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("stoker: "), ended.err
+    assert ended.err.count("\n") == 1, ended.err
+    assert stoker.folders() == []
+
+
+@pytest.mark.parametrize("words", [["rnu"], ["frobnicate"], ["--frobnicate"]])
+def test_an_unknown_verb_is_one_clear_line(stoker: Stoker, words: list[str]) -> None:
+    ended = stoker.end(stoker.start(*words))
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"stoker: no such verb '{words[0]}': ")
+    assert ended.err.count("\n") == 1
+    assert ("did you mean 'run'" in ended.err) == (words == ["rnu"])
+
+
+def test_help_and_version_are_for_everyone(stoker: Stoker) -> None:
+    assert "usage: stoker VERB" in stoker.end(stoker.start("--help")).out
+    assert "examples:" in stoker.run("--help").out
+    assert stoker.end(stoker.start("--version")).out.startswith("stoker ")
+
+
+def test_help_can_be_read_on_a_terminal_without_unicode(stoker: Stoker) -> None:
+    ended = stoker.end(stoker.start("--help", env={"PYTHONIOENCODING": "ascii"}))
+
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_a_reader_that_goes_away_ends_json_quietly(stoker: Stoker) -> None:
+    process = stoker.start("run", "--gpus", "0", "--json", stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+
+    ended = stoker.end(process, "true\n" * 50)
+
+    assert (ended.code, ended.err) == (1, "")
+
+
+def test_a_signal_during_startup_ends_it_quietly(stoker: Stoker) -> None:
+    process = stoker.start("run", "--gpus", "0")
+    stoker.until(lambda: len(stoker.processes()) > 1, "the shepherd is there")
+    process.send_signal(signal.SIGINT)
+
+    ended = stoker.end(process)
+
+    assert ended.code != 0
+    assert "Traceback" not in ended.err
+
+
+def test_a_home_that_cannot_be_written_is_one_clear_line(stoker: Stoker) -> None:
+    stoker.file("file", "")
+
+    ended = stoker.run(
+        "--gpus", "0", lines="echo a\n", env={"STOKER_HOME": str(stoker.work / "file")}
+    )
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("stoker: ")
+    assert ended.err.count("\n") == 1
+    assert "STOKER_HOME" in ended.err
