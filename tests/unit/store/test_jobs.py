@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.lifecycle import TABLE, Event, State
+from stoker.store.database import Database
+from stoker.store.jobs import Jobs, Known, Live, StateConflictError, Usage
+
+Change = Callable[[Jobs, int], object]
+
+
+def end_as(event: Event) -> Change:
+    def end(jobs: Jobs, job: int) -> None:
+        outcome = Outcome(event=event, status=0)
+        jobs.end(Attempt(job, 1), outcome, Usage(), "0", 77, 1.0)
+
+    return end
+
+
+CHANGES: dict[Event, Change] = {
+    Event.CLAIM: lambda jobs, job: jobs.claim(job, "0"),
+    Event.REVOKE: lambda jobs, job: jobs.revoke(job),
+    Event.START: lambda jobs, job: jobs.mark_running(job, 77, 1.0),
+    Event.RETRY: lambda jobs, job: jobs.retry(job),
+    Event.SUCCEED: end_as(Event.SUCCEED),
+    Event.FAIL: end_as(Event.FAIL),
+    Event.KILL: end_as(Event.KILL),
+    Event.LOSE: end_as(Event.LOSE),
+}
+# How to bring a new job to a state.
+WAY_TO: dict[State, list[Event]] = {
+    State.WAITING: [],
+    State.STARTING: [Event.CLAIM],
+    State.RUNNING: [Event.CLAIM, Event.START],
+    State.DONE: [Event.CLAIM, Event.SUCCEED],
+    State.FAILED: [Event.CLAIM, Event.FAIL],
+    State.KILLED: [Event.CLAIM, Event.KILL],
+    State.LOST: [Event.CLAIM, Event.LOSE],
+}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(str(tmp_path / "jobs.db"))
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def jobs(database: Database) -> Jobs:
+    return Jobs(database)
+
+
+def state_of(database: Database, job: int) -> State:
+    return State(database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
+
+
+def reopened(database: Database) -> tuple[Database, Jobs]:
+    database.commit()
+    again = Database(database.path)
+    jobs = Jobs(again)
+    jobs.remember_earlier()
+    return again, jobs
+
+
+@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("state", State)
+def test_a_state_changes_only_as_the_table_says(
+    database: Database, jobs: Jobs, state: State, event: Event
+) -> None:
+    job = jobs.add_waiting(b"command", Request())
+    for step in WAY_TO[state]:
+        CHANGES[step](jobs, job)
+    assert state_of(database, job) is state
+    sources, target = TABLE[event]
+
+    if state in sources:
+        CHANGES[event](jobs, job)
+        assert state_of(database, job) is target
+    else:
+        with pytest.raises(StateConflictError):
+            CHANGES[event](jobs, job)
+        assert state_of(database, job) is state
+
+
+def test_a_refused_change_leaves_no_trace(database: Database, jobs: Jobs) -> None:
+    job = jobs.add_waiting(b"command", Request())
+
+    with pytest.raises(StateConflictError):
+        CHANGES[Event.SUCCEED](jobs, job)
+    database.commit()
+
+    assert database.execute("SELECT count(*) FROM attempt").fetchone() == (0,)
+
+
+def test_a_job_that_does_not_exist_is_refused(jobs: Jobs) -> None:
+    with pytest.raises(StateConflictError):
+        jobs.claim(99, "0")
+
+
+def test_an_end_is_recorded_with_all_that_is_known_of_it(database: Database, jobs: Jobs) -> None:
+    attempt = jobs.add_claimed(b"command", Request(), "0+1")
+    outcome = Outcome(event=Event.FAIL, status=256, reason="exit 1")
+
+    jobs.end(attempt, outcome, Usage(9.5, 1.25, 0.5, 4096), "0+1", 77, 8.0)
+
+    assert database.execute("SELECT * FROM attempt").fetchall() == [
+        (1, 1, "failed", 256, "exit 1", "0+1", 77, 8.0, 9.5, 1.25, 0.5, 4096)
+    ]
+
+
+def test_every_attempt_has_a_number_of_its_own_and_a_row_of_its_own(
+    database: Database, jobs: Jobs
+) -> None:
+    attempt = jobs.add_claimed(b"command", Request(), "0")
+    failure = Outcome(event=Event.FAIL, status=256)
+    for number in (1, 2, 3):
+        assert attempt == Attempt(1, number)
+        jobs.end(attempt, failure, Usage(), "0", None, None)
+        attempt = jobs.reclaim(Known(1, State.FAILED, number), "0")
+
+    rows = database.execute("SELECT number FROM attempt ORDER BY number").fetchall()
+    assert rows == [(1,), (2,), (3,)]
+
+
+def test_an_attempt_that_was_revoked_never_was(jobs: Jobs) -> None:
+    attempt = jobs.add_claimed(b"command", Request(), "0")
+    jobs.revoke(attempt.job)
+
+    assert jobs.reclaim(Known(1, State.WAITING, 0), "1") == Attempt(1, 1)
+
+
+def test_live_attempts_are_told_with_what_is_known_of_them(jobs: Jobs) -> None:
+    jobs.add_claimed(b"starting", Request(), "0")
+    running = jobs.add_claimed(b"running", Request(), "1")
+    jobs.mark_running(running.job, 77, 8.0)
+    over = jobs.add_claimed(b"over", Request(), "2")
+    jobs.end(over, Outcome(event=Event.SUCCEED, status=0), Usage(), "2", 78, 8.0)
+    jobs.add_waiting(b"waiting", Request())
+
+    assert jobs.live() == [
+        Live(Attempt(1, 1), "0", None, None),
+        Live(Attempt(2, 1), "1", 77, 8.0),
+    ]
+    assert jobs.counts() == {
+        State.STARTING: 1,
+        State.RUNNING: 1,
+        State.DONE: 1,
+        State.WAITING: 1,
+    }
+
+
+def test_a_resume_finds_each_occurrence_once_and_then_no_more(
+    database: Database, jobs: Jobs
+) -> None:
+    for command in (b"a", b"a"):
+        jobs.add_claimed(command, Request(), "0")
+    jobs.end(Attempt(2, 1), Outcome(event=Event.SUCCEED, status=0), Usage(), "0", 1, 1.0)
+
+    again, resumed = reopened(database)
+    found = [resumed.read_again(command) for command in (b"a", b"b", b"a", b"a")]
+    again.close()
+
+    assert found == [Known(1, State.STARTING, 1), None, Known(2, State.DONE, 1), None]
+
+
+def test_a_second_resume_counts_from_the_start(database: Database, jobs: Jobs) -> None:
+    jobs.add_waiting(b"a", Request())
+    for _ in range(2):
+        again, resumed = reopened(database)
+        assert resumed.read_again(b"a") == Known(1, State.WAITING, 0)
+        again.commit()
+        again.close()
+
+
+def test_what_is_added_after_the_resume_is_not_taken_for_something_earlier(
+    database: Database, jobs: Jobs
+) -> None:
+    again, resumed = reopened(database)
+
+    assert resumed.read_again(b"a") is None
+    resumed.add_claimed(b"a", Request(), "0")
+    assert resumed.read_again(b"a") is None
+    again.commit()
+    again.close()
+
+
+def test_what_was_recorded_and_is_not_read_again_is_counted(database: Database, jobs: Jobs) -> None:
+    for command in (b"a", b"a", b"b", b"c"):
+        jobs.add_waiting(command, Request())
+    again, resumed = reopened(database)
+
+    absent = [resumed.absent()]
+    for command in (b"a", b"c", b"new"):
+        resumed.read_again(command)
+        absent.append(resumed.absent())
+    again.close()
+
+    assert absent == [4, 3, 2, 2]
+
+
+def test_heads_come_in_queue_order_whatever_their_class(database: Database, jobs: Jobs) -> None:
+    jobs.add_waiting(b"1", Request())
+    jobs.add_waiting(b"2", Request(priority=5))
+    jobs.add_waiting(b"3", Request(slots=2))
+    jobs.add_waiting(b"4", Request(timeout_s=2.5, priority=5))
+    jobs.add_waiting(b"5", Request(slots=0))
+    jobs.add_claimed(b"6", Request(priority=9), "0")
+    database.write("UPDATE job SET rank = -1 WHERE id = 5", ())
+
+    heads = jobs.heads(10)
+
+    assert [head.id for head in heads] == [2, 4, 5, 1, 3]
+    assert [head.slots for head in heads] == [1, 1, 0, 1, 2]
+    assert [head.timeout_s for head in heads] == [None, 2.5, None, None, None]
+
+
+def test_heads_are_limited_class_by_class(jobs: Jobs) -> None:
+    for number in range(6):
+        jobs.add_waiting(b"%d" % number, Request(slots=1 + number % 2))
+
+    assert [head.id for head in jobs.heads(2)] == [1, 2, 3, 4]
+
+
+def test_jobs_that_ask_for_the_same_are_one_class_also_after_reopening(
+    database: Database, jobs: Jobs
+) -> None:
+    request = Request(timeout_s=None)
+    jobs.add_waiting(b"a", request)
+    again, resumed = reopened(database)
+    resumed.add_waiting(b"b", request)
+
+    count = again.execute("SELECT count(*) FROM class").fetchone()
+    again.commit()
+    again.close()
+
+    assert count == (1,)
+
+
+def test_ids_go_on_after_reopening(database: Database, jobs: Jobs) -> None:
+    jobs.add_waiting(b"a", Request())
+    again, resumed = reopened(database)
+
+    assert resumed.add_waiting(b"b", Request()) == 2
+    again.close()
+
+
+@settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_kept_as_they_are(jobs: Jobs, command: bytes) -> None:
+    assert jobs.command_of(jobs.add_waiting(command, Request())) == command
