@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks.errors import BenchError
 
 SGS_VERSION = "0.1.4"
+_QUIET_INSTALL = ("install", "--quiet", "--disable-pip-version-check")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,12 @@ class Peers:
 def find_peers(folder: str) -> Peers:
     """Find every peer, installing the missing ones (`folder` is for virtual environments)."""
     return Peers(
-        stoker=_stoker(),
-        python=Peer("python", _shown(sys.executable), sys.version.split()[0]),
+        stoker=_stoker(os.path.join(folder, "stoker")),
+        python=Peer(
+            "python",
+            _shown(os.path.join(folder, "stoker", "bin", "python")),
+            sys.version.split()[0],
+        ),
         xargs=_xargs(),
         parallel=_parallel(),
         simple_gpu_scheduler=_simple_gpu_scheduler(os.path.join(folder, "simple-gpu-scheduler")),
@@ -68,10 +73,16 @@ def need_program(program: str, package: str) -> str:
     return path
 
 
-def _stoker() -> Peer:
-    path = os.path.join(os.path.dirname(sys.executable), "stoker")
-    if not os.path.exists(path):
-        raise BenchError("stoker is not installed beside this Python; run: make bench")
+def _stoker(venv: str) -> Peer:
+    """Install this tree as users do, with nothing else beside it, and anew each time."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(venv, "bin", "stoker")
+    print(f"installing stoker under {_shown(venv)}", file=sys.stderr, flush=True)
+    pip = [os.path.join(venv, "bin", "python"), "-m", "pip", *_QUIET_INSTALL]
+    if _quietly([sys.executable, "-m", "venv", venv]) is None or _quietly([*pip, root]) is None:
+        raise BenchError(f"stoker could not be installed; try: {' '.join(pip)} .")
+    if _quietly([*pip, "--force-reinstall", "--no-deps", root]) is None:
+        raise BenchError(f"stoker could not be installed anew; remove {_shown(venv)} and run again")
     version = _quietly([path, "--version"])
     if version is None:
         raise BenchError(f"{_shown(path)} --version fails; run it to see why")
@@ -99,7 +110,7 @@ def _simple_gpu_scheduler(venv: str) -> Peer:
     if not os.path.exists(program):
         print(f"installing {requirement} under {_shown(venv)}", file=sys.stderr, flush=True)
         shutil.rmtree(venv, ignore_errors=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [python, "-m", "pip", *_QUIET_INSTALL]
         made = _quietly([sys.executable, "-m", "venv", venv])
         if made is None or _quietly([*pip, requirement]) is None:
             shutil.rmtree(venv, ignore_errors=True)

@@ -62,6 +62,9 @@ def plan(
 ) -> Plan:
     """Decide what starts. `waiting` comes in queue order and is read only as far as needed.
 
+    Where places stand empty for which no job comes, that is to its end: callers with a long queue
+    pass its head, class by class, as `Jobs.heads` has it.
+
     `room` tells for slots whose jobs are very short how many more may be claimed in advance, behind
     the one that runs there or starts now.
     """
@@ -72,6 +75,8 @@ def plan(
     spare_until = 0.0
     for job in waiting:
         if not (open_slots or rooms or cpu_places):
+            break
+        if reserved_for is not None and spare_until <= now and not cpu_places:
             break
         if job.slots == 0:
             if cpu_places:
