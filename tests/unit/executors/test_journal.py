@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.executors.shepherd.journal import Ending, Journal, Record, read_journal
+
+BOOT = "boot 0f2dd1a4-5f0e-4a3a-9d4b-1c2d3e4f5a6b 77 .\n"
+STORY = (
+    BOOT,
+    "spawn 1.1 .\n",
+    "start 1.1 4242 99887766 .\n",
+    "spawn 12.3 .\n",
+    "end 1.1 256 1700000000.25 0.5 0.25 2048 .\n",
+    "start 12.3 4243 99887799 .\n",
+    "spawn 2.1 .\n",
+    "end 12.3 0 1700000001.5 1.5 0.75 4096 .\n",
+)
+ENDING = Ending(256, 1700000000.25, 0.5, 0.25, 2048)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "journal")
+
+
+@contextlib.contextmanager
+def journal_at(path: str) -> Iterator[Journal]:
+    journal = Journal()
+    journal.open(path)
+    try:
+        yield journal
+    finally:
+        os.close(journal._fd)
+
+
+@contextlib.contextmanager
+def room_for(path: str, count: int) -> Iterator[None]:
+    """Let a file grow by so many bytes and no more: the last write is cut short, then refused."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def told(path: str, text: str) -> dict[str, Record]:
+    Path(path).write_text(text)
+    return read_journal(path)
+
+
+def test_what_was_written_is_read_back(path: str) -> None:
+    with journal_at(path) as journal:
+        journal.note(BOOT)
+        journal.intend("spawn 1.1 .\n")
+        journal.note("start 1.1 4242 99887766 .\n")
+        journal.intend("spawn 2.1 .\n")
+        journal.note("end 1.1 256 1700000000.25 0.5 0.25 2048 .\n")
+        journal.flush()
+
+    assert read_journal(path) == {
+        "1.1": Record(4242, 99887766, ENDING),
+        "2.1": Record(None, None, None),
+    }
+
+
+def test_a_missing_journal_tells_nothing(path: str) -> None:
+    assert read_journal(path) == {}
+
+
+def test_a_journal_is_its_owners_alone(path: str) -> None:
+    with journal_at(path):
+        assert os.stat(path).st_mode & 0o777 == 0o600
+
+
+def test_a_note_is_kept_until_the_next_intent_or_flush(path: str) -> None:
+    with journal_at(path) as journal:
+        journal.note("start 1.1 1 1 .\n")
+        assert os.path.getsize(path) == 0
+        journal.intend("spawn 2.1 .\n")
+        assert Path(path).read_text() == "start 1.1 1 1 .\nspawn 2.1 .\n"
+
+
+def test_a_later_journal_goes_on_after_an_earlier_one(path: str) -> None:
+    for key in ("1.1", "1.2"):
+        with journal_at(path) as journal:
+            journal.intend(f"spawn {key} .\n")
+
+    assert set(read_journal(path)) == {"1.1", "1.2"}
+
+
+def test_who_reads_waits_for_who_writes(path: str) -> None:
+    with journal_at(path), open(path, "rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_an_end_whose_start_was_not_written_counts(path: str) -> None:
+    assert told(path, "end 1.1 256 1700000000.25 0.5 0.25 2048 .\n") == {
+        "1.1": Record(None, None, ENDING)
+    }
+
+
+def tellable(path: str, cut: int) -> list[dict[str, Record]]:
+    """What a journal cut there may tell: its whole lines, and one that lacks but its newline."""
+    text = "".join(STORY)
+    whole = text[: text.rfind("\n", 0, cut) + 1]
+    return [told(path, whole), told(path, text[: cut + 1] if text[cut] == "\n" else whole)]
+
+
+@pytest.mark.parametrize("cut", range(len("".join(STORY))))
+def test_a_journal_torn_anywhere_tells_its_whole_lines_and_invents_nothing(
+    path: str, cut: int
+) -> None:
+    allowed = tellable(path, cut)
+
+    assert told(path, "".join(STORY)[:cut]) in allowed
+
+
+@pytest.mark.parametrize("cut", range(len("".join(STORY))))
+def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothing(
+    path: str, cut: int
+) -> None:
+    """A shepherd died in the middle of a line; the next one appends to the same file."""
+    later = {"30.1": Record(5, 6), "31.1": Record(None, None, ENDING)}
+    allowed = [records | later for records in tellable(path, cut)]
+    Path(path).write_text("".join(STORY)[:cut])
+
+    with journal_at(path) as journal:
+        journal.note(BOOT)
+        journal.intend("spawn 30.1 .\n")
+        journal.note("start 30.1 5 6 .\n")
+        journal.intend("spawn 31.1 .\n")
+        journal.note("end 31.1 256 1700000000.25 0.5 0.25 2048 .\n")
+        journal.flush()
+
+    assert read_journal(path) in allowed
+
+
+@settings(deadline=None, derandomize=True)
+@given(
+    st.binary(max_size=200)
+    | st.lists(st.sampled_from(["spawn", "start", "end", "1.1", ".", "7", "x"]))
+)
+def test_no_content_is_too_strange_to_be_read(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes | list[str]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "strange-journal"
+    path.write_bytes(content if isinstance(content, bytes) else " ".join(content).encode())
+
+    read_journal(str(path))
+
+
+@pytest.mark.parametrize("length", range(len("spawn 1.1 .\n")))
+def test_an_intent_that_does_not_fit_on_the_disk_is_refused_and_announces_nothing(
+    path: str, length: int
+) -> None:
+    with journal_at(path) as journal:
+        with room_for(path, length), pytest.raises(OSError, match="No space left"):
+            journal.intend("spawn 1.1 .\n")
+        during = Path(path).read_text()
+        journal.intend("spawn 2.1 .\n")
+        journal.note("start 2.1 5 6 .\n")
+        journal.flush()
+
+    assert read_journal(path) == {"2.1": Record(5, 6)}
+    assert len(during) == length
+
+
+def test_on_a_full_disk_what_has_happened_is_kept_whole_until_there_is_space(path: str) -> None:
+    notes = "end 1.1 256 1700000000.25 0.5 0.25 2048 .\nstart 3.1 5 6 .\n"
+    everything = notes + "spawn 2.1 .\n"
+    for length in range(len(everything)):
+        Path(path).unlink(missing_ok=True)
+        with journal_at(path) as journal:
+            journal.note(notes)
+            with room_for(path, length):
+                with pytest.raises(OSError, match="No space left"):
+                    journal.intend("spawn 2.1 .\n")
+                journal.flush()
+                with pytest.raises(OSError, match="No space left"):
+                    journal.intend("spawn 4.1 .\n")
+            journal.flush()
+        assert read_journal(path) == {"1.1": Record(None, None, ENDING), "3.1": Record(5, 6)}
+
+
+def test_a_device_that_takes_nothing_refuses_every_intent() -> None:
+    with journal_at("/dev/full") as journal:
+        journal.note(BOOT)
+        journal.flush()
+        with pytest.raises(OSError, match="No space left"):
+            journal.intend("spawn 1.1 .\n")

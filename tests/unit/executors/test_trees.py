@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from stoker.executors.shepherd import trees
+
+NAME = "stoker-test"
+# A child that tells its pid and those of all it started, in the order of making.
+DAEMONISE = """
+import os, sys, time
+os.write(1, b"%d\\n" % os.getpid())
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(1, b"%d\\n" % os.getpid())
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
+BECOME_SUBREAPER = """
+import os, signal, subprocess, sys
+from stoker.executors.shepherd import trees
+trees.become_subreaper()
+started = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE)
+orphan = int(started.stdout.readline())
+started.wait()
+print(trees.living_children() == {orphan})
+os.kill(orphan, signal.SIGKILL)
+print(os.waitpid(orphan, 0) == (orphan, 9))
+started.stdout.close()
+"""
+
+
+def until(fact: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait for a fact."""
+    deadline = time.monotonic() + within_s
+    while not fact():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+@contextmanager
+def child(*argv: str, cookie: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, gone with all its descendants when the block ends."""
+    env = {**os.environ, **({trees.COOKIE: cookie} if cookie else {})}
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+def read_pid(process: subprocess.Popen[str]) -> int:
+    assert process.stdout
+    return int(process.stdout.readline())
+
+
+def test_a_living_process_is_in_the_table_with_its_parent_and_session() -> None:
+    with child("sleep", "600") as process:
+        found = trees.processes()[process.pid]
+
+        assert found == trees.Process(process.pid, os.getpid(), process.pid, process.pid)
+        assert process.pid in trees.living_children()
+
+
+def test_a_process_that_has_ended_is_no_longer_there_even_before_it_is_reaped() -> None:
+    with child("true") as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+        assert process.pid not in trees.processes()
+        assert process.pid not in trees.living_children()
+
+
+def test_a_name_with_blanks_and_parentheses_is_no_riddle() -> None:
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b') S 1 1 (', 0, 0, 0)"
+    wait = "; print(flush=True); import time; time.sleep(600)"
+    with child(sys.executable, "-c", rename + wait) as process:
+        assert process.stdout
+        process.stdout.readline()
+
+        assert trees.processes()[process.pid].parent == os.getpid()
+
+
+def test_descent_is_followed_over_generations() -> None:
+    with child("/bin/sh", "-c", "sh -c 'echo $$; sleep 600; :'; :") as process:
+        grandchild = read_pid(process)
+
+        assert not trees.is_outside(grandchild, process.pid)
+        assert not trees.is_outside(grandchild, os.getpid())
+        assert not trees.is_outside(process.pid, process.pid)
+        assert trees.is_outside(process.pid, grandchild)
+        assert not trees.is_outside(1 << 22, os.getpid())
+
+
+def test_a_cookie_is_read_from_the_environment_a_process_was_started_with() -> None:
+    with child("sleep", "600", cookie="outer:1.1/inner:2.1") as process:
+        until(lambda: trees.cookie_of(process.pid) is not None)
+        assert trees.cookie_of(process.pid) == "outer:1.1/inner:2.1"
+    with child("env", "-i", "sleep", "600") as process:
+        until(lambda: b"sleep" in command_line(process.pid))
+        assert trees.cookie_of(process.pid) is None
+    assert trees.cookie_of(1 << 22) is None
+
+
+def command_line(pid: int) -> bytes:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read().split(b"\0", 1)[0]
+
+
+def test_the_members_of_a_job_are_its_descendants_and_no_others() -> None:
+    with (
+        child("/bin/sh", "-c", "sleep 600 & echo $!; wait", cookie=f"{NAME}:1.1") as one,
+        child("sleep", "600", cookie=f"{NAME}:2.1") as other,
+    ):
+        inner = read_pid(one)
+        flock = {one.pid, other.pid}
+
+        assert trees.members(one.pid, f"{NAME}:1.1", flock) == {one.pid, inner}
+        assert trees.members(other.pid, f"{NAME}:2.1", flock) == {other.pid}
+
+
+def test_who_left_the_tree_and_the_session_is_known_by_its_cookie() -> None:
+    with child(sys.executable, "-c", DAEMONISE, cookie=f"outer:9.9/{NAME}:1.1") as process:
+        root, daemon = read_pid(process), read_pid(process)
+        flock = {root, daemon}
+        try:
+            assert daemon not in trees.members(root, f"{NAME}:1.2", flock)
+            assert daemon in trees.members(root, f"{NAME}:1.1", flock)
+            assert daemon in trees.members(root, "outer:9.9", flock)
+            # The root may be gone long since, and its pid be anybody's.
+            assert trees.members(1 << 22, f"{NAME}:1.1", flock) == {root, daemon}
+        finally:
+            os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_cookie_that_only_begins_alike_is_another() -> None:
+    with child("sleep", "600", cookie=f"{NAME}:1.11") as process:
+        until(lambda: trees.cookie_of(process.pid) is not None)
+
+        assert trees.members(1 << 22, f"{NAME}:1.1", {process.pid}) == set()
+
+
+def test_nothing_outside_the_flock_is_ever_a_member() -> None:
+    with child("sleep", "600", cookie=f"{NAME}:1.1") as process:
+        until(lambda: trees.cookie_of(process.pid) is not None)
+
+        assert trees.members(process.pid, f"{NAME}:1.1", set()) == set()
+        assert trees.members(os.getpid(), f"{NAME}:1.1", {1 << 22}) == set()
+
+
+def test_an_empty_match_kills_nothing_and_the_dead_are_no_error() -> None:
+    with child("sleep", "600") as process:
+        trees.send(set(), signal.SIGKILL)
+        trees.send({1 << 22}, signal.SIGKILL)
+        assert process.poll() is None
+
+        trees.send({process.pid, 1 << 22}, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+
+
+def test_a_subreaper_gets_the_orphans_of_its_descendants() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BECOME_SUBREAPER], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "True\nTrue\n"
