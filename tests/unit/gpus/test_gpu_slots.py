@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError, UsageError
+from stoker.gpus import slots as slots_module
 from stoker.gpus.nvml import Gpu
-from stoker.gpus.slots import parse_slots, slots_on, visible_gpus
+from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 
 FOUR = tuple(Gpu(i, f"GPU-{i}a{i}b-0000", "A100", 8 << 30, is_mig=False) for i in range(4))
 SPLIT = (
@@ -63,6 +64,14 @@ def test_the_start_of_a_uuid_is_leased_by_the_whole() -> None:
 
 def test_without_nvml_any_name_is_its_own_key() -> None:
     assert [slot.keys for slot in parse_slots("9,GPU-2a", None, None)] == [("9",), ("GPU-2a",)]
+
+
+@pytest.mark.parametrize("known", [None, FOUR])
+@pytest.mark.parametrize("name", ["-1", "NoDevFiles"])
+def test_a_name_that_means_no_gpu_needs_no_lease(name: str, known: tuple[Gpu, ...] | None) -> None:
+    slots = parse_slots(f"{name},{name}", known, None)
+
+    assert [(slot.visible, slot.keys) for slot in slots] == [(name, ()), (name, ())]
 
 
 @pytest.mark.parametrize(
@@ -153,10 +162,11 @@ def test_any_text_gives_slots_or_one_clear_line(
     assert bool(slots) != bool(complaint)
     assert "\n" not in complaint
     assert [slot.index for slot in slots] == list(range(len(slots)))
-    assert all(len(slot.gpus) == len(slot.keys) > 0 for slot in slots)
+    assert all(len(slot.keys) <= len(slot.gpus) > 0 for slot in slots)
+    assert all(len(set(slot.keys)) == len(slot.keys) for slot in slots)
 
 
-@given(st.lists(st.lists(names, min_size=1, unique=True), min_size=1))
+@given(st.lists(st.lists(names, min_size=1, max_size=4, unique=True), min_size=1, max_size=4))
 def test_names_pass_as_they_are(groups: list[list[str]]) -> None:
     text = ",".join("+".join(group) for group in groups)
 
@@ -172,12 +182,45 @@ def test_all_never_exceeds_what_is_visible(entries: list[str]) -> None:
         any(entry == gpu.label or (entry and gpu.uuid.startswith(entry)) for entry in entries)
         for gpu in visible
     )
-    assert [slot.keys for slot in slots_on(visible)] == [(gpu.uuid,) for gpu in visible]
+    if visible:
+        slots = default_slots(FOUR, ",".join(entries))
+        assert [slot.keys for slot in slots] == [(gpu.uuid,) for gpu in visible]
 
 
 @given(st.integers(1, 5), st.integers(1, 4))
 def test_each_gpu_gets_as_many_slots_as_jobs_may_share_it(jobs: int, count: int) -> None:
-    slots = slots_on(FOUR[:count], jobs)
+    slots = default_slots(FOUR[:count], None, jobs)
 
     assert len(slots) == jobs * count
     assert all(slot.label == str(slot.index % count) for slot in slots)
+
+
+def test_the_default_is_every_visible_gpu_as_often_as_jobs_may_share_it() -> None:
+    slots = default_slots(FOUR, "2,1", 2)
+
+    assert [slot.label for slot in slots] == ["2", "1", "2", "1"]
+    assert slots[0].keys == (FOUR[2].uuid,)
+
+
+def test_by_default_too_a_gpu_takes_at_least_one_job() -> None:
+    with pytest.raises(UsageError, match="-j 0: a GPU takes at least 1 job"):
+        default_slots(FOUR, None, 0)
+
+
+def test_without_any_gpu_the_default_says_why_and_what_to_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slots_module, "why_unavailable", lambda: "Driver Not Loaded")
+
+    with pytest.raises(StokerError) as caught:
+        default_slots(None, None)
+
+    assert str(caught.value) == (
+        "no GPU found (NVML: Driver Not Loaded); name them: --gpus 0,1"
+        " (any names; each becomes CUDA_VISIBLE_DEVICES)"
+    )
+
+
+def test_hidden_gpus_are_not_taken_by_default() -> None:
+    with pytest.raises(StokerError, match="CUDA_VISIBLE_DEVICES='' hides every GPU"):
+        default_slots(FOUR, "")

@@ -3,12 +3,9 @@ from __future__ import annotations
 import os
 import pwd
 
-import pytest
-
-from stoker.errors import StokerError
-from stoker.gpus import slots
 from stoker.gpus.nvml import Gpu, GpuProcess, Nvml, Reading
-from stoker.gpus.survey import default_slots, free_gpus, survey
+from stoker.gpus.survey import survey, taken_by
+from stoker.gpus.users import GpuUser
 
 FAR_PID = 1 << 30
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -33,12 +30,13 @@ def reading(index: int, *processes: GpuProcess, lost: bool = False) -> Reading:
     return Reading(gpu, processes=processes, lost=lost)
 
 
-def nobody(_pid: int) -> bool:
+def nobody(_user: GpuUser) -> bool:
     return False
 
 
 def free(*answers: list[Reading]) -> list[int]:
-    return [gpu.index for gpu in free_gpus(survey(Scripted(*answers)), nobody)]
+    states = survey(Scripted(*answers))
+    return [state.gpu.index for state in states if taken_by(state, nobody) is None]
 
 
 def test_a_gpu_that_a_foreign_process_uses_is_not_free() -> None:
@@ -60,48 +58,25 @@ def test_a_process_that_exits_while_we_look_does_not_count() -> None:
 def test_our_own_processes_do_not_count() -> None:
     states = survey(Scripted([reading(0, HERE)], [reading(1, HERE, ELSEWHERE)]))
 
-    assert [gpu.index for gpu in free_gpus(states, lambda pid: pid == os.getpid())] == [0]
+    def ours(user: GpuUser) -> bool:
+        return user.pid == os.getpid()
 
-
-def test_the_default_is_every_free_gpu_as_often_as_jobs_may_share_it() -> None:
-    nvml = Scripted([reading(0)], [reading(1, ELSEWHERE)], [reading(2)])
-
-    assert [slot.label for slot in default_slots(nvml, None, nobody, 2)] == ["0", "2", "0", "2"]
-
-
-def test_the_default_stays_within_the_inherited_visibility() -> None:
-    nvml = Scripted([reading(0)], [reading(1)], [reading(2)])
-
-    assert [slot.label for slot in default_slots(nvml, "2,1", nobody)] == ["2", "1"]
-
-
-def test_where_all_are_taken_the_error_names_who_has_each() -> None:
-    nvml = Scripted([reading(0, HERE)], [reading(1, ELSEWHERE)], [reading(2, lost=True)])
-
-    with pytest.raises(StokerError) as caught:
-        default_slots(nvml, None, nobody)
-
-    assert str(caught.value) == (
-        f"every GPU is taken: 0 by {ME} (pid {os.getpid()}, 1.5 GiB);"
-        f" 1 by someone outside this container (pid {FAR_PID}, ? GiB); 2 is lost;"
-        " to share one, name it: --gpus 0"
+    assert taken_by(states[0], ours) is None
+    assert taken_by(states[1], ours) == (
+        f"in use by someone outside this container (pid {FAR_PID}, ? GiB)"
     )
 
 
-def test_without_any_gpu_the_error_says_why_and_what_to_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(slots, "why_unavailable", lambda: "Driver Not Loaded")
+def test_a_lost_gpu_is_lost_to_its_own_processes_too() -> None:
+    (state,) = survey(Scripted([reading(0, HERE, lost=True)]))
 
-    with pytest.raises(StokerError) as caught:
-        default_slots(None, None, nobody)
+    assert taken_by(state, lambda _user: True) == "lost: the driver cannot reach it"
 
-    assert str(caught.value) == (
-        "no GPU found (NVML: Driver Not Loaded); name them: --gpus 0,1"
-        " (any names; each becomes CUDA_VISIBLE_DEVICES)"
+
+def test_who_uses_a_gpu_is_told_by_name_with_pid_and_memory() -> None:
+    (state,) = survey(Scripted([reading(0, HERE, ELSEWHERE)]))
+
+    assert taken_by(state, nobody) == (
+        f"in use by {ME} (pid {os.getpid()}, 1.5 GiB),"
+        f" someone outside this container (pid {FAR_PID}, ? GiB)"
     )
-
-
-def test_hidden_gpus_are_not_taken() -> None:
-    with pytest.raises(StokerError, match="CUDA_VISIBLE_DEVICES='' hides every GPU"):
-        default_slots(Scripted([reading(0)]), "", nobody)

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stoker.gpus import lease
+
+KEY = "GPU-1a2b"
+TAKE_AND_WAIT = """
+import sys, time
+from stoker.gpus import lease
+held = lease.take(sys.argv[1], "another run")
+print("held" if held else "unheld", flush=True)
+time.sleep(600 if held else 0)
+"""
+# A taker whose job inherits the descriptor; the job's pid is told.
+TAKE_FOR_A_JOB = """
+import os, subprocess, sys, time
+from stoker.gpus import lease
+held = lease.take(sys.argv[1], "another run")
+job = subprocess.Popen(["sleep", "600"], pass_fds=[held.fd], stdout=subprocess.DEVNULL)
+print(job.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "leases"
+    monkeypatch.setenv("STOKER_LEASE_DIR", str(folder))
+    return folder
+
+
+def until(fact: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait for a fact."""
+    deadline = time.monotonic() + within_s
+    while not fact():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+@contextmanager
+def another_process(script: str, key: str = KEY) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process, and the first word it says; it is gone when the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, key], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def taken(key: str = KEY) -> lease.Lease:
+    held = lease.take(key, "this run")
+    assert held is not None
+    return held
+
+
+def is_free(key: str = KEY) -> bool:
+    held = lease.take(key, "a look")
+    if held is None:
+        return False
+    held.release()
+    return True
+
+
+def test_what_one_process_holds_another_does_not_get() -> None:
+    with another_process(TAKE_AND_WAIT) as (_, said):
+        assert said == "held"
+        assert lease.take(KEY, "this run") is None
+        assert is_free("GPU-other")
+
+
+def test_what_this_process_holds_another_does_not_get_until_it_is_released() -> None:
+    held = taken()
+    with another_process(TAKE_AND_WAIT) as (_, said):
+        assert said == "unheld"
+    held.release()
+    with another_process(TAKE_AND_WAIT) as (_, said):
+        assert said == "held"
+
+
+def test_even_one_process_holds_a_gpu_only_once() -> None:
+    held = taken()
+    assert lease.take(KEY, "again") is None
+    held.release()
+
+
+def test_a_killed_holder_without_jobs_holds_no_more() -> None:
+    with another_process(TAKE_AND_WAIT) as (process, _):
+        process.kill()
+        process.wait()
+        assert is_free()
+
+
+def test_a_job_keeps_the_lease_after_its_scheduler_was_killed() -> None:
+    with another_process(TAKE_FOR_A_JOB) as (process, said):
+        job = int(said)
+        try:
+            process.kill()
+            process.wait()
+            assert not is_free()
+            told = lease.holder(KEY)
+            assert told is not None
+            assert (told.pid, told.what) == (process.pid, "another run")
+        finally:
+            os.kill(job, signal.SIGKILL)
+        until(is_free)
+
+
+def test_a_release_frees_the_gpu_also_where_a_leftover_has_the_descriptor_open() -> None:
+    held = taken()
+    with subprocess.Popen(["sleep", "600"], pass_fds=[held.fd]) as leftover:
+        held.release()
+        try:
+            assert is_free()
+        finally:
+            leftover.kill()
+
+
+def test_a_lease_is_not_inherited_by_accident() -> None:
+    held = taken()
+    with subprocess.Popen(["sleep", "600"], close_fds=False) as stranger:
+        os.close(held.fd)
+        try:
+            assert is_free()
+        finally:
+            stranger.kill()
+
+
+def test_a_file_that_a_cleaner_removed_is_noticed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between our open and our lock the file vanishes: a lock on it would exclude nobody."""
+    opened: list[int] = []
+
+    def open_and_lose(path: str) -> int:
+        fd = original(path)
+        if not opened:
+            os.unlink(path)
+        opened.append(fd)
+        return fd
+
+    original = lease._open
+    monkeypatch.setattr(lease, "_open", open_and_lose)
+    held = taken()
+
+    assert len(opened) == 2
+    assert os.fstat(held.fd).st_ino == os.stat(folder / f"gpu-{KEY}").st_ino
+    with another_process(TAKE_AND_WAIT) as (_, said):
+        assert said == "unheld"
+    held.release()
+
+
+def test_a_file_that_was_replaced_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced: list[str] = []
+
+    def open_and_replace(path: str) -> int:
+        fd = original(path)
+        if not replaced:
+            os.unlink(path)
+            Path(path).touch()
+            replaced.append(path)
+        return fd
+
+    original = lease._open
+    monkeypatch.setattr(lease, "_open", open_and_replace)
+    held = taken()
+
+    assert os.fstat(held.fd).st_ino == os.stat(folder / f"gpu-{KEY}").st_ino
+    held.release()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "MIG-GPU-1/2/0",
+        "..",
+        "../../etc/passwd",
+        ".",
+        "",
+        "a b",
+        "ü€",
+        "名" * 100,
+        "\udcff",
+        "x" * 5000,
+        "a\nb",
+        "100%",
+        "\0",
+    ],
+    ids=lambda key: ascii(key)[1:20],
+)
+def test_any_name_can_be_leased_within_the_folder(folder: Path, key: str) -> None:
+    held = taken(key)
+
+    (file,) = os.listdir(folder)
+    assert file.startswith("gpu-")
+    assert lease.take(key, "again") is None
+    held.release()
+    assert is_free(key)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("a/b", "a%2fb"), ("€", " ac"), ("GPU-a", "GPU-A"), ("x" * 300 + "1", "x" * 300 + "2")],
+    ids=lambda key: ascii(key)[1:20],
+)
+def test_different_names_are_different_gpus(one: str, other: str) -> None:
+    held = taken(one)
+    assert is_free(other)
+    held.release()
+
+
+def test_a_holder_is_told_with_what_it_does_and_since_when() -> None:
+    before = time.time()
+    held = taken()
+
+    told = lease.holder(KEY)
+    held.release()
+
+    assert told is not None
+    assert (told.pid, told.what) == (os.getpid(), "this run")
+    assert before <= told.since <= time.time()
+    assert told.user
+
+
+def test_nobody_holds_what_was_released_or_never_taken() -> None:
+    assert lease.holder(KEY) is None
+    taken().release()
+    assert lease.holder(KEY) is None
+
+
+def test_asking_who_holds_a_gpu_makes_nothing(folder: Path) -> None:
+    assert lease.holder(KEY) is None
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("note", ["", "nonsense", "[]", '{"pid": "x"}', "null", "5"])
+def test_a_holder_whose_note_cannot_be_read_is_still_told(folder: Path, note: str) -> None:
+    held = taken()
+    (folder / f"gpu-{KEY}").write_text(note)
+
+    told = lease.holder(KEY)
+    held.release()
+
+    assert told == lease.Holder(0, "?", "another Stoker", 0.0)
+
+
+def test_a_shorter_note_leaves_nothing_of_a_longer_one() -> None:
+    long = lease.take(KEY, "x" * 500)
+    assert long
+    os.close(long.fd)
+    held = taken()
+
+    told = lease.holder(KEY)
+    held.release()
+
+    assert told is not None
+    assert told.what == "this run"
+
+
+def test_the_folder_and_the_files_are_everybodys(folder: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        held = taken()
+    finally:
+        os.umask(old)
+    held.release()
+
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o1777
+    assert stat.S_IMODE(os.stat(folder / f"gpu-{KEY}").st_mode) == 0o666
+
+
+def test_a_link_in_the_place_of_a_lease_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    folder.mkdir()
+    (folder / f"gpu-{KEY}").symlink_to(precious)
+
+    with pytest.raises(OSError, match="symbolic links"):
+        lease.take(KEY, "this run")
+
+    assert precious.read_text() == "keep me"
+    assert lease.holder(KEY) is None
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(folder: Path) -> None:
+    folder.write_text("")
+
+    with pytest.raises(NotADirectoryError):
+        lease.take(KEY, "this run")
