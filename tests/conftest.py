@@ -154,13 +154,22 @@ class Stoker:
         return list((self.home / "runs").glob("*")) if self.home.exists() else []
 
     def rows(self, folder: Path | None = None) -> list[Row]:
-        """What is recorded in the only run, or in this one."""
+        """What is recorded in the only run, or in this one; nothing before it has begun."""
         if folder is None:
-            (folder,) = self.folders()
-        with contextlib.closing(
-            sqlite3.connect(f"{(folder / 'run.db').as_uri()}?mode=ro", uri=True)
-        ) as db:
-            return [Row(*row) for row in db.execute(_ROWS)]
+            folders = self.folders()
+            assert len(folders) < 2, folders
+            return self.rows(folders[0]) if folders else []
+        uri = f"{(folder / 'run.db').as_uri()}?mode=ro"
+        try:
+            with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
+                return [Row(*row) for row in db.execute(_ROWS)]
+        except sqlite3.OperationalError:  # no file yet, or no table in it
+            return []
+
+    def adopt(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """See to the end of a process that was started in another way."""
+        self._started.append(process)
+        return process
 
     def processes(self) -> dict[int, str]:
         """Every living process that has this home in its environment: stokers, shepherds, jobs."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -40,13 +41,15 @@ def on_small_disk(stoker: Stoker) -> Callable[..., subprocess.Popen[bytes]]:
         run = shlex.join([sys.executable, "-m", "stoker", "run", "--gpus", "0,1", *words])
         script = f"mount -t tmpfs -o {options} tmpfs small && {run}; code=$?"
         script += "; [ ! -e small/home ] || cp -r small/home/runs copy; exit $code"
-        return subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=stoker.env,
-            cwd=stoker.work,
+        return stoker.adopt(
+            subprocess.Popen(
+                ["unshare", "-m", "sh", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=stoker.env,
+                cwd=stoker.work,
+            )
         )
 
     return start
@@ -137,3 +140,35 @@ def test_a_home_on_a_disk_that_is_full_from_the_start_is_one_clear_line(
     assert ended.err.startswith("stoker: ")
     assert ended.err.count("\n") == 1
     assert stoker.read("ran") == []
+
+
+def test_a_run_that_waits_for_space_can_be_interrupted(
+    stoker: Stoker, on_small_disk: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    use_home_on_small_disk(stoker)
+    hog = f"{FILL}; echo full >> ran; exec sleep 60"
+    others = "until [ -e ran ]; do sleep 0.01; done; : aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
+    process = on_small_disk(stoker.file("jobs.txt", f"{hog}\n{others * 400}"))
+    assert process.stderr is not None
+    next(line for line in process.stderr if b"waiting for space" in line)
+
+    (pid,) = (
+        p
+        for p, words in stoker.processes().items()
+        if words.endswith("run --gpus 0,1 jobs.txt") and "-m" in words.split()[1]
+    )
+    for _ in range(2):
+        os.kill(pid, signal.SIGINT)
+        stoker.until(lambda: not _is_pending(pid, signal.SIGINT))
+
+    stoker.until(lambda: not stoker.is_alive(pid), "it has ended", deadline_s=5.0)
+    process.wait(timeout=10)
+
+
+def _is_pending(pid: int, signum: signal.Signals) -> bool:
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            status = dict(line.split(":", 1) for line in file)
+    except FileNotFoundError:
+        return False
+    return bool((int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)) >> (signum - 1) & 1)

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import sqlite3
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -104,12 +102,8 @@ def _faults_of_slots(events: list[Event]) -> list[str]:
 
 def recorded(stoker: Stoker) -> list[Tried]:
     """What the one run tells that got as far as to claim a command; nothing if none did."""
-    found = []
-    for folder in stoker.folders():
-        with contextlib.suppress(sqlite3.OperationalError):  # killed before it had any table
-            if rows := stoker.rows(folder):
-                found.append(rows)
-    assert len(found) < 2
+    found = [rows for folder in stoker.folders() if (rows := stoker.rows(folder))]
+    assert len(found) < 2, "the run was begun anew, instead of resumed"
     return [Tried(r.job, r.command, r.attempt, r.outcome) for rows in found for r in rows]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -66,6 +67,19 @@ def test_no_tree_outlives_a_killed_stoker_by_a_second(stoker: Stoker, job: str) 
     kill_and_wait(stoker, process)
 
     assert [pid for pid in map(int, stoker.read("pids")) if stoker.is_alive(pid)] == []
+
+
+def test_a_run_within_a_run_goes_with_it(stoker: Stoker) -> None:
+    stoker.file("inner.txt", "trap '' TERM; echo $$ >> pids; while :; do sleep 0.05; done\n")
+    process = stoker.start("run", "--gpus", "0")
+    assert process.stdin is not None
+    process.stdin.write(f"{sys.executable} -m stoker run inner.txt --gpus 1\n".encode())
+    process.stdin.flush()
+    stoker.until(lambda: stoker.read("pids"))
+
+    kill_and_wait(stoker, process)
+
+    assert not stoker.is_alive(int(stoker.read("pids")[0]))
 
 
 def test_a_run_that_still_goes_on_cannot_be_resumed(stoker: Stoker) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,36 @@ def test_a_reader_that_goes_away_ends_json_quietly(stoker: Stoker) -> None:
     ended = stoker.end(process, "true\n" * 50)
 
     assert (ended.code, ended.err) == (1, "")
+
+
+def test_a_reader_of_messages_that_goes_away_ends_no_job(stoker: Stoker) -> None:
+    process = stoker.start("run", "--gpus", "0", "--logs", "logs", stdin=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.close()
+    process.stderr = None
+
+    ended = stoker.end(process, "false\necho a >> ran\nfalse\necho a >> ran\n")
+
+    assert (ended.code, stoker.read("ran")) == (1, ["a", "a"])
+
+
+def test_a_working_folder_that_is_gone_is_one_clear_line(stoker: Stoker) -> None:
+    gone = stoker.work / "gone"
+    gone.mkdir()
+    script = 'rmdir ../gone; exec "$0" -m stoker run --gpus 0'
+    process = subprocess.run(
+        ["/bin/sh", "-c", script, sys.executable],
+        input="echo a\n",
+        env=stoker.env,
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert process.returncode != 0
+    assert process.stderr.startswith("stoker: ")
+    assert process.stderr.count("\n") == 1
 
 
 def test_a_signal_during_startup_ends_it_quietly(stoker: Stoker) -> None:
