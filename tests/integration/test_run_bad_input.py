@@ -114,8 +114,8 @@ def test_a_file_that_cannot_be_read(stoker: Stoker) -> None:
     ended = stoker.run("/proc/self/mem", "--gpus", "0")  # opens, and then gives an I/O error
 
     assert ended.code != 0
+    assert ended.err.startswith("stoker: cannot read /proc/")
     assert "Traceback" not in ended.err
-    assert "/proc/self/mem" in ended.err
 
 
 @pytest.mark.parametrize("folder", ["file/logs", "/proc/logs"])
