@@ -125,7 +125,7 @@ class JsonReport(Report):
             command=running.entry.command.decode(errors="backslashreplace"),
             gpus=list(running.slot.gpus),
             pid=running.pid,
-            at=running.started_at,
+            at=_seconds(running.started_at_us),
             log=running.log,
         )
 
@@ -143,8 +143,8 @@ class JsonReport(Report):
             exit_code=outcome.exit_code,
             reason=outcome.reason,
             retried=retried,
-            at=ended.at if ended else None,
-            cpu_s=round(ended.user_s + ended.system_s, 6) if ended else None,
+            at=_seconds(ended.at_us) if ended else None,
+            cpu_s=ended.cpu_us / 1e6 if ended else None,
             max_rss_kb=ended.max_rss_kb if ended else None,
         )
 
@@ -168,6 +168,10 @@ class JsonReport(Report):
 
     def _print(self, **event: object) -> None:
         os.write(1, (json.dumps(event) + "\n").encode())
+
+
+def _seconds(at_us: int | None) -> float | None:
+    return None if at_us is None else at_us / 1e6
 
 
 def tail_of(failure: Failure) -> list[str]:

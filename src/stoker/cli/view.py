@@ -126,7 +126,7 @@ class View(Report):
         used, rate = self._load(place)
         label = Text(place.slot.label)
         running = place.current
-        if running is None or running.started_at is None:
+        if running is None or running.started_at_us is None:
             state = f"closed: {place.closed}" if place.closed else "idle"
             if place.waits_for:
                 state = "held by another Stoker"
@@ -136,7 +136,7 @@ class View(Report):
             used,
             rate,
             Text(str(running.attempt.job), "cyan"),
-            Text(format_duration(time.time() - running.started_at)),
+            Text(format_duration(time.time() - running.started_at_us / 1e6)),
             Text(one_line(running.entry.command)),
         )
 

@@ -20,21 +20,17 @@ _MAX_AHEAD = 16
 class Running(msgspec.Struct, kw_only=True):
     """An attempt from its claim to its end."""
 
+    key: str
     attempt: Attempt
     entry: Entry
     slot: Slot
     log: str | None = None
     pid: int | None = None
-    started_at: float | None = None
+    started_at_us: int | None = None
     begun: float = 0.0
     deadline: float | None = None
     killed_because: str | None = None
     revoking: bool = False
-
-    @property
-    def key(self) -> str:
-        """The attempt's name."""
-        return self.attempt.key
 
 
 class Place(msgspec.Struct):

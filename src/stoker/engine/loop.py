@@ -172,21 +172,21 @@ class Engine:
 
     def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
         running = self.board.running[report.key]
-        running.pid, running.started_at = report.pid, report.at
+        running.pid, running.started_at_us = report.pid, report.at_us
         running.begun = now
         timeout_s = self._rules.request.timeout_s
         if timeout_s is not None:
             running.deadline = now + timeout_s
         if not is_over:
-            self._jobs.mark_running(running.attempt.job, report.pid, report.at)
+            self._jobs.mark_running(running.attempt.job, report.pid, report.at_us)
         self._listener.on_start(running)
 
     def _on_ended(self, report: Ended, now: float) -> None:
         running = self.board.running[report.key]
         outcome = judge(report.status, killed_because=running.killed_because)
         place = self.board.places[running.slot.index]
-        if running.started_at is not None:
-            place.learn(report.at - running.started_at)
+        if running.started_at_us is not None:
+            place.learn((report.at_us - running.started_at_us) / 1e6)
         self._end(running, outcome, report)
         if place.current is not None:
             place.current.begun = now
@@ -202,16 +202,14 @@ class Engine:
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
-        usage = (
-            Usage(ended.at, ended.user_s, ended.system_s, ended.max_rss_kb) if ended else Usage()
-        )
+        usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb) if ended else Usage()
         self._jobs.end(
             running.attempt,
             outcome,
             usage,
             running.slot.label,
             running.pid,
-            running.started_at,
+            running.started_at_us,
         )
         retried = (
             outcome.event is not Event.SUCCEED
@@ -257,7 +255,10 @@ class Engine:
             self._jobs.end(attempt, outcome, Usage(), None, None, None)
             self.tally.add(Event.FAIL)
             self._listener.on_end(
-                Running(attempt=attempt, entry=entry, slot=slot), outcome, None, False
+                Running(key=attempt.key, attempt=attempt, entry=entry, slot=slot),
+                outcome,
+                None,
+                False,
             )
 
     def _fill(self, now: float) -> list[Launch]:
@@ -282,8 +283,14 @@ class Engine:
             place = self.board.places[start.slots[0]]
             entry = entries[start.job]
             attempt = self.queue.claim(entry, place.slot.label)
-            running = Running(attempt=attempt, entry=entry, slot=place.slot, begun=now)
-            running.log = self._log_of(attempt)
+            running = Running(
+                key=attempt.key,
+                attempt=attempt,
+                entry=entry,
+                slot=place.slot,
+                log=self._log_of(attempt),
+                begun=now,
+            )
             words = self._words_of(attempt, entry.command)
             self.board.seat(running)
             launches.append(Launch(running.key, place.slot.index, words, running.log))

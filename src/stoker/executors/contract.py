@@ -54,7 +54,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
 
     key: str
     pid: int
-    at: float
+    at_us: int
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
@@ -62,9 +62,8 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
     key: str
     status: int
-    at: float
-    user_s: float
-    system_s: float
+    at_us: int
+    cpu_us: int
     max_rss_kb: int
 
 

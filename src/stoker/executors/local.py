@@ -120,7 +120,7 @@ class LocalExecutor:
                 return
 
     def _send(self, *messages: Sequence[object]) -> None:
-        data = "".join(json.dumps(message) + "\n" for message in messages).encode()
+        data = f"{json.dumps(messages)}\n".encode()
         view = memoryview(data)
         while view:
             try:

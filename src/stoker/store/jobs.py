@@ -26,15 +26,14 @@ class Live(msgspec.Struct, frozen=True):
     attempt: Attempt
     slots: str | None
     pid: int | None
-    started_at: float | None
+    started_at_us: int | None
 
 
 class Usage(msgspec.Struct, frozen=True):
     """When an attempt ran and what it used."""
 
-    ended_at: float | None = None
-    user_s: float | None = None
-    system_s: float | None = None
+    ended_at_us: int | None = None
+    cpu_us: int | None = None
     max_rss_kb: int | None = None
 
 
@@ -53,9 +52,9 @@ _ADD = (
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
-_START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at = ?")
+_START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
-_RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(", pid = NULL, started_at = NULL")
+_RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(", pid = NULL, started_at_us = NULL")
 _END = {
     event: f"UPDATE job {_guard(event)}".format("")
     for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
@@ -126,9 +125,9 @@ class Jobs:
         self.claim(known.id, slots)
         return Attempt(known.id, known.attempt + 1)
 
-    def mark_running(self, job: int, pid: int, started_at: float) -> None:
+    def mark_running(self, job: int, pid: int, started_at_us: int) -> None:
         """Record that the attempt is a process."""
-        self._change(_START, (pid, started_at, job))
+        self._change(_START, (pid, started_at_us, job))
 
     def revoke(self, job: int) -> None:
         """Take a claim back; the attempt never was."""
@@ -145,12 +144,12 @@ class Jobs:
         usage: Usage,
         slots: str | None,
         pid: int | None,
-        started_at: float | None,
+        started_at_us: int | None,
     ) -> None:
         """Record how an attempt ended."""
         self._change(_END[outcome.event], (attempt.job,))
         self._write(
-            "INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 attempt.job,
                 attempt.number,
@@ -159,10 +158,9 @@ class Jobs:
                 outcome.reason,
                 slots,
                 pid,
-                started_at,
-                usage.ended_at,
-                usage.user_s,
-                usage.system_s,
+                started_at_us,
+                usage.ended_at_us,
+                usage.cpu_us,
                 usage.max_rss_kb,
             ),
         )
@@ -176,7 +174,7 @@ class Jobs:
     def live(self) -> list[Live]:
         """All attempts that have not ended as far as the database knows."""
         rows = self._execute(
-            "SELECT id, attempt, slots, pid, started_at FROM job"
+            "SELECT id, attempt, slots, pid, started_at_us FROM job"
             " WHERE state IN ('starting', 'running')"
         )
         return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]

@@ -25,7 +25,7 @@ CREATE TABLE job (
   attempt    INTEGER NOT NULL DEFAULT 0,  -- attempts claimed so far
   slots      TEXT,                        -- where the present or last attempt runs: '0' or '0+1'
   pid        INTEGER,
-  started_at REAL
+  started_at_us INTEGER                   -- microseconds of the Unix epoch, as all times
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 
@@ -38,10 +38,9 @@ CREATE TABLE attempt (
   reason     TEXT,
   slots      TEXT,
   pid        INTEGER,
-  started_at REAL,
-  ended_at   REAL,
-  user_s     REAL,
-  system_s   REAL,
+  started_at_us INTEGER,
+  ended_at_us   INTEGER,
+  cpu_us     INTEGER,
   max_rss_kb INTEGER,
   PRIMARY KEY (job, number)
 ) WITHOUT ROWID;

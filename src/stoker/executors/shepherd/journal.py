@@ -3,7 +3,7 @@
     boot  BOOT_ID PID .                       a shepherd began
     spawn KEY .                               from here on the attempt may have run
     start KEY PID TICKS .                     it runs; ticks since boot tell its pid from a reuse
-    end   KEY STATUS TIME USER SYSTEM RSS .   its wait status, and what it used
+    end   KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when, and what it used
 
 A KEY is `job.attempt`. The closing dot tells a whole line from a torn one. No `spawn` line means
 never started; a `spawn` without an `end` means that the outcome is not known.
@@ -21,9 +21,8 @@ class Ending(NamedTuple):
     """How an attempt ended, as the shepherd saw it."""
 
     status: int
-    ended_at: float
-    user_s: float
-    system_s: float
+    at_us: int
+    cpu_us: int
     max_rss_kb: int
 
 
@@ -90,7 +89,7 @@ def read_journal(path: str) -> dict[str, Record]:
                 records[key] = Record()
             case ["start", key, pid, ticks, "."]:
                 records[key] = Record(int(pid), int(ticks))
-            case ["end", key, status, at, user, system, rss, "."]:
-                ending = Ending(int(status), float(at), float(user), float(system), int(rss))
+            case ["end", key, *figures, "."] if len(figures) == 4:
+                ending = Ending(*map(int, figures))
                 records[key] = records.get(key, Record())._replace(ending=ending)
     return records

@@ -1,7 +1,7 @@
 """The shepherd: parents all jobs, is their subreaper, journals, and never outlives its purpose.
 
-It speaks lines of JSON arrays over the socket it was started with (PROTOCOL says which). In kill
-mode it ends every tree the moment its client is gone; after `finish` it waits for leftovers and ends.
+Its client sends lines of JSON, each a list of messages; it answers with lines of one report each.
+It ends every tree the moment its client is gone; after `finish` it waits for leftovers and ends.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Shepherd:
         self.queues: dict[int, deque[Attempt]] = {}
         self.doomed: dict[str, int] = {}
         self.orphans: dict[int, float] = {}
-        self.replies: list[str] = []
-        self.late_replies: list[str] = []
+        self.reports: list[str] = []
+        self.urgent = False
         self.inbox = b""
         self.outbox = b""
         self.sweep_at = float("inf")
@@ -128,7 +128,7 @@ class Shepherd:
 
     def patience(self) -> float:
         """How long to wait for the next event before a promise falls due."""
-        if self.late_replies:
+        if self.reports:
             return _START_REPORT_DELAY_S
         if self.sweep_at == float("inf"):
             return -1
@@ -146,17 +146,17 @@ class Shepherd:
             return False
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
-            verb, *rest = json.loads(line)
-            self.verbs[verb](*rest)
+            for verb, *rest in json.loads(line):
+                self.verbs[verb](*rest)
         return True
 
     def flush(self, late: bool = False) -> None:
         """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
         self.journal.flush()
-        if self.replies or late:
-            self.outbox += "\n".join([*self.late_replies, *self.replies, ""]).encode()
-            self.late_replies.clear()
-            self.replies.clear()
+        if self.urgent or (late and self.reports):
+            self.outbox += "\n".join([*self.reports, ""]).encode()
+            self.reports.clear()
+            self.urgent = False
         if not self.outbox:
             return
         try:
@@ -171,7 +171,8 @@ class Shepherd:
 
     def tell(self, *words: object) -> None:
         """Report something that is not frequent."""
-        self.replies.append(json.dumps(words))
+        self.reports.append(json.dumps(words))
+        self.urgent = True
 
     def on_open(self, name: str, journal: str) -> None:
         """Begin to keep a journal, under a name that is unique on this host."""
@@ -291,7 +292,7 @@ class Shepherd:
                 log_fd = _open_log(attempt.log)
                 actions += [(os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)]
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
-            started_at = time.time()
+            started_us = time.time_ns() // 1000
             pid = _posix_spawn(attempt.argv, env, actions, context.shell)
         finally:
             if log_fd >= 0:
@@ -300,7 +301,7 @@ class Shepherd:
         self.occupied.add(attempt.place)
         self.pids[attempt.key] = pid
         self.journal.note(f"start {attempt.key} {pid} {ticks} .\n")
-        self.late_replies.append(f'["started","{attempt.key}",{pid},{started_at}]')
+        self.reports.append(f'["started","{attempt.key}",{pid},{started_us}]')
 
     def reap(self) -> None:
         """Record every end, and start what waited for it."""
@@ -318,15 +319,16 @@ class Shepherd:
 
     def end(self, attempt: Attempt, status: int, usage: Any) -> None:
         """An attempt is over when its first process is."""
-        key, at = attempt.key, time.time()
-        user_s, system_s, rss_kb = usage.ru_utime, usage.ru_stime, usage.ru_maxrss
-        self.journal.note(f"end {key} {status} {at} {user_s} {system_s} {rss_kb} .\n")
+        key, at_us = attempt.key, time.time_ns() // 1000
+        cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
+        rss_kb = usage.ru_maxrss
+        self.journal.note(f"end {key} {status} {at_us} {cpu_us} {rss_kb} .\n")
+        self.reports.append(f'["ended","{key}",{status},{at_us},{cpu_us},{rss_kb}]')
         del self.pids[key]
         self.occupied.discard(attempt.place)
         self.start_next(attempt.place)
-        # While the place has more to do the client need not be woken for this end alone.
-        reports = self.late_replies if self.queues[attempt.place] else self.replies
-        reports.append(f'["ended","{key}",{status},{at},{user_s},{system_s},{rss_kb}]')
+        # While the place has more to do, the client need not be woken for this end alone.
+        self.urgent = self.urgent or not self.queues[attempt.place]
         if self.sweep_at == float("inf"):
             self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
 
