@@ -67,6 +67,17 @@ def test_commands_start_in_the_order_given(stoker: Stoker) -> None:
     assert (ended.out.split(), ended.code) == (numbers, 0)
 
 
+def test_quick_commands_do_not_queue_up_behind_a_long_one(stoker: Stoker) -> None:
+    long = "until [ $(cat ran | wc -l) = 70 ]; do sleep 0.01; done\n"
+
+    ended = stoker.run(
+        "--gpus", "0,1", lines="echo a >> ran\n" * 60 + long + "echo a >> ran\n" * 10
+    )
+
+    assert ended.code == 0
+    assert "71 done" in ended.err
+
+
 def test_nothing_to_run_is_a_success(stoker: Stoker) -> None:
     ended = stoker.run("--gpus", "0")
 

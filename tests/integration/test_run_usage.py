@@ -103,6 +103,30 @@ def test_a_working_folder_that_is_gone_is_one_clear_line(stoker: Stoker) -> None
     assert process.stderr.count("\n") == 1
 
 
+def test_ignored_signals_that_a_parent_left_behind_are_no_trouble(stoker: Stoker) -> None:
+    words = [sys.executable, "-m", "stoker", "run", "--gpus", "0"]
+    script = (
+        "import os, signal\n"
+        "for name in ('SIGCHLD', 'SIGINT', 'SIGTERM', 'SIGPIPE'):\n"
+        "    signal.signal(getattr(signal, name), signal.SIG_IGN)\n"
+        f"os.execv({words[0]!r}, {words!r})\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", script],
+        input="false\nyes | head -1\nsleep 60 & kill -TERM $!; wait $!; echo $?\n",
+        env=stoker.env,
+        cwd=stoker.work,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (process.returncode, process.stdout) == (1, "y\n143\n")
+    assert "Traceback" not in process.stderr
+    assert "2 done, 1 failed" in process.stderr
+
+
 def test_a_signal_during_startup_ends_it_quietly(stoker: Stoker) -> None:
     process = stoker.start("run", "--gpus", "0")
     stoker.until(lambda: len(stoker.processes()) > 1, "the shepherd is there")
