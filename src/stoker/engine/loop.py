@@ -203,14 +203,7 @@ class Engine:
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
         usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb) if ended else Usage()
-        self._jobs.end(
-            running.attempt,
-            outcome,
-            usage,
-            running.slot.label,
-            running.pid,
-            running.started_at_us,
-        )
+        self._jobs.end(running.attempt.job, outcome, usage, running.pid, running.started_at_us)
         retried = (
             outcome.event is not Event.SUCCEED
             and running.entry.tries <= self._rules.request.retries
@@ -252,7 +245,7 @@ class Engine:
             slot = Slot(-1, (), ())
             attempt = self.queue.record(entry, "")
             outcome = Outcome(event=Event.FAIL, reason=reason)
-            self._jobs.end(attempt, outcome, Usage(), None, None, None)
+            self._jobs.end(attempt.job, outcome)
             self.tally.add(Event.FAIL)
             self._listener.on_end(
                 Running(key=attempt.key, attempt=attempt, entry=entry, slot=slot),

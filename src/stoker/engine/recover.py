@@ -30,7 +30,7 @@ def _settle(jobs: Jobs, live: Live, record: Record | None) -> None:
     ending = record.ending
     usage = Usage(*ending[1:]) if ending else Usage()
     pid = live.pid or record.pid
-    jobs.end(live.attempt, _outcome(ending), usage, live.slots, pid, live.started_at_us)
+    jobs.end(live.attempt.job, _outcome(ending), usage, pid, live.started_at_us)
 
 
 def _outcome(ending: Ending | None) -> Outcome:

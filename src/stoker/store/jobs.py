@@ -24,7 +24,6 @@ class Live(msgspec.Struct, frozen=True):
     """An attempt that had not ended when last heard of."""
 
     attempt: Attempt
-    slots: str | None
     pid: int | None
     started_at_us: int | None
 
@@ -35,6 +34,9 @@ class Usage(msgspec.Struct, frozen=True):
     ended_at_us: int | None = None
     cpu_us: int | None = None
     max_rss_kb: int | None = None
+
+
+_NO_USAGE = Usage()
 
 
 class StateConflictError(Exception):
@@ -54,9 +56,19 @@ _ADD = (
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
-_RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(", pid = NULL, started_at_us = NULL")
+_RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(
+    ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
+    " reason = NULL, cpu_us = NULL, max_rss_kb = NULL"
+)
+_ARCHIVE = (
+    "INSERT INTO earlier_attempt SELECT id, attempt, state, slots, pid, started_at_us, ended_at_us,"
+    " status, reason, cpu_us, max_rss_kb FROM job WHERE id = ?"
+)
 _END = {
-    event: f"UPDATE job {_guard(event)}".format("")
+    event: f"UPDATE job {_guard(event)}".format(
+        ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
+        " max_rss_kb = ?"
+    )
     for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
 }
 
@@ -134,34 +146,30 @@ class Jobs:
         self._change(_REVOKE, (job,))
 
     def retry(self, job: int) -> None:
-        """Let a job wait for another attempt."""
+        """Let a job wait for another attempt; the last one is kept."""
+        self._write(_ARCHIVE, (job,))
         self._change(_RETRY, (job,))
 
     def end(
         self,
-        attempt: Attempt,
+        job: int,
         outcome: Outcome,
-        usage: Usage,
-        slots: str | None,
-        pid: int | None,
-        started_at_us: int | None,
+        usage: Usage = _NO_USAGE,
+        pid: int | None = None,
+        started_at_us: int | None = None,
     ) -> None:
-        """Record how an attempt ended."""
-        self._change(_END[outcome.event], (attempt.job,))
-        self._write(
-            "INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        """Record how a job's attempt ended."""
+        self._change(
+            _END[outcome.event],
             (
-                attempt.job,
-                attempt.number,
-                TABLE[outcome.event][1].value,
-                outcome.status,
-                outcome.reason,
-                slots,
                 pid,
                 started_at_us,
                 usage.ended_at_us,
+                outcome.status,
+                outcome.reason,
                 usage.cpu_us,
                 usage.max_rss_kb,
+                job,
             ),
         )
 
@@ -174,8 +182,7 @@ class Jobs:
     def live(self) -> list[Live]:
         """All attempts that have not ended as far as the database knows."""
         rows = self._execute(
-            "SELECT id, attempt, slots, pid, started_at_us FROM job"
-            " WHERE state IN ('starting', 'running')"
+            "SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ('starting', 'running')"
         )
         return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
 

@@ -83,6 +83,7 @@ class Shepherd:
         self.urgent = False
         self.inbox = b""
         self.outbox = b""
+        self.blocked = False
         self.sweep_at = float("inf")
         self.finishing = False
         self.cwd = os.getcwd()
@@ -166,8 +167,10 @@ class Shepherd:
         except OSError:
             return  # the client is gone: its pidfd or end-of-file tells the loop
         self.outbox = self.outbox[sent:]
-        wanted = select.EPOLLIN | (select.EPOLLOUT if self.outbox else 0)
-        self.poll.modify(self.client.fileno(), wanted)
+        if bool(self.outbox) != self.blocked:
+            self.blocked = not self.blocked
+            wanted = select.EPOLLIN | (select.EPOLLOUT if self.blocked else 0)
+            self.poll.modify(self.client.fileno(), wanted)
 
     def tell(self, *words: object) -> None:
         """Report something that is not frequent."""
