@@ -14,6 +14,7 @@ from types import FrameType
 import msgspec
 
 from stoker.core.job import Attempt, Request
+from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
 from stoker.engine.events import Listener
 from stoker.engine.lines import Source
@@ -54,10 +55,9 @@ class Foreground:
         self._signals_seen: list[int] = []
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
+        self._resumes = settings.resume
         if settings.resume:
-            recover(run.jobs, run.journal)
-            run.database.commit()
-            run.jobs.remember_earlier()
+            self._look_back()
         self.executor = LocalExecutor(
             name=f"stoker-run-{run.name}",
             journal=run.journal,
@@ -85,6 +85,17 @@ class Foreground:
             clock=boot_clock_s,
         )
 
+    def _look_back(self) -> None:
+        """Settle what the earlier run left open, and remember what it has done."""
+        recover(self._run.jobs, self._run.journal)
+        self._run.database.commit()
+        self._run.jobs.remember_earlier()
+        counts = self._run.jobs.counts()
+        self._listener.on_notice(
+            f"resuming run {self._run.name}: {counts.get(State.DONE, 0)} of"
+            f" {sum(counts.values())} recorded commands have succeeded"
+        )
+
     def listen(self, fd: int, callback: Callable[[], None]) -> None:
         """Call back whenever a descriptor is readable."""
         self._callbacks[fd] = callback
@@ -108,6 +119,7 @@ class Foreground:
             self._poll.register(self.executor, select.POLLIN)
             try:
                 self._go_on_until(self.engine.is_over, refresh)
+                self._tell_what_is_gone()
                 self.engine.finish()
                 self._go_on_until(lambda: self.engine.finished, refresh)
             except ExecutorLostError:
@@ -116,6 +128,13 @@ class Foreground:
                 raise
             finally:
                 self.executor.close()
+
+    def _tell_what_is_gone(self) -> None:
+        gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0
+        if gone:
+            self._listener.on_notice(
+                f"the input has changed: {gone} recorded commands are no longer in it"
+            )
 
     def _go_on_until(
         self, reached: Callable[[], bool], refresh: Callable[[], float | None]
