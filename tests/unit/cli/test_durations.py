@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stoker.cli.durations import format_duration, parse_duration
+from stoker.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("2h", 7200),
+        ("1d12h", 129600),
+        ("1.5h", 5400),
+        ("0.5s", 0.5),
+        ("1w", 604800),
+        ("1h30m", 5400),
+        ("30m", 1800),
+        ("01:02:03", 3723),
+        ("100:00:00", 360000),
+        ("0:00:01", 1),
+    ],
+)
+def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+def test_a_bare_number_is_refused_with_what_it_could_have_meant() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_duration("90")
+
+    assert str(caught.value) == ("'90' could be seconds, minutes or hours: write 90s, 90m or 90h")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "s", "h2", "2 h", "-2h", "2x", "1h2", "1:2", "10:30", "1e3s", "nan", "inf", "1:2:3"],
+)
+def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(UsageError, match="write 90s, 2h, 1d12h or HH:MM:SS"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["0s", "0h0m", "00:00:00", "0.0d"])
+def test_no_time_at_all_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no time at all"):
+        parse_duration(text)
+
+
+@given(st.text() | st.from_regex(r"[0-9.]{0,5}[smhdw:0-9]{0,8}", fullmatch=True))
+@example("9" * 400 + "s")
+@example("9" * 400 + ":00:00")
+@example("9" * 5000 + ":00:00")
+def test_any_text_gives_a_time_that_a_clock_can_count_or_one_clear_line(text: str) -> None:
+    complaint = ""
+    seconds: float = 1.0
+    try:
+        seconds = parse_duration(text)
+    except UsageError as error:
+        complaint = str(error)
+
+    assert complaint or (math.isfinite(float(seconds)) and seconds > 0)
+
+
+@given(st.integers(0, 99), st.integers(0, 59), st.integers(0, 59))
+def test_a_clocks_time_is_the_same_in_parts(hours: int, minutes: int, seconds: int) -> None:
+    if hours + minutes + seconds:
+        clock = parse_duration(f"{hours}:{minutes:02}:{seconds:02}")
+        assert clock == parse_duration(f"{hours}h{minutes}m{seconds}s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.94, "9.9 s"),
+        (12.9, "12 s"),
+        (59.9, "59 s"),
+        (60, "1:00"),
+        (185, "3:05"),
+        (3723, "1:02:03"),
+        (86399, "23:59:59"),
+        (183840, "2 d 03:04"),
+    ],
+)
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@given(st.floats(0, 1e9))
+def test_any_duration_is_written_on_one_short_line(seconds: float) -> None:
+    assert 0 < len(format_duration(seconds)) < 20
