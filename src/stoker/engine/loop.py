@@ -26,6 +26,7 @@ from stoker.executors.contract import (
     Report,
     Revoked,
     Started,
+    Strays,
     Unheld,
 )
 from stoker.store.database import Database
@@ -169,6 +170,11 @@ class Engine:
                     self.board.places[report.slot].held = False
                 case Finished():
                     self.finished = True
+                case Strays():
+                    pids = ", ".join(map(str, report.pids))
+                    self._listener.on_notice(
+                        f"processes that commands left behind have 5 s to end: pid {pids}"
+                    )
 
     def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
         running = self.board.running[report.key]
@@ -343,7 +349,7 @@ class Engine:
 
     def _end_overdue(self, running: Running, now: float) -> None:
         if running.killed_because is None:
-            running.killed_because = f"time limit of {self._rules.request.timeout_s:g} s"
+            running.killed_because = f"over the time limit of {self._rules.request.timeout_s:g} s"
             running.deadline = now + _GRACE_S
             self._executor.signal(running.key, signal.SIGTERM)
         else:

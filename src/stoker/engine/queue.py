@@ -12,7 +12,7 @@ from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
 from stoker.store.jobs import Jobs, Known
 
-_NUL_REASON = "the command holds a NUL byte, which no program can be given: see --null"
+_NUL_REASON = "could not start, it holds a NUL byte (separate multi-line commands with --null)"
 
 
 class Entry(msgspec.Struct):

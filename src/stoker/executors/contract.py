@@ -85,7 +85,13 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
     """Nothing that was launched is left."""
 
 
-Report = Finished | Held | Unheld | Released | Started | Ended | Refused | Revoked
+class Strays(msgspec.Struct, frozen=True, array_like=True, tag="strays"):
+    """These processes outlive their attempts; they have a few seconds before they are killed."""
+
+    pids: list[int]
+
+
+Report = Finished | Held | Unheld | Released | Started | Ended | Refused | Revoked | Strays
 
 
 class Executor(Protocol):

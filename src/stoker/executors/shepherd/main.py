@@ -64,7 +64,7 @@ class Place(NamedTuple):
 class Shepherd:
     """All state of the process, and one method per message."""
 
-    def __init__(self, client: socket.socket, client_pid: int) -> None:
+    def __init__(self, client: socket.socket, client_fd: int) -> None:
         self.client = client
         self.journal = Journal()
         self.name = ""
@@ -103,7 +103,7 @@ class Shepherd:
         self.poll.register(client.fileno(), select.EPOLLIN)
         self.wake = _wake_on_child()
         self.poll.register(self.wake, select.EPOLLIN)
-        self.client_fd = os.pidfd_open(client_pid)
+        self.client_fd = client_fd
         self.poll.register(self.client_fd, select.EPOLLIN)
 
     def serve(self) -> None:
@@ -256,6 +256,9 @@ class Shepherd:
         """No more jobs will come: end when the last process has, or its grace is over."""
         self.finishing = True
         self.sweep_at = 0.0
+        strays = trees.living_children()
+        if strays:
+            self.tell("strays", sorted(strays))
 
     def start_next(self, place: int) -> None:
         """Start the first attempt that waits for a place, if the place is free."""
@@ -430,4 +433,5 @@ def main() -> None:
     os.close(3)
     client.setblocking(False)
     trees.become_subreaper()
-    Shepherd(client, int(sys.argv[1])).serve()
+    with contextlib.suppress(ProcessLookupError):  # the client is gone already
+        Shepherd(client, os.pidfd_open(int(sys.argv[1]))).serve()
