@@ -72,10 +72,16 @@ class Row(NamedTuple):
     pid: int | None
 
 
-_ROWS = (
-    "SELECT job.id, command, state, number, outcome, status, reason, attempt.slots, attempt.pid"
-    " FROM job LEFT JOIN attempt ON attempt.job = job.id ORDER BY job.id, number"
-)
+_ROWS = """
+SELECT job, command, state, number, outcome, status, reason, slots, pid FROM (
+  SELECT job, command, state, number, outcome, e.status, e.reason, e.slots, e.pid
+    FROM earlier_attempt AS e JOIN job ON job.id = e.job
+  UNION ALL
+  SELECT id AS job, command, state, iif(is_over, attempt, NULL) AS number,
+    iif(is_over, state, NULL) AS outcome, status, reason, slots, pid
+    FROM (SELECT *, state IN ('done', 'failed', 'killed', 'lost') AS is_over FROM job)
+) ORDER BY job, number IS NULL, number
+"""
 
 
 class Stoker:
@@ -159,12 +165,13 @@ class Stoker:
             folders = self.folders()
             assert len(folders) < 2, folders
             return self.rows(folders[0]) if folders else []
-        uri = f"{(folder / 'run.db').as_uri()}?mode=ro"
-        try:
-            with contextlib.closing(sqlite3.connect(uri, uri=True)) as db:
-                return [Row(*row) for row in db.execute(_ROWS)]
-        except sqlite3.OperationalError:  # no file yet, or no table in it
+        path = folder / "run.db"
+        if not path.exists():
             return []
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+            if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                return []
+            return [Row(*row) for row in db.execute(_ROWS)]
 
     def adopt(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
         """See to the end of a process that was started in another way."""
