@@ -163,12 +163,11 @@ def test_a_killed_shepherd_ends_the_run_and_all_its_jobs(stoker: Stoker) -> None
 
 
 def test_a_shepherd_killed_while_it_waits_for_leftovers_leaves_none(stoker: Stoker) -> None:
-    process = start(stoker, "sleep 60 & echo $! >> pids\n", pids=1)
-    shepherd = stoker.shepherd(process)
-    assert process.stdin is not None
-    process.stdin.close()
-    process.stdin = None
+    file = stoker.file("jobs.txt", "sleep 60 & echo $! >> pids\n")
+    process = stoker.start("run", file, "--gpus", "0")
     stoker.until(lambda: [row.state for row in stoker.rows()] == ["done"])
+    shepherd = stoker.shepherd(process)
+    stoker.until(lambda: _has_heard(process.pid), "it waits for the shepherd's last word")
     assert living(stoker)
 
     os.kill(shepherd, signal.SIGKILL)
