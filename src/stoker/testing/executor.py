@@ -75,7 +75,7 @@ class FakeExecutor:
         for line in self._lines.values():
             if line and line[0].key == key:
                 line.popleft()
-                self._tell(Ended(key, status, self._clock(), 0.0, 0.0, 0))
+                self._tell(Ended(key, status, self._now_us(), 0, 0))
                 self._start_next(line)
                 return
         raise AssertionError(f"attempt {key} does not run")
@@ -171,13 +171,16 @@ class FakeExecutor:
                 self._tell(Refused(launch.key, *self._refusals.popleft()))
                 continue
             self._pids += 1
-            self._tell(Started(launch.key, self._pids, self._clock()))
+            self._tell(Started(launch.key, self._pids, self._now_us()))
             status = self._script(launch)
             if status is None:
                 return
             line.popleft()
-            self._tell(Ended(launch.key, status, self._clock(), 0.0, 0.0, 0))
+            self._tell(Ended(launch.key, status, self._now_us(), 0, 0))
         self._tell_if_finished()
+
+    def _now_us(self) -> int:
+        return round(self._clock() * 1e6)
 
     def _tell_if_finished(self) -> None:
         if self._finishing and not self.running:

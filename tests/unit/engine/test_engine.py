@@ -133,7 +133,9 @@ class Stage:
 
     def attempts(self) -> list[tuple[int, int, str, int | None, str | None]]:
         return self.database.execute(
-            "SELECT job, number, outcome, status, reason FROM attempt ORDER BY job, number"
+            "SELECT job, number, outcome, status, reason FROM earlier_attempt UNION"
+            " SELECT id, attempt, state, status, reason FROM job"
+            " WHERE state NOT IN ('waiting', 'starting', 'running') ORDER BY 1, 2"
         ).fetchall()
 
 
@@ -241,7 +243,8 @@ def test_over_its_time_limit_a_job_gets_term_and_is_killed(stage: Stage) -> None
     stage.wait(1)
     assert stage.executor.signals == [("1.1", signal.SIGTERM)]
     assert engine.tally == Tally(killed=1)
-    assert stage.attempts() == [(1, 1, "killed", 15, "time limit of 60 s")]
+    assert stage.attempts() == [(1, 1, "killed", 15, stage.ears.ended[0][2])]
+    assert "time limit of 60 s" in str(stage.ears.ended[0][2])
 
 
 def test_what_ignores_term_gets_kill_after_a_grace(stage: Stage) -> None:
@@ -255,7 +258,7 @@ def test_what_ignores_term_gets_kill_after_a_grace(stage: Stage) -> None:
 
     stage.wait(grace)
     assert stage.executor.signals == [("1.1", signal.SIGTERM), ("1.1", signal.SIGKILL)]
-    assert stage.attempts() == [(1, 1, "killed", 9, "time limit of 60 s")]
+    assert stage.attempts() == [(1, 1, "killed", 9, stage.ears.ended[0][2])]
     assert engine.is_over()
 
 
@@ -615,7 +618,7 @@ class TestRecovery:
     ) -> None:
         for _ in range(2):
             stage.jobs.add_claimed(b"a", Request(), "0")
-        journal = "spawn 1.1 .\nend 1.1 0 5.0 0.1 0.1 9 .\nend 2.1 1792 5.0 0.1 0.1 9 .\n"
+        journal = "spawn 1.1 .\nend 1.1 0 5 1 9 .\nend 2.1 1792 5 1 9 .\n"
 
         assert self.told(stage, tmp_path, journal) == {1: "done", 2: "failed"}
         assert [row[3] for row in stage.attempts()] == [0, 1792]
@@ -625,7 +628,7 @@ class TestRecovery:
     ) -> None:
         for _ in range(2):
             stage.jobs.add_claimed(b"a", Request(), "0")
-        journal = "spawn 1.1 .\nspawn 2.1 .\nend 2.1 9 5.0 0.1 0.1 9 .\n"
+        journal = "spawn 1.1 .\nspawn 2.1 .\nend 2.1 9 5 1 9 .\n"
 
         assert self.told(stage, tmp_path, journal) == {1: "lost", 2: "lost"}
 
@@ -633,7 +636,7 @@ class TestRecovery:
         self, stage: Stage, tmp_path: Path
     ) -> None:
         attempt = stage.jobs.add_claimed(b"a", Request(), "0")
-        stage.jobs.mark_running(attempt.job, 77, 1.0)
+        stage.jobs.mark_running(attempt.job, 77, 1)
 
         assert self.told(stage, tmp_path, "") == {1: "lost"}
 

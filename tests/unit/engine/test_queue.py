@@ -10,7 +10,7 @@ from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.engine.queue import Entry, LineQueue
 from stoker.store.database import Database
-from stoker.store.jobs import Jobs, Known, Usage
+from stoker.store.jobs import Jobs, Known
 
 
 class Lines:
@@ -48,7 +48,7 @@ def names(entries: list[Entry]) -> list[bytes]:
 
 
 def finish(jobs: Jobs, attempt: Attempt, event: Event = Event.SUCCEED) -> None:
-    jobs.end(attempt, Outcome(event=event, status=0), Usage(), "0", 1, 1.0)
+    jobs.end(attempt.job, Outcome(event=event, status=0))
 
 
 def test_commands_come_in_the_order_they_were_read(jobs: Jobs) -> None:

@@ -19,12 +19,12 @@ STORY = (
     "spawn 1.1 .\n",
     "start 1.1 4242 99887766 .\n",
     "spawn 12.3 .\n",
-    "end 1.1 256 1700000000.25 0.5 0.25 2048 .\n",
+    "end 1.1 256 1700000000250000 750000 2048 .\n",
     "start 12.3 4243 99887799 .\n",
     "spawn 2.1 .\n",
-    "end 12.3 0 1700000001.5 1.5 0.75 4096 .\n",
+    "end 12.3 0 1700000001500000 2250000 4096 .\n",
 )
-ENDING = Ending(256, 1700000000.25, 0.5, 0.25, 2048)
+ENDING = Ending(256, 1700000000250000, 750000, 2048)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_was_written_is_read_back(path: str) -> None:
         journal.intend("spawn 1.1 .\n")
         journal.note("start 1.1 4242 99887766 .\n")
         journal.intend("spawn 2.1 .\n")
-        journal.note("end 1.1 256 1700000000.25 0.5 0.25 2048 .\n")
+        journal.note("end 1.1 256 1700000000250000 750000 2048 .\n")
         journal.flush()
 
     assert read_journal(path) == {
@@ -104,7 +104,7 @@ def test_who_reads_waits_for_who_writes(path: str) -> None:
 
 
 def test_an_end_whose_start_was_not_written_counts(path: str) -> None:
-    assert told(path, "end 1.1 256 1700000000.25 0.5 0.25 2048 .\n") == {
+    assert told(path, "end 1.1 256 1700000000250000 750000 2048 .\n") == {
         "1.1": Record(None, None, ENDING)
     }
 
@@ -116,33 +116,30 @@ def tellable(path: str, cut: int) -> list[dict[str, Record]]:
     return [told(path, whole), told(path, text[: cut + 1] if text[cut] == "\n" else whole)]
 
 
-@pytest.mark.parametrize("cut", range(len("".join(STORY))))
-def test_a_journal_torn_anywhere_tells_its_whole_lines_and_invents_nothing(
-    path: str, cut: int
-) -> None:
-    allowed = tellable(path, cut)
-
-    assert told(path, "".join(STORY)[:cut]) in allowed
+def test_a_journal_torn_anywhere_tells_its_whole_lines_and_invents_nothing(path: str) -> None:
+    text = "".join(STORY)
+    for cut in range(len(text)):
+        allowed = tellable(path, cut)
+        assert told(path, text[:cut]) in allowed, text[:cut]
 
 
-@pytest.mark.parametrize("cut", range(len("".join(STORY))))
 def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothing(
-    path: str, cut: int
+    path: str,
 ) -> None:
     """A shepherd died in the middle of a line; the next one appends to the same file."""
+    text = "".join(STORY)
     later = {"30.1": Record(5, 6), "31.1": Record(None, None, ENDING)}
-    allowed = [records | later for records in tellable(path, cut)]
-    Path(path).write_text("".join(STORY)[:cut])
-
-    with journal_at(path) as journal:
-        journal.note(BOOT)
-        journal.intend("spawn 30.1 .\n")
-        journal.note("start 30.1 5 6 .\n")
-        journal.intend("spawn 31.1 .\n")
-        journal.note("end 31.1 256 1700000000.25 0.5 0.25 2048 .\n")
-        journal.flush()
-
-    assert read_journal(path) in allowed
+    for cut in range(len(text)):
+        allowed = [records | later for records in tellable(path, cut)]
+        Path(path).write_text(text[:cut])
+        with journal_at(path) as journal:
+            journal.note(BOOT)
+            journal.intend("spawn 30.1 .\n")
+            journal.note("start 30.1 5 6 .\n")
+            journal.intend("spawn 31.1 .\n")
+            journal.note("end 31.1 256 1700000000250000 750000 2048 .\n")
+            journal.flush()
+        assert read_journal(path) in allowed, text[:cut]
 
 
 @settings(deadline=None, derandomize=True)
@@ -176,7 +173,7 @@ def test_an_intent_that_does_not_fit_on_the_disk_is_refused_and_announces_nothin
 
 
 def test_on_a_full_disk_what_has_happened_is_kept_whole_until_there_is_space(path: str) -> None:
-    notes = "end 1.1 256 1700000000.25 0.5 0.25 2048 .\nstart 3.1 5 6 .\n"
+    notes = "end 1.1 256 1700000000250000 750000 2048 .\nstart 3.1 5 6 .\n"
     everything = notes + "spawn 2.1 .\n"
     for length in range(len(everything)):
         Path(path).unlink(missing_ok=True)

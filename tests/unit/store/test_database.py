@@ -91,7 +91,7 @@ def test_a_fresh_database_is_its_owners_alone_and_has_the_schema(path: str) -> N
     database.close()
 
     assert os.stat(path).st_mode & 0o777 == 0o600
-    assert {"meta", "class", "job", "attempt"} <= tables
+    assert {"meta", "class", "job", "earlier_attempt"} <= tables
     assert version == SCHEMA_VERSION
 
 

@@ -17,8 +17,7 @@ Change = Callable[[Jobs, int], object]
 
 def end_as(event: Event) -> Change:
     def end(jobs: Jobs, job: int) -> None:
-        outcome = Outcome(event=event, status=0)
-        jobs.end(Attempt(job, 1), outcome, Usage(), "0", 77, 1.0)
+        jobs.end(job, Outcome(event=event, status=0))
 
     return end
 
@@ -26,7 +25,7 @@ def end_as(event: Event) -> Change:
 CHANGES: dict[Event, Change] = {
     Event.CLAIM: lambda jobs, job: jobs.claim(job, "0"),
     Event.REVOKE: lambda jobs, job: jobs.revoke(job),
-    Event.START: lambda jobs, job: jobs.mark_running(job, 77, 1.0),
+    Event.START: lambda jobs, job: jobs.mark_running(job, 77, 1),
     Event.RETRY: lambda jobs, job: jobs.retry(job),
     Event.SUCCEED: end_as(Event.SUCCEED),
     Event.FAIL: end_as(Event.FAIL),
@@ -89,14 +88,29 @@ def test_a_state_changes_only_as_the_table_says(
         assert state_of(database, job) is state
 
 
-def test_a_refused_change_leaves_no_trace(database: Database, jobs: Jobs) -> None:
+@pytest.mark.parametrize(
+    ("state", "event"), [(State.DONE, Event.RETRY), (State.WAITING, Event.FAIL)]
+)
+def test_a_refused_change_leaves_no_trace(
+    database: Database, jobs: Jobs, state: State, event: Event
+) -> None:
     job = jobs.add_waiting(b"command", Request())
+    for step in WAY_TO[state]:
+        CHANGES[step](jobs, job)
+    before = everything(database)
 
     with pytest.raises(StateConflictError):
-        CHANGES[Event.SUCCEED](jobs, job)
+        CHANGES[event](jobs, job)
     database.commit()
 
-    assert database.execute("SELECT count(*) FROM attempt").fetchone() == (0,)
+    assert everything(database) == before
+
+
+def everything(database: Database) -> list[object]:
+    return [
+        database.execute(f"SELECT * FROM {table}").fetchall()
+        for table in ("job", "earlier_attempt", "class")
+    ]
 
 
 def test_a_job_that_does_not_exist_is_refused(jobs: Jobs) -> None:
@@ -108,25 +122,32 @@ def test_an_end_is_recorded_with_all_that_is_known_of_it(database: Database, job
     attempt = jobs.add_claimed(b"command", Request(), "0+1")
     outcome = Outcome(event=Event.FAIL, status=256, reason="exit 1")
 
-    jobs.end(attempt, outcome, Usage(9.5, 1.25, 0.5, 4096), "0+1", 77, 8.0)
+    jobs.end(attempt.job, outcome, Usage(9_500_000, 1_750_000, 4096), 77, 8_000_000)
 
-    assert database.execute("SELECT * FROM attempt").fetchall() == [
-        (1, 1, "failed", 256, "exit 1", "0+1", 77, 8.0, 9.5, 1.25, 0.5, 4096)
-    ]
+    row = database.execute(
+        "SELECT state, attempt, slots, pid, started_at_us, ended_at_us, status, reason, cpu_us,"
+        " max_rss_kb FROM job"
+    ).fetchone()
+    assert row == ("failed", 1, "0+1", 77, 8_000_000, 9_500_000, 256, "exit 1", 1_750_000, 4096)
 
 
-def test_every_attempt_has_a_number_of_its_own_and_a_row_of_its_own(
-    database: Database, jobs: Jobs
-) -> None:
+def test_every_attempt_has_a_number_of_its_own_and_is_kept(database: Database, jobs: Jobs) -> None:
     attempt = jobs.add_claimed(b"command", Request(), "0")
-    failure = Outcome(event=Event.FAIL, status=256)
     for number in (1, 2, 3):
         assert attempt == Attempt(1, number)
-        jobs.end(attempt, failure, Usage(), "0", None, None)
-        attempt = jobs.reclaim(Known(1, State.FAILED, number), "0")
+        jobs.end(1, Outcome(event=Event.FAIL, status=number << 8), Usage(max_rss_kb=number), 77)
+        attempt = jobs.reclaim(Known(1, State.FAILED, number), str(number))
 
-    rows = database.execute("SELECT number FROM attempt ORDER BY number").fetchall()
-    assert rows == [(1,), (2,), (3,)]
+    kept = database.execute(
+        "SELECT number, outcome, slots, status, max_rss_kb, pid FROM earlier_attempt"
+    ).fetchall()
+    assert kept == [
+        (1, "failed", "0", 256, 1, 77),
+        (2, "failed", "1", 512, 2, 77),
+        (3, "failed", "2", 768, 3, 77),
+    ]
+    now = database.execute("SELECT state, attempt, slots, status, pid FROM job").fetchall()
+    assert now == [("starting", 4, "3", None, None)]
 
 
 def test_an_attempt_that_was_revoked_never_was(jobs: Jobs) -> None:
@@ -139,14 +160,14 @@ def test_an_attempt_that_was_revoked_never_was(jobs: Jobs) -> None:
 def test_live_attempts_are_told_with_what_is_known_of_them(jobs: Jobs) -> None:
     jobs.add_claimed(b"starting", Request(), "0")
     running = jobs.add_claimed(b"running", Request(), "1")
-    jobs.mark_running(running.job, 77, 8.0)
+    jobs.mark_running(running.job, 77, 8)
     over = jobs.add_claimed(b"over", Request(), "2")
-    jobs.end(over, Outcome(event=Event.SUCCEED, status=0), Usage(), "2", 78, 8.0)
+    jobs.end(over.job, Outcome(event=Event.SUCCEED, status=0))
     jobs.add_waiting(b"waiting", Request())
 
     assert jobs.live() == [
-        Live(Attempt(1, 1), "0", None, None),
-        Live(Attempt(2, 1), "1", 77, 8.0),
+        Live(Attempt(1, 1), None, None),
+        Live(Attempt(2, 1), 77, 8),
     ]
     assert jobs.counts() == {
         State.STARTING: 1,
@@ -161,7 +182,7 @@ def test_a_resume_finds_each_occurrence_once_and_then_no_more(
 ) -> None:
     for command in (b"a", b"a"):
         jobs.add_claimed(command, Request(), "0")
-    jobs.end(Attempt(2, 1), Outcome(event=Event.SUCCEED, status=0), Usage(), "0", 1, 1.0)
+    jobs.end(2, Outcome(event=Event.SUCCEED, status=0))
 
     again, resumed = reopened(database)
     found = [resumed.read_again(command) for command in (b"a", b"b", b"a", b"a")]
