@@ -54,7 +54,8 @@ def test_a_nul_byte_in_a_line_fails_that_line_alone(stoker: Stoker) -> None:
     ended = stoker.run("--gpus", "0", lines=b"echo a\0b\necho c\n")
 
     assert (ended.code, ended.out) == (1, "c\n")
-    assert "stoker: 1 the command holds a NUL byte" in ended.err
+    assert ended.err.startswith("stoker: 1 ")
+    assert "holds a NUL byte" in ended.err
     assert "--null" in ended.err
     assert "1 done, 1 failed" in ended.err
 
