@@ -48,14 +48,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def snapshot(path: str) -> dict[str, bytes]:
-    """All files that belong to a database, but for the one that only living processes use."""
+    """All that a database's files say; an empty write-ahead log says nothing."""
     parent, name = os.path.split(path)
     found = {}
     for entry in os.listdir(parent):
         if entry.startswith(name) and not entry.endswith("-shm"):
             with open(os.path.join(parent, entry), "rb") as file:
                 found[entry] = file.read()
-    return found
+    return {entry: content for entry, content in found.items() if content}
 
 
 def make(path: str, *statements: str) -> None:
