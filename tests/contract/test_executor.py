@@ -39,7 +39,7 @@ from stoker.gpus import lease
 from stoker.testing.executor import FakeExecutor
 
 SLOTS = (Slot(0, ("0",), ("GPU-0",)), Slot(1, ("2", "3"), ("GPU-2", "GPU-3")))
-FOREVER = "sleep 600"
+FOREVER = "exec sleep 600"
 R = TypeVar("R", bound=Report)
 # What a job sees of its surroundings.
 PROBE = """
@@ -675,11 +675,12 @@ class TestTrees:
     ) -> None:
         """Programs that rewrite their title overwrite their environment; they stay in the session."""
         local.sh("1.1", "(env -i sleep 600 & echo $! > helper); sleep 600", slot=1)
-        local.started("1.1")
+        said = surroundings / "helper"
+        local.until(lambda: said.exists() and said.read_text().endswith("\n"))
         local.sh("2.1", "sleep 600 & echo $! > leftover")
         local.ended("2.1")
         leftover = int((surroundings / "leftover").read_text())
-        helper = int((surroundings / "helper").read_text())
+        helper = int(said.read_text())
 
         local.until(lambda: not alive([leftover]), within_s=8)
         local.reach()
