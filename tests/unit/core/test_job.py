@@ -57,8 +57,11 @@ def test_what_we_ended_ourselves_is_killed_and_says_why() -> None:
     assert outcome == Outcome(event=Event.KILL, status=15, reason="time limit of 2 s")
 
 
-def test_what_succeeds_while_we_end_it_has_succeeded() -> None:
-    assert judge(0, killed_because="time limit of 2 s").is_success
+def test_what_we_ended_is_killed_however_it_then_exited() -> None:
+    outcome = judge(0, killed_because="over the time limit of 2 s")
+
+    assert outcome.event is Event.KILL
+    assert outcome.status == 0
 
 
 def test_what_never_was_a_process_has_no_exit_code() -> None:
