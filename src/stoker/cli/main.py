@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+from typing import NoReturn
 
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
@@ -27,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     from stoker.errors import StokerError
 
+    _mend_standard_streams()
     try:
         return _run_verb(words[0], words[1:])
     except StokerError as error:
@@ -44,8 +47,16 @@ def _run_verb(verb: str, words: list[str]) -> int:
     import argparse
     from importlib import import_module
 
+    from stoker.errors import UsageError
+
+    class Parser(argparse.ArgumentParser):
+        """Complains in one line, as everything here does."""
+
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(f"{message}; see: {self.prog} -h")
+
     module = import_module(f"stoker.cli.{verb}")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"stoker {verb}",
         description=module.SUMMARY,
         epilog=module.EXAMPLES,
@@ -55,6 +66,23 @@ def _run_verb(verb: str, words: list[str]) -> int:
     code = module.run(parser.parse_args(words))
     assert isinstance(code, int)
     return code
+
+
+def _mend_standard_streams() -> None:
+    """Make output that cannot be written harmless: a closed stream, a character it does not know."""
+    import os
+
+    for fd, stream in ((0, sys.stdin), (1, sys.stdout), (2, sys.stderr)):
+        if stream is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")
 
 
 def _overview() -> str:

@@ -62,7 +62,10 @@ class Output:
             return self._tagger.fifo_for(attempt)
         if self._folder is not None:
             name = str(attempt.job) if attempt.number == 1 else attempt.key
-            return os.path.join(self._folder, f"{name}.log")
+            path = os.path.join(self._folder, f"{name}.log")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # an older run's
+            return path
         if self._keep_logs:
             return self._record.path("logs", str(attempt.job // 1000), f"{attempt.key}.log")
         return None

@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from stoker.cli.durations import format_duration
-from stoker.cli.terminal import clean, last_lines, one_line
+from stoker.cli.terminal import clean, last_lines, one_line, write_all
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE
 from stoker.engine.board import Running
@@ -70,7 +70,11 @@ class Report:
 
     def say(self, text: str) -> None:
         """Print a line to people."""
-        sys.stderr.write(f"stoker: {text}\n")
+        try:
+            sys.stderr.write(f"stoker: {text}\n")
+        except OSError:
+            # Nobody reads any more; the commands go on all the same.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
     def tell_failure(self, failure: Failure, *, retried: bool) -> None:
         """Name the command that failed."""
@@ -167,7 +171,7 @@ class JsonReport(Report):
         return complete and not (tally.failed or tally.killed or tally.lost)
 
     def _print(self, **event: object) -> None:
-        os.write(1, (json.dumps(event) + "\n").encode())
+        write_all(1, f"{json.dumps(event)}\n".encode())
 
 
 def _seconds(at_us: int | None) -> float | None:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         slots=slots,
         shell=shell,
         env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
-        cwd=os.getcwd(),
+        cwd=_cwd(),
         request=request,
         log_of=output.log_of,
         fail_fast=args.fail_fast,
@@ -120,19 +120,26 @@ def _slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
     return nvml, parse_slots(args.gpus, known, visible, args.jobs_per_gpu)
 
 
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise StokerError("the folder you are in is gone: cd to one that exists") from None
+
+
 def _record(args: argparse.Namespace) -> Run:
     from stoker.home import find_home
     from stoker.store import runs
 
     home = find_home()
     name = args.name or ("stdin" if args.file in (None, "-") else os.path.abspath(args.file))
-    key = {"cwd": os.getcwd(), "name": name}
+    key = {"cwd": _cwd(), "name": name}
     if not args.resume:
         return runs.create(home, key)
     earlier = runs.latest(home, key)
     if earlier is None:
         raise StokerError(
-            f"there is no earlier run of {name} in {os.getcwd()} to resume: leave out --resume"
+            f"there is no earlier run of {name} in {_cwd()} to resume: leave out --resume"
         )
     return earlier
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from stoker.cli.terminal import write_all
 from stoker.core.job import Attempt
 from stoker.engine.foreground import Foreground
 from stoker.store.runs import Run
@@ -55,19 +56,13 @@ class Tagger:
         rest += data
         whole, newline, partial = bytes(rest).rpartition(b"\n")
         if newline:
-            _print(b"".join(tag + line + b"\n" for line in whole.split(b"\n")))
+            write_all(1, b"".join(tag + line + b"\n" for line in whole.split(b"\n")))
             rest[:] = partial
 
     def _end(self, fd: int) -> None:
         assert self._foreground is not None
         tag, rest = self._open.pop(fd)
         if rest:
-            _print(tag + bytes(rest) + b"\n")
+            write_all(1, tag + bytes(rest) + b"\n")
         self._foreground.unlisten(fd)
         os.close(fd)
-
-
-def _print(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]

@@ -10,6 +10,7 @@ _ESCAPES = re.compile(
     r"\x1b\[(?!(?:\d+;)*\d*m)[0-?]*[ -/]*[@-~]"  # CSI other than SGR
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # strings: titles, links, clipboard
     r"|\x1b(?!\[)."  # two-character escapes
+    r"|\x1b(?!\[(?:\d+;)*\d*m)"  # and what taking those out would leave
     r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f\x80-\x9f]",
     re.DOTALL,
 )
@@ -18,6 +19,13 @@ _ESCAPES = re.compile(
 def clean(text: str) -> str:
     """Keep what is text or colour."""
     return _ESCAPES.sub("", text)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write bytes, however many, past every buffer."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 def one_line(command: bytes, width: int = 200) -> str:

@@ -73,7 +73,9 @@ class View(Report):
         logs = [failure for failure in self._failures if failure.log]
         if logs and count:
             for failure in logs:
-                self._console.print(f"[red]✗ {failure.job}[/]  log: {failure.log}", soft_wrap=True)
+                self._console.print(
+                    f"[red]✗ {failure.job}[/]  log: {escape(failure.log or '')}", soft_wrap=True
+                )
 
     def _draw(self) -> Group:
         assert self._engine is not None

@@ -57,11 +57,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(status: int, *, killed_because: str | None = None) -> Outcome:
-    """What a wait status means. `killed_because` is our own reason if we ended it."""
-    if status == 0:
-        return Outcome(event=Event.SUCCEED, status=0)
+    """What a wait status means. `killed_because` is our reason if we ended it, however it then exited."""
     if killed_because is not None:
         return Outcome(event=Event.KILL, status=status, reason=killed_because)
+    if status == 0:
+        return Outcome(event=Event.SUCCEED, status=0)
     return Outcome(event=Event.FAIL, status=status, reason=describe(status))
 
 

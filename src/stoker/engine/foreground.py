@@ -21,11 +21,14 @@ from stoker.engine.lines import Source
 from stoker.engine.loop import Engine, Rules
 from stoker.engine.queue import LineQueue
 from stoker.engine.recover import recover
+from stoker.errors import StokerError
 from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
 from stoker.executors.contract import ExecutorLostError
 from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd.spawn import Shepherd
 from stoker.store.runs import Run
+
+_LONGEST_WAIT_S = 86400.0  # poll counts milliseconds in 32 bits
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +62,7 @@ class Foreground:
         if settings.resume:
             self._look_back()
         self.executor = LocalExecutor(
-            name=f"stoker-run-{run.name}",
+            name=f"stoker-run-{run.name}-{os.getpid()}",
             journal=run.journal,
             env=settings.env,
             cwd=settings.cwd,
@@ -199,8 +202,11 @@ class Foreground:
         return [self._shell, script]
 
     def _wait_for_space(self, message: str) -> None:
-        self._listener.on_notice(f"{message}; waiting for space")
+        """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""
+        self.engine.tell_once(f"{message}; waiting until there is space")
         time.sleep(1.0)
+        if len(self._signals_seen) + self.engine.draining > 1:
+            raise StokerError("interrupted while the disk was full: all commands were killed")
 
 
 def boot_clock_s() -> float:
@@ -209,7 +215,7 @@ def boot_clock_s() -> float:
 
 
 def _milliseconds(*limits_s: float | None) -> int | None:
-    known = [limit for limit in limits_s if limit is not None]
+    known = [min(limit, _LONGEST_WAIT_S) for limit in limits_s if limit is not None]
     return int(min(known) * 1000) + 1 if known else None
 
 

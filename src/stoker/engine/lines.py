@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections import deque
 
-from stoker.errors import UsageError
+from stoker.errors import StokerError, UsageError
 
 _CHUNK_BYTES = 1 << 16
 
@@ -74,7 +75,10 @@ class Source:
 
     def read_some(self) -> None:
         """Read once what is there; at the end of the stream, say so in `ended`."""
-        data = os.read(self.fd, _CHUNK_BYTES)
+        try:
+            data = os.read(self.fd, _CHUNK_BYTES)
+        except OSError as error:
+            raise StokerError(f"cannot read the commands: {error.strerror}") from error
         if data:
             self._commands.extend(self._splitter.feed(data))
         else:
@@ -91,11 +95,9 @@ class Source:
 def open_source(path: str | None, *, null: bool) -> Source:
     """Open a file, a FIFO (which then outlives its writers) or, for None and `-`, standard input."""
     if path is None or path == "-":
-        try:
-            mode = os.fstat(0).st_mode
-        except OSError:
-            raise UsageError("standard input is closed: pipe commands in, or name a file") from None
-        return Source(_reopen_fifo(0, mode), null=null)
+        if sys.stdin is None:
+            raise UsageError("standard input is closed: pipe commands in, or name a file")
+        return Source(_reopen_fifo(0, os.fstat(0).st_mode), null=null)
     try:
         kind = os.stat(path).st_mode
         # Open for writing too, a FIFO never comes to its end when a writer closes.

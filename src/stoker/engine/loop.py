@@ -149,6 +149,12 @@ class Engine:
             self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
         self._database.commit()
 
+    def tell_once(self, text: str) -> None:
+        """Tell something that would be true again and again."""
+        if text not in self._told:
+            self._told.add(text)
+            self._listener.on_notice(text)
+
     def _apply(self, reports: list[Report], now: float) -> None:
         over = {report.key for report in reports if isinstance(report, Ended)}
         for report in reports:
@@ -201,7 +207,7 @@ class Engine:
         running = self.board.running[report.key]
         if report.errno == errno.ENOSPC:
             self._paused_until = now + _FULL_DISK_RETRY_S
-            self._tell_once("the disk is full: starting nothing until there is space again")
+            self.tell_once("the disk is full: starting nothing until there is space again")
             self._go_round_again(running, revoked=True)
             return
         reason = f"could not start: {report.reason}"
@@ -242,7 +248,7 @@ class Engine:
         place.ask_again_at = now + _LEASE_RETRY_S
         place.waits_for = report.gpu_key
         if report.reason is not None:
-            self._tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
+            self.tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
 
     def _reject(self) -> None:
         """Record commands that can never run as failed."""
@@ -331,7 +337,7 @@ class Engine:
                     due = min(due, place.current.deadline)
                 if place.followers and not place.followers[0].revoking:
                     due = min(due, place.current.begun + QUICK_S)
-            elif waiting and place.waits_for is not None and not place.asked:
+            elif waiting and place.waits_for and not (place.asked or place.closed):
                 due = min(due, place.ask_again_at)
         return due
 
@@ -355,8 +361,3 @@ class Engine:
         else:
             running.deadline = None
             self._executor.kill(running.key)
-
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._listener.on_notice(text)

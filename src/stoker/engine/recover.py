@@ -24,9 +24,10 @@ def recover(jobs: Jobs, journal: str) -> None:
 
 
 def _settle(jobs: Jobs, live: Live, record: Record | None) -> None:
-    if record is None:
+    if record is None and live.pid is None:
         jobs.revoke(live.attempt.job)
         return
+    record = record or Record()  # a power cut may take the journal's last lines
     ending = record.ending
     usage = Usage(*ending[1:]) if ending else Usage()
     pid = live.pid or record.pid

@@ -81,7 +81,7 @@ class LocalExecutor:
         except ConnectionResetError:
             data = b""
         if not data and self._finishing:
-            os.waitpid(self.pid, 0)
+            self.end_orphans()  # none, unless the shepherd was killed in the middle of it
             return [Finished()]
         if not data:
             raise ExecutorLostError("the shepherd process died; its jobs were ended")
@@ -111,7 +111,7 @@ class LocalExecutor:
         self._socket.close()
 
     def end_orphans(self) -> None:
-        """After the shepherd's death: kill every tree it left, which are our children now."""
+        """After the shepherd's end: kill every tree it left, which are our children now."""
         while True:
             trees.send(trees.living_children(), signal.SIGKILL)
             try:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 _RANGE_LIMIT = 1024  # a slip of the keyboard must not fill the memory
+_SLOT_LIMIT = 4096
 _HINT = "name them: --gpus 0,1 (any names; each becomes CUDA_VISIBLE_DEVICES)"
 _NO_DEVICE = {"-1", "NoDevFiles"}  # the second is Slurm's word for a job without GPUs
 
@@ -79,6 +80,8 @@ def _repeat(
 ) -> tuple[Slot, ...]:
     if jobs_per_gpu < 1:
         raise UsageError(f"-j {jobs_per_gpu}: a GPU takes at least 1 job")
+    if jobs_per_gpu * len(places) > _SLOT_LIMIT:
+        raise UsageError(f"-j {jobs_per_gpu} makes more than {_SLOT_LIMIT} slots")
     # All GPUs come once before any comes again, so that jobs spread before they share.
     spread = [place for _ in range(jobs_per_gpu) for place in places]
     return tuple(Slot(index, gpus, keys) for index, (gpus, keys) in enumerate(spread))

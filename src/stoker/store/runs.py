@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stoker.errors import StokerError
 from stoker.store.database import Database
@@ -57,13 +56,12 @@ def create(home: str, key: Mapping[str, str]) -> Run:
     """Begin a new run; `key` is what a later resume will look for."""
     runs = os.path.join(home, "runs")
     os.makedirs(runs, mode=0o700, exist_ok=True)
-    _prune(runs)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder = os.path.join(runs, f"{stamp}-{os.urandom(3).hex()}")
-    os.mkdir(folder, 0o700)
-    run = Run(folder)
+    numbers = _numbers(runs)
+    _prune(runs, numbers[:-_KEEP_RUNS])
+    run = Run(_make_next(runs, numbers[-1] if numbers else 0))
     for name, value in key.items():
-        run.database.write("INSERT INTO meta VALUES (?, ?)", (name, value))
+        # A path may be no valid text: bytes keep it as it is.
+        run.database.write("INSERT INTO meta VALUES (?, ?)", (name, os.fsencode(value)))
     run.database.commit()
     return run
 
@@ -71,19 +69,32 @@ def create(home: str, key: Mapping[str, str]) -> Run:
 def latest(home: str, key: Mapping[str, str]) -> Run | None:
     """The newest run with this key, opened to be resumed."""
     runs = os.path.join(home, "runs")
-    for name in sorted(_names(runs), reverse=True):
-        folder = os.path.join(runs, name)
-        if _key_of(folder) == key:
+    for number in reversed(_numbers(runs)):
+        folder = os.path.join(runs, str(number))
+        if _key_of(folder) == {name: os.fsencode(value) for name, value in key.items()}:
             return Run(folder)
     return None
 
 
-def _key_of(folder: str) -> dict[str, str]:
+def _make_next(runs: str, number: int) -> str:
+    """Make the folder with the next number that nobody else has taken meanwhile."""
+    while True:
+        number += 1
+        folder = os.path.join(runs, str(number))
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            continue
+        return folder
+
+
+def _key_of(folder: str) -> dict[str, bytes]:
     import sqlite3
+    from urllib.parse import quote
 
     path = os.path.join(folder, "run.db")
     try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
         rows = connection.execute("SELECT name, value FROM meta").fetchall()
         connection.close()
     except sqlite3.Error:
@@ -91,19 +102,19 @@ def _key_of(folder: str) -> dict[str, str]:
     return dict(rows)
 
 
-def _names(runs: str) -> list[str]:
+def _numbers(runs: str) -> list[int]:
     try:
-        return os.listdir(runs)
+        return sorted(int(name) for name in os.listdir(runs) if name.isdecimal())
     except FileNotFoundError:
         return []
 
 
-def _prune(runs: str) -> None:
-    """Forget the oldest runs beyond the number kept; never one that is going on."""
+def _prune(runs: str, numbers: Sequence[int]) -> None:
+    """Forget old runs; never one that is going on."""
     import shutil
 
-    for name in sorted(_names(runs))[:-_KEEP_RUNS]:
-        folder = os.path.join(runs, name)
+    for number in numbers:
+        folder = os.path.join(runs, str(number))
         try:
             with open(os.path.join(folder, "lock"), "rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,7 +3,7 @@
 
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY,
-  value TEXT NOT NULL
+  value BLOB NOT NULL
 ) WITHOUT ROWID;
 
 -- Jobs that ask for the same are one class: the queue is searched class by class.

@@ -86,7 +86,7 @@ class Shepherd:
         self.blocked = False
         self.sweep_at = float("inf")
         self.finishing = False
-        self.cwd = os.getcwd()
+        self.cwd = ""
         self.verbs: dict[str, Callable[..., None]] = {
             "open": self.on_open,
             "context": self.on_context,
@@ -117,6 +117,7 @@ class Shepherd:
                     os.read(self.wake, 4096)
                 elif fd == self.client_fd or not self.receive():
                     self.slay_all()
+                    self.journal.flush()
                     return
             self.reap()
             if time.monotonic() >= self.sweep_at:
