@@ -7,8 +7,8 @@ import re
 from stoker.errors import UsageError
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_PARTS = re.compile(r"(?:(\d+(?:\.\d+)?)([smhdw]))+")
-_CLOCK = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})")
+_PARTS = re.compile(r"(?:(\d{1,9}(?:\.\d{1,9})?)([smhdw]))+")
+_CLOCK = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})")
 
 
 def parse_duration(text: str) -> float:

@@ -28,10 +28,15 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
+def _cut(text: str, width: int) -> str:
+    """The beginning of a text, never with half a colour sequence at its end."""
+    return re.sub(r"\x1b\[?[\d;]*$", "", text[:width])
+
+
 def one_line(command: bytes, width: int = 200) -> str:
     """A command on one line, cut to a width."""
     text = clean(" ".join(command.decode(errors="replace").split()))
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return text if len(text) <= width else _cut(text, width - 1) + "…"
 
 
 def last_lines(path: str, count: int = 5) -> list[str]:
@@ -44,4 +49,6 @@ def last_lines(path: str, count: int = 5) -> list[str]:
         return []
     lines = data.decode(errors="replace").rstrip().split("\n")[-count:]
     # A carriage return starts the line over: only what was written last was seen.
-    return [clean(line.rstrip("\r").rpartition("\r")[2])[:500] for line in lines if line.strip()]
+    return [
+        _cut(clean(line.rstrip("\r").rpartition("\r")[2]), 500) for line in lines if line.strip()
+    ]

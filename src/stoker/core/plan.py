@@ -73,6 +73,7 @@ def plan(
     starts: list[Start] = []
     reserved_for: int | None = None
     spare_until = 0.0
+    ends = [now if place.ends_by is None else place.ends_by for place in busy]
     for job in waiting:
         if not (open_slots or rooms or cpu_places):
             break
@@ -88,12 +89,13 @@ def plan(
                 starts.append(Start(job.id, _take(open_slots, job.slots)))
         elif job.slots <= len(open_slots):
             starts.append(Start(job.id, _take(open_slots, job.slots)))
+            ends += [now + (job.timeout_s or 0.0)] * job.slots
         elif job.slots == 1 and rooms:
             starts.append(Start(job.id, (rooms.pop(),), in_advance=True))
         else:
             reserved_for = job.id
             rooms.clear()
-            spare_until = _spare_until(job.slots - len(open_slots), busy, now)
+            spare_until = _spare_until(job.slots - len(open_slots), ends, now)
     return Plan(tuple(starts), reserved_for)
 
 
@@ -110,10 +112,9 @@ def _interleave(room: Mapping[int, int]) -> list[int]:
     return [slot for depth in range(deepest, 0, -1) for slot in slots if room[slot] >= depth]
 
 
-def _spare_until(missing: int, busy: Sequence[Busy], now: float) -> float:
+def _spare_until(missing: int, ends: list[float], now: float) -> float:
     """The earliest moment at which that many busy slots could be free.
 
     A slot without a time limit may be free at any moment, so it counts as free now.
     """
-    ends = sorted(now if place.ends_by is None else place.ends_by for place in busy)
-    return ends[missing - 1] if 0 < missing <= len(ends) else now
+    return sorted(ends)[missing - 1] if 0 < missing <= len(ends) else now

@@ -108,6 +108,6 @@ class Board:
         return {
             key
             for place in self.places
-            if place is not beside and place.held
+            if place is not beside and (place.held or place.asked)
             for key in place.slot.keys
         }

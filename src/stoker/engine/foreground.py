@@ -203,7 +203,7 @@ class Foreground:
 
     def _wait_for_space(self, message: str) -> None:
         """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""
-        self.engine.tell_once(f"{message}; waiting until there is space")
+        self.engine.tell_once(f"{message}; waiting for space")
         time.sleep(1.0)
         if len(self._signals_seen) + self.engine.draining > 1:
             raise StokerError("interrupted while the disk was full: all commands were killed")

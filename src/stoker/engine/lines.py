@@ -50,8 +50,10 @@ class Splitter:
 
 
 def _stripped(command: bytes) -> list[bytes]:
-    command = command.rstrip()
-    return [command] if command else []
+    stripped = command.rstrip()
+    if _is_continued(stripped):  # the blank behind it is escaped
+        stripped = command[: len(stripped) + 1]
+    return [stripped] if stripped else []
 
 
 def _is_continued(line: bytes) -> bool:

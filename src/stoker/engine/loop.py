@@ -109,7 +109,8 @@ class Engine:
             self._apply(reports, now)
         if now >= self._next_due(now):
             self._enforce_limits(now)
-        self._reject()
+        if self.draining:
+            self._release_idle()
         launches = [] if self.draining or now < self._paused_until else self._fill(now)
         self._database.commit()
         if launches:
@@ -274,10 +275,10 @@ class Engine:
         entries = self.queue.peek(max(wanted, 1))
         if entries and len(free) < len(entries):
             self._ask_for_slots(now)
+        self._reject()
         if not entries:
-            self._release_idle()
-            if free:
-                self._spread_followers()
+            if not (free and self._spread_followers()):
+                self._release_idle()
             return []
         if not wanted:
             return []
@@ -316,10 +317,11 @@ class Engine:
                 keys = set(place.slot.keys) - self.board.keys_in_use(place)
                 self._executor.release(place.slot.index, sorted(keys))
 
-    def _spread_followers(self) -> None:
+    def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""
         for place in self.board.places:
             self._revoke_followers(place)
+        return any(place.followers for place in self.board.places)
 
     def _revoke_followers(self, place: Place) -> None:
         for follower in place.followers:
@@ -329,6 +331,8 @@ class Engine:
 
     def _next_due(self, now: float) -> float:
         """The moment of the next promise that no event will remind us of."""
+        if self.queue.unfinished and not self.draining:
+            return now
         due = self._paused_until if self._paused_until > now else _NEVER
         waiting = len(self.queue) > 0 and not self.draining
         for place in self.board.places:

@@ -12,6 +12,7 @@ from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
 from stoker.store.jobs import Jobs, Known
 
+_LOOK_AT_ONCE = 1000
 _NUL_REASON = "could not start, it holds a NUL byte (separate multi-line commands with --null)"
 
 
@@ -48,6 +49,7 @@ class LineQueue:
         self._fresh: deque[Entry] = deque()
         self._again: list[Entry] = []
         self.already_done = 0
+        self.unfinished = False
         self.rejected: deque[tuple[Entry, str]] = deque()
 
     def __len__(self) -> int:
@@ -59,11 +61,14 @@ class LineQueue:
 
     def peek(self, count: int) -> list[Entry]:
         """The next entries, up to `count`, without taking them."""
-        while len(self) < count:
+        looked_at = 0
+        while len(self) < count and looked_at < _LOOK_AT_ONCE:
             command = self._source.take()
             if command is None:
                 break
             self._admit(command)
+            looked_at += 1
+        self.unfinished = looked_at == _LOOK_AT_ONCE
         first = self._again[:count]
         return first + [self._fresh[i] for i in range(min(count - len(first), len(self._fresh)))]
 

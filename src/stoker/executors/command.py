@@ -38,6 +38,8 @@ class CommandLine:
         if self._folders is None or not _PLAIN.fullmatch(command):
             return None
         words = command.split()
+        if not words:
+            return None
         program = self._found.get(words[0]) or self._find(words[0])
         if program is None:
             return None

@@ -1,8 +1,9 @@
 """What every executor promises the engine, and the words they exchange.
 
-An attempt's key is `job.attempt` and is used once. A launch that was asked for ends in exactly one
-of Ended, Refused or Revoked, unless the executor itself is lost, which `observe` tells by raising
-ExecutorLostError. Reports of one attempt come in order; reports of different attempts need not.
+An attempt's key is `job.attempt`; under one key at most one process is ever started. A launch that
+was asked for ends in exactly one of Ended, Refused or Revoked, unless the executor itself is lost,
+which `observe` tells by raising ExecutorLostError. Reports of one attempt come in order; reports of
+different attempts need not.
 """
 
 from __future__ import annotations

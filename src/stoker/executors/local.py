@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -43,6 +44,7 @@ class LocalExecutor:
         # If the shepherd itself is killed, what it ran becomes ours, and can still be ended.
         trees.become_subreaper()
         self.pid, self._socket = shepherd or start_shepherd()
+        self._name = name
         self._buffer = b""
         self._finishing = False
         self._send(["open", name, journal], ["context", 0, dict(env), cwd, shell])
@@ -112,12 +114,16 @@ class LocalExecutor:
 
     def end_orphans(self) -> None:
         """After the shepherd's end: kill every tree it left, which are our children now."""
-        while True:
-            trees.send(trees.living_children(), signal.SIGKILL)
-            try:
-                os.wait4(-1, 0)
-            except ChildProcessError:
-                return
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        while orphans := {pid for pid in trees.living_children() if self._is_ours(pid)}:
+            trees.send(orphans, signal.SIGKILL)
+            for pid in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _is_ours(self, pid: int) -> bool:
+        return f"{self._name}:" in (trees.cookie_of(pid) or "")
 
     def _send(self, *messages: Sequence[object]) -> None:
         data = f"{json.dumps(messages)}\n".encode()

@@ -14,7 +14,10 @@ import os
 import pwd
 import stat
 import time
+import zlib
 from typing import NamedTuple
+
+_SAFE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
 
 class Holder(NamedTuple):
@@ -74,7 +77,10 @@ def holder(key: str) -> Holder | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # One who lets go empties the file. Only a note that a dead one left needs the lock tried, for
+        # which another could for a moment believe the GPU taken.
+        if os.fstat(fd).st_size:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return _read_note(fd)
     finally:
@@ -91,8 +97,11 @@ def _read_note(fd: int) -> Holder:
 
 
 def _path(key: str) -> str:
-    name = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):02x}" for c in key)
-    return os.path.join(lease_folder(), f"gpu-{name[:200]}")
+    raw = key.encode("utf-8", "surrogatepass")
+    name = "".join(chr(b) if b in _SAFE else f"%{b:02x}" for b in raw)
+    if len(name) > 200:
+        name = f"{name[:160]}~{zlib.crc32(raw):08x}"
+    return os.path.join(lease_folder(), f"gpu-{name}")
 
 
 def _open(path: str) -> int:

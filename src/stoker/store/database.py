@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from stoker.errors import StokerError
 
 SCHEMA_VERSION = 1
+_APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
 
 
@@ -20,33 +21,57 @@ class Database:
         self.path = path
         self.on_full: Callable[[str], None] = _wait_a_second
         self._written: list[tuple[str, Sequence[object]]] = []
-        fresh = not os.path.exists(path)
-        if fresh:
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         try:
-            self._open(fresh)
-        except sqlite3.OperationalError as error:
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+            if os.path.getsize(path):
+                self._inspect()
+            self._open()
+        except (OSError, sqlite3.OperationalError) as error:
             raise StokerError(f"cannot open {path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise StokerError(
                 f"{path} is damaged ({error}); it was left as it is: move it away to start anew"
             ) from error
 
-    def _open(self, fresh: bool) -> None:
-        self.connection = sqlite3.connect(self.path, isolation_level=None)
-        self.execute = self.connection.execute
-        version = self.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0 and not fresh and self.execute("SELECT 1 FROM sqlite_master").fetchone():
+    def _inspect(self) -> None:
+        """Look before touching: a connection that may write would tidy up somebody's file."""
+        with open(self.path, "rb") as file:
+            if file.read(16) != b"SQLite format 3\0":
+                raise sqlite3.DatabaseError("file is not a database")
+        connection = open_read_only(self.path)
+        try:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            objects = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        finally:
+            connection.close()
+        if version <= SCHEMA_VERSION and objects and application != _APPLICATION_ID:
             raise sqlite3.DatabaseError("not a Stoker database")
         if version > SCHEMA_VERSION:
             raise StokerError(
                 f"{self.path} was written by a newer Stoker (schema {version}, this one knows"
                 f" {SCHEMA_VERSION}); it was left as it is: upgrade Stoker"
             )
+
+    def _open(self) -> None:
+        self.connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
+            self._prepare()
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        self.execute = self.connection.execute
+        version = self.execute("PRAGMA user_version").fetchone()[0]
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
         if version == 0:
-            self.run_script("schema.sql", f"PRAGMA user_version = {SCHEMA_VERSION};")
+            self.run_script(
+                "schema.sql",
+                f"PRAGMA user_version = {SCHEMA_VERSION};"
+                f" PRAGMA application_id = {_APPLICATION_ID};",
+            )
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
 
@@ -61,7 +86,16 @@ class Database:
         if not self._written:
             self.execute("BEGIN IMMEDIATE")
         self._written.append((statement, values))
-        return self.execute(statement, values).rowcount
+        while True:
+            try:
+                return self.execute(statement, values).rowcount
+            except sqlite3.OperationalError as error:
+                # A transaction that outgrows the cache is written before its commit.
+                self._rollback()
+                self.on_full(f"cannot write {self.path}: {error}")
+                last = self._written.pop()
+                self._write_again()
+                self._written.append(last)
 
     def commit(self) -> None:
         """Make what was written since the last commit last; waits for space on a full disk."""
@@ -104,6 +138,13 @@ class Database:
         """Leave one tidy file behind."""
         self.connection.close()
         os.close(self._wal)
+
+
+def open_read_only(path: str) -> sqlite3.Connection:
+    """Open a database without ever changing it."""
+    from urllib.parse import quote
+
+    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
 
 
 def _wait_a_second(_message: str) -> None:

@@ -62,7 +62,8 @@ _RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(
 )
 _ARCHIVE = (
     "INSERT INTO earlier_attempt SELECT id, attempt, state, slots, pid, started_at_us, ended_at_us,"
-    " status, reason, cpu_us, max_rss_kb FROM job WHERE id = ?"
+    " status, reason, cpu_us, max_rss_kb FROM job"
+    " WHERE id = ? AND state IN ('failed', 'killed', 'lost')"
 )
 _END = {
     event: f"UPDATE job {_guard(event)}".format(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import sqlite3
 from collections.abc import Mapping, Sequence
 
 from stoker.errors import StokerError
-from stoker.store.database import Database
+from stoker.store.database import Database, open_read_only
 from stoker.store.jobs import Jobs
 
 _KEEP_RUNS = 200
@@ -32,8 +34,12 @@ class Run:
             ) from None
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-        self.database = Database(os.path.join(folder, "run.db"))
-        self.jobs = Jobs(self.database)
+        try:
+            self.database = Database(os.path.join(folder, "run.db"))
+            self.jobs = Jobs(self.database)
+        except BaseException:
+            os.close(self._lock)
+            raise
 
     @property
     def journal(self) -> str:
@@ -89,17 +95,11 @@ def _make_next(runs: str, number: int) -> str:
 
 
 def _key_of(folder: str) -> dict[str, bytes]:
-    import sqlite3
-    from urllib.parse import quote
-
-    path = os.path.join(folder, "run.db")
     try:
-        connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
-        rows = connection.execute("SELECT name, value FROM meta").fetchall()
-        connection.close()
+        with contextlib.closing(open_read_only(os.path.join(folder, "run.db"))) as connection:
+            return dict(connection.execute("SELECT name, value FROM meta"))
     except sqlite3.Error:
         return {}
-    return dict(rows)
 
 
 def _numbers(runs: str) -> list[int]:

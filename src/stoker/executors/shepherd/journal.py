@@ -11,6 +11,7 @@ never started; a `spawn` without an `end` means that the outcome is not known.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -45,6 +46,7 @@ class Journal:
         """Append to a file, and lock it: who wants its last word waits until this process is gone."""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
+        self._kept = b"\n" if os.fstat(self._fd).st_size else b""  # the last line may be torn
 
     def intend(self, lines: str) -> None:
         """Append lines before the deed they announce; raises OSError, and then nothing is announced."""
@@ -55,7 +57,7 @@ class Journal:
             self._kept = b""
             return
         # What was torn gets a line of its own, so that it cannot be read as something else.
-        self._kept = data[written:told] if written < told else b"\n"
+        self._kept = data[written:told] if written < told else b"~\n"
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def note(self, line: str) -> None:
@@ -84,12 +86,17 @@ def read_journal(path: str) -> dict[str, Record]:
         return {}
     records: dict[str, Record] = {}
     for line in text.split("\n"):
-        match line.split():
-            case ["spawn", key, "."]:
-                records[key] = Record()
-            case ["start", key, pid, ticks, "."]:
-                records[key] = Record(int(pid), int(ticks))
-            case ["end", key, *figures, "."] if len(figures) == 4:
-                ending = Ending(*map(int, figures))
-                records[key] = records.get(key, Record())._replace(ending=ending)
+        with contextlib.suppress(ValueError):  # two torn lines may have grown together
+            _read_line(line, records)
     return records
+
+
+def _read_line(line: str, records: dict[str, Record]) -> None:
+    match line.split():
+        case ["spawn", key, "."]:
+            records[key] = Record()
+        case ["start", key, pid, ticks, "."]:
+            records[key] = Record(int(pid), int(ticks))
+        case ["end", key, *figures, "."] if len(figures) == 4:
+            ending = Ending(*map(int, figures))
+            records[key] = records.get(key, Record())._replace(ending=ending)

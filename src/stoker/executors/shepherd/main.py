@@ -122,9 +122,9 @@ class Shepherd:
             self.reap()
             if time.monotonic() >= self.sweep_at:
                 self.sweep()
-            if self.finishing and not trees.living_children():
-                self.reap()
-                self.journal.flush()
+            if self.finishing and not (self.running or trees.living_children()):
+                self.client.setblocking(True)
+                self.flush(late=True)
                 return
             self.flush(late=not events)
 
@@ -250,6 +250,8 @@ class Shepherd:
     def on_kill(self, key: str) -> None:
         """Kill a job's whole tree, again and again until nothing of it is left."""
         if key in self.pids:
+            # The group at once, so that a shell does not go on to its next command.
+            os.killpg(self.pids[key], signal.SIGKILL)
             self.doomed[key] = self.pids[key]
             self.sweep_at = 0.0
 
@@ -367,6 +369,9 @@ class Shepherd:
 
     def belongs_to_running(self, pid: int) -> bool:
         """Whether a daemonised process is part of a job that still runs."""
+        process = trees.processes().get(pid)
+        if process is not None and {process.group, process.session} & self.running.keys():
+            return True
         cookies = (trees.cookie_of(pid) or "").split("/")
         return any(f"{self.name}:{key}" in cookies for key in self.pids)
 
@@ -407,7 +412,7 @@ def _posix_spawn(
         if argv[0] == shell:
             raise
         # Not an executable after all: the shell knows what to do or what to say.
-        return _posix_spawn([shell, "-c", " ".join(argv)], env, actions, shell)
+        return _posix_spawn([shell, "-c", '"$0" "$@"', *argv], env, actions, shell)
 
 
 def _open_log(path: str) -> int:
