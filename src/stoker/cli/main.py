@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False  # importing it from typing would cost more than the rest of `--version`
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
@@ -21,6 +24,7 @@ def main(argv: list[str] | None = None) -> int:
 
         sys.stdout.write(f"stoker {__version__}\n")
         return 0
+    _mend_standard_streams()
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(_overview())
         return 0 if words else 2
@@ -29,7 +33,6 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     from stoker.errors import StokerError
 
-    _mend_standard_streams()
     try:
         return _run_verb(words[0], words[1:])
     except StokerError as error:

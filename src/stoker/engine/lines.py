@@ -64,8 +64,9 @@ def _is_continued(line: bytes) -> bool:
 class Source:
     """Where commands come from: read no faster than they are used, and never waited for."""
 
-    def __init__(self, fd: int, *, null: bool) -> None:
+    def __init__(self, fd: int, *, null: bool, name: str = "standard input") -> None:
         self.fd = fd
+        self._name = name
         self.ended = False
         self._splitter = Splitter(null=null)
         self._commands: deque[bytes] = deque()
@@ -80,7 +81,7 @@ class Source:
         try:
             data = os.read(self.fd, _CHUNK_BYTES)
         except OSError as error:
-            raise StokerError(f"cannot read the commands: {error.strerror}") from error
+            raise StokerError(f"cannot read {self._name}: {error.strerror}") from error
         if data:
             self._commands.extend(self._splitter.feed(data))
         else:
@@ -112,7 +113,7 @@ def open_source(path: str | None, *, null: bool) -> Source:
         raise UsageError(
             f"cannot read {path}: it is a folder; name a file with one command per line"
         )
-    return Source(fd, null=null)
+    return Source(fd, null=null, name=path)
 
 
 def count_commands(fd: int, *, null: bool) -> int | None:

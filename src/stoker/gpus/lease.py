@@ -54,12 +54,13 @@ def take(key: str, what: str) -> Lease | None:
     while True:
         fd = _open(_path(key))
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            locked = _lock(fd)
+        except OSError:
             os.close(fd)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                return None
             raise
+        if not locked:
+            os.close(fd)
+            return None
         if _is_still_at(fd, _path(key)):
             break
         os.close(fd)  # a cleaner unlinked the file between open and flock
@@ -70,6 +71,18 @@ def take(key: str, what: str) -> Lease | None:
     return Lease(key, fd)
 
 
+def _lock(fd: int) -> bool:
+    # Tried twice: someone may just be asking who the holder is.
+    for pause_s in (0.002, 0.0):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(pause_s)
+        else:
+            return True
+    return False
+
+
 def holder(key: str) -> Holder | None:
     """Who holds a GPU now; None if nobody does."""
     try:
@@ -77,10 +90,7 @@ def holder(key: str) -> Holder | None:
     except OSError:
         return None
     try:
-        # One who lets go empties the file. Only a note that a dead one left needs the lock tried, for
-        # which another could for a moment believe the GPU taken.
-        if os.fstat(fd).st_size:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return _read_note(fd)
     finally:
