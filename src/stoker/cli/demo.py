@@ -66,8 +66,9 @@ def _commands() -> list[str]:
 
 def _stoker_run(commands: str) -> int:
     from stoker.cli import run as verb
+    from stoker.cli.parser import Parser
 
-    parser = argparse.ArgumentParser()
+    parser = Parser("stoker run", verb.SUMMARY, verb.EXAMPLES)
     verb.configure(parser)
     words = [commands] if sys.stdout.isatty() else [commands, "--tag"]
     return verb.run(parser.parse_args(words))

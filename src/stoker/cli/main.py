@@ -5,10 +5,6 @@ from __future__ import annotations
 import io
 import sys
 
-TYPE_CHECKING = False  # importing it from typing would cost more than the rest of `--version`
-if TYPE_CHECKING:
-    from typing import NoReturn
-
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
     "gpus": "show the GPUs, who uses them and who holds them",
@@ -47,24 +43,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run_verb(verb: str, words: list[str]) -> int:
-    import argparse
     from importlib import import_module
 
-    from stoker.errors import UsageError
-
-    class Parser(argparse.ArgumentParser):
-        """Complains in one line, as everything here does."""
-
-        def error(self, message: str) -> NoReturn:
-            raise UsageError(f"{message}; see: {self.prog} -h")
+    from stoker.cli.parser import Parser
 
     module = import_module(f"stoker.cli.{verb}")
-    parser = Parser(
-        prog=f"stoker {verb}",
-        description=module.SUMMARY,
-        epilog=module.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog=f"stoker {verb}", description=module.SUMMARY, epilog=module.EXAMPLES)
     module.configure(parser)
     code = module.run(parser.parse_args(words))
     assert isinstance(code, int)

@@ -31,7 +31,7 @@ _FIRST_LEASE_FD = 200
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
 _RESET_SIGNALS = [
-    getattr(signal, name)
+    int(getattr(signal, name))
     for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
 ]
 

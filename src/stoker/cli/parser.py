@@ -1,0 +1,31 @@
+"""The parser of every verb: complains in one line, and starts fast."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import NoReturn
+
+from stoker.errors import UsageError
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Finds the width itself: argparse would import half of the library for that, also without -h."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = os.get_terminal_size().columns - 2
+        except OSError:
+            width = 98
+        super().__init__(prog, width=max(width, 40))
+
+
+class Parser(argparse.ArgumentParser):
+    """A verb's command line."""
+
+    def __init__(self, prog: str, description: str, epilog: str) -> None:
+        super().__init__(prog, description=description, epilog=epilog, formatter_class=_Formatter)
+
+    def error(self, message: str) -> NoReturn:
+        """Turn what argparse would print as a block into one line."""
+        raise UsageError(f"{message}; see: {self.prog} -h")
