@@ -1,5 +1,7 @@
 """A slot: the GPUs that one job at a time gets."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -19,3 +21,19 @@ class Slot(msgspec.Struct, frozen=True):
     def label(self) -> str:
         """How people are shown this slot; the same text names it in `--gpus`."""
         return "+".join(self.gpus)
+
+
+def group_by_gpu(slots: Iterable[Slot]) -> list[list[Slot]]:
+    """Slots in groups that have no GPU in common, each in the order given."""
+    groups: list[tuple[set[str], list[Slot]]] = []
+    for slot in slots:
+        keys, members = set(slot.keys), [slot]
+        apart = []
+        for group in groups:
+            if group[0].isdisjoint(keys):
+                apart.append(group)
+            else:
+                keys |= group[0]
+                members = group[1] + members
+        groups = [*apart, (keys, members)]
+    return [members for _keys, members in groups]

@@ -6,7 +6,7 @@ import signal
 
 from stoker.core.job import Outcome, judge
 from stoker.core.lifecycle import Event
-from stoker.executors.shepherd.journal import Ending, Record, read_journal
+from stoker.executors.shepherd.journal import Ending, Record, read_journals
 from stoker.store.jobs import Jobs, Live, Usage
 
 
@@ -18,7 +18,7 @@ def recover(jobs: Jobs, journal: str) -> None:
     live = jobs.live()
     if not live:
         return
-    records = read_journal(journal)
+    records = read_journals(journal)
     for attempt in live:
         _settle(jobs, attempt, records.get(attempt.attempt.key))
 

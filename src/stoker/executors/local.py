@@ -1,4 +1,4 @@
-"""Runs attempts on this machine, through a shepherd of its own."""
+"""Runs attempts on this machine, through shepherds of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from stoker.core.slot import Slot
+from stoker.core.slot import Slot, group_by_gpu
 from stoker.executors.contract import ExecutorLostError, Finished, Launch, Report
 from stoker.executors.shepherd import trees
+from stoker.executors.shepherd.journal import journal_path
 from stoker.executors.shepherd.spawn import Shepherd, start_shepherd
+
+# Starting a process is serial work: with so many slots two shepherds start more than one does.
+_SLOTS_FOR_TWO = 4
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -28,8 +32,41 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 _replies = msgspec.json.Decoder(Report | Hello)
 
 
+class Line:
+    """A connection to one shepherd."""
+
+    def __init__(self, shepherd: Shepherd) -> None:
+        self.pid, self.socket = shepherd
+        self._buffer = b""
+
+    def send(self, *messages: Sequence[object]) -> None:
+        """Send messages in one write."""
+        view = memoryview(f"{json.dumps(messages)}\n".encode())
+        while view:
+            try:
+                view = view[self.socket.send(view) :]
+            except BrokenPipeError:
+                return  # the shepherd is gone: `receive` tells
+            except BlockingIOError:
+                select.select([], [self.socket], [])
+
+    def receive(self) -> list[Report] | None:
+        """All reports that have arrived; None once the shepherd is gone."""
+        try:
+            data = self.socket.recv(1 << 18, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
+        replies = _replies.decode_lines(whole)
+        return [reply for reply in replies if not isinstance(reply, Hello)]
+
+
 class LocalExecutor:
-    """Keeps the executor contract by talking to a shepherd in kill mode: it dies with this process."""
+    """Keeps the executor contract by talking to shepherds that die with this process."""
 
     def __init__(
         self,
@@ -41,81 +78,110 @@ class LocalExecutor:
         shell: str,
         shepherd: Shepherd | None = None,
     ) -> None:
-        # If the shepherd itself is killed, what it ran becomes ours, and can still be ended.
+        # If a shepherd itself is killed, what it ran becomes ours, and can still be ended.
         trees.become_subreaper()
-        self.pid, self._socket = shepherd or start_shepherd()
         self._name = name
-        self._buffer = b""
-        self._finishing = False
-        self._send(["open", name, journal], ["context", 0, dict(env), cwd, shell])
+        self._journal = journal
+        self._context = ["context", 0, dict(env), cwd, shell]
+        self._lines: list[Line] = []
+        self._line_of_slot: dict[int, Line] = {}
+        self._poll = select.epoll()
+        self._finishing: set[Line] = set()
+        self._open_line(shepherd or start_shepherd())
+
+    def _open_line(self, shepherd: Shepherd) -> None:
+        line = Line(shepherd)
+        line.send(
+            ["open", self._name, journal_path(self._journal, len(self._lines))], self._context
+        )
+        self._lines.append(line)
+        self._poll.register(line.socket, select.EPOLLIN)
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
-        return self._socket.fileno()
+        return self._poll.fileno()
 
     def define_slots(self, slots: Sequence[Slot]) -> None:
-        """Tell the shepherd what each slot number means."""
-        self._send(
-            *(
-                ["place", slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys]
-                for slot in slots
+        """Share the slots out to the shepherds; those that share a GPU stay together."""
+        groups = group_by_gpu(slots)
+        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1:
+            self._open_line(start_shepherd())
+        for number, group in enumerate(groups):
+            line = self._lines[number % len(self._lines)]
+            self._line_of_slot.update((slot.index, line) for slot in group)
+            line.send(
+                *(
+                    ["place", slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys]
+                    for slot in group
+                )
             )
-        )
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
-        self._send(["hold", slot])
+        self._line_of_slot[slot].send(["hold", slot])
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
-        self._send(["release", slot, list(gpu_keys)])
+        self._line_of_slot[slot].send(["release", slot, list(gpu_keys)])
 
     def launch(self, launches: Sequence[Launch]) -> None:
-        """Send all starts in one write."""
-        self._send(*(["start", o.key, 0, o.slot, o.argv, o.log] for o in launches))
+        """Send all starts in one write to each shepherd."""
+        starts: dict[Line, list[list[object]]] = {}
+        for order in launches:
+            start = ["start", order.key, 0, order.slot, order.argv, order.log]
+            starts.setdefault(self._line_of_slot[order.slot], []).append(start)
+        for line, messages in starts.items():
+            line.send(*messages)
 
     def observe(self) -> list[Report]:
         """Read all reports that have arrived."""
-        try:
-            data = self._socket.recv(1 << 18, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except ConnectionResetError:
-            data = b""
-        if not data and self._finishing:
-            self.end_orphans()  # none, unless the shepherd was killed in the middle of it
-            return [Finished()]
-        if not data:
-            raise ExecutorLostError("the shepherd process died; its jobs were ended")
-        whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
-        replies = _replies.decode_lines(whole)
-        return [reply for reply in replies if not isinstance(reply, Hello)]
+        ready = {fd for fd, _event in self._poll.poll(0)}
+        reports: list[Report] = []
+        for line in self._lines:
+            if line.socket.fileno() not in ready:
+                continue
+            heard = line.receive()
+            if heard is not None:
+                reports += heard
+            elif line not in self._finishing:
+                raise ExecutorLostError("a shepherd process died; its commands were ended")
+            else:
+                self._finishing.remove(line)
+                self._poll.unregister(line.socket)
+                if not self._finishing:
+                    self.end_orphans()  # none, unless a shepherd was killed in the middle of it
+                    reports.append(Finished())
+        return reports
 
     def revoke(self, key: str) -> None:
         """Take an attempt back."""
-        self._send(["revoke", key])
+        self._tell_all(["revoke", key])
 
     def signal(self, key: str, signum: int) -> None:
         """Signal a tree."""
-        self._send(["signal", key, int(signum)])
+        self._tell_all(["signal", key, int(signum)])
 
     def kill(self, key: str) -> None:
         """Kill a tree."""
-        self._send(["kill", key])
+        self._tell_all(["kill", key])
 
     def finish(self) -> None:
-        """Ask the shepherd to see the last processes off, and to go."""
-        self._finishing = True
-        self._send(["finish"])
+        """Ask the shepherds to see the last processes off, and to go."""
+        self._finishing = set(self._lines)
+        self._tell_all(["finish"])
 
     def close(self) -> None:
-        """Let go of the shepherd; what still runs is killed by it."""
-        self._socket.close()
+        """Let go of the shepherds; what still runs is killed by them."""
+        for line in self._lines:
+            line.socket.close()
+        self._poll.close()
 
     def end_orphans(self) -> None:
-        """After the shepherd's end: kill every tree it left, which are our children now."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        """When shepherds are gone: kill every tree they left, which are our children now."""
+        for line in self._lines:
+            line.socket.close()
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(line.pid, 0)
         while orphans := {pid for pid in trees.living_children() if self._is_ours(pid)}:
             trees.send(orphans, signal.SIGKILL)
             for pid in orphans:
@@ -125,13 +191,7 @@ class LocalExecutor:
     def _is_ours(self, pid: int) -> bool:
         return f"{self._name}:" in (trees.cookie_of(pid) or "")
 
-    def _send(self, *messages: Sequence[object]) -> None:
-        data = f"{json.dumps(messages)}\n".encode()
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[self._socket.send(view) :]
-            except BrokenPipeError:
-                return  # the shepherd is gone: `observe` tells
-            except BlockingIOError:
-                select.select([], [self._socket], [])
+    def _tell_all(self, message: Sequence[object]) -> None:
+        # A shepherd passes over attempts that are not its own.
+        for line in self._lines:
+            line.send(message)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 from typing import NamedTuple
 
@@ -74,6 +75,20 @@ class Journal:
             return os.write(self._fd, data)
         except OSError:
             return 0
+
+
+def journal_path(base: str, number: int) -> str:
+    """Where one of several shepherds writes: the first to `base` itself."""
+    return f"{base}.{number}" if number else base
+
+
+def read_journals(base: str) -> dict[str, Record]:
+    """Everything the journals of all shepherds tell."""
+    paths = map(journal_path, itertools.repeat(base), itertools.count())
+    records: dict[str, Record] = {}
+    for path in itertools.takewhile(os.path.exists, paths):
+        records.update(read_journal(path))
+    return records
 
 
 def read_journal(path: str) -> dict[str, Record]:
