@@ -90,7 +90,7 @@ reports = []
 while not any(isinstance(report, Started) for report in reports):
     select.select([executor], [], [], 10)
     reports += executor.observe()
-os.kill(executor.pid, signal.SIGKILL)
+os.kill(executor.pids[0], signal.SIGKILL)
 try:
     while True:
         select.select([executor], [], [], 10)
@@ -98,7 +98,6 @@ try:
 except ExecutorLostError as error:
     print(error)
 executor.end_orphans()
-executor.launch([Launch("2.1", 0, ["/bin/true"])])
 executor.close()
 print(os.path.exists(f"/proc/{reports[0].pid}"))
 """
@@ -193,7 +192,8 @@ def put_away(executor: LocalExecutor) -> None:
     """Close, and see the shepherd off."""
     executor.close()
     try:
-        os.waitpid(executor.pid, 0)
+        for pid in executor.pids:
+            os.waitpid(pid, 0)
     except ChildProcessError:
         return  # it has finished, and was seen off then
 
@@ -627,13 +627,13 @@ class TestTrees:
         os.mkfifo(surroundings / "fifo")
         local.sh("1.1", "read x < fifo")
         pid = local.started("1.1").pid
-        os.kill(executor.pid, signal.SIGSTOP)
+        os.kill(executor.pids[0], signal.SIGSTOP)
         writer = os.open(surroundings / "fifo", os.O_WRONLY)
         os.write(writer, b"go\n")
         os.close(writer)
         local.until(lambda: not alive([pid]))
         executor.close()
-        os.kill(executor.pid, signal.SIGCONT)
+        os.kill(executor.pids[0], signal.SIGCONT)
         put_away(executor)
 
         ending = read_journal(str(surroundings.parent / "journal"))["1.1"].ending
@@ -697,7 +697,7 @@ class TestTrees:
             check=True,
         )
 
-        assert done.stdout == "the shepherd process died; its jobs were ended\nFalse\n"
+        assert done.stdout == "a shepherd process died; its commands were ended\nFalse\n"
 
 
 def test_the_journal_tells_what_was_reported(local: Rig, surroundings: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_killed_shepherd_ends_the_run_and_all_its_jobs(stoker: Stoker) -> None
 
     assert (ended.code, living(stoker)) == (1, [])
     assert "Traceback" not in ended.err
-    assert ended.err.splitlines()[-1].startswith("stoker: the shepherd process died")
+    assert ended.err.splitlines()[-1].startswith("stoker: a shepherd process died")
     stoker.file("go", "")
     assert stoker.run(file, "--gpus", "0", "--resume").code == 0
     assert stoker.read("ran") == ["a"]

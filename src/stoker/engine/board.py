@@ -13,8 +13,8 @@ from stoker.engine.queue import Entry
 
 # Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot.
 QUICK_S = 0.1
-AHEAD_S = 0.02
-_MAX_AHEAD = 16
+AHEAD_S = 0.04
+_MAX_AHEAD = 32
 
 
 class Running(msgspec.Struct, kw_only=True):

@@ -97,6 +97,11 @@ class LocalExecutor:
         self._lines.append(line)
         self._poll.register(line.socket, select.EPOLLIN)
 
+    @property
+    def pids(self) -> list[int]:
+        """The shepherds' own."""
+        return [line.pid for line in self._lines]
+
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
         return self._poll.fileno()

@@ -17,7 +17,10 @@ import os, sys, time
 os.write(1, b"%d\\n" % os.getpid())
 if os.fork() == 0:
     os.setsid()
+    middle = os.getpid()
     if os.fork() == 0:
+        while os.getppid() == middle:
+            time.sleep(0.001)
         os.write(1, b"%d\\n" % os.getpid())
         time.sleep(600)
     os._exit(0)

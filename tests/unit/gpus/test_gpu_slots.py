@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.core.slot import Slot
+from stoker.core.slot import Slot, group_by_gpu
 from stoker.errors import StokerError, UsageError
 from stoker.gpus import slots as slots_module
 from stoker.gpus.nvml import Gpu
@@ -224,3 +224,20 @@ def test_without_any_gpu_the_default_says_why_and_what_to_pass(
 def test_hidden_gpus_are_not_taken_by_default() -> None:
     with pytest.raises(StokerError, match="CUDA_VISIBLE_DEVICES='' hides every GPU"):
         default_slots(FOUR, "")
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdef"), unique=True, max_size=3), max_size=8))
+def test_groups_have_no_gpu_in_common_and_lose_no_slot(keys: list[list[str]]) -> None:
+    slots = [Slot(index, tuple(names), tuple(names)) for index, names in enumerate(keys)]
+
+    groups = group_by_gpu(slots)
+
+    assert sorted(slot.index for group in groups for slot in group) == list(range(len(slots)))
+    used = [{key for slot in group for key in slot.keys} for group in groups]
+    assert sum(map(len, used)) == len(set().union(*used))
+    # A group is no larger than it must be: each slot shares a GPU with another of its group.
+    assert all(
+        len(group) == 1 or any(set(slot.keys) & set(o.keys) for o in group if o is not slot)
+        for group in groups
+        for slot in group
+    )

@@ -59,6 +59,7 @@ class Place(NamedTuple):
 
     env: dict[bytes, bytes]
     keys: list[str]
+    lease_actions: list[tuple[int, int, int]]
 
 
 class Shepherd:
@@ -193,7 +194,7 @@ class Shepherd:
 
     def on_place(self, number: int, env: dict[str, str], keys: list[str]) -> None:
         """Remember a set of GPUs."""
-        self.places[number] = Place(_bytes_env(env), keys)
+        self.places[number] = Place(_bytes_env(env), keys, [])
         self.queues[number] = deque()
 
     def on_hold(self, number: int) -> None:
@@ -213,6 +214,10 @@ class Shepherd:
             self.leases[key] = held
             taken.append(key)
         else:
+            self.places[number].lease_actions[:] = [
+                (os.POSIX_SPAWN_DUP2, self.leases[key].fd, _FIRST_LEASE_FD + i)
+                for i, key in enumerate(self.places[number].keys)
+            ]
             self.tell("held", number)
             return
         for key in taken:
@@ -287,11 +292,7 @@ class Shepherd:
         env = shared.copy()
         env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
         env[trees.COOKIE_BYTES] = self.cookie + key
-        actions: list[tuple[int, int, int]] = [
-            (os.POSIX_SPAWN_DUP2, self.leases[key].fd, _FIRST_LEASE_FD + i)
-            for i, key in enumerate(place.keys)
-            if key in self.leases
-        ]
+        actions = place.lease_actions
         log_fd = -1
         try:
             if context.cwd != self.cwd:
@@ -299,7 +300,11 @@ class Shepherd:
                 self.cwd = context.cwd
             if attempt.log is not None:
                 log_fd = _open_log(attempt.log)
-                actions += [(os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)]
+                actions = [
+                    *actions,
+                    (os.POSIX_SPAWN_DUP2, log_fd, 1),
+                    (os.POSIX_SPAWN_DUP2, log_fd, 2),
+                ]
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
             started_us = time.time_ns() // 1000
             pid = _posix_spawn(attempt.argv, env, actions, context.shell)
