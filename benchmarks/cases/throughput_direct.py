@@ -47,6 +47,7 @@ def run(arena: Arena) -> Result:
         figures=[
             pace_figure(samples, "stoker", "xargs", Target(Bound.AT_LEAST, 1.15)),
             pace_figure(samples, "stoker", "simple_gpu_scheduler", Target(Bound.MORE_THAN, 1.0)),
+            pace_figure(samples, "stoker", "parallel", Target(Bound.AT_LEAST, 6.0)),
         ],
         commands=[command_line(contestant) for contestant in contestants],
         notes=[

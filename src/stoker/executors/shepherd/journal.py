@@ -42,6 +42,9 @@ class Journal:
     def __init__(self) -> None:
         self._fd = -1
         self._kept = b""
+        self._notes: list[str] = []
+        self.note = self._notes.append
+        """Keep a line about what has happened for the next `intend` or `flush`."""
 
     def open(self, path: str) -> None:
         """Append to a file, and lock it: who wants its last word waits until this process is gone."""
@@ -51,6 +54,7 @@ class Journal:
 
     def intend(self, lines: str) -> None:
         """Append lines before the deed they announce; raises OSError, and then nothing is announced."""
+        self._gather()
         told = len(self._kept)
         data = self._kept + lines.encode("ascii")
         written = self._append(data)
@@ -61,14 +65,16 @@ class Journal:
         self._kept = data[written:told] if written < told else b"~\n"
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def note(self, line: str) -> None:
-        """Keep a line about what has happened for the next `intend` or `flush`."""
-        self._kept += line.encode("ascii")
-
     def flush(self) -> None:
         """Write what is kept, as far as the disk takes it."""
+        self._gather()
         if self._kept:
             self._kept = self._kept[self._append(self._kept) :]
+
+    def _gather(self) -> None:
+        if self._notes:
+            self._kept += "".join(self._notes).encode("ascii")
+            self._notes.clear()
 
     def _append(self, data: bytes) -> int:
         try:
