@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types unit bench fault soak clean
+.PHONY: demo test lint types unit bench fault clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo

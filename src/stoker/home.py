@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from stoker.errors import StokerError
 
@@ -22,6 +23,9 @@ _NETWORK = (
     "glusterfs",
 )
 
+_MOUNTS = "/proc/self/mountinfo"
+_LOCAL_HOME = "/var/tmp/stoker-{}"  # noqa: S108 - owner and mode are checked
+
 
 def find_home() -> str:
     """The state folder, made if need be, readable by its owner alone."""
@@ -38,8 +42,11 @@ def find_home() -> str:
         import platformdirs
 
         home = platformdirs.user_state_dir("stoker")
-        if _network_kind(home):
-            home = f"/var/tmp/stoker-{os.getuid()}"  # noqa: S108 - owner and mode are checked below
+        kind = _network_kind(home)
+        if kind:
+            home = _LOCAL_HOME.format(os.getuid())
+            if not os.path.lexists(home):
+                sys.stderr.write(f"stoker: your home is on {kind}: state is kept in {home}\n")
     return _own(home)
 
 
@@ -63,7 +70,7 @@ def _network_kind(path: str) -> str | None:
     path = os.path.realpath(path)
     best, kind = "", ""
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()
     except FileNotFoundError:
         return None

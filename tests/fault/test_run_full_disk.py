@@ -96,8 +96,8 @@ def test_when_no_log_can_be_made_jobs_wait_for_space(
     process = on_small_disk(file, "--logs", "small", options="nr_inodes=20")
     assert process.stderr is not None
 
-    said = next(line for line in process.stderr if b"the disk is full" in line)
-    assert b"stoker: the disk is full: starting nothing until there is space again" in said
+    said = next(line for line in process.stderr if b"cannot start commands" in line)
+    assert b"stoker: cannot start commands for now (No space left on device): trying again" in said
     stoker.file("go", "")
     ended = end(stoker, process)
 

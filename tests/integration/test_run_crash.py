@@ -147,3 +147,25 @@ def test_a_journal_that_a_power_cut_took_away_stops_no_resume(stoker: Stoker) ->
 
     assert "Traceback" not in ended.err
     assert (ended.code, stoker.read("ran")) == (0, ["a", "hold"])
+
+
+def test_what_outlived_stoker_and_shepherd_is_ended_before_it_runs_again(stoker: Stoker) -> None:
+    line = "echo $$ >> pids; until [ -e go ]; do sleep 0.01; done; echo ran >> ran\n"
+    file = stoker.file("jobs.txt", line)
+    process = stoker.start("run", file, "--gpus", "0")
+    stoker.until(lambda: stoker.read("pids"), "it runs")
+    shepherd = stoker.shepherd(process)
+    os.kill(shepherd, signal.SIGSTOP)  # so that it cannot clean up
+    process.send_signal(signal.SIGKILL)
+    os.kill(shepherd, signal.SIGKILL)
+    stoker.end(process)
+    (survivor,) = map(int, stoker.read("pids"))
+    assert stoker.is_alive(survivor)
+
+    resumed = stoker.start("run", file, "--gpus", "1", "--resume")
+    stoker.until(lambda: len(stoker.read("pids")) == 2, "it runs again")
+    assert not stoker.is_alive(survivor)
+    (stoker.work / "go").touch()
+
+    assert stoker.end(resumed).code == 0
+    assert stoker.read("ran") == ["ran"]

@@ -95,9 +95,37 @@ def test_a_fifo_outlives_its_writers_and_ends_on_a_signal(stoker: Stoker) -> Non
     process.send_signal(signal.SIGINT)
 
     ended = stoker.end(process)
-    assert ended.code == 1
+    assert ended.code == 0
     assert stoker.read("ran") == ["first", "second"]
-    assert "2 done" in ended.err
+    assert ended.err.splitlines()[-1].startswith("stoker: 2 done, in")
+
+
+def test_a_fifo_that_still_holds_commands_was_not_run_to_its_end(stoker: Stoker) -> None:
+    fifo = stoker.work / "queue"
+    os.mkfifo(fifo)
+    process = stoker.start("run", "queue", "--gpus", "0")
+    with fifo.open("w") as queue:
+        queue.write("touch up; until [ -e go ]; do sleep 0.01; done\n" + "touch next\n" * 9)
+    stoker.until((stoker.work / "up").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert b"starting no more" in process.stderr.readline()
+    (stoker.work / "go").touch()
+
+    ended = stoker.end(process)
+    assert (ended.code, "the rest was not started" in ended.err) == (1, True)
+    assert not (stoker.work / "next").exists()
+
+
+def test_commands_of_a_process_substitution_come_to_an_end(stoker: Stoker) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"echo a >> ran\n")
+    os.close(writer)
+
+    ended = stoker.end(stoker.start("run", "/dev/stdin", "--gpus", "0", stdin=reader))
+    os.close(reader)
+
+    assert (ended.code, stoker.read("ran")) == (0, ["a"])
 
 
 def test_a_fifo_on_standard_input_outlives_its_writers_too(stoker: Stoker) -> None:
@@ -114,7 +142,7 @@ def test_a_fifo_on_standard_input_outlives_its_writers_too(stoker: Stoker) -> No
     stoker.until(lambda: stoker.read("ran") == ["first", "second"])
     process.send_signal(signal.SIGTERM)
 
-    assert stoker.end(process).code == 1
+    assert stoker.end(process).code == 0
 
 
 def test_more_lines_than_a_pipe_holds_are_read_as_they_are_needed(stoker: Stoker) -> None:

@@ -116,8 +116,8 @@ def test_a_stopped_terminal_is_no_reason_to_stay(stoker: Stoker) -> None:
     process = start(stoker, TREE, pids=3)
 
     process.send_signal(signal.SIGHUP)  # what a closed terminal sends
-    process.wait(timeout=10)
 
+    assert process.wait(timeout=10) == -signal.SIGHUP
     stoker.until(lambda: not living(stoker), deadline_s=1.0)
 
 

@@ -7,6 +7,8 @@ import os
 import sys
 import tempfile
 
+from stoker.errors import StokerError, UsageError
+
 SUMMARY = """\
 See Stoker at work: real processes that overlap on fake GPUs, one of which fails on purpose.
 Takes some 10 seconds and leaves nothing behind."""
@@ -29,9 +31,11 @@ def run(args: argparse.Namespace) -> int:
     """Show a run; 0 if it went as it should, the failure on purpose included."""
     from stoker.testing.state import GIB, FakeGpus
 
+    if args.gpus < 1:
+        raise UsageError(f"--gpus {args.gpus}: a demo needs at least 1")
     with tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder:
         gpus = FakeGpus(os.path.join(folder, "gpus"))
-        gpus.create(max(1, args.gpus), mem_bytes=24 * GIB, name="Imaginary RTX 24 GB")
+        gpus.create(args.gpus, mem_bytes=24 * GIB, name="Imaginary RTX 24 GB")
         os.environ.update(
             gpus.env(),
             STOKER_HOME=os.path.join(folder, "home"),
@@ -45,10 +49,11 @@ def run(args: argparse.Namespace) -> int:
         with open(commands, "w", encoding="utf-8") as file:
             file.writelines(f"{command}\n" for command in _commands())
         print(f"stoker run jobs.txt     {_RUNS} trainings on {args.gpus} fake GPUs", flush=True)
-        failed = _stoker_run(commands) != 0
-    if not failed:
-        sys.stderr.write("stoker: the run that should fail has not: please report this\n")
-        return 1
+        _stoker_run(commands)
+        states = _states(os.path.join(folder, "home", "runs", "1", "run.db"))
+    wanted = dict.fromkeys(range(1, _RUNS + 1), "done") | {_FAILING_RUN: "failed"}
+    if states != wanted:
+        raise StokerError("the demo did not end as it should: see above")
     print(f"All as it should be: run {_FAILING_RUN} fails on purpose, the others are done.")
     print("Next: stoker run -h, or pipe your own commands: stoker run --gpus 0,1 < jobs.txt")
     return 0
@@ -62,6 +67,15 @@ def _commands() -> list[str]:
         failure = " --fail-at 4" if number == _FAILING_RUN else ""
         commands.append(f"{train} --mem {memory}G --seconds {seconds} --steps 8{failure}")
     return commands
+
+
+def _states(path: str) -> dict[int, str]:
+    import contextlib
+
+    from stoker.store.database import open_read_only
+
+    with contextlib.closing(open_read_only(path)) as database:
+        return dict(database.execute("SELECT id, state FROM job"))
 
 
 def _stoker_run(commands: str) -> int:

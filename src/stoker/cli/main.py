@@ -5,6 +5,10 @@ from __future__ import annotations
 import io
 import sys
 
+TYPE_CHECKING = False  # importing it from typing would cost more than the rest of `--version`
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
     "gpus": "show the GPUs, who uses them and who holds them",
@@ -20,19 +24,22 @@ def main(argv: list[str] | None = None) -> int:
 
         sys.stdout.write(f"stoker {__version__}\n")
         return 0
-    _mend_standard_streams()
     if not words or words[0] in ("-h", "--help", "help"):
+        _mend_standard_streams()
         sys.stdout.write(_overview())
         return 0 if words else 2
-    if words[0] not in VERBS:
-        sys.stderr.write(f"stoker: {_unknown(words[0])}\n")
-        return 2
+    return answer_for("stoker", lambda: _run_verb(words[0], words[1:]))
+
+
+def answer_for(program: str, action: Callable[[], int]) -> int:
+    """Do something for a user: the exit code, and one line for whatever they can put right."""
     from stoker.errors import StokerError
 
+    _mend_standard_streams()
     try:
-        return _run_verb(words[0], words[1:])
+        return action()
     except StokerError as error:
-        sys.stderr.write(f"stoker: {error}\n")
+        sys.stderr.write(f"{program}: {error}\n")
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone; there is nobody left to tell.
@@ -46,6 +53,10 @@ def _run_verb(verb: str, words: list[str]) -> int:
     from importlib import import_module
 
     from stoker.cli.parser import Parser
+    from stoker.errors import UsageError
+
+    if verb not in VERBS:
+        raise UsageError(_unknown(verb))
 
     module = import_module(f"stoker.cli.{verb}")
     parser = Parser(prog=f"stoker {verb}", description=module.SUMMARY, epilog=module.EXAMPLES)

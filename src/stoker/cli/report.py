@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from stoker.cli.durations import format_duration
-from stoker.cli.terminal import clean, last_lines, one_line, write_all
+from stoker.cli.terminal import last_lines, one_line, write_all
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE
 from stoker.engine.board import Running
@@ -41,6 +41,9 @@ class Report:
 
     def __exit__(self, *_exception: object) -> None:
         return None
+
+    def on_launch(self, running: Running) -> None:
+        """Say nothing yet."""
 
     def on_start(self, running: Running) -> None:
         """Say nothing: the command speaks for itself."""
@@ -96,16 +99,14 @@ class Report:
             )
             if count
         ]
-        unfinished = not engine.queue.exhausted()
-        if unfinished:
+        if not engine.is_complete():
             parts.append("the rest was not started")
         took = format_duration(time.monotonic() - self._began)
         self.say(f"{', '.join(parts)}, in {took}")
         self.list_failures(tally.failed + tally.killed + tally.lost)
-        good = not (unfinished or tally.failed or tally.killed or tally.lost)
-        if not good:
+        if not engine.all_succeeded():
             self.say("the same again with --resume runs only what has not succeeded")
-        return good
+        return engine.all_succeeded()
 
     def list_failures(self, count: int) -> None:
         """Name once more what failed, if that has scrolled away."""
@@ -137,8 +138,6 @@ class JsonReport(Report):
         self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
         """Print an end event."""
-        if not outcome.is_success and not retried:
-            self._failures.append(Failure(running.attempt.job, "", outcome.reason or "", None))
         self._print(
             event="end",
             job=running.attempt.job,
@@ -159,16 +158,14 @@ class JsonReport(Report):
     def sum_up(self, foreground: Foreground) -> bool:
         """Print the summary event."""
         engine = foreground.engine
-        complete = engine.queue.exhausted()
         self._print(
             event="summary",
             **msgspec.to_builtins(engine.tally),
             already_done=engine.queue.already_done,
-            complete=complete,
+            complete=engine.is_complete(),
             seconds=round(time.monotonic() - self._began, 3),
         )
-        tally = engine.tally
-        return complete and not (tally.failed or tally.killed or tally.lost)
+        return engine.all_succeeded()
 
     def _print(self, **event: object) -> None:
         write_all(1, f"{json.dumps(event)}\n".encode())
@@ -180,4 +177,4 @@ def _seconds(at_us: int | None) -> float | None:
 
 def tail_of(failure: Failure) -> list[str]:
     """The last lines a failed command wrote, where they were kept."""
-    return [clean(line) for line in last_lines(failure.log)] if failure.log else []
+    return last_lines(failure.log) if failure.log else []

@@ -52,9 +52,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run everything; 0 only if all of it succeeded."""
-    source = _source(args)
     if args.dry_run:
-        return _dry_run(args, source)
+        return _dry_run(args)
+    source = _source(args)
     # The shepherd starts up while we import the rest and look at the GPUs.
     from stoker.executors.shepherd.spawn import start_shepherd
 
@@ -144,7 +144,15 @@ def _record(args: argparse.Namespace) -> Run:
     return earlier
 
 
-def _dry_run(args: argparse.Namespace, source: Source) -> int:
+def _dry_run(args: argparse.Namespace) -> int:
+    from stoker.cli.terminal import one_line
+    from stoker.executors.command import resolve_shell
+
+    if args.resume:
+        raise UsageError("--dry-run shows the whole input: leave out --resume")
+    _request(args)
+    resolve_shell(args.shell)
+    source = _source(args)
     slots = _slots(args)[1]
     labels = ", ".join(slot.label for slot in slots)
     print(f"{len(slots)} slot{'s' * (len(slots) != 1)}, GPU {labels}; in this order:")
@@ -155,6 +163,6 @@ def _dry_run(args: argparse.Namespace, source: Source) -> int:
             source.read_some()
             continue
         number += 1
-        sys.stdout.write(f"{number:6}  {command.decode(errors='replace')}\n")
+        sys.stdout.write(f"{number:6}  {one_line(command, width=1000)}\n")
     print(f"{number} command{'s' * (number != 1)} would run")
     return 0

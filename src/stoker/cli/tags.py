@@ -20,6 +20,7 @@ class Tagger:
         self._record = record
         self._foreground: Foreground | None = None
         self._open: dict[int, tuple[bytes, bytearray]] = {}
+        self._paths: dict[int, str] = {}
 
     def attach(self, foreground: Foreground) -> None:
         """Read within this loop."""
@@ -33,6 +34,7 @@ class Tagger:
             os.unlink(path)
         os.mkfifo(path, 0o600)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._paths[fd] = path
         self._open[fd] = (f"[{attempt.job}] ".encode(), bytearray())
         self._foreground.listen(fd, lambda: self._pass_on(fd))
         return path
@@ -66,3 +68,5 @@ class Tagger:
             write_all(1, tag + bytes(rest) + b"\n")
         self._foreground.unlisten(fd)
         os.close(fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._paths.pop(fd))

@@ -86,8 +86,14 @@ class View(Report):
         places.add_column("JOB", justify="right", no_wrap=True)
         places.add_column("FOR", justify="right", no_wrap=True)
         places.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
-        for place in self._engine.board.places:
+        all_places = self._engine.board.places
+        shown = all_places[: max(1, self._console.height - 4)]
+        for place in shown:
             places.add_row(*self._row(place))
+        if len(shown) < len(all_places):
+            places.add_row(
+                "", "", "", "", "", Text(f"… {len(all_places) - len(shown)} more", "dim")
+            )
         return Group(self._headline(), places)
 
     def _headline(self) -> Table:
@@ -131,7 +137,7 @@ class View(Report):
         if running is None or running.started_at_us is None:
             state = f"closed: {place.closed}" if place.closed else "idle"
             if place.waits_for:
-                state = "held by another Stoker"
+                state = place.waits_for
             return (label, used, rate, Text(), Text(), Text(state, "dim"))
         return (
             label,

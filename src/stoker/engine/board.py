@@ -30,6 +30,7 @@ class Running(msgspec.Struct, kw_only=True):
     begun: float = 0.0
     deadline: float | None = None
     killed_because: str | None = None
+    overdue: bool = False
     revoking: bool = False
 
 
@@ -65,13 +66,20 @@ class Place(msgspec.Struct):
 class Board:
     """All places of an engine."""
 
-    def __init__(self, slots: tuple[Slot, ...]) -> None:
+    def __init__(self, slots: tuple[Slot, ...], *, last_freed_first: bool = False) -> None:
         self.places = [Place(slot) for slot in slots]
         self.running: dict[str, Running] = {}
+        # The order in which free slots are filled; with `last_freed_first`, from its end.
+        self._order = list(range(len(slots)))
+        self._last_freed_first = last_freed_first
 
     def free(self) -> list[int]:
-        """The slots on which a job could start now."""
-        return [place.slot.index for place in self.places if place.is_free]
+        """The slots on which a job could start now, those to be filled first at the beginning."""
+        if not self._last_freed_first:
+            return [place.slot.index for place in self.places if place.is_free]
+        if any(place.asked for place in self.places):
+            return []  # an order over some of the slots would not be the order over all
+        return [index for index in reversed(self._order) if self.places[index].is_free]
 
     def busy(self) -> list[Busy]:
         """The slots at work."""
@@ -102,6 +110,9 @@ class Board:
             place.current = place.followers.popleft() if place.followers else None
         else:
             place.followers.remove(running)
+        if self._last_freed_first:
+            self._order.remove(place.slot.index)
+            self._order.append(place.slot.index)
 
     def keys_in_use(self, beside: Place) -> set[str]:
         """Lease keys that other held places need too."""

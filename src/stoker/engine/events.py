@@ -12,6 +12,9 @@ from stoker.executors.contract import Ended
 class Listener(Protocol):
     """Hears of everything that happens; must return quickly."""
 
+    def on_launch(self, running: Running) -> None:
+        """Take note that an attempt is about to be started."""
+
     def on_start(self, running: Running) -> None:
         """Take note that an attempt is a process now."""
 

@@ -23,8 +23,8 @@ from stoker.engine.queue import LineQueue
 from stoker.engine.recover import recover
 from stoker.errors import StokerError
 from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
-from stoker.executors.contract import ExecutorLostError
 from stoker.executors.local import LocalExecutor
+from stoker.executors.shepherd.journal import read_journals
 from stoker.executors.shepherd.spawn import Shepherd
 from stoker.store.runs import Run
 
@@ -38,10 +38,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shell: str
     env: Mapping[str, str]
     cwd: str
-    request: Request
+    request: Request = Request()
     log_of: Callable[[Attempt], str | None]
     fail_fast: bool = False
     in_advance: bool = True
+    last_freed_first: bool = False
     resume: bool = False
 
 
@@ -56,6 +57,7 @@ class Foreground:
         self._listener = listener
         self._shell = settings.shell
         self._signals_seen: list[int] = []
+        self._signal_count = 0
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._resumes = settings.resume
@@ -82,6 +84,7 @@ class Foreground:
                 request=settings.request,
                 fail_fast=settings.fail_fast,
                 in_advance=settings.in_advance and not settings.fail_fast,
+                last_freed_first=settings.last_freed_first,
             ),
             words_of=self._words_of,
             log_of=settings.log_of,
@@ -125,9 +128,10 @@ class Foreground:
                 self._tell_what_is_gone()
                 self.engine.finish()
                 self._go_on_until(lambda: self.engine.finished, refresh)
-            except ExecutorLostError:
+            except BaseException:
                 self.executor.end_orphans()
-                self.engine.lose_all("the shepherd process was killed")
+                records = read_journals(self._run.journal, self.engine.board.running).records
+                self.engine.settle(lambda key: records[key].ending if key in records else None)
                 raise
             finally:
                 self.executor.close()
@@ -182,16 +186,21 @@ class Foreground:
         self._signals_seen.append(signum)
 
     def _heed_signals(self) -> None:
-        for signum in self._signals_seen:
-            if self.engine.draining:
+        while self._signals_seen:
+            signum = self._signals_seen.pop(0)
+            self._signal_count += 1
+            if self._signal_count == 1:
+                name, count = signal.Signals(signum).name, len(self.engine.board.running)
+                self._listener.on_notice(
+                    f"{name}: starting no more; {count} still running, once more to kill them"
+                )
+                self.engine.drain()
+            elif self._signal_count == 2 and self.engine.board.running:
                 self.engine.kill_all("interrupted")
-                continue
-            name, count = signal.Signals(signum).name, len(self.engine.board.running)
-            self._listener.on_notice(
-                f"{name}: starting no more; {count} still running, once more to kill them"
-            )
-            self.engine.drain()
-        self._signals_seen.clear()
+            else:
+                left = ", ".join(str(each.pid) for each in self.engine.board.running.values())
+                what = f"pid {left} could not be killed" if left else "leftovers were killed"
+                raise StokerError(f"interrupted: {what}")
 
     def _words_of(self, attempt: Attempt, command: bytes) -> list[str]:
         if len(command) < MAX_ARGUMENT_BYTES:
@@ -205,7 +214,7 @@ class Foreground:
         """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""
         self.engine.tell_once(f"{message}; waiting for space")
         time.sleep(1.0)
-        if len(self._signals_seen) + self.engine.draining > 1:
+        if len(self._signals_seen) + self._signal_count > 1:
             raise StokerError("interrupted while the disk was full: all commands were killed")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import stat
 import sys
+import termios
 from collections import deque
 
 from stoker.errors import StokerError, UsageError
@@ -64,8 +67,11 @@ def _is_continued(line: bytes) -> bool:
 class Source:
     """Where commands come from: read no faster than they are used, and never waited for."""
 
-    def __init__(self, fd: int, *, null: bool, name: str = "standard input") -> None:
+    def __init__(
+        self, fd: int, *, null: bool, name: str = "standard input", endless: bool = False
+    ) -> None:
         self.fd = fd
+        self._endless = endless
         self._name = name
         self.ended = False
         self._splitter = Splitter(null=null)
@@ -88,6 +94,14 @@ class Source:
             self.ended = True
             self._commands.extend(self._splitter.close())
 
+    def is_drained(self) -> bool:
+        """Whether nothing is left that was ever sent: only for one that never ends by itself."""
+        if not self._endless or self._commands:
+            return False
+        unread = array.array("i", [0])
+        fcntl.ioctl(self.fd, termios.FIONREAD, unread)
+        return unread[0] == 0
+
     def take(self) -> bytes | None:
         """The next command, if one is at hand."""
         while not self._commands and self.always_ready and not self.ended:
@@ -100,12 +114,14 @@ def open_source(path: str | None, *, null: bool) -> Source:
     if path is None or path == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed: pipe commands in, or name a file")
-        return Source(_reopen_fifo(0, os.fstat(0).st_mode), null=null)
+        fd = _reopen_fifo(0, os.fstat(0).st_mode)
+        return Source(fd, null=null, endless=fd != 0)
     try:
         kind = os.stat(path).st_mode
+        # A pipe without a name, as of <(generate), ends with its writer.
+        endless = stat.S_ISFIFO(kind) and os.path.exists(os.path.realpath(path))
         # Open for writing too, a FIFO never comes to its end when a writer closes.
-        flags = os.O_RDWR if stat.S_ISFIFO(kind) else os.O_RDONLY
-        fd = os.open(path, flags | os.O_CLOEXEC)
+        fd = os.open(path, (os.O_RDWR if endless else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     if stat.S_ISDIR(kind):
@@ -113,7 +129,7 @@ def open_source(path: str | None, *, null: bool) -> Source:
         raise UsageError(
             f"cannot read {path}: it is a folder; name a file with one command per line"
         )
-    return Source(fd, null=null, name=path)
+    return Source(fd, null=null, name=path, endless=endless)
 
 
 def count_commands(fd: int, *, null: bool) -> int | None:

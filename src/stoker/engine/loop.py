@@ -15,6 +15,7 @@ from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running
 from stoker.engine.events import Listener
 from stoker.engine.queue import LineQueue
+from stoker.engine.recover import outcome_of
 from stoker.executors.contract import (
     Ended,
     Executor,
@@ -29,12 +30,18 @@ from stoker.executors.contract import (
     Strays,
     Unheld,
 )
+from stoker.executors.shepherd.journal import Ending
+from stoker.gpus.lease import holder
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
 
 _GRACE_S = 10.0
 _LEASE_RETRY_S = 1.0
-_FULL_DISK_RETRY_S = 1.0
+_PAUSE_S = 1.0
+# What a machine may lack now and have again soon; no command is to blame for it.
+_PASSING = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+)
 _NEVER = float("inf")
 
 
@@ -44,6 +51,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     request: Request
     fail_fast: bool = False
     in_advance: bool = True
+    last_freed_first: bool = False
 
 
 class Tally(msgspec.Struct):
@@ -84,7 +92,7 @@ class Engine:
         log_of: Callable[[Attempt], str | None],
         clock: Callable[[], float],
     ) -> None:
-        self.board = Board(slots)
+        self.board = Board(slots, last_freed_first=rules.last_freed_first)
         self.queue = queue
         self.tally = Tally()
         self.draining = False
@@ -125,6 +133,9 @@ class Engine:
         """How long the loop may wait for events; None for as long as it likes."""
         now = self._clock()
         due = self._next_due(now)
+        sync_s = self._database.sync_due_s()
+        if sync_s is not None:
+            due = min(due, now + sync_s)
         return None if due == _NEVER else max(0.0, due - now)
 
     def drain(self) -> None:
@@ -144,11 +155,23 @@ class Engine:
         """Let what the jobs left behind come to its end; `finished` tells when it has."""
         self._executor.finish()
 
-    def lose_all(self, reason: str) -> None:
-        """Record that nobody knows how the running attempts ended."""
+    def settle(self, endings: Callable[[str], Ending | None]) -> None:
+        """With the executor lost: record for each attempt how it ended, as far as anybody knows."""
+        self.draining = True
         for running in list(self.board.running.values()):
-            self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
+            ending = endings(running.key)
+            ended = Ended(running.key, *ending) if ending else None
+            self._end(running, outcome_of(ending), ended)
         self._database.commit()
+
+    def all_succeeded(self) -> bool:
+        """Whether every command has been run, and with success."""
+        tally = self.tally
+        return self.is_complete() and not (tally.failed or tally.killed or tally.lost)
+
+    def is_complete(self) -> bool:
+        """Whether no command is left that has not been run."""
+        return self.queue.exhausted() or (not self.queue and self.queue.is_drained())
 
     def tell_once(self, text: str) -> None:
         """Tell something that would be true again and again."""
@@ -196,7 +219,9 @@ class Engine:
 
     def _on_ended(self, report: Ended, now: float) -> None:
         running = self.board.running[report.key]
-        outcome = judge(report.status, killed_because=running.killed_because)
+        # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
+        spared = report.status == 0 and not running.overdue
+        outcome = judge(report.status, killed_because=None if spared else running.killed_because)
         place = self.board.places[running.slot.index]
         if running.started_at_us is not None:
             place.learn((report.at_us - running.started_at_us) / 1e6)
@@ -206,9 +231,9 @@ class Engine:
 
     def _on_refused(self, report: Refused, now: float) -> None:
         running = self.board.running[report.key]
-        if report.errno == errno.ENOSPC:
-            self._paused_until = now + _FULL_DISK_RETRY_S
-            self.tell_once("the disk is full: starting nothing until there is space again")
+        if report.errno in _PASSING:
+            self._paused_until = now + _PAUSE_S
+            self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
             self._go_round_again(running, revoked=True)
             return
         reason = f"could not start: {report.reason}"
@@ -228,10 +253,14 @@ class Engine:
         else:
             self.board.leave(running)
             self.tally.add(outcome.event)
-            if self._rules.fail_fast and outcome.event is not Event.SUCCEED and not self.draining:
-                self._listener.on_notice("a command failed: starting no more (--fail-fast)")
-                self.drain()
+            if outcome.event is not Event.SUCCEED:
+                self._heed_failure()
         self._listener.on_end(running, outcome, ended, retried)
+
+    def _heed_failure(self) -> None:
+        if self._rules.fail_fast and not self.draining:
+            self._listener.on_notice("a command failed: starting no more (--fail-fast)")
+            self.drain()
 
     def _go_round_again(self, running: Running, *, revoked: bool) -> None:
         """Let a command wait once more: after a failure, or because its attempt never began."""
@@ -247,9 +276,13 @@ class Engine:
         place = self.board.places[report.slot]
         place.asked = False
         place.ask_again_at = now + _LEASE_RETRY_S
-        place.waits_for = report.gpu_key
+        held_by = holder(report.gpu_key)
+        who = f"{held_by.user}'s {held_by.what} (pid {held_by.pid})" if held_by else "another"
+        place.waits_for = f"held by {who}"
         if report.reason is not None:
             self.tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
+        elif held_by is not None:
+            self.tell_once(f"GPU {place.slot.label} is {place.waits_for}: waiting for it")
 
     def _reject(self) -> None:
         """Record commands that can never run as failed."""
@@ -260,6 +293,7 @@ class Engine:
             outcome = Outcome(event=Event.FAIL, reason=reason)
             self._jobs.end(attempt.job, outcome)
             self.tally.add(Event.FAIL)
+            self._heed_failure()
             self._listener.on_end(
                 Running(key=attempt.key, attempt=attempt, entry=entry, slot=slot),
                 outcome,
@@ -269,6 +303,7 @@ class Engine:
 
     def _fill(self, now: float) -> list[Launch]:
         """Plan, and record the intent of every start before it happens."""
+        self._release_closed()
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
         wanted = len(free) + sum(room.values())
@@ -290,15 +325,17 @@ class Engine:
             entry = entries[start.job]
             attempt = self.queue.claim(entry, place.slot.label)
             running = Running(
-                key=attempt.key,
-                attempt=attempt,
-                entry=entry,
-                slot=place.slot,
-                log=self._log_of(attempt),
-                begun=now,
+                key=attempt.key, attempt=attempt, entry=entry, slot=place.slot, begun=now
             )
-            words = self._words_of(attempt, entry.command)
             self.board.seat(running)
+            try:
+                running.log = self._log_of(attempt)
+                words = self._words_of(attempt, entry.command)
+            except OSError as error:
+                text = error.strerror or str(error)
+                self._on_refused(Refused(running.key, error.errno or 0, text), now)
+                break
+            self._listener.on_launch(running)
             launches.append(Launch(running.key, place.slot.index, words, running.log))
         return launches
 
@@ -312,10 +349,18 @@ class Engine:
     def _release_idle(self) -> None:
         """With nothing waiting, give back GPUs that nothing runs on."""
         for place in self.board.places:
-            if place.held and place.current is None:
-                place.held = False
-                keys = set(place.slot.keys) - self.board.keys_in_use(place)
-                self._executor.release(place.slot.index, sorted(keys))
+            self._release(place)
+
+    def _release_closed(self) -> None:
+        for place in self.board.places:
+            if place.closed:
+                self._release(place)
+
+    def _release(self, place: Place) -> None:
+        if place.held and place.current is None:
+            place.held = False
+            keys = set(place.slot.keys) - self.board.keys_in_use(place)
+            self._executor.release(place.slot.index, sorted(keys))
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""
@@ -359,6 +404,7 @@ class Engine:
 
     def _end_overdue(self, running: Running, now: float) -> None:
         if running.killed_because is None:
+            running.overdue = True
             running.killed_because = f"over the time limit of {self._rules.request.timeout_s:g} s"
             running.deadline = now + _GRACE_S
             self._executor.signal(running.key, signal.SIGTERM)

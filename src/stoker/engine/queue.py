@@ -34,6 +34,9 @@ class Commands(Protocol):
     def take(self) -> bytes | None:
         """The next command, if one is at hand."""
 
+    def is_drained(self) -> bool:
+        """Whether one that never ends has nothing left of what was sent."""
+
 
 class LineQueue:
     """In the order they were read; what goes round again keeps its place.
@@ -58,6 +61,10 @@ class LineQueue:
     def exhausted(self) -> bool:
         """Whether nothing waits and nothing more can come."""
         return not self and not self.rejected and self._source.ended
+
+    def is_drained(self) -> bool:
+        """Whether nothing is left of what a source that never ends has sent."""
+        return self._source.is_drained()
 
     def peek(self, count: int) -> list[Entry]:
         """The next entries, up to `count`, without taking them."""

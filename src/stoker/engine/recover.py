@@ -1,4 +1,4 @@
-"""After a crash: what the journal knows and the database does not."""
+"""After a crash: what the journals know and the database does not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import signal
 
 from stoker.core.job import Outcome, judge
 from stoker.core.lifecycle import Event
+from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.journal import Ending, Record, read_journals
 from stoker.store.jobs import Jobs, Live, Usage
 
@@ -13,14 +14,18 @@ from stoker.store.jobs import Jobs, Live, Usage
 def recover(jobs: Jobs, journal: str) -> None:
     """Bring every attempt that was live at the crash to a truthful end.
 
-    Waits for the earlier shepherd, which ends all its jobs before it goes.
+    Waits for the earlier shepherds, which end all their jobs before they go. Where they were killed
+    too, jobs of theirs may live on: those are ended here, before they could run a second time.
     """
     live = jobs.live()
     if not live:
         return
-    records = read_journals(journal)
-    for attempt in live:
-        _settle(jobs, attempt, records.get(attempt.attempt.key))
+    story = read_journals(journal, {each.attempt.key for each in live})
+    for each in live:
+        key = each.attempt.key
+        for name in story.names:
+            trees.kill_marked(f"{name}:{key}")
+        _settle(jobs, each, story.records.get(key))
 
 
 def _settle(jobs: Jobs, live: Live, record: Record | None) -> None:
@@ -29,13 +34,18 @@ def _settle(jobs: Jobs, live: Live, record: Record | None) -> None:
         return
     record = record or Record()  # a power cut may take the journal's last lines
     ending = record.ending
-    usage = Usage(*ending[1:]) if ending else Usage()
     pid = live.pid or record.pid
-    jobs.end(live.attempt.job, _outcome(ending), usage, pid, live.started_at_us)
+    jobs.end(live.attempt.job, outcome_of(ending), usage_of(ending), pid, live.started_at_us)
 
 
-def _outcome(ending: Ending | None) -> Outcome:
+def outcome_of(ending: Ending | None) -> Outcome:
+    """What a journal's ending means for a job whose Stoker or shepherd died."""
     # The shepherd kills with SIGKILL when its client dies; such an end says nothing about the job.
     if ending is None or ending.status == signal.SIGKILL:
         return Outcome(event=Event.LOSE, reason="Stoker was killed while it ran")
     return judge(ending.status)
+
+
+def usage_of(ending: Ending | None) -> Usage:
+    """What the journal knows of an attempt's use."""
+    return Usage(ending.at_us, ending.cpu_us, ending.max_rss_kb) if ending else Usage()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from stoker.engine.board import Board, Place
+from stoker.engine.board import Board
 from stoker.engine.events import Listener
-from stoker.gpus.nvml import Nvml, Reading
+from stoker.gpus.nvml import GpuProcess, Nvml, Reading
 from stoker.gpus.survey import GpuState, look, state_of, taken_by
 from stoker.gpus.users import GpuUser
 from stoker.gpus.watch import Watch
@@ -38,6 +38,7 @@ class Watchman:
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._outsiders: set[int] = set()
         self._states: dict[str, GpuState] = {}
+        self._seen: dict[str, tuple[tuple[GpuProcess, ...], bool]] = {}
         used = {key for place in board.places for key in place.slot.keys}
         for gpu in nvml.gpus():
             if gpu.uuid in used:
@@ -60,15 +61,16 @@ class Watchman:
     def review(self) -> None:
         """Judge every slot anew by what the thread has seen."""
         os.read(self._reader, 4096)
-        for key, reading in list(self._watch.latest.items()):
-            if key in self._states and reading is not self._states[key].reading:
+        for key in self._states:
+            reading = self._watch.latest.get(key)
+            if reading is not None:
                 self._states[key] = state_of(reading)
         self._judge()
 
     def reading(self, key: str) -> Reading | None:
         """The last reading of a GPU."""
         state = self._states.get(key)
-        return state.reading if state else None
+        return self._watch.latest.get(key) or (state.reading if state else None)
 
     def stop(self) -> None:
         """End the thread."""
@@ -76,27 +78,26 @@ class Watchman:
         os.close(self._reader)
         os.close(self._writer)
 
-    def _wake(self, _key: str, _reading: Reading) -> None:
+    def _wake(self, key: str, reading: Reading) -> None:
+        # Power and temperature always differ; who is there seldom does.
+        seen = (reading.processes, reading.lost)
+        if self._seen.get(key) == seen:
+            return
+        self._seen[key] = seen
         try:
             os.write(self._writer, b"\0")
         except (BlockingIOError, OSError):
             return  # it is awake already, or going home
 
     def _judge(self) -> None:
+        reasons = {key: taken_by(state, self._is_ours) for key, state in self._states.items()}
         for place in self._board.places:
-            closed = self._reason(place)
+            found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
+            closed = found[0] if found else None
             if closed != place.closed:
                 place.closed = closed
                 state = f"is {closed}" if closed else "is free again"
                 self._listener.on_notice(f"GPU {place.slot.label} {state}")
-
-    def _reason(self, place: Place) -> str | None:
-        for key in place.slot.keys:
-            state = self._states.get(key)
-            reason = taken_by(state, self._is_ours) if state else None
-            if reason is not None:
-                return reason
-        return None
 
     def _is_ours(self, user: GpuUser) -> bool:
         if not self._mind_others:

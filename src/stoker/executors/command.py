@@ -53,7 +53,8 @@ class CommandLine:
         for folder in [""] if "/" in name else self._folders or []:
             candidate = os.path.join(folder, name)
             if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-                self._found[word] = candidate
+                if "/" not in name:
+                    self._found[word] = candidate
                 return candidate
         return None
 
@@ -63,7 +64,10 @@ def resolve_shell(name: str | None) -> str:
     if name is None:
         return DEFAULT_SHELL
     if name == "login":
-        name = pwd.getpwuid(os.getuid()).pw_shell or DEFAULT_SHELL
+        try:
+            name = pwd.getpwuid(os.getuid()).pw_shell or DEFAULT_SHELL
+        except KeyError:
+            raise UsageError("you have no login shell on this machine: name one") from None
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     for folder in [""] if "/" in name else folders:
         candidate = os.path.abspath(os.path.join(folder, name))

@@ -45,10 +45,8 @@ class Line:
         while view:
             try:
                 view = view[self.socket.send(view) :]
-            except BrokenPipeError:
+            except ConnectionError:
                 return  # the shepherd is gone: `receive` tells
-            except BlockingIOError:
-                select.select([], [self.socket], [])
 
     def receive(self) -> list[Report] | None:
         """All reports that have arrived; None once the shepherd is gone."""

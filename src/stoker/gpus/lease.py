@@ -36,6 +36,11 @@ class Lease:
         self.key = key
         self.fd = fd
 
+    def touch(self) -> None:
+        """Tell cleaners of old files that this one is in use."""
+        with contextlib.suppress(OSError):
+            os.utime(self.fd)
+
     def release(self) -> None:
         """Give the GPU back, also where jobs' leftovers still have the descriptor open."""
         with contextlib.suppress(OSError):

@@ -81,7 +81,9 @@ def _repeat(
     if jobs_per_gpu < 1:
         raise UsageError(f"-j {jobs_per_gpu}: a GPU takes at least 1 job")
     if jobs_per_gpu * len(places) > _SLOT_LIMIT:
-        raise UsageError(f"-j {jobs_per_gpu} makes more than {_SLOT_LIMIT} slots")
+        raise UsageError(
+            f"that makes more than {_SLOT_LIMIT} slots: name fewer GPUs or a smaller -j"
+        )
     # All GPUs come once before any comes again, so that jobs spread before they share.
     spread = [place for _ in range(jobs_per_gpu) for place in places]
     return tuple(Slot(index, gpus, keys) for index, (gpus, keys) in enumerate(spread))

@@ -91,10 +91,8 @@ class Database:
                 return self.execute(statement, values).rowcount
             except sqlite3.OperationalError as error:
                 # A transaction that outgrows the cache is written before its commit.
-                self._rollback()
-                self.on_full(f"cannot write {self.path}: {error}")
                 last = self._written.pop()
-                self._write_again()
+                self._begin_again(error)
                 self._written.append(last)
 
     def commit(self) -> None:
@@ -106,9 +104,7 @@ class Database:
                 self.execute("COMMIT")
                 break
             except sqlite3.OperationalError as error:
-                self._rollback()
-                self.on_full(f"cannot write {self.path}: {error}")
-                self._write_again()
+                self._begin_again(error)
         self._written.clear()
         if self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
@@ -117,13 +113,25 @@ class Database:
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
 
-    def _write_again(self) -> None:
-        try:
-            self.execute("BEGIN IMMEDIATE")
-            for statement, values in self._written:
-                self.execute(statement, values)
-        except sqlite3.OperationalError:
-            self._rollback()  # COMMIT will say so, and we wait again
+    def _begin_again(self, error: sqlite3.OperationalError) -> None:
+        """Wait for space, then write once more all that this transaction has written so far."""
+        while True:
+            self._rollback()
+            self.on_full(f"cannot write {self.path}: {error}")
+            try:
+                self.execute("BEGIN IMMEDIATE")
+                for statement, values in self._written:
+                    self.execute(statement, values)
+            except sqlite3.OperationalError as again:
+                error = again
+            else:
+                return
+
+    def sync_due_s(self) -> float | None:
+        """In how many seconds commits have to be pushed to the disk; None if there are none."""
+        if self._unsynced_since is None:
+            return None
+        return max(0.0, self._unsynced_since + _SYNC_PERIOD_S - time.monotonic())
 
     def sync_when_due(self) -> None:
         """Push commits to the disk itself once a second."""

@@ -19,6 +19,7 @@ from stoker.engine.loop import Engine, Rules, Tally
 from stoker.engine.queue import LineQueue
 from stoker.engine.recover import recover
 from stoker.executors.contract import Ended
+from stoker.executors.shepherd.journal import Ending
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs
 from stoker.testing.executor import FakeExecutor
@@ -40,6 +41,9 @@ class Lines:
     def ended(self) -> bool:
         return not self.open and not self.at_hand
 
+    def is_drained(self) -> bool:
+        return False
+
     def take(self) -> bytes | None:
         return self.at_hand.popleft() if self.at_hand else None
 
@@ -48,9 +52,13 @@ class Ears:
     """Everything the engine told."""
 
     def __init__(self) -> None:
+        self.launched: list[str] = []
         self.started: list[str] = []
         self.ended: list[tuple[str, Event, str | None, bool]] = []
         self.notices: list[str] = []
+
+    def on_launch(self, running: Running) -> None:
+        self.launched.append(running.key)
 
     def on_start(self, running: Running) -> None:
         self.started.append(running.key)
@@ -73,6 +81,8 @@ class Stage:
         self.ears = Ears()
         self.executor = FakeExecutor(lambda: self.now)
         self.database = Database(str(path))
+        # Syncing goes by a clock of its own; a test of its own is about that.
+        self.database.sync_due_s = lambda: None  # type: ignore[method-assign]
         self.jobs = Jobs(self.database)
         self.engine: Engine = None  # type: ignore[assignment]
 
@@ -341,7 +351,9 @@ def test_a_full_disk_pauses_all_starts_and_then_goes_on(stage: Stage) -> None:
     stage.executor.refuse_next(errno.ENOSPC, "No space left on device")
     engine = stage.set_up(b"a", b"b", slots=ONE)
     assert stage.executor.running == []
-    assert stage.ears.notices == ["the disk is full: starting nothing until there is space again"]
+    assert stage.ears.notices == [
+        "cannot start commands for now (No space left on device): trying again"
+    ]
     assert stage.ears.ended == []
     assert stage.states() == {1: "waiting"}
     assert engine.patience_s() == 1.0
@@ -376,7 +388,7 @@ def test_a_slot_that_somebody_else_holds_is_asked_for_again(stage: Stage) -> Non
     engine = stage.set_up(b"a", b"b", b"c")
     assert stage.executor.running == ["1.1"]
     assert stage.executor.launched[0].slot == 1
-    assert stage.waits_for() == ["GPU-0", None]
+    assert stage.waits_for() == ["held by another", None]
     assert engine.patience_s() == 1.0
 
     stage.wait(1.0)
@@ -545,13 +557,20 @@ def test_killing_all_after_a_drain_ends_also_what_stood_next_in_line(stage: Stag
     assert stage.executor.running == stage.executor.queued == []
 
 
-def test_when_the_executor_is_lost_what_ran_is_recorded_as_lost(stage: Stage) -> None:
+def test_when_the_executor_is_lost_what_nobody_knows_is_recorded_as_lost(stage: Stage) -> None:
     engine = stage.set_up(b"a", b"b")
     engine.drain()
-    engine.lose_all("the shepherd process was killed")
+    engine.settle(lambda key: Ending(0, 1, 2, 3) if key == "1.1" else None)
 
-    assert engine.tally == Tally(lost=2)
-    assert set(stage.states().values()) == {"lost"}
+    assert engine.tally == Tally(done=1, lost=1)
+    assert sorted(stage.states().values()) == ["done", "lost"]
+
+
+def test_the_loop_wakes_to_push_commits_to_the_disk(stage: Stage) -> None:
+    engine = stage.set_up(b"a", slots=ONE)
+    stage.database.sync_due_s = lambda: 0.5  # type: ignore[method-assign]
+
+    assert engine.patience_s() == 0.5
 
 
 def test_finished_is_told_by_the_executor(stage: Stage) -> None:

@@ -25,6 +25,9 @@ class Lines:
     def ended(self) -> bool:
         return not self.open and not self.at_hand
 
+    def is_drained(self) -> bool:
+        return False
+
     def take(self) -> bytes | None:
         if not self.at_hand:
             return None

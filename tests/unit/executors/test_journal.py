@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.executors.shepherd.journal import Ending, Journal, Record, read_journal
+from stoker.executors.shepherd.journal import (
+    Ending,
+    Journal,
+    Record,
+    journal_path,
+    read_journal,
+    read_journals,
+)
 
 BOOT = "boot 0f2dd1a4-5f0e-4a3a-9d4b-1c2d3e4f5a6b 77 .\n"
 STORY = (
@@ -153,7 +160,7 @@ def test_no_content_is_too_strange_to_be_read(
     path = tmp_path_factory.getbasetemp() / "strange-journal"
     path.write_bytes(content if isinstance(content, bytes) else " ".join(content).encode())
 
-    read_journal(str(path))
+    assert all(key and not key.isspace() for key in read_journal(str(path)))
 
 
 @pytest.mark.parametrize("length", range(len("spawn 1.1 .\n")))
@@ -195,3 +202,16 @@ def test_a_device_that_takes_nothing_refuses_every_intent() -> None:
         journal.flush()
         with pytest.raises(OSError, match="No space left"):
             journal.intend("spawn 1.1 .\n")
+
+
+def test_an_ending_in_one_journal_is_not_forgotten_for_an_intent_in_another(tmp_path: Path) -> None:
+    base = str(tmp_path / "journal")
+    with open(base, "w", encoding="ascii") as first:
+        first.write("boot b one .\nspawn 1.1 .\nstart 1.1 7 8 .\nend 1.1 0 1 2 3 .\nspawn 9.1 .\n")
+    with open(journal_path(base, 1), "w", encoding="ascii") as second:
+        second.write("boot b two .\nspawn 1.1 .\n")
+
+    story = read_journals(base, {"1.1"})
+
+    assert story.names == {"one", "two"}
+    assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3))}

@@ -182,7 +182,7 @@ def test_a_file_that_is_no_database_is_refused_untouched(path: str, content: byt
 def test_somebody_elses_database_is_refused_untouched(path: str, version: int) -> None:
     make(path, "CREATE TABLE recipes (cake TEXT)", f"PRAGMA user_version = {version}")
 
-    refusal(path)
+    assert "not a Stoker database" in refusal(path)
 
 
 def test_a_database_that_lost_its_second_half_is_refused_untouched(path: str) -> None:

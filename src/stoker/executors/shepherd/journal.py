@@ -1,6 +1,6 @@
 """The shepherd's journal: what was started and how it ended.
 
-    boot  BOOT_ID PID .                       a shepherd began
+    boot  BOOT_ID NAME .                      a shepherd began, under this name in cookies
     spawn KEY .                               from here on the attempt may have run
     start KEY PID TICKS .                     it runs; ticks since boot tell its pid from a reuse
     end   KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when, and what it used
@@ -16,6 +16,7 @@ import errno
 import fcntl
 import itertools
 import os
+from collections.abc import Container
 from typing import NamedTuple
 
 
@@ -88,36 +89,51 @@ def journal_path(base: str, number: int) -> str:
     return f"{base}.{number}" if number else base
 
 
-def read_journals(base: str) -> dict[str, Record]:
-    """Everything the journals of all shepherds tell."""
+class Story(NamedTuple):
+    """What journals tell: about attempts, and the names of the shepherds that wrote them."""
+
+    records: dict[str, Record]
+    names: set[str]
+
+
+def read_journals(base: str, keys: Container[str] | None = None) -> Story:
+    """What the journals of all shepherds tell about some attempts (or all), once those are gone."""
+    story = Story({}, set())
     paths = map(journal_path, itertools.repeat(base), itertools.count())
-    records: dict[str, Record] = {}
     for path in itertools.takewhile(os.path.exists, paths):
-        records.update(read_journal(path))
-    return records
+        _read(path, story, keys)
+    return story
 
 
 def read_journal(path: str) -> dict[str, Record]:
-    """Everything a journal tells, by key, once its shepherd is gone; a missing file tells nothing."""
+    """Everything one journal tells; a missing file tells nothing."""
+    story = Story({}, set())
+    _read(path, story, None)
+    return story.records
+
+
+def _read(path: str, story: Story, keys: Container[str] | None) -> None:
     try:
-        with open(path, "rb") as file:
+        with open(path, encoding="ascii", errors="replace", newline="\n") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
-            text = file.read().decode("ascii", "replace")
+            for line in file:
+                with contextlib.suppress(ValueError):  # two torn lines may have grown together
+                    _read_line(line, story, keys)
     except FileNotFoundError:
-        return {}
-    records: dict[str, Record] = {}
-    for line in text.split("\n"):
-        with contextlib.suppress(ValueError):  # two torn lines may have grown together
-            _read_line(line, records)
-    return records
+        return
 
 
-def _read_line(line: str, records: dict[str, Record]) -> None:
+def _read_line(line: str, story: Story, keys: Container[str] | None) -> None:
+    records = story.records
     match line.split():
+        case ["boot", _boot, name, "."]:
+            story.names.add(name)
+        case [_word, key, *_rest] if keys is not None and key not in keys:
+            return
         case ["spawn", key, "."]:
-            records[key] = Record()
+            records.setdefault(key, Record())
         case ["start", key, pid, ticks, "."]:
-            records[key] = Record(int(pid), int(ticks))
+            records[key] = records.get(key, Record())._replace(pid=int(pid), ticks=int(ticks))
         case ["end", key, *figures, "."] if len(figures) == 4:
             ending = Ending(*map(int, figures))
             records[key] = records.get(key, Record())._replace(ending=ending)

@@ -27,6 +27,7 @@ PROTOCOL = 1
 LEFTOVER_GRACE_S = 5.0
 _START_REPORT_DELAY_S = 0.02
 _SWEEP_PERIOD_S = 0.5
+_TOUCH_PERIOD_S = 3600.0
 _FIRST_LEASE_FD = 200
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
@@ -86,6 +87,7 @@ class Shepherd:
         self.outbox = b""
         self.blocked = False
         self.sweep_at = float("inf")
+        self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
         self.finishing = False
         self.cwd = ""
         self.verbs: dict[str, Callable[..., None]] = {
@@ -123,19 +125,25 @@ class Shepherd:
             self.reap()
             if time.monotonic() >= self.sweep_at:
                 self.sweep()
-            if self.finishing and not (self.running or trees.living_children()):
+            if time.monotonic() >= self.touch_at:
+                self.touch_leases()
+            if self.finishing and self.is_done():
                 self.client.setblocking(True)
                 self.flush(late=True)
                 return
             self.flush(late=not events)
 
+    def is_done(self) -> bool:
+        """Whether nothing is left, or only what cannot even be killed (another user's, or stuck)."""
+        left = self.running.keys() | trees.living_children()
+        given_up = time.monotonic() - 2 * LEFTOVER_GRACE_S
+        return all(self.orphans.get(pid, float("inf")) < given_up for pid in left)
+
     def patience(self) -> float:
         """How long to wait for the next event before a promise falls due."""
         if self.reports:
             return _START_REPORT_DELAY_S
-        if self.sweep_at == float("inf"):
-            return -1
-        return max(0.0, self.sweep_at - time.monotonic())
+        return max(0.0, min(self.sweep_at, self.touch_at) - time.monotonic())
 
     def receive(self) -> bool:
         """Carry out what the client sent; False once it has closed its end."""
@@ -186,7 +194,7 @@ class Shepherd:
         self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
         self.journal.open(journal)
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            self.journal.note(f"boot {file.read().strip()} {os.getpid()} .\n")
+            self.journal.note(f"boot {file.read().strip()} {name} .\n")
 
     def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
         """Remember what many starts share."""
@@ -256,7 +264,8 @@ class Shepherd:
         """Kill a job's whole tree, again and again until nothing of it is left."""
         if key in self.pids:
             # The group at once, so that a shell does not go on to its next command.
-            os.killpg(self.pids[key], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pids[key], signal.SIGKILL)
             self.doomed[key] = self.pids[key]
             self.sweep_at = 0.0
 
@@ -301,9 +310,9 @@ class Shepherd:
             if attempt.log is not None:
                 log_fd = _open_log(attempt.log)
                 actions = [
-                    *actions,
                     (os.POSIX_SPAWN_DUP2, log_fd, 1),
                     (os.POSIX_SPAWN_DUP2, log_fd, 2),
+                    *actions,
                 ]
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
             started_us = time.time_ns() // 1000
@@ -346,6 +355,12 @@ class Shepherd:
         if self.sweep_at == float("inf"):
             self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
 
+    def touch_leases(self) -> None:
+        """Keep cleaners of old files away from the leases."""
+        self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
+        for held in self.leases.values():
+            held.touch()
+
     def members(self, key: str, pid: int) -> set[int]:
         """The living processes of a job."""
         return trees.members(pid, f"{self.name}:{key}", trees.living_children())
@@ -359,8 +374,9 @@ class Shepherd:
             if not found and key not in self.pids:
                 del self.doomed[key]
         strays = trees.living_children() - self.running.keys()
+        table = trees.processes() if strays else {}
         for pid in strays:
-            if self.belongs_to_running(pid):
+            if pid not in table or self.belongs_to_running(table[pid]):
                 continue
             if now - self.orphans.setdefault(pid, now) >= LEFTOVER_GRACE_S:
                 trees.send(trees.members(pid, f"stray-{pid}", {pid}), signal.SIGKILL)
@@ -372,32 +388,29 @@ class Shepherd:
             self.orphans.clear()
             self.sweep_at = float("inf")
 
-    def belongs_to_running(self, pid: int) -> bool:
+    def belongs_to_running(self, process: trees.Process) -> bool:
         """Whether a daemonised process is part of a job that still runs."""
-        process = trees.processes().get(pid)
-        if process is not None and {process.group, process.session} & self.running.keys():
+        if {process.group, process.session} & self.running.keys():
             return True
-        cookies = (trees.cookie_of(pid) or "").split("/")
+        cookies = (trees.cookie_of(process.pid) or "").split("/")
         return any(f"{self.name}:{key}" in cookies for key in self.pids)
 
     def slay_all(self) -> None:
-        """Kill every tree: what loses its parent becomes our child, so the loop ends with none left."""
+        """Kill every tree: what loses its parent becomes our child, so the loop ends with none left.
+
+        Unless something cannot be killed: another user's, by sudo, or stuck in the kernel.
+        """
         for pid in self.running:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         for queue in self.queues.values():
             queue.clear()
-        self.sweep_at = 0.0
-        while True:
-            trees.send(trees.living_children(), signal.SIGKILL)
-            try:
-                pid, status, usage = os.wait4(-1, 0)
-            except ChildProcessError:
-                return
-            attempt = self.running.pop(pid, None)
-            if attempt is not None:
-                self.end(attempt, status, usage)
+        give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
+        while (children := trees.living_children()) and time.monotonic() < give_up_at:
+            trees.send(children, signal.SIGKILL)
+            time.sleep(0.001)
             self.reap()
+        self.reap()
 
 
 def _posix_spawn(

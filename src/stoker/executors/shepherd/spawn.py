@@ -8,7 +8,7 @@ import sys
 from typing import NamedTuple
 
 _BOOTSTRAP = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    "import sys; sys.path.append(sys.argv.pop(1));"
     "from stoker.executors.shepherd.main import main; main()"
 )
 _CLIENT_FD = 3

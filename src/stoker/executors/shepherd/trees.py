@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
+import time
 from typing import NamedTuple
 
 COOKIE = "STOKER_COOKIE"
@@ -65,11 +67,13 @@ def _stat(pid: int) -> Process | None:
 
 def is_outside(pid: int, ancestor: int) -> bool:
     """Whether a living process is neither another one nor among its descendants."""
-    table = processes()
-    while pid in table and pid != ancestor:
-        pid = table[pid].parent
-        if pid not in table:
+    while pid != ancestor:
+        process = _stat(pid)
+        if process is None:
+            return False  # it has ended, or its parent has and it is about to get another
+        if process.parent == 0:
             return True
+        pid = process.parent
     return False
 
 
@@ -124,3 +128,10 @@ def send(pids: set[int], signum: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signum)
+
+
+def kill_marked(cookie: str) -> None:
+    """Kill every process of this machine that carries a cookie, until none does."""
+    while marked := {pid for pid in processes() if cookie in (cookie_of(pid) or "").split("/")}:
+        send(marked, signal.SIGKILL)
+        time.sleep(0.001)  # they are not ours to wait for

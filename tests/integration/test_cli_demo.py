@@ -1,0 +1,37 @@
+"""`stoker demo`: ends as it says, and says so only then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Stoker
+
+
+def test_all_is_done_but_the_run_that_fails_on_purpose(stoker: Stoker) -> None:
+    ended = stoker.end(stoker.start("demo"), timeout_s=60)
+
+    assert ended.code == 0
+    assert "15 done, 1 failed" in ended.err
+    assert ended.err.count("exit 1") == 1
+    assert ended.out.endswith("stoker run --gpus 0,1 < jobs.txt\n")
+    assert "All as it should be: run 6 fails on purpose" in ended.out
+
+
+def test_it_does_not_praise_itself_when_runs_fail_that_should_not(stoker: Stoker) -> None:
+    broken = {"PYTHONPATH": str(stoker.work)}
+    (stoker.work / "sitecustomize.py").write_text(
+        "import sys\nif 'stoker.testing.train' in sys.orig_argv: sys.exit(9)\n"
+    )
+
+    ended = stoker.end(stoker.start("demo", env=broken), timeout_s=60)
+
+    assert ended.code == 1
+    assert ended.err.endswith("stoker: the demo did not end as it should: see above\n")
+    assert "All as it should be" not in ended.out
+
+
+def test_no_gpu_is_too_few(stoker: Stoker) -> None:
+    ended = stoker.end(stoker.start("demo", "--gpus", "0"))
+
+    assert (ended.code, ended.err) == (2, "stoker: --gpus 0: a demo needs at least 1\n")
