@@ -1,0 +1,97 @@
+"""`simple_gpu_scheduler --gpus 0 1 2 < commands`: as its users know it, on Stoker's engine."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from stoker.cli.main import answer_for
+from stoker.cli.parser import Parser
+from stoker.cli.report import Report
+from stoker.cli.terminal import write_all
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stoker.core.slot import Slot
+    from stoker.engine.board import Running
+
+PROGRAM = "simple_gpu_scheduler"
+SUMMARY = "Run the commands that come on standard input, one per line, each on a free GPU."
+EXAMPLES = """\
+example:
+  simple_gpu_scheduler --gpus 0 1 2 < gpu_commands.txt
+
+This is Stoker behind the old command line. Natively: stoker run --gpus 0,1,2 gpu_commands.txt
+(live view, logs, retries, --resume; see stoker run -h).
+"""
+
+
+class Announcer(Report):
+    """Says on standard output what starts where, as the original did; failures on standard error."""
+
+    def on_launch(self, running: Running) -> None:
+        """Announce a command before it starts, past every buffer."""
+        where = running.slot.visible.encode(errors="surrogateescape")
+        write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
+
+
+def main() -> int:
+    """Run everything; 0 only if all of it succeeded."""
+    return answer_for(PROGRAM, _run)
+
+
+def _run() -> int:
+    parser = Parser(PROGRAM, SUMMARY, EXAMPLES)
+    parser.add_argument(
+        "--gpus",
+        nargs="+",
+        required=True,
+        metavar="GPU",
+        help="0 1 2 or 0,1,2: one slot each; 0,1 2,3: with several words each word is one slot",
+    )
+    slots = read_slots(parser.parse_args().gpus)
+
+    from stoker.engine.foreground import Foreground, Settings
+    from stoker.engine.lines import open_source
+    from stoker.executors.command import DEFAULT_SHELL
+    from stoker.executors.shepherd.spawn import start_shepherd
+    from stoker.home import find_home
+    from stoker.store import runs
+
+    source = open_source(None, null=False)
+    shepherd = start_shepherd()
+    record = runs.create(find_home(), {"cwd": os.getcwd(), "name": PROGRAM})
+    report = Announcer()
+    settings = Settings(
+        slots=slots,
+        shell=DEFAULT_SHELL,
+        env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+        cwd=os.getcwd(),
+        log_of=lambda _attempt: None,
+        in_advance=False,
+        last_freed_first=True,
+    )
+    foreground = Foreground(record, source, settings, report, shepherd)
+    try:
+        foreground.run()
+        return 0 if report.sum_up(foreground) else 1
+    finally:
+        record.close()
+
+
+def read_slots(words: Sequence[str]) -> tuple[Slot, ...]:
+    """One word lists slots; of several, each is a slot of its own, whatever it says."""
+    from stoker.core.slot import Slot
+
+    named = re.split(r"[,\s]+", words[0]) if len(words) == 1 else [word.strip() for word in words]
+    slots: list[Slot] = []
+    for name in filter(None, named):
+        gpus = tuple(gpu.strip() for gpu in name.split(",") if gpu.strip())
+        keys = tuple(gpu for gpu in dict.fromkeys(gpus) if gpu != "-1")
+        slots.append(Slot(len(slots), gpus, keys))
+    if not slots:
+        raise UsageError("--gpus names no GPU: write --gpus 0 1 2")
+    return tuple(slots)
