@@ -158,7 +158,7 @@ def test_what_outlived_stoker_and_shepherd_is_ended_before_it_runs_again(stoker:
     os.kill(shepherd, signal.SIGSTOP)  # so that it cannot clean up
     process.send_signal(signal.SIGKILL)
     os.kill(shepherd, signal.SIGKILL)
-    stoker.end(process)
+    process.wait(timeout=10)  # its output is still open: the survivor has it
     (survivor,) = map(int, stoker.read("pids"))
     assert stoker.is_alive(survivor)
 
