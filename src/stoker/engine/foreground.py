@@ -130,8 +130,8 @@ class Foreground:
                 self._go_on_until(lambda: self.engine.finished, refresh)
             except BaseException:
                 self.executor.end_orphans()
-                records = read_journals(self._run.journal, self.engine.board.running).records
-                self.engine.settle(lambda key: records[key].ending if key in records else None)
+                running = self.engine.board.running
+                self.engine.settle(read_journals(self._run.journal, running).records)
                 raise
             finally:
                 self.executor.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -30,7 +30,7 @@ from stoker.executors.contract import (
     Strays,
     Unheld,
 )
-from stoker.executors.shepherd.journal import Ending
+from stoker.executors.shepherd.journal import Record
 from stoker.gpus.lease import holder
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
@@ -106,6 +106,7 @@ class Engine:
         self._log_of = log_of
         self._clock = clock
         self._paused_until = 0.0
+        self._turn_again = False
         self._told: set[str] = set()
         executor.define_slots(slots)
 
@@ -119,6 +120,7 @@ class Engine:
             self._enforce_limits(now)
         if self.draining:
             self._release_idle()
+        self._turn_again = False
         launches = [] if self.draining or now < self._paused_until else self._fill(now)
         self._database.commit()
         if launches:
@@ -155,11 +157,15 @@ class Engine:
         """Let what the jobs left behind come to its end; `finished` tells when it has."""
         self._executor.finish()
 
-    def settle(self, endings: Callable[[str], Ending | None]) -> None:
-        """With the executor lost: record for each attempt how it ended, as far as anybody knows."""
+    def settle(self, records: Mapping[str, Record]) -> None:
+        """With the executor lost: record for each attempt what its journal knows."""
         self.draining = True
         for running in list(self.board.running.values()):
-            ending = endings(running.key)
+            record = records.get(running.key)
+            if record is None and running.pid is None:
+                self._go_round_again(running, revoked=True)
+                continue
+            ending = record.ending if record else None
             ended = Ended(running.key, *ending) if ending else None
             self._end(running, outcome_of(ending), ended)
         self._database.commit()
@@ -334,6 +340,7 @@ class Engine:
             except OSError as error:
                 text = error.strerror or str(error)
                 self._on_refused(Refused(running.key, error.errno or 0, text), now)
+                self._turn_again = True  # no event will tell that its slot is free again
                 break
             self._listener.on_launch(running)
             launches.append(Launch(running.key, place.slot.index, words, running.log))
@@ -376,7 +383,7 @@ class Engine:
 
     def _next_due(self, now: float) -> float:
         """The moment of the next promise that no event will remind us of."""
-        if self.queue.unfinished and not self.draining:
+        if (self._turn_again or self.queue.unfinished) and not self.draining:
             return now
         due = self._paused_until if self._paused_until > now else _NEVER
         waiting = len(self.queue) > 0 and not self.draining

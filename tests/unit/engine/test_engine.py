@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from stoker.engine.loop import Engine, Rules, Tally
 from stoker.engine.queue import LineQueue
 from stoker.engine.recover import recover
 from stoker.executors.contract import Ended
-from stoker.executors.shepherd.journal import Ending
+from stoker.executors.shepherd.journal import Ending, Record
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs
 from stoker.testing.executor import FakeExecutor
@@ -85,6 +86,12 @@ class Stage:
         self.database.sync_due_s = lambda: None  # type: ignore[method-assign]
         self.jobs = Jobs(self.database)
         self.engine: Engine = None  # type: ignore[assignment]
+        self.unwritable: set[str] = set()
+
+    def log_of(self, attempt: Attempt) -> str:
+        if attempt.key in self.unwritable:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return f"log/{attempt.key}"
 
     def set_up(
         self,
@@ -107,7 +114,7 @@ class Stage:
             listener=self.ears,
             rules=Rules(request=request, fail_fast=fail_fast, in_advance=in_advance),
             words_of=lambda _attempt, command: [command.decode()],
-            log_of=lambda attempt: f"log/{attempt.key}",
+            log_of=self.log_of,
             clock=lambda: self.now,
         )
         self.settle()
@@ -117,7 +124,7 @@ class Stage:
         """Take turns until there is no more news."""
         for _ in range(60):
             self.engine.turn()
-            if not self.executor.has_news:
+            if not self.executor.has_news and self.engine.patience_s() != 0:
                 return
         raise AssertionError("the engine and its executor never come to rest")
 
@@ -560,10 +567,26 @@ def test_killing_all_after_a_drain_ends_also_what_stood_next_in_line(stage: Stag
 def test_when_the_executor_is_lost_what_nobody_knows_is_recorded_as_lost(stage: Stage) -> None:
     engine = stage.set_up(b"a", b"b")
     engine.drain()
-    engine.settle(lambda key: Ending(0, 1, 2, 3) if key == "1.1" else None)
+    engine.settle({"1.1": Record(7, 8, Ending(0, 1, 2, 3)), "2.1": Record(9, 9)})
 
     assert engine.tally == Tally(done=1, lost=1)
-    assert sorted(stage.states().values()) == ["done", "lost"]
+    assert stage.states() == {1: "done", 2: "lost"}
+
+
+def test_when_the_executor_is_lost_what_never_began_waits(stage: Stage) -> None:
+    engine = stage.set_up(b"a", b"b", b"c", b"d", slots=ONE)
+    stage.run_short_jobs("1.1")
+    assert stage.executor.queued == ["3.1", "4.1"]
+    engine.settle({"2.1": Record(7, 8)})
+
+    assert stage.states() == {1: "done", 2: "lost", 3: "waiting", 4: "waiting"}
+
+
+def test_a_log_that_cannot_be_made_fails_its_command_and_the_next_one_runs(stage: Stage) -> None:
+    stage.unwritable = {"1.1", "2.1"}
+    engine = stage.set_up(b"a", b"b", b"c", slots=ONE)
+    assert stage.states() == {1: "failed", 2: "failed", 3: "running"}
+    assert engine.tally == Tally(failed=2)
 
 
 def test_the_loop_wakes_to_push_commits_to_the_disk(stage: Stage) -> None:
