@@ -1,13 +1,21 @@
-"""The one root of all errors a user can meet."""
+"""The one family of errors that reach a user, each with what to do about it."""
 
 
 class StokerError(Exception):
-    """Something a user can put right; its text names the fault and the remedy in one line."""
+    """Something a user can understand and act on; shown as one line, never as a traceback."""
 
     exit_code = 1
 
 
 class UsageError(StokerError):
-    """The command line itself is wrong."""
+    """The command line or an option is wrong."""
 
     exit_code = 2
+
+
+class NotFoundError(StokerError):
+    """What was named does not exist."""
+
+
+class ConflictError(StokerError):
+    """It exists, but is not in a state for what was asked."""

@@ -1,14 +1,17 @@
 """What every executor promises the engine, and the words they exchange.
 
 An attempt's key is `job.attempt`; under one key at most one process is ever started. A launch that
-was asked for ends in exactly one of Ended, Refused or Revoked, unless the executor itself is lost,
-which `observe` tells by raising ExecutorLostError. Reports of one attempt come in order; reports of
-different attempts need not.
+was asked for ends in exactly one of Ended, Refused, Revoked or Lost. Reports of one attempt come in
+order; reports of different attempts need not.
+
+An executor that dies with its client tells that it is lost by raising ExecutorLostError. One that
+outlives its client tells first of all what it knows: Started for what runs, the ends that were not
+acknowledged, and then Synced. Attempts that it does not know by then never started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,12 +25,17 @@ class ExecutorLostError(StokerError):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """An order to start an attempt as soon as those ordered before it on its slot have ended."""
+    """An order to start an attempt as soon as those ordered before it on its slot have ended.
+
+    Only a launch on one slot may be ordered while something runs there. A launch on several slots
+    sees the GPUs of all of them.
+    """
 
     key: str
-    slot: int
+    slots: tuple[int, ...]
     argv: list[str]
     log: str | None = None
+    context: int = 0
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -51,11 +59,12 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
-    """The attempt is a process."""
+    """The attempt is a process; `at_s` is when by the boot clock, to which sleep counts too."""
 
     key: str
     pid: int
     at_us: int
+    at_s: float
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
@@ -82,6 +91,23 @@ class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
     key: str
 
 
+class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
+    """The attempt is over, and nobody knows how it ended."""
+
+    key: str
+    reason: str
+
+
+class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced"):
+    """All that was known from before has been told: `keys` are the attempts that run or have ended.
+
+    With `fresh` the executor has begun anew and holds no slot.
+    """
+
+    keys: frozenset[str]
+    fresh: bool
+
+
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
     """Nothing that was launched is left."""
 
@@ -92,7 +118,19 @@ class Strays(msgspec.Struct, frozen=True, array_like=True, tag="strays"):
     pids: list[int]
 
 
-Report = Finished | Held | Unheld | Released | Started | Ended | Refused | Revoked | Strays
+Report = (
+    Finished
+    | Held
+    | Unheld
+    | Released
+    | Started
+    | Ended
+    | Refused
+    | Revoked
+    | Lost
+    | Strays
+    | Synced
+)
 
 
 class Executor(Protocol):
@@ -103,6 +141,9 @@ class Executor(Protocol):
 
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Make known the slots that later calls number."""
+
+    def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
+        """Make known the environment, folder and shell that later launches number."""
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's GPUs; answered by Held or Unheld."""
@@ -115,6 +156,9 @@ class Executor(Protocol):
 
     def observe(self) -> list[Report]:
         """Return what has happened since the last call, without waiting."""
+
+    def acknowledge(self, keys: Sequence[str]) -> None:
+        """Say that the ends of these attempts are on record and need not be told again."""
 
     def revoke(self, key: str) -> None:
         """Take back an attempt that waits for its slot; answered by Revoked if in time."""
@@ -129,4 +173,4 @@ class Executor(Protocol):
         """Say that no more launches will come; answered by Finished, leftovers' grace included."""
 
     def close(self) -> None:
-        """Let go; what still runs is ended."""
+        """Let go; what still runs is ended, unless the executor outlives its client."""

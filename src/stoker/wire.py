@@ -1,0 +1,293 @@
+"""The words that client and daemon exchange; the OpenAPI document is made from these types.
+
+Commands, paths and environments are bytes: on the wire a string, or `{"b64": …}` where no text can
+say them. Times are seconds of the Unix epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+
+import msgspec
+
+from stoker.core.lifecycle import State
+
+MAX_JOBS = 100_000
+MAX_NAME = 200
+MAX_PRIORITY = 1_000_000
+MAX_GPUS = 1024
+MAX_RETRIES = 1000
+
+
+class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that are no valid UTF-8."""
+
+    b64: str
+
+
+Bytes = str | Base64
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+def to_wire(data: bytes) -> Bytes:
+    """Bytes as they go over the wire."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return Base64(base64.b64encode(data).decode("ascii"))
+
+
+def from_wire(value: Bytes) -> bytes:
+    """Bytes as they were; raises ValueError where the base64 is none."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return base64.b64decode(value.b64, validate=True)
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job of a submission: a shell line, the words of a command, or a whole script."""
+
+    command: Bytes | list[Bytes]
+    script: bool = False
+    name: Name | None = None
+    log: Bytes | None = None
+
+
+class Git(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which code it was."""
+
+    commit: Annotated[str, msgspec.Meta(max_length=64)]
+    dirty: bool
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Jobs and what they have in common. The same request id twice is one submission."""
+
+    request_id: Annotated[str, msgspec.Meta(min_length=8, max_length=64)]
+    jobs: Annotated[list[NewJob], msgspec.Meta(min_length=1, max_length=MAX_JOBS)]
+    cwd: Bytes
+    env: dict[str, str] = {}
+    env_b64: str | None = None  # further NAME=value entries, each ending in NUL, that are no text
+    shell: str | None = None
+    project: Name | None = None
+    name: Name | None = None
+    log: Bytes | None = None
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] = 1
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
+    linger: bool = False
+    git: Git | None = None
+    snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
+    user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True):
+    """The ids that a submission got, first to last; `repeated` if it had them already."""
+
+    first: int
+    last: int
+    repeated: bool = False
+    notice: str | None = None
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs are meant: `ids` as typed (`1,2,5-9`, `@`, names), or by state or project, or all."""
+
+    ids: str | None = None
+    states: list[State] = []
+    project: str | None = None
+    all: bool = False
+
+
+class Kill(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """End jobs: a signal first (TERM), then KILL when the grace time is over."""
+
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
+
+
+class Remove(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Forget jobs and their logs; those that run only with `kill`."""
+
+    kill: bool = False
+
+
+class Retry(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let jobs run once more; with `fresh` from the working tree instead of its snapshot."""
+
+    fresh: bool = False
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why nothing was done to a job."""
+
+    id: int
+    reason: str
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verb has done, and to which jobs it could not."""
+
+    ids: list[int]
+    refused: list[Refusal] = []
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a list shows it."""
+
+    id: int
+    name: str | None
+    project: str | None
+    state: State
+    command: str
+    gpus: int
+    priority: int
+    attempt: int
+    slots: str | None
+    reason: str | None
+    exit_code: int | None
+    signal: int | None
+    submitted_at: float | None
+    started_at: float | None
+    ended_at: float | None
+
+
+class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One try of a job."""
+
+    number: int
+    state: State
+    slots: str | None
+    pid: int | None
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    signal: int | None
+    reason: str | None
+    cpu_s: float | None
+    max_rss_bytes: int | None
+    log: Bytes | None
+
+
+class JobDetail(Job, frozen=True, kw_only=True):
+    """Everything about a job; the environment with its secrets hidden."""
+
+    argv: list[Bytes] | None
+    line: Bytes | None
+    script: bool
+    cwd: Bytes
+    shell: str | None
+    env: dict[str, str]
+    timeout_s: float | None
+    retries: int
+    git: Git | None
+    snapshot: str | None
+    user: str | None
+    host: str | None
+    last_line: str | None
+    attempts: list[AttemptInfo]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs; `next` is the cursor of the page that follows."""
+
+    jobs: list[Job]
+    next: str | None = None
+
+
+class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot, what runs there, and why nothing can."""
+
+    label: str
+    jobs: list[int]
+    closed: str | None
+    held: bool
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How the daemon is."""
+
+    version: str
+    pid: int
+    shepherd_pids: list[int]
+    home: str
+    since: float
+    counts: dict[State, int]
+    slots: list[SlotInfo]
+    cpu_places: int
+    notices: list[str]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the jobs one waits for have come."""
+
+    counts: dict[State, int]
+    left: int
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="event"):
+    """A job has come to another state."""
+
+    id: int
+    state: State
+    attempt: int
+    at: float
+    slots: str | None = None
+    reason: str | None = None
+
+
+class GpuEvent(msgspec.Struct, frozen=True, kw_only=True, tag="gpu", tag_field="event"):
+    """A slot was closed, or opened again."""
+
+    slot: str
+    closed: str | None
+    at: float
+
+
+class NoticeEvent(msgspec.Struct, frozen=True, kw_only=True, tag="notice", tag_field="event"):
+    """Something a person should know."""
+
+    text: str
+    at: float
+
+
+class LaggedEvent(msgspec.Struct, frozen=True, kw_only=True, tag="lagged", tag_field="event"):
+    """The listener was too slow: so many events were left out."""
+
+    missed: int
+
+
+StreamEvent = JobEvent | GpuEvent | NoticeEvent | LaggedEvent
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the configuration."""
+
+    name: str
+    value: str
+    default: str
+    meaning: str
+
+
+class NewSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value for an entry of the configuration; none for its default."""
+
+    name: str
+    value: str | None
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """End the daemon; with `kill` also what runs."""
+
+    kill: bool = False
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused (RFC 9457)."""
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
