@@ -44,3 +44,12 @@ def format_duration(seconds: float) -> str:
     if hours < 24:
         return f"{hours}:{minute:02}:{second:02}"
     return f"{hours // 24} d {hours % 24:02}:{minute:02}"
+
+
+def format_ago(seconds: float) -> str:
+    """How long ago something was, roughly: now, 40 s ago, 5 min ago, 3 h ago, 2 d ago."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        # Two of a unit before it is used: 90 min says more than 1 h.
+        if seconds >= size_s * (2 if size_s > 1 else 1):
+            return f"{int(seconds // size_s)} {unit} ago"
+    return "now"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from stoker.cli.tables import Column, print_table
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from stoker.gpus.lease import Holder
     from stoker.gpus.survey import GpuState
@@ -25,7 +24,9 @@ examples:
   stoker gpus --json    a list for scripts: [] where there is no GPU
 """
 
-_HEADERS = ("GPU", "NAME", "MEMORY", "UTIL", "USED BY", "HELD BY")
+_COLUMNS = [
+    Column(header, fold=True) for header in ("GPU", "NAME", "MEMORY", "UTIL", "USED BY", "HELD BY")
+]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +49,8 @@ def run(args: argparse.Namespace) -> int:
     elif not rows:
         reason = "lists none" if nvml else why_unavailable()
         raise StokerError(f"no GPU found (NVML: {reason})")
-    elif sys.stdout.isatty():
-        _print_table([_text_row(*row) for row in rows])
     else:
-        _print_plain([_text_row(*row) for row in rows])
+        print_table(_COLUMNS, [_text_row(*row) for row in rows])
     return 0
 
 
@@ -76,7 +75,7 @@ def _text_row(state: GpuState, held_by: Holder | None) -> tuple[str, ...]:
     gpu, reading = state.gpu, state.reading
     memory = f"{reading.mem_used_bytes / 2**30:.1f}/{gpu.mem_total_bytes / 2**30:.1f} GiB"
     utilisation = "-" if reading.utilisation_pct is None else f"{reading.utilisation_pct}%"
-    cells = (
+    return (
         gpu.label,
         gpu.name,
         "lost" if reading.lost else memory,
@@ -84,7 +83,6 @@ def _text_row(state: GpuState, held_by: Holder | None) -> tuple[str, ...]:
         "; ".join(_user_text(user) for user in state.users) or "-",
         _holder_text(held_by) if held_by else "-",
     )
-    return tuple(_harmless(cell) for cell in cells)
 
 
 def _user_text(user: GpuUser) -> str:
@@ -104,29 +102,3 @@ def _brief(command: str, limit: int = 40) -> str:
     program, _, rest = command.partition(" ")
     text = f"{os.path.basename(program)} {rest}".strip()
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _harmless(text: str) -> str:
-    """Take out what could steer a terminal: others choose their command lines, not we."""
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in _HEADERS:
-        table.add_column(header, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
-
-
-def _print_plain(rows: Sequence[tuple[str, ...]]) -> None:
-    lines = [_HEADERS, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        print("  ".join(cells).rstrip())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import NoReturn
 
 from stoker.errors import UsageError
+
+TYPE_CHECKING = False  # typing would cost as much as argparse
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 
@@ -15,10 +16,59 @@ _ESCAPES = re.compile(
     re.DOTALL,
 )
 
+# In a stream a string ends with its line at the latest: one that is never closed hides no more.
+_STRINGS = re.compile(r"\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=[\x1b\n]))")
+_UNFINISHED = re.compile(
+    r"(?P<string>\x1b[\]PX^_])[^\x07\x1b\n]*(?P<end>\x1b?)\Z|(?P<other>\x1b(?:\[[0-?]*[ -/]*)?)\Z"
+)
+_LONGEST_SEQUENCE = 64
+
 
 def clean(text: str) -> str:
     """Keep what is text or colour."""
     return _ESCAPES.sub("", text)
+
+
+class Cleaner:
+    """Makes a stream safe to show: characters and escape sequences may be cut anywhere.
+
+    A carriage return starts its line over, so that progress bars look as they should.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+        self._returned = False
+        self._coloured = False
+
+    def feed(self, data: bytes) -> str:
+        """Take more of the stream; return what of it can be shown now."""
+        return self._show(self._rest + self._decoder.decode(data))
+
+    def close(self) -> str:
+        """The stream is over: return what was left, and the way back to the terminal's own colour."""
+        text = self._show(self._rest + self._decoder.decode(b"", final=True))
+        return text + "\x1b[0m" * self._coloured
+
+    def _show(self, text: str) -> str:
+        unfinished = _UNFINISHED.search(text)
+        self._rest = ""
+        if unfinished:
+            text = text[: unfinished.start()]
+            self._rest = unfinished["other"] or unfinished["string"] + unfinished["end"]
+            if len(self._rest) > _LONGEST_SEQUENCE:
+                self._rest = "\x1b[?"
+        shown: list[str] = []
+        for number, piece in enumerate(_STRINGS.sub("", text).split("\r")):
+            self._returned |= number > 0
+            if piece and self._returned:
+                self._returned = False
+                if not piece.startswith("\n"):
+                    shown.append("\r\x1b[K")
+            cleaned = clean(piece)
+            self._coloured |= "\x1b" in cleaned
+            shown.append(cleaned)
+        return "".join(shown)
 
 
 def write_all(fd: int, data: bytes) -> None:

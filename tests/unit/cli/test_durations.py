@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoker.cli.durations import format_duration, parse_duration
+from stoker.cli.durations import format_ago, format_duration, parse_duration
 from stoker.errors import UsageError
 
 
@@ -96,3 +96,21 @@ def test_durations_are_written_for_people(seconds: float, text: str) -> None:
 @given(st.floats(0, 1e9))
 def test_any_duration_is_written_on_one_short_line(seconds: float) -> None:
     assert 0 < len(format_duration(seconds)) < 20
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-3, "now"),
+        (0.4, "now"),
+        (1, "1 s ago"),
+        (119, "119 s ago"),
+        (120, "2 min ago"),
+        (7199, "119 min ago"),
+        (7200, "2 h ago"),
+        (86400 * 2 - 1, "47 h ago"),
+        (86400 * 400, "400 d ago"),
+    ],
+)
+def test_how_long_ago_is_told_roughly(seconds: float, text: str) -> None:
+    assert format_ago(seconds) == text

@@ -1,0 +1,127 @@
+"""Tables and lists of facts: fitted and coloured on a terminal, plain aligned text in a pipe.
+
+Every cell is made harmless here: names, commands and reasons come from outside.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Cell = str | tuple[str, str]  # a text, or a text and its style
+Row = Sequence[Cell]
+
+
+class Column(NamedTuple):
+    """A column: `fold` breaks long cells into lines, else they end in `…`; `spare` may be left out."""
+
+    header: str
+    right: bool = False
+    fold: bool = False
+    grow: bool = False
+    spare: bool = False
+
+
+def harmless(text: str) -> str:
+    """Take out what could steer a terminal: others choose their names and command lines, not we."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    """Print rows under their headers."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False).print(draw_table(columns, rows))
+    else:
+        _print_plain([[column.header for column in columns], *map(_texts, rows)])
+
+
+def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
+    """Print names and what they are, one to a line."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False).print(draw_facts(facts))
+    else:
+        _print_plain([[name, *_texts([cell])] for name, cell in facts])
+
+
+def print_line(*pieces: Cell) -> None:
+    """Print one line made of coloured pieces."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(highlight=False, soft_wrap=True).print(join(pieces))
+    else:
+        print("".join(_texts(pieces)))
+
+
+def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    """Build the table of a terminal; a spare column that would be empty is not in it."""
+    from rich.table import Table
+
+    shown = [
+        place
+        for place, column in enumerate(columns)
+        if not column.spare or any(_texts([row[place]])[0] for row in rows)
+    ]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for place in shown:
+        column = columns[place]
+        table.add_column(
+            column.header,
+            justify="right" if column.right else "left",
+            overflow="fold" if column.fold else "ellipsis",
+            no_wrap=not column.fold,
+            ratio=1 if column.grow else None,
+            min_width=min(20, len(column.header)) if column.grow else None,
+        )
+    for row in rows:
+        table.add_row(*(draw(row[place]) for place in shown))
+    return table
+
+
+def draw_facts(facts: Sequence[tuple[str, Cell]]) -> RenderableType:
+    """Build the list of facts of a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, cell in facts:
+        table.add_row(Text(name, "dim"), draw(cell))
+    return table
+
+
+def draw(cell: Cell) -> Text:
+    """Build the text of a cell."""
+    from rich.text import Text
+
+    text, style = (cell, "") if isinstance(cell, str) else cell
+    return Text(harmless(text), style)
+
+
+def join(pieces: Sequence[Cell]) -> Text:
+    """Build a text of several cells, one behind the other."""
+    from rich.text import Text
+
+    return Text.assemble(*map(draw, pieces))
+
+
+def _texts(cells: Row) -> list[str]:
+    return [harmless(cell if isinstance(cell, str) else cell[0]) for cell in cells]
+
+
+def _print_plain(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
