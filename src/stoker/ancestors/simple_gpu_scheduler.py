@@ -34,7 +34,7 @@ class Announcer(Report):
 
     def on_launch(self, running: Running) -> None:
         """Announce a command before it starts, past every buffer."""
-        where = running.slot.visible.encode(errors="surrogateescape")
+        where = running.slots[0].visible.encode(errors="surrogateescape")
         write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
 
 

@@ -6,7 +6,7 @@ import signal
 
 import msgspec
 
-from stoker.core.lifecycle import Event
+from stoker.core.lifecycle import TABLE, Event, State
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +42,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     event: Event
     status: int | None = None
     reason: str | None = None
+
+    @property
+    def state(self) -> State:
+        """The state it leads to."""
+        return TABLE[self.event][1]
 
     @property
     def is_success(self) -> bool:

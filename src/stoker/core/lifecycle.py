@@ -1,9 +1,10 @@
 """The life of a job, as one table: which event leads from which states to which.
 
     waiting ──claim──▶ starting ──start──▶ running ──succeed──▶ done
-       ▲                  │ │                 │  ├─────fail──▶ failed
-       ├──────revoke──────┘ └──(any end)──▶   │  ├─────kill──▶ killed
-       └──retry── failed, killed, lost        │  └─────lose──▶ lost
+       ▲ │                │ │                 │  ├─────fail──▶ failed
+       ├─│────revoke──────┘ └──(any end)──▶   │  ├─────kill──▶ killed ◀──cancel─┐
+       │ └────────────────────────────────────│──│──────────────────────────────┘
+       └──retry── done, failed, killed, lost  │  └─────lose──▶ lost
 
 An end may come before its start was noticed, so every end also leads out of `starting`.
 """
@@ -36,6 +37,7 @@ class Event(enum.Enum):
     KILL = "kill"
     LOSE = "lose"
     RETRY = "retry"
+    CANCEL = "cancel"
 
 
 _LIVE = (State.STARTING, State.RUNNING)
@@ -50,7 +52,8 @@ TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
     Event.FAIL: (_LIVE, State.FAILED),
     Event.KILL: (_LIVE, State.KILLED),
     Event.LOSE: (_LIVE, State.LOST),
-    Event.RETRY: (_UNDONE, State.WAITING),
+    Event.RETRY: ((State.DONE, *_UNDONE), State.WAITING),
+    Event.CANCEL: ((State.WAITING,), State.KILLED),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 import msgspec
 
@@ -23,15 +24,31 @@ class Running(msgspec.Struct, kw_only=True):
     key: str
     attempt: Attempt
     entry: Entry
-    slot: Slot
+    slots: tuple[Slot, ...]
     log: str | None = None
     pid: int | None = None
     started_at_us: int | None = None
     begun: float = 0.0
     deadline: float | None = None
     killed_because: str | None = None
+    grace_s: float = 0.0
     overdue: bool = False
     revoking: bool = False
+
+    @property
+    def label(self) -> str:
+        """Where it runs, as people are shown it: empty for a job without GPU."""
+        return label_of(self.slots)
+
+    @property
+    def gpus(self) -> list[str]:
+        """The GPUs it was given."""
+        return [gpu for slot in self.slots for gpu in slot.gpus]
+
+
+def label_of(slots: Iterable[Slot]) -> str:
+    """Slots in one word."""
+    return ",".join([slot.label for slot in slots])
 
 
 class Place(msgspec.Struct):
@@ -66,9 +83,14 @@ class Place(msgspec.Struct):
 class Board:
     """All places of an engine."""
 
-    def __init__(self, slots: tuple[Slot, ...], *, last_freed_first: bool = False) -> None:
+    def __init__(
+        self, slots: tuple[Slot, ...], *, cpu_places: int = 0, last_freed_first: bool = False
+    ) -> None:
         self.places = [Place(slot) for slot in slots]
         self.running: dict[str, Running] = {}
+        self.cpu_places = cpu_places
+        # What runs on no slot: jobs without GPU, and those whose slot has been taken away since.
+        self.apart: dict[str, Running] = {}
         # The order in which free slots are filled; with `last_freed_first`, from its end.
         self._order = list(range(len(slots)))
         self._last_freed_first = last_freed_first
@@ -80,6 +102,10 @@ class Board:
         if any(place.asked for place in self.places):
             return []  # an order over some of the slots would not be the order over all
         return [index for index in reversed(self._order) if self.places[index].is_free]
+
+    def free_cpu_places(self) -> int:
+        """How many more jobs without GPU may start."""
+        return max(0, self.cpu_places - len(self.apart)) if self.cpu_places else 0
 
     def busy(self) -> list[Busy]:
         """The slots at work."""
@@ -94,25 +120,30 @@ class Board:
         return {place.slot.index: place.room for place in self.places if place.room}
 
     def seat(self, running: Running) -> None:
-        """Put an attempt on its slot, or behind those that are there."""
-        place = self.places[running.slot.index]
+        """Put an attempt on its slots, or behind those that are there."""
         self.running[running.key] = running
-        if place.current is None:
-            place.current = running
-        else:
-            place.followers.append(running)
+        if not running.slots:
+            self.apart[running.key] = running
+        for slot in running.slots:
+            place = self.places[slot.index]
+            if place.current is None:
+                place.current = running
+            else:
+                place.followers.append(running)
 
     def leave(self, running: Running) -> None:
-        """Take an attempt off its slot; the next in line moves up."""
-        place = self.places[running.slot.index]
+        """Take an attempt off its slots; the next in line moves up."""
         del self.running[running.key]
-        if place.current is running:
-            place.current = place.followers.popleft() if place.followers else None
-        else:
-            place.followers.remove(running)
-        if self._last_freed_first:
-            self._order.remove(place.slot.index)
-            self._order.append(place.slot.index)
+        self.apart.pop(running.key, None)
+        for slot in running.slots:
+            place = self.places[slot.index]
+            if place.current is running:
+                place.current = place.followers.popleft() if place.followers else None
+            else:
+                place.followers.remove(running)
+            if self._last_freed_first:
+                self._order.remove(slot.index)
+                self._order.append(slot.index)
 
     def keys_in_use(self, beside: Place) -> set[str]:
         """Lease keys that other held places need too."""

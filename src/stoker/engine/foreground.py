@@ -18,8 +18,8 @@ from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
 from stoker.engine.events import Listener
 from stoker.engine.lines import Source
-from stoker.engine.loop import Engine, Rules
-from stoker.engine.queue import LineQueue
+from stoker.engine.loop import Engine, Order, Rules
+from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
 from stoker.errors import StokerError
 from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
@@ -56,6 +56,7 @@ class Foreground:
         self._source = source
         self._listener = listener
         self._shell = settings.shell
+        self._log_of = settings.log_of
         self._signals_seen: list[int] = []
         self._signal_count = 0
         self._poll = select.poll()
@@ -81,13 +82,11 @@ class Foreground:
             jobs=run.jobs,
             listener=listener,
             rules=Rules(
-                request=settings.request,
                 fail_fast=settings.fail_fast,
                 in_advance=settings.in_advance and not settings.fail_fast,
                 last_freed_first=settings.last_freed_first,
             ),
-            words_of=self._words_of,
-            log_of=settings.log_of,
+            prepare=self._prepare,
             clock=boot_clock_s,
         )
 
@@ -201,6 +200,9 @@ class Foreground:
                 left = ", ".join(str(each.pid) for each in self.engine.board.running.values())
                 what = f"pid {left} could not be killed" if left else "leftovers were killed"
                 raise StokerError(f"interrupted: {what}")
+
+    def _prepare(self, attempt: Attempt, entry: Entry) -> Order:
+        return Order(self._words_of(attempt, entry.command), self._log_of(attempt))
 
     def _words_of(self, attempt: Attempt, command: bytes) -> list[str]:
         if len(command) < MAX_ARGUMENT_BYTES:

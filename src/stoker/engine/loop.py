@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from stoker.core.job import Attempt, Outcome, Request, judge
+from stoker.core.job import Attempt, Outcome, judge
 from stoker.core.lifecycle import Event, State
-from stoker.core.plan import Candidate, plan
+from stoker.core.plan import Candidate, Start, plan
 from stoker.core.slot import Slot
-from stoker.engine.board import QUICK_S, Board, Place, Running
+from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.events import Listener
-from stoker.engine.queue import LineQueue
+from stoker.engine.holds import Holds
+from stoker.engine.queue import Entry, Queue
 from stoker.engine.recover import outcome_of
 from stoker.executors.contract import (
     Ended,
@@ -22,21 +23,21 @@ from stoker.executors.contract import (
     Finished,
     Held,
     Launch,
+    Lost,
     Refused,
     Released,
     Report,
     Revoked,
     Started,
     Strays,
+    Synced,
     Unheld,
 )
 from stoker.executors.shepherd.journal import Record
-from stoker.gpus.lease import holder
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
 
-_GRACE_S = 10.0
-_LEASE_RETRY_S = 1.0
+GRACE_S = 10.0
 _PAUSE_S = 1.0
 # What a machine may lack now and have again soon; no command is to blame for it.
 _PASSING = frozenset(
@@ -48,10 +49,19 @@ _NEVER = float("inf")
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine treats its jobs."""
 
-    request: Request
     fail_fast: bool = False
     in_advance: bool = True
     last_freed_first: bool = False
+    cpu_places: int = 0
+    outlived: bool = False  # the executor outlives this engine, and wants ends acknowledged
+
+
+class Order(msgspec.Struct, frozen=True):
+    """How an attempt is to be started."""
+
+    argv: list[str]
+    log: str | None = None
+    context: int = 0
 
 
 class Tally(msgspec.Struct):
@@ -82,17 +92,19 @@ class Engine:
         self,
         *,
         slots: tuple[Slot, ...],
-        queue: LineQueue,
+        queue: Queue,
         executor: Executor,
         database: Database,
         jobs: Jobs,
         listener: Listener,
         rules: Rules,
-        words_of: Callable[[Attempt, bytes], list[str]],
-        log_of: Callable[[Attempt], str | None],
+        prepare: Callable[[Attempt, Entry], Order],
         clock: Callable[[], float],
     ) -> None:
-        self.board = Board(slots, last_freed_first=rules.last_freed_first)
+        self.board = Board(
+            slots, cpu_places=rules.cpu_places, last_freed_first=rules.last_freed_first
+        )
+        self.holds = Holds(self.board, executor, self.tell_once)
         self.queue = queue
         self.tally = Tally()
         self.draining = False
@@ -102,12 +114,12 @@ class Engine:
         self._jobs = jobs
         self._listener = listener
         self._rules = rules
-        self._words_of = words_of
-        self._log_of = log_of
+        self._prepare = prepare
         self._clock = clock
         self._paused_until = 0.0
         self._turn_again = False
         self._told: set[str] = set()
+        self._ended_keys: list[str] = []
         executor.define_slots(slots)
 
     def turn(self) -> None:
@@ -119,10 +131,13 @@ class Engine:
         if now >= self._next_due(now):
             self._enforce_limits(now)
         if self.draining:
-            self._release_idle()
+            self.holds.release_idle()
         self._turn_again = False
         launches = [] if self.draining or now < self._paused_until else self._fill(now)
         self._database.commit()
+        if self._ended_keys:
+            self._executor.acknowledge(self._ended_keys)
+            self._ended_keys = []
         if launches:
             self._executor.launch(launches)
         self._database.sync_when_due()
@@ -145,6 +160,18 @@ class Engine:
         self.draining = True
         for place in self.board.places:
             self._revoke_followers(place)
+
+    def adopt(self, running: Running) -> None:
+        """Take over an attempt of an earlier engine; what became of it the executor will tell."""
+        self.board.seat(running)
+
+    def kill(self, running: Running, reason: str, grace_s: float = GRACE_S) -> None:
+        """End a tree: TERM now, KILL when its grace is over; what has not started is taken back."""
+        running.killed_because = running.killed_because or reason
+        running.grace_s = grace_s
+        if running.pid is None:
+            self._executor.revoke(running.key)
+        self._terminate(running, self._clock())
 
     def kill_all(self, reason: str) -> None:
         """End every tree at once."""
@@ -187,6 +214,8 @@ class Engine:
 
     def _apply(self, reports: list[Report], now: float) -> None:
         over = {report.key for report in reports if isinstance(report, Ended)}
+        if self._rules.outlived:
+            self._ended_keys += over
         for report in reports:
             match report:
                 case Ended():
@@ -196,39 +225,56 @@ class Engine:
                 case Refused():
                     self._on_refused(report, now)
                 case Revoked():
-                    self._go_round_again(self.board.running[report.key], revoked=True)
-                case Held():
-                    place = self.board.places[report.slot]
-                    place.held, place.asked, place.waits_for = True, False, None
-                case Unheld():
-                    self._on_unheld(report, now)
-                case Released():
-                    self.board.places[report.slot].held = False
-                case Finished():
-                    self.finished = True
-                case Strays():
-                    pids = ", ".join(map(str, report.pids))
-                    self._listener.on_notice(
-                        f"processes that commands left behind have 5 s to end: pid {pids}"
-                    )
+                    self._on_revoked(report)
+                case Lost():
+                    self._on_lost(report)
+                case Synced():
+                    self._on_synced(report)
+                case _:
+                    self._apply_to_slots(report, now)
+
+    def _apply_to_slots(self, report: Report, now: float) -> None:
+        match report:
+            case Held():
+                self.holds.on_held(report.slot)
+            case Unheld():
+                self.holds.on_unheld(report, now)
+            case Released():
+                self.board.places[report.slot].held = False
+            case Finished():
+                self.finished = True
+            case Strays():
+                pids = ", ".join(map(str, report.pids))
+                self._listener.on_notice(
+                    f"processes that commands left behind have 5 s to end: pid {pids}"
+                )
 
     def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
-        running = self.board.running[report.key]
-        running.pid, running.started_at_us = report.pid, report.at_us
+        running = self.board.running.get(report.key)
+        if running is None:
+            return  # told again, and on record already
+        known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
         running.begun = now
-        timeout_s = self._rules.request.timeout_s
-        if timeout_s is not None:
-            running.deadline = now + timeout_s
-        if not is_over:
+        timeout_s = running.entry.request.timeout_s
+        if running.killed_because is not None:
+            self._terminate(running, now)
+        elif timeout_s is not None:
+            running.deadline = report.at_s + timeout_s
+        if not is_over and known is None:
             self._jobs.mark_running(running.attempt.job, report.pid, report.at_us)
         self._listener.on_start(running)
 
     def _on_ended(self, report: Ended, now: float) -> None:
-        running = self.board.running[report.key]
+        running = self.board.running.get(report.key)
+        if running is None:
+            return
         # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
         spared = report.status == 0 and not running.overdue
         outcome = judge(report.status, killed_because=None if spared else running.killed_because)
-        place = self.board.places[running.slot.index]
+        if len(running.slots) != 1:
+            self._end(running, outcome, report)
+            return
+        place = self.board.places[running.slots[0].index]
         if running.started_at_us is not None:
             place.learn((report.at_us - running.started_at_us) / 1e6)
         self._end(running, outcome, report)
@@ -236,7 +282,11 @@ class Engine:
             place.current.begun = now
 
     def _on_refused(self, report: Refused, now: float) -> None:
-        running = self.board.running[report.key]
+        if self._rules.outlived:
+            self._ended_keys.append(report.key)
+        running = self.board.running.get(report.key)
+        if running is None:
+            return
         if report.errno in _PASSING:
             self._paused_until = now + _PAUSE_S
             self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
@@ -245,12 +295,44 @@ class Engine:
         reason = f"could not start: {report.reason}"
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
 
+    def _on_revoked(self, report: Revoked) -> None:
+        running = self.board.running.get(report.key)
+        if running is not None:
+            self._take_back(running)
+
+    def _take_back(self, running: Running) -> None:
+        """An attempt never began: its job waits again, unless it was to be ended."""
+        if running.killed_because is None or self.draining:
+            self._go_round_again(running, revoked=True)
+        else:
+            self._end(running, Outcome(event=Event.KILL, reason=running.killed_because), None)
+
+    def _on_lost(self, report: Lost) -> None:
+        self._ended_keys.append(report.key)
+        running = self.board.running.get(report.key)
+        if running is not None:
+            self._end(running, Outcome(event=Event.LOSE, reason=report.reason), None)
+
+    def _on_synced(self, report: Synced) -> None:
+        """The executor has told all it knows: what it does not know never began, or is lost."""
+        for running in list(self.board.running.values()):
+            if running.key in report.keys:
+                continue
+            if running.pid is None:
+                self._take_back(running)
+            else:
+                reason = "nobody knows what became of it"
+                self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
+        if report.fresh:
+            self.holds.forget()
+
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
         usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb) if ended else Usage()
         self._jobs.end(running.attempt.job, outcome, usage, running.pid, running.started_at_us)
         retried = (
             outcome.event is not Event.SUCCEED
-            and running.entry.tries <= self._rules.request.retries
+            and running.entry.tries <= running.entry.request.retries
+            and (running.killed_because is None or running.overdue)
             and not self.draining
         )
         if retried:
@@ -278,30 +360,17 @@ class Engine:
             number -= 1
         self.queue.put_back(running.entry, Known(job, State.WAITING, number))
 
-    def _on_unheld(self, report: Unheld, now: float) -> None:
-        place = self.board.places[report.slot]
-        place.asked = False
-        place.ask_again_at = now + _LEASE_RETRY_S
-        held_by = holder(report.gpu_key)
-        who = f"{held_by.user}'s {held_by.what} (pid {held_by.pid})" if held_by else "another"
-        place.waits_for = f"held by {who}"
-        if report.reason is not None:
-            self.tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
-        elif held_by is not None:
-            self.tell_once(f"GPU {place.slot.label} is {place.waits_for}: waiting for it")
-
     def _reject(self) -> None:
         """Record commands that can never run as failed."""
         while self.queue.rejected:
             entry, reason = self.queue.rejected.popleft()
-            slot = Slot(-1, (), ())
             attempt = self.queue.record(entry, "")
             outcome = Outcome(event=Event.FAIL, reason=reason)
             self._jobs.end(attempt.job, outcome)
             self.tally.add(Event.FAIL)
             self._heed_failure()
             self._listener.on_end(
-                Running(key=attempt.key, attempt=attempt, entry=entry, slot=slot),
+                Running(key=attempt.key, attempt=attempt, entry=entry, slots=()),
                 outcome,
                 None,
                 False,
@@ -309,65 +378,62 @@ class Engine:
 
     def _fill(self, now: float) -> list[Launch]:
         """Plan, and record the intent of every start before it happens."""
-        self._release_closed()
+        self.holds.release_closed()
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
-        wanted = len(free) + sum(room.values())
+        cpu_places = self.board.free_cpu_places()
+        wanted = len(free) + sum(room.values()) + cpu_places
         entries = self.queue.peek(max(wanted, 1))
         if entries and len(free) < len(entries):
-            self._ask_for_slots(now)
+            self.holds.ask(now)
         self._reject()
         if not entries:
             if not (free and self._spread_followers()):
-                self._release_idle()
+                self.holds.release_idle()
             return []
         if not wanted:
             return []
-        # Entries stand in queue order, so their position is all the planner needs to know.
-        candidates = [Candidate(position) for position in range(len(entries))]
+        starts = plan(
+            self._candidates(entries),
+            free=free,
+            busy=self.board.busy(),
+            room=room,
+            cpu_places=cpu_places,
+            now=now,
+        ).starts
         launches = []
-        for start in plan(candidates, free=free, busy=self.board.busy(), room=room, now=now).starts:
-            place = self.board.places[start.slots[0]]
-            entry = entries[start.job]
-            attempt = self.queue.claim(entry, place.slot.label)
-            running = Running(
-                key=attempt.key, attempt=attempt, entry=entry, slot=place.slot, begun=now
-            )
-            self.board.seat(running)
-            try:
-                running.log = self._log_of(attempt)
-                words = self._words_of(attempt, entry.command)
-            except OSError as error:
-                text = error.strerror or str(error)
-                self._on_refused(Refused(running.key, error.errno or 0, text), now)
+        for start in starts:
+            launch = self._claim(entries[start.job], start, now)
+            if launch is None:
                 self._turn_again = True  # no event will tell that its slot is free again
                 break
-            self._listener.on_launch(running)
-            launches.append(Launch(running.key, place.slot.index, words, running.log))
+            launches.append(launch)
         return launches
 
-    def _ask_for_slots(self, now: float) -> None:
-        for place in self.board.places:
-            if place.held or place.asked or place.closed or now < place.ask_again_at:
-                continue
-            place.asked = True
-            self._executor.hold(place.slot.index)
+    def _candidates(self, entries: list[Entry]) -> list[Candidate]:
+        # Entries stand in queue order, so their position is all the planner needs to know. What
+        # needs more slots than there are must not keep others waiting.
+        most = len(self.board.places)
+        return [
+            Candidate(position, entry.request.slots, timeout_s=entry.request.timeout_s)
+            for position, entry in enumerate(entries)
+            if entry.request.slots <= most
+        ]
 
-    def _release_idle(self) -> None:
-        """With nothing waiting, give back GPUs that nothing runs on."""
-        for place in self.board.places:
-            self._release(place)
-
-    def _release_closed(self) -> None:
-        for place in self.board.places:
-            if place.closed:
-                self._release(place)
-
-    def _release(self, place: Place) -> None:
-        if place.held and place.current is None:
-            place.held = False
-            keys = set(place.slot.keys) - self.board.keys_in_use(place)
-            self._executor.release(place.slot.index, sorted(keys))
+    def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
+        slots = tuple([self.board.places[index].slot for index in start.slots])
+        attempt = self.queue.claim(entry, label_of(slots))
+        running = Running(key=attempt.key, attempt=attempt, entry=entry, slots=slots, begun=now)
+        self.board.seat(running)
+        try:
+            order = self._prepare(attempt, entry)
+        except OSError as error:
+            text = error.strerror or str(error)
+            self._on_refused(Refused(running.key, error.errno or 0, text), now)
+            return None
+        running.log = order.log
+        self._listener.on_launch(running)
+        return Launch(running.key, start.slots, order.argv, order.log, order.context)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""
@@ -395,26 +461,38 @@ class Engine:
                     due = min(due, place.current.begun + QUICK_S)
             elif waiting and place.waits_for and not (place.asked or place.closed):
                 due = min(due, place.ask_again_at)
+        for running in self.board.apart.values():
+            if running.deadline is not None:
+                due = min(due, running.deadline)
         return due
 
     def _enforce_limits(self, now: float) -> None:
         """End what is over time, and free followers from behind a job that turned out long."""
+        for running in [*self.board.apart.values()]:
+            self._check_deadline(running, now)
         for place in self.board.places:
-            running = place.current
-            if running is None:
+            running_here = place.current
+            if running_here is None:
                 continue
-            if running.deadline is not None and now >= running.deadline:
-                self._end_overdue(running, now)
-            if place.followers and now >= running.begun + QUICK_S:
+            self._check_deadline(running_here, now)
+            if place.followers and now >= running_here.begun + QUICK_S:
                 place.ahead = 0
                 self._revoke_followers(place)
 
-    def _end_overdue(self, running: Running, now: float) -> None:
+    def _check_deadline(self, running: Running, now: float) -> None:
+        if running.deadline is None or now < running.deadline:
+            return
         if running.killed_because is None:
             running.overdue = True
-            running.killed_because = f"over the time limit of {self._rules.request.timeout_s:g} s"
-            running.deadline = now + _GRACE_S
-            self._executor.signal(running.key, signal.SIGTERM)
+            limit_s = running.entry.request.timeout_s
+            running.killed_because = f"over the time limit of {limit_s:g} s"
+            running.grace_s = GRACE_S
+            self._terminate(running, now)
         else:
             running.deadline = None
             self._executor.kill(running.key)
+
+    def _terminate(self, running: Running, now: float) -> None:
+        """Ask a tree to end; its deadline is now the end of its grace."""
+        running.deadline = now + running.grace_s
+        self._executor.signal(running.key, signal.SIGTERM)

@@ -20,8 +20,36 @@ class Entry(msgspec.Struct):
     """A command that waits for its first or its next attempt."""
 
     command: bytes
+    request: Request
     known: Known | None = None
     tries: int = 0
+
+
+class Queue(Protocol):
+    """What an engine takes its work from."""
+
+    rejected: deque[tuple[Entry, str]]
+    unfinished: bool
+
+    def __len__(self) -> int: ...
+
+    def exhausted(self) -> bool:
+        """Whether nothing waits and nothing more can come."""
+
+    def is_drained(self) -> bool:
+        """Whether nothing is left of what a source that never ends has sent."""
+
+    def peek(self, count: int) -> list[Entry]:
+        """The next entries in queue order, up to `count` of each kind, without taking them."""
+
+    def claim(self, entry: Entry, slots: str) -> Attempt:
+        """Take an entry out and record the intent to start it."""
+
+    def record(self, entry: Entry, slots: str) -> Attempt:
+        """Record the intent of an entry's next attempt."""
+
+    def put_back(self, entry: Entry, known: Known) -> None:
+        """Let a recorded command wait for another attempt, at its old place."""
 
 
 class Commands(Protocol):
@@ -106,7 +134,7 @@ class LineQueue:
         if known is not None and known.state is State.DONE:
             self.already_done += 1
             return
-        entry = Entry(command, known)
+        entry = Entry(command, self._request, known)
         if b"\0" in command:
             self.rejected.append((entry, _NUL_REASON))
         else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stoker.errors import StokerError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
 
@@ -20,7 +21,10 @@ class Database:
     def __init__(self, path: str) -> None:
         self.path = path
         self.on_full: Callable[[str], None] = _wait_a_second
+        self.before_commit: Callable[[], None] = _nothing
+        self.on_rollback: Callable[[], None] = _nothing
         self._written: list[tuple[str, Sequence[object]]] = []
+        self._patient = True
         try:
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
             if os.path.getsize(path):
@@ -72,6 +76,10 @@ class Database:
                 f"PRAGMA user_version = {SCHEMA_VERSION};"
                 f" PRAGMA application_id = {_APPLICATION_ID};",
             )
+        for number in range(version + 1, SCHEMA_VERSION + 1) if version else ():
+            self.run_script(
+                os.path.join("migrations", f"{number}.sql"), f"PRAGMA user_version = {number};"
+            )
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
 
@@ -90,6 +98,8 @@ class Database:
             try:
                 return self.execute(statement, values).rowcount
             except sqlite3.OperationalError as error:
+                if not self._patient:
+                    raise
                 # A transaction that outgrows the cache is written before its commit.
                 last = self._written.pop()
                 self._begin_again(error)
@@ -99,6 +109,7 @@ class Database:
         """Make what was written since the last commit last; waits for space on a full disk."""
         if not self._written:
             return
+        self.before_commit()
         while True:
             try:
                 self.execute("COMMIT")
@@ -107,6 +118,42 @@ class Database:
                 self._begin_again(error)
         self._written.clear()
         if self._unsynced_since is None:
+            self._unsynced_since = time.monotonic()
+
+    def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Execute a statement for each of many rows, inside `transaction`."""
+        assert not self._patient, "rows of an iterator cannot be written a second time"
+        self.connection.executemany(statement, rows)
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:
+        """All of it or nothing: what a full disk refuses is undone, and told as an error.
+
+        With `durable`, it is on the disk itself when this returns.
+        """
+        assert not self._written, "a transaction is open"
+        self.execute("BEGIN IMMEDIATE")
+        self._written.append(("", ()))
+        self._patient = False
+        try:
+            yield
+            self.before_commit()
+            self.execute("COMMIT")
+            if durable:
+                os.fdatasync(self._wal)
+        except BaseException as error:
+            self._rollback()
+            self.on_rollback()
+            if isinstance(error, (sqlite3.OperationalError, OSError)):
+                raise StokerError(
+                    f"cannot write {self.path}: {error}; nothing was changed: make room, then try"
+                    " again"
+                ) from error
+            raise
+        finally:
+            self._written.clear()
+            self._patient = True
+        if not durable and self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
 
     def _rollback(self) -> None:
@@ -157,3 +204,7 @@ def open_read_only(path: str) -> sqlite3.Connection:
 
 def _wait_a_second(_message: str) -> None:
     time.sleep(1.0)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -36,7 +36,11 @@ class Usage(msgspec.Struct, frozen=True):
     max_rss_kb: int | None = None
 
 
-_NO_USAGE = Usage()
+NO_USAGE = Usage()
+
+
+ClassKey = tuple[int, float | None, str | None]
+"""What the jobs of one class have in common: slots, time limit, project."""
 
 
 class StateConflictError(Exception):
@@ -56,6 +60,7 @@ _ADD = (
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
+_CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
 _RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(
     ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
     " reason = NULL, cpu_us = NULL, max_rss_kb = NULL"
@@ -63,7 +68,7 @@ _RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(
 _ARCHIVE = (
     "INSERT INTO earlier_attempt SELECT id, attempt, state, slots, pid, started_at_us, ended_at_us,"
     " status, reason, cpu_us, max_rss_kb FROM job"
-    " WHERE id = ? AND state IN ('failed', 'killed', 'lost')"
+    " WHERE id = ? AND state IN ('done', 'failed', 'killed', 'lost')"
 )
 _END = {
     event: f"UPDATE job {_guard(event)}".format(
@@ -82,7 +87,7 @@ class Jobs:
         self._execute = database.execute
         self._write = database.write
         self._last_id: int = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
-        self._classes: dict[tuple[int, float | None], int] = {}
+        self._classes: dict[ClassKey, int] = {}
 
     def remember_earlier(self) -> None:
         """Make what is recorded so far known to `read_again`: equal commands are told apart by order."""
@@ -120,7 +125,7 @@ class Jobs:
         self, command: bytes, request: Request, state: State, attempt: int, slots: str | None
     ) -> int:
         self._last_id += 1
-        number = self._class_of(request)
+        number = self.class_of((request.slots, request.timeout_s, None))
         self._write(
             _ADD,
             (self._last_id, command, number, request.priority, state.value, attempt, slots),
@@ -146,6 +151,10 @@ class Jobs:
         """Take a claim back; the attempt never was."""
         self._change(_REVOKE, (job,))
 
+    def cancel(self, job: int, reason: str, at_us: int) -> None:
+        """End a job that waits."""
+        self._change(_CANCEL, (reason, at_us, job))
+
     def retry(self, job: int) -> None:
         """Let a job wait for another attempt; the last one is kept."""
         self._write(_ARCHIVE, (job,))
@@ -155,7 +164,7 @@ class Jobs:
         self,
         job: int,
         outcome: Outcome,
-        usage: Usage = _NO_USAGE,
+        usage: Usage = NO_USAGE,
         pid: int | None = None,
         started_at_us: int | None = None,
     ) -> None:
@@ -204,15 +213,15 @@ class Jobs:
         rows = self._execute("SELECT state, count(*) FROM job GROUP BY state")
         return {State(row[0]): row[1] for row in rows}
 
-    def _class_of(self, request: Request) -> int:
-        key = (request.slots, request.timeout_s)
+    def class_of(self, key: ClassKey) -> int:
+        """The number of a class, given to it now if it is new."""
         number = self._classes.get(key)
         if number is None:
             row = self._execute(
-                "SELECT id FROM class WHERE slots = ? AND timeout_s IS ?", key
+                "SELECT id FROM class WHERE slots = ? AND timeout_s IS ? AND project IS ?", key
             ).fetchone()
             if row is None:
-                self._write("INSERT INTO class (slots, timeout_s) VALUES (?, ?)", key)
+                self._write("INSERT INTO class (slots, timeout_s, project) VALUES (?, ?, ?)", key)
                 row = self._execute("SELECT last_insert_rowid()").fetchone()
             number = self._classes[key] = int(row[0])
         return number

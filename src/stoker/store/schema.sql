@@ -11,7 +11,7 @@ CREATE TABLE class (
   id        INTEGER PRIMARY KEY,
   slots     INTEGER NOT NULL,
   timeout_s REAL,
-  UNIQUE (slots, timeout_s)
+  project   TEXT
 );
 
 -- A job, with its present or last attempt.
@@ -24,16 +24,28 @@ CREATE TABLE job (
   state         TEXT NOT NULL CHECK (state IN
                 ('waiting', 'starting', 'running', 'done', 'failed', 'killed', 'lost')),
   attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts claimed so far
-  slots         TEXT,                        -- where it runs: '0' or '0+1'
+  slots         TEXT,                        -- where it runs: '0', '0+1', or '0,1' for two slots
   pid           INTEGER,
   started_at_us INTEGER,                     -- microseconds of the Unix epoch, as all times
   ended_at_us   INTEGER,
   status        INTEGER,                     -- wait status; NULL if there never was a process
   reason        TEXT,
   cpu_us        INTEGER,
-  max_rss_kb    INTEGER
+  max_rss_kb    INTEGER,
+  -- What follows is the daemon's; a foreground run leaves it empty.
+  submission    INTEGER REFERENCES submission (id),
+  form          TEXT CHECK (form IN ('argv', 'script')),  -- NULL: the command is a shell line
+  name          TEXT,
+  log           BLOB,                        -- a path as given, placeholders included
+  retries       INTEGER,                     -- how often a failure is tried again
+  tries         INTEGER,                     -- attempts since it was added or retried by hand
+  fresh         INTEGER,                     -- 1: run in the folder itself, not in the snapshot
+  ending        TEXT                         -- why it is being killed, until it has ended
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
+CREATE INDEX job_undone ON job (state, id) WHERE state IN ('failed', 'killed', 'lost');
+CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
+CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
 
 -- Attempts that another one has followed.
 CREATE TABLE earlier_attempt (
@@ -49,4 +61,42 @@ CREATE TABLE earlier_attempt (
   cpu_us        INTEGER,
   max_rss_kb    INTEGER,
   PRIMARY KEY (job, number)
+) WITHOUT ROWID;
+
+-- What the jobs of one request have in common. Its ids are reserved at once, and its jobs added in
+-- slices, so that a large one does not stop the others; a repeated request goes on where it ended.
+CREATE TABLE submission (
+  id              INTEGER PRIMARY KEY,
+  request_id      TEXT NOT NULL UNIQUE,
+  first_job       INTEGER NOT NULL,
+  jobs            INTEGER NOT NULL,
+  added           INTEGER NOT NULL DEFAULT 0,
+  submitted_at_us INTEGER NOT NULL,
+  environment     INTEGER NOT NULL REFERENCES environment (id),
+  cwd             BLOB NOT NULL,
+  shell           TEXT,
+  snapshot        TEXT,
+  git_commit      TEXT,
+  git_dirty       INTEGER,
+  user            TEXT,
+  host            TEXT,
+  linger          INTEGER NOT NULL DEFAULT 0
+);
+
+-- Environments are long and mostly the same: each is kept once. NAME=value entries, each ending in NUL.
+CREATE TABLE environment (
+  id     INTEGER PRIMARY KEY,
+  digest BLOB NOT NULL UNIQUE,
+  block  BLOB NOT NULL
+);
+
+-- How many jobs stand where, kept with every commit: to count a million takes too long.
+CREATE TABLE tally (
+  name  TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE config (
+  name  TEXT PRIMARY KEY,
+  value TEXT NOT NULL
 ) WITHOUT ROWID;

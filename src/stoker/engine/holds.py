@@ -1,0 +1,68 @@
+"""Which slots are ours: asked for when jobs wait, given back when nothing runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.engine.board import Board, Place
+from stoker.executors.contract import Executor, Unheld
+from stoker.gpus.lease import holder
+
+_LEASE_RETRY_S = 1.0
+
+
+class Holds:
+    """Keeps the leases of a board's places in step with what is needed."""
+
+    def __init__(self, board: Board, executor: Executor, tell_once: Callable[[str], None]) -> None:
+        self._board = board
+        self._executor = executor
+        self._tell_once = tell_once
+
+    def ask(self, now: float) -> None:
+        """Ask for every slot that is not ours."""
+        for place in self._board.places:
+            if place.held or place.asked or place.closed or now < place.ask_again_at:
+                continue
+            place.asked = True
+            self._executor.hold(place.slot.index)
+
+    def on_held(self, slot: int) -> None:
+        """A slot is ours."""
+        place = self._board.places[slot]
+        place.held, place.asked, place.waits_for = True, False, None
+
+    def on_unheld(self, report: Unheld, now: float) -> None:
+        """A slot is somebody else's for now."""
+        place = self._board.places[report.slot]
+        place.asked = False
+        place.ask_again_at = now + _LEASE_RETRY_S
+        held_by = holder(report.gpu_key)
+        who = f"{held_by.user}'s {held_by.what} (pid {held_by.pid})" if held_by else "another"
+        place.waits_for = f"held by {who}"
+        if report.reason is not None:
+            self._tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
+        elif held_by is not None:
+            self._tell_once(f"GPU {place.slot.label} is {place.waits_for}: waiting for it")
+
+    def forget(self) -> None:
+        """Take note that the executor holds nothing any more."""
+        for place in self._board.places:
+            place.held = place.asked = False
+
+    def release_idle(self) -> None:
+        """With nothing waiting, give back GPUs that nothing runs on."""
+        for place in self._board.places:
+            self._release(place)
+
+    def release_closed(self) -> None:
+        """Give back GPUs on which nothing may start."""
+        for place in self._board.places:
+            if place.closed:
+                self._release(place)
+
+    def _release(self, place: Place) -> None:
+        if place.held and place.current is None:
+            place.held = False
+            keys = set(place.slot.keys) - self._board.keys_in_use(place)
+            self._executor.release(place.slot.index, sorted(keys))

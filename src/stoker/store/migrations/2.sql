@@ -1,0 +1,53 @@
+-- From the first schema, of foreground runs alone, to the one that the daemon shares.
+
+ALTER TABLE class ADD COLUMN project TEXT;
+
+ALTER TABLE job ADD COLUMN submission INTEGER REFERENCES submission (id);
+ALTER TABLE job ADD COLUMN form TEXT CHECK (form IN ('argv', 'script'));
+ALTER TABLE job ADD COLUMN name TEXT;
+ALTER TABLE job ADD COLUMN log BLOB;
+ALTER TABLE job ADD COLUMN retries INTEGER;
+ALTER TABLE job ADD COLUMN tries INTEGER;
+ALTER TABLE job ADD COLUMN fresh INTEGER;
+ALTER TABLE job ADD COLUMN ending TEXT;
+CREATE INDEX job_undone ON job (state, id) WHERE state IN ('failed', 'killed', 'lost');
+CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
+CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
+
+-- What the jobs of one request have in common. Its ids are reserved at once, and its jobs added in
+-- slices, so that a large one does not stop the others; a repeated request goes on where it ended.
+CREATE TABLE submission (
+  id              INTEGER PRIMARY KEY,
+  request_id      TEXT NOT NULL UNIQUE,
+  first_job       INTEGER NOT NULL,
+  jobs            INTEGER NOT NULL,
+  added           INTEGER NOT NULL DEFAULT 0,
+  submitted_at_us INTEGER NOT NULL,
+  environment     INTEGER NOT NULL REFERENCES environment (id),
+  cwd             BLOB NOT NULL,
+  shell           TEXT,
+  snapshot        TEXT,
+  git_commit      TEXT,
+  git_dirty       INTEGER,
+  user            TEXT,
+  host            TEXT,
+  linger          INTEGER NOT NULL DEFAULT 0
+);
+
+-- Environments are long and mostly the same: each is kept once. NAME=value entries, each ending in NUL.
+CREATE TABLE environment (
+  id     INTEGER PRIMARY KEY,
+  digest BLOB NOT NULL UNIQUE,
+  block  BLOB NOT NULL
+);
+
+-- How many jobs stand where, kept with every commit: to count a million takes too long.
+CREATE TABLE tally (
+  name  TEXT PRIMARY KEY,
+  value INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE config (
+  name  TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) WITHOUT ROWID;
