@@ -85,7 +85,7 @@ from stoker.executors.contract import ExecutorLostError, Launch, Started
 from stoker.executors.local import LocalExecutor
 executor = LocalExecutor(name="lost", journal=sys.argv[1], env=dict(os.environ), cwd="/", shell="/bin/sh")
 executor.define_slots([Slot(0, ("0",), ())])
-executor.launch([Launch("1.1", 0, ["/bin/sh", "-c", "sleep 600 & setsid sleep 600 & wait"])])
+executor.launch([Launch("1.1", (0,), ["/bin/sh", "-c", "sleep 600 & setsid sleep 600 & wait"])])
 reports = []
 while not any(isinstance(report, Started) for report in reports):
     select.select([executor], [], [], 10)
@@ -118,7 +118,7 @@ class Rig:
         self.until(lambda: len(self.of(Held)) == len(SLOTS))
 
     def sh(self, key: str, text: str, slot: int = 0, log: str | None = None) -> None:
-        self.executor.launch([Launch(key, slot, ["/bin/sh", "-c", text], log)])
+        self.executor.launch([Launch(key, (slot,), ["/bin/sh", "-c", text], log)])
 
     def of(self, kind: type[R]) -> list[R]:
         return [report for report in self.reports if isinstance(report, kind)]
@@ -259,7 +259,7 @@ def test_a_start_is_told_before_its_end_and_the_times_are_in_order(rig: Rig) -> 
 
 def test_attempts_of_one_slot_run_one_after_the_other_in_order(rig: Rig) -> None:
     keys = [f"{number}.1" for number in range(1, 30)]
-    rig.executor.launch([Launch(key, 0, ["/bin/sh", "-c", "exit 0"]) for key in keys])
+    rig.executor.launch([Launch(key, (0,), ["/bin/sh", "-c", "exit 0"]) for key in keys])
     rig.ended(keys[-1])
 
     assert [report.key for report in rig.of(Started)] == keys
@@ -387,7 +387,7 @@ def test_finish_is_answered_when_nothing_is_left(rig: Rig) -> None:
 
 def test_finish_comes_after_all_that_was_launched_before_it(rig: Rig) -> None:
     keys = [f"{number}.1" for number in range(1, 8)]
-    rig.executor.launch([Launch(key, 0, ["/bin/sh", "-c", "exit 7"]) for key in keys])
+    rig.executor.launch([Launch(key, (0,), ["/bin/sh", "-c", "exit 7"]) for key in keys])
     rig.executor.finish()
     rig.until(lambda: bool(rig.of(Finished)))
 
@@ -401,7 +401,7 @@ class TestSurroundings:
     @pytest.fixture
     def seen(self, local: Rig, surroundings: Path) -> dict[str, object]:
         log = surroundings / "log"
-        launch = Launch("12.3", 1, [sys.executable, "-I", "-c", PROBE], str(log))
+        launch = Launch("12.3", (1,), [sys.executable, "-I", "-c", PROBE], str(log))
         local.executor.launch([launch])
         assert local.ended("12.3").status == 0
         found = json.loads(log.read_text())
@@ -445,7 +445,7 @@ class TestSurroundings:
     def test_no_signal_is_blocked_or_ignored(self, local: Rig, surroundings: Path) -> None:
         log = surroundings / "log"
         local.executor.launch(
-            [Launch("1.1", 0, ["/bin/grep", "^Sig[BI]", "/proc/self/status"], str(log))]
+            [Launch("1.1", (0,), ["/bin/grep", "^Sig[BI]", "/proc/self/status"], str(log))]
         )
         local.ended("1.1")
 
@@ -467,7 +467,7 @@ class TestSurroundings:
         odd = os.fsdecode(b"a\xff\xc3(b\n'\"$x")
         script = 'printf "%s|%s" "$1" "$ODD" > "$2"'
         out = os.fsdecode(bytes(surroundings) + b"/out\xfd")
-        local.executor.launch([Launch("1.1", 0, ["/bin/sh", "-c", script, "sh", odd, out])])
+        local.executor.launch([Launch("1.1", (0,), ["/bin/sh", "-c", script, "sh", odd, out])])
 
         assert local.ended("1.1").status == 0
         with open(out, "rb") as file:
@@ -501,7 +501,7 @@ class TestStarts:
         script = surroundings / "train"
         script.write_text('echo "$#:$1" > out\nexit 7\n')
         script.chmod(0o755)
-        local.executor.launch([Launch("1.1", 0, [str(script), "a", "b"])])
+        local.executor.launch([Launch("1.1", (0,), [str(script), "a", "b"])])
 
         assert local.ended("1.1").status == 7 << 8
         assert (surroundings / "out").read_text() == "2:a\n"
@@ -514,7 +514,7 @@ class TestStarts:
         script = folder / "train"
         script.write_text('printf "%s\\n" "$@" > out\n')
         script.chmod(0o755)
-        local.executor.launch([Launch("1.1", 0, [str(script), "a b", "$HOME", ";", "*"])])
+        local.executor.launch([Launch("1.1", (0,), [str(script), "a b", "$HOME", ";", "*"])])
 
         assert local.ended("1.1").status == 0
         assert (surroundings / "out").read_text() == "a b\n$HOME\n;\n*\n"
@@ -523,7 +523,9 @@ class TestStarts:
         self, local: Rig, surroundings: Path
     ) -> None:
         log = surroundings / "log"
-        local.executor.launch([Launch("1.1", 0, [str(surroundings / "vanished"), "x"], str(log))])
+        local.executor.launch(
+            [Launch("1.1", (0,), [str(surroundings / "vanished"), "x"], str(log))]
+        )
 
         assert local.ended("1.1").status == 127 << 8
         assert "not found" in log.read_text()
@@ -532,7 +534,7 @@ class TestStarts:
         self, local: Rig, surroundings: Path
     ) -> None:
         (surroundings / "data").write_text("x")
-        local.executor.launch([Launch("1.1", 0, [str(surroundings / "data")])])
+        local.executor.launch([Launch("1.1", (0,), [str(surroundings / "data")])])
 
         assert local.ended("1.1").status == 126 << 8
 
@@ -543,7 +545,7 @@ class TestStarts:
         local.sh("2.1", "exit 0")
 
         refused = local.refused("1.1")
-        assert refused.reason == "No such file or directory"
+        assert refused.reason == f"No such file or directory: {surroundings / 'missing' / 'log'}"
         assert local.ended("2.1").status == 0
         assert not (surroundings / "ran").exists()
         assert [report.key for report in local.of(Started)] == ["2.1"]
@@ -554,7 +556,8 @@ class TestStarts:
         try:
             rig.hold_all()
             rig.sh("1.1", "exit 0")
-            assert rig.refused("1.1").reason == "No such file or directory"
+            gone = surroundings / "gone"
+            assert rig.refused("1.1").reason == f"No such file or directory: {gone}"
         finally:
             put_away(executor)
 
@@ -563,15 +566,15 @@ class TestStarts:
         rig = Rig(executor, occupy_for_real)
         try:
             rig.hold_all()
-            executor.launch([Launch("1.1", 0, ["/no/such/shell", "-c", "exit 0"])])
-            assert rig.refused("1.1").reason == "No such file or directory"
+            executor.launch([Launch("1.1", (0,), ["/no/such/shell", "-c", "exit 0"])])
+            assert rig.refused("1.1").reason == "No such file or directory: /no/such/shell"
         finally:
             put_away(executor)
 
     def test_arguments_that_are_too_long_refuse_the_start(self, local: Rig) -> None:
         local.sh("1.1", "x" * 200_000)
 
-        assert local.refused("1.1").reason == "Argument list too long"
+        assert local.refused("1.1").reason == "Argument list too long: /bin/sh"
 
 
 class TestTrees:
@@ -580,7 +583,7 @@ class TestTrees:
     @pytest.fixture
     def hydra(self, local: Rig, surroundings: Path) -> list[int]:
         heads = surroundings / "heads"
-        local.executor.launch([Launch("1.1", 0, [sys.executable, "-c", HYDRA, str(heads)])])
+        local.executor.launch([Launch("1.1", (0,), [sys.executable, "-c", HYDRA, str(heads)])])
         local.until(lambda: heads.exists() and heads.read_text().count("\n") == 7)
         return [int(line) for line in heads.read_text().split()]
 

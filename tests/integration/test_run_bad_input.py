@@ -136,7 +136,8 @@ def test_a_log_folder_that_goes_away_fails_only_what_needed_it(stoker: Stoker) -
 
     assert ended.code == 1
     assert [row.state for row in stoker.rows()][:2] == ["done", "failed"]
-    assert "2 could not start: No such file or directory: echo a" in ended.err
+    assert "2 could not start: No such file or directory: " in ended.err
+    assert ": echo a\n" in ended.err
 
 
 def test_a_command_not_found_is_127_and_the_others_run(stoker: Stoker) -> None:

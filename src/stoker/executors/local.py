@@ -3,64 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
-import socket
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from stoker.core.slot import Slot, group_by_gpu
+from stoker.executors.atlas import Atlas, Message
 from stoker.executors.contract import ExecutorLostError, Finished, Launch, Report
+from stoker.executors.line import Line
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.journal import journal_path
 from stoker.executors.shepherd.spawn import Shepherd, start_shepherd
 
 # Starting a process is serial work: with so many slots two shepherds start more than one does.
 _SLOTS_FOR_TWO = 4
-
-
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """The shepherd is ready."""
-
-    protocol: int
-    pid: int
-
-
-_replies = msgspec.json.Decoder(Report | Hello)
-
-
-class Line:
-    """A connection to one shepherd."""
-
-    def __init__(self, shepherd: Shepherd) -> None:
-        self.pid, self.socket = shepherd
-        self._buffer = b""
-
-    def send(self, *messages: Sequence[object]) -> None:
-        """Send messages in one write."""
-        view = memoryview(f"{json.dumps(messages)}\n".encode())
-        while view:
-            try:
-                view = view[self.socket.send(view) :]
-            except ConnectionError:
-                return  # the shepherd is gone: `receive` tells
-
-    def receive(self) -> list[Report] | None:
-        """All reports that have arrived; None once the shepherd is gone."""
-        try:
-            data = self.socket.recv(1 << 18, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return []
-        except ConnectionResetError:
-            return None
-        if not data:
-            return None
-        whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
-        replies = _replies.decode_lines(whole)
-        return [reply for reply in replies if not isinstance(reply, Hello)]
 
 
 class LocalExecutor:
@@ -80,18 +37,19 @@ class LocalExecutor:
         trees.become_subreaper()
         self._name = name
         self._journal = journal
-        self._context = ["context", 0, dict(env), cwd, shell]
+        self._contexts: dict[int, Message] = {}
         self._lines: list[Line] = []
         self._line_of_slot: dict[int, Line] = {}
+        self._atlas = Atlas()
         self._poll = select.epoll()
         self._finishing: set[Line] = set()
+        self.define_context(0, env, cwd, shell)
         self._open_line(shepherd or start_shepherd())
 
     def _open_line(self, shepherd: Shepherd) -> None:
-        line = Line(shepherd)
-        line.send(
-            ["open", self._name, journal_path(self._journal, len(self._lines))], self._context
-        )
+        line = Line(*shepherd)
+        path = journal_path(self._journal, len(self._lines))
+        line.send(["open", self._name, path], *self._contexts.values())
         self._lines.append(line)
         self._poll.register(line.socket, select.EPOLLIN)
 
@@ -112,12 +70,13 @@ class LocalExecutor:
         for number, group in enumerate(groups):
             line = self._lines[number % len(self._lines)]
             self._line_of_slot.update((slot.index, line) for slot in group)
-            line.send(
-                *(
-                    ["place", slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys]
-                    for slot in group
-                )
-            )
+            line.send(*(self._atlas.enter(slot) for slot in group))
+
+    def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
+        """Tell every shepherd, once."""
+        if number not in self._contexts:
+            message = self._contexts[number] = ["context", number, dict(env), cwd, shell]
+            self._tell_all(message)
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
@@ -129,12 +88,22 @@ class LocalExecutor:
 
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write to each shepherd."""
-        starts: dict[Line, list[list[object]]] = {}
+        starts: dict[Line, list[Message]] = {}
         for order in launches:
-            start = ["start", order.key, 0, order.slot, order.argv, order.log]
-            starts.setdefault(self._line_of_slot[order.slot], []).append(start)
+            place, definition = self._atlas.place(order.slots)
+            messages = starts.setdefault(self._line_of(order), [])
+            messages += definition
+            messages.append(["start", order.key, order.context, place, order.argv, order.log])
         for line, messages in starts.items():
             line.send(*messages)
+
+    def _line_of(self, order: Launch) -> Line:
+        if not order.slots:
+            return self._lines[0]
+        line = self._line_of_slot[order.slots[0]]
+        if any(self._line_of_slot[slot] is not line for slot in order.slots[1:]):
+            raise ValueError(f"{order.key}: the slots {order.slots} have no shepherd in common")
+        return line
 
     def observe(self) -> list[Report]:
         """Read all reports that have arrived."""
@@ -155,6 +124,9 @@ class LocalExecutor:
                     self.end_orphans()  # none, unless a shepherd was killed in the middle of it
                     reports.append(Finished())
         return reports
+
+    def acknowledge(self, keys: Sequence[str]) -> None:
+        """Nothing is told twice: the shepherds do not outlive this process."""
 
     def revoke(self, key: str) -> None:
         """Take an attempt back."""
@@ -194,7 +166,7 @@ class LocalExecutor:
     def _is_ours(self, pid: int) -> bool:
         return f"{self._name}:" in (trees.cookie_of(pid) or "")
 
-    def _tell_all(self, message: Sequence[object]) -> None:
+    def _tell_all(self, message: Message) -> None:
         # A shepherd passes over attempts that are not its own.
         for line in self._lines:
             line.send(message)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
 
 from stoker.core.slot import Slot
 from stoker.executors.contract import (
@@ -13,13 +15,23 @@ from stoker.executors.contract import (
     Finished,
     Held,
     Launch,
+    Lost,
     Refused,
     Released,
     Report,
     Revoked,
     Started,
+    Synced,
     Unheld,
 )
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What `define_context` was told."""
+
+    env: Mapping[str, str]
+    cwd: str
+    shell: str
 
 
 def run_until_told(_launch: Launch) -> int | None:
@@ -31,39 +43,49 @@ class FakeExecutor:
     """Launches, ends and leases as a real executor would, in memory and at once.
 
     `script` says for each launch with which wait status it ends by itself, at once; None lets it run
-    until `end`, a signal or a kill. Lease keys in `foreign` are somebody else's.
+    until `end`, a signal or a kill. Lease keys in `foreign` are somebody else's. With `kept` it is
+    one that outlives its client: it remembers ends until they are acknowledged, and is synced first.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = lambda: 0.0,
         script: Callable[[Launch], int | None] = run_until_told,
+        *,
+        kept: bool = False,
     ) -> None:
         self.foreign: set[str] = set()
         self.leased: set[str] = set()
+        self.contexts: dict[int, Context] = {}
         self.launched: list[Launch] = []
+        self.acknowledged: list[str] = []
         self.revoked: list[str] = []
         self.signals: list[tuple[str, int]] = []
         self._clock = clock
         self._script = script
+        self._kept = kept
         self._slots: dict[int, Slot] = {}
-        self._lines: dict[int, deque[Launch]] = {}
+        self._running: dict[str, Launch] = {}
+        self._waiting: list[Launch] = []
+        self._stories: dict[str, list[Report]] = {}
         self._refusals: deque[tuple[int, str]] = deque()
         self._stubborn: set[str] = set()
         self._reports: list[Report] = []
         self._finishing = False
         self._pids = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if kept:
+            self.begin_anew()
 
     @property
     def running(self) -> list[str]:
         """The keys of all attempts that are processes now, slot by slot."""
-        return [line[0].key for line in self._lines.values() if line]
+        return [launch.key for launch in _by_slot(self._running.values())]
 
     @property
     def queued(self) -> list[str]:
-        """The keys of all attempts that wait for their slot."""
-        return [launch.key for line in self._lines.values() for launch in [*line][1:]]
+        """The keys of all attempts that wait for their slot, slot by slot."""
+        return [launch.key for launch in _by_slot(self._waiting)]
 
     @property
     def has_news(self) -> bool:
@@ -72,13 +94,13 @@ class FakeExecutor:
 
     def end(self, key: str, status: int = 0) -> None:
         """Let an attempt's process end with a wait status."""
-        for line in self._lines.values():
-            if line and line[0].key == key:
-                line.popleft()
-                self._tell(Ended(key, status, self._now_us(), 0, 0))
-                self._start_next(line)
-                return
-        raise AssertionError(f"attempt {key} does not run")
+        assert key in self._running, f"attempt {key} does not run"
+        self._conclude(Ended(key, status, self._now_us(), 0, 0))
+
+    def lose(self, key: str, reason: str = "nobody watched it") -> None:
+        """Let an attempt's process end without a witness."""
+        assert key in self._running, f"attempt {key} does not run"
+        self._conclude(Lost(key, reason))
 
     def refuse_next(self, errno: int, reason: str) -> None:
         """Let the next start fail; called again, the one after it too."""
@@ -88,15 +110,26 @@ class FakeExecutor:
         """Let an attempt survive every signal but a kill."""
         self._stubborn.add(key)
 
+    def lose_client(self) -> None:
+        """Be left by the client and found by the next one, to whom all that is not acknowledged is told."""
+        in_use = {key for launch in self._running.values() for key in self._keys_of(launch)}
+        self._sync(self.leased & in_use, fresh=False)
+
+    def begin_anew(self) -> None:
+        """Be killed and started again: what runs is found, leases are not."""
+        self._sync(set(), fresh=True)
+
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is news."""
         return self._wake
 
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Take note of the slots."""
-        for slot in slots:
-            self._slots[slot.index] = slot
-            self._lines[slot.index] = deque()
+        self._slots.update((slot.index, slot) for slot in slots)
+
+    def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
+        """Take note of a context."""
+        self.contexts[number] = Context(dict(env), cwd, shell)
 
     def hold(self, slot: int) -> None:
         """Lease all GPUs of a slot, or none."""
@@ -115,14 +148,15 @@ class FakeExecutor:
     def launch(self, launches: Sequence[Launch]) -> None:
         """Start attempts, or queue them behind others of their slots; only on GPUs that are leased."""
         for launch in launches:
-            missing = set(self._slots[launch.slot].keys) - self.leased
+            missing = self._keys_of(launch) - self.leased
             assert not missing, f"{launch.key} is launched on {missing}, which nobody has leased"
+            assert launch.context == 0 or launch.context in self.contexts, launch
+            if self._kept and launch.key in self._stories:
+                continue
             assert launch.key not in [*self.running, *self.queued], f"{launch.key} is there already"
             self.launched.append(launch)
-            line = self._lines[launch.slot]
-            line.append(launch)
-            if len(line) == 1:
-                self._start_next(line)
+            self._waiting.append(launch)
+        self._start_waiting()
 
     def observe(self) -> list[Report]:
         """Tell what has happened since the last call."""
@@ -131,25 +165,32 @@ class FakeExecutor:
         reports, self._reports = self._reports, []
         return reports
 
+    def acknowledge(self, keys: Sequence[str]) -> None:
+        """Forget these ends."""
+        self.acknowledged += keys
+        for key in keys:
+            if key not in self._running:
+                self._stories.pop(key, None)
+
     def revoke(self, key: str) -> None:
         """Take back an attempt that has not started."""
-        for line in self._lines.values():
-            for launch in [*line][1:]:
-                if launch.key == key:
-                    line.remove(launch)
-                    self.revoked.append(key)
-                    self._tell(Revoked(key))
+        for launch in self._waiting:
+            if launch.key == key:
+                self._waiting.remove(launch)
+                self.revoked.append(key)
+                self._tell(Revoked(key))
+                return
 
     def signal(self, key: str, signum: int) -> None:
         """End an attempt by a signal, unless it ignores signals."""
-        if key in self.running:
+        if key in self._running:
             self.signals.append((key, signum))
             if key not in self._stubborn:
                 self.end(key, signum)
 
     def kill(self, key: str) -> None:
         """End an attempt whatever it does."""
-        if key in self.running:
+        if key in self._running:
             self.signals.append((key, signal.SIGKILL))
             self.end(key, signal.SIGKILL)
 
@@ -158,34 +199,80 @@ class FakeExecutor:
         self._finishing = True
         self._tell_if_finished()
 
+    def stop(self, kill: bool) -> list[Report]:
+        """End everything if asked to, as the executor of a daemon does."""
+        for key in self.running if kill else ():
+            self.kill(key)
+        return self.observe()
+
     def close(self) -> None:
         """Forget everything that runs."""
-        self._lines.clear()
+        self._running.clear()
+        self._waiting.clear()
         os.close(self._wake)
 
-    def _start_next(self, line: deque[Launch]) -> None:
-        while line:
-            launch = line[0]
-            if self._refusals:
-                line.popleft()
-                self._tell(Refused(launch.key, *self._refusals.popleft()))
-                continue
-            self._pids += 1
-            self._tell(Started(launch.key, self._pids, self._now_us()))
-            status = self._script(launch)
-            if status is None:
-                return
-            line.popleft()
-            self._tell(Ended(launch.key, status, self._now_us(), 0, 0))
+    def _sync(self, leased: set[str], *, fresh: bool) -> None:
+        self.observe()
+        self.leased = leased
+        self._waiting.clear()
+        for story in self._stories.values():
+            for report in story:
+                self._tell(report)
+        self._tell(Synced(frozenset(self._stories), fresh))
+
+    def _keys_of(self, launch: Launch) -> set[str]:
+        return {key for slot in launch.slots for key in self._slots[slot].keys}
+
+    def _start_waiting(self) -> None:
+        """Start what has all its slots for itself, those ordered earlier first."""
+        again = True
+        while again:
+            again = False
+            taken = {slot for launch in self._running.values() for slot in launch.slots}
+            for launch in list(self._waiting):
+                if taken.isdisjoint(launch.slots):
+                    self._waiting.remove(launch)
+                    self._start(launch)
+                    again = launch.key not in self._running
+                taken.update(launch.slots)
+                if again:
+                    break
         self._tell_if_finished()
+
+    def _start(self, launch: Launch) -> None:
+        if self._refusals:
+            self._remember(Refused(launch.key, *self._refusals.popleft()))
+            return
+        self._pids += 1
+        self._running[launch.key] = launch
+        self._remember(Started(launch.key, self._pids, self._now_us(), self._clock()))
+        status = self._script(launch)
+        if status is not None:
+            del self._running[launch.key]
+            self._remember(Ended(launch.key, status, self._now_us(), 0, 0))
+
+    def _conclude(self, report: Ended | Lost) -> None:
+        del self._running[report.key]
+        self._remember(report)
+        self._start_waiting()
+
+    def _remember(self, report: Started | Refused | Ended | Lost) -> None:
+        if self._kept:
+            self._stories.setdefault(report.key, []).append(report)
+        self._tell(report)
 
     def _now_us(self) -> int:
         return round(self._clock() * 1e6)
 
     def _tell_if_finished(self) -> None:
-        if self._finishing and not self.running:
+        if self._finishing and not self._running and not self._waiting:
+            self._finishing = False
             self._tell(Finished())
 
     def _tell(self, report: Report) -> None:
         self._reports.append(report)
         os.eventfd_write(self._wake, 1)
+
+
+def _by_slot(launches: Iterable[Launch]) -> list[Launch]:
+    return sorted(launches, key=lambda launch: launch.slots)

@@ -15,52 +15,24 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.journal import Journal
-from stoker.gpus import lease
+from stoker.executors.shepherd.places import Attempt, Context, Leases, Place
 
-PROTOCOL = 1
+PROTOCOL = 2
 LEFTOVER_GRACE_S = 5.0
 _START_REPORT_DELAY_S = 0.02
 _SWEEP_PERIOD_S = 0.5
 _TOUCH_PERIOD_S = 3600.0
-_FIRST_LEASE_FD = 200
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
 _RESET_SIGNALS = [
     int(getattr(signal, name))
     for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
 ]
-
-
-class Attempt(NamedTuple):
-    """A start order: what to run, where, and where its output goes."""
-
-    key: str
-    context: int
-    place: int
-    argv: list[str]
-    log: str | None
-
-
-class Context(NamedTuple):
-    """What many starts have in common."""
-
-    env: dict[bytes, bytes]
-    cwd: str
-    shell: str
-
-
-class Place(NamedTuple):
-    """GPUs that are held and seen together."""
-
-    env: dict[bytes, bytes]
-    keys: list[str]
-    lease_actions: list[tuple[int, int, int]]
 
 
 class Shepherd:
@@ -73,12 +45,11 @@ class Shepherd:
         self.cookie = b""
         self.contexts: dict[int, Context] = {}
         self.places: dict[int, Place] = {}
-        self.environments: dict[tuple[int, int], dict[bytes, bytes]] = {}
-        self.leases: dict[str, lease.Lease] = {}
+        self.composites: list[Place] = []
+        self.leases = Leases()
         self.running: dict[int, Attempt] = {}
         self.pids: dict[str, int] = {}
-        self.occupied: set[int] = set()
-        self.queues: dict[int, deque[Attempt]] = {}
+        self.occupied: set[Place] = set()
         self.doomed: dict[str, int] = {}
         self.orphans: dict[int, float] = {}
         self.reports: list[str] = []
@@ -200,58 +171,45 @@ class Shepherd:
         """Remember what many starts share."""
         self.contexts[number] = Context(_bytes_env(env), cwd, shell)
 
-    def on_place(self, number: int, env: dict[str, str], keys: list[str]) -> None:
-        """Remember a set of GPUs."""
-        self.places[number] = Place(_bytes_env(env), keys, [])
-        self.queues[number] = deque()
+    def on_place(
+        self, number: int, env: dict[str, str], keys: list[str], parts: list[int] | None = None
+    ) -> None:
+        """Remember a set of GPUs; with parts it is made of other places, or with none needs no room."""
+        whole = None if parts is None else tuple(self.places[part] for part in parts)
+        place = self.places[number] = Place(_bytes_env(env), keys, whole)
+        if parts:
+            self.composites.append(place)
+            self.leases.fit([place])
 
     def on_hold(self, number: int) -> None:
         """Take the leases of a place: all of them or none."""
-        taken = []
-        for key in self.places[number].keys:
-            if key in self.leases:
-                continue
-            try:
-                held = lease.take(key, self.name)
-            except OSError as error:
-                self.tell("unheld", number, key, str(error))
-                break
-            if held is None:
-                self.tell("unheld", number, key, None)
-                break
-            self.leases[key] = held
-            taken.append(key)
-        else:
-            self.places[number].lease_actions[:] = [
-                (os.POSIX_SPAWN_DUP2, self.leases[key].fd, _FIRST_LEASE_FD + i)
-                for i, key in enumerate(self.places[number].keys)
-            ]
+        missing = self.leases.take(self.places[number].keys, self.name)
+        if missing is None:
+            self.leases.fit(self.places.values())
             self.tell("held", number)
-            return
-        for key in taken:
-            self.leases.pop(key).release()
+        else:
+            self.tell("unheld", number, *missing)
 
     def on_release(self, number: int, keys: list[str]) -> None:
         """Give back the named leases of a place."""
-        for key in keys:
-            held = self.leases.pop(key, None)
-            if held is not None:
-                held.release()
+        self.leases.release(keys)
+        self.leases.fit(self.places.values())
         self.tell("released", number)
 
     def on_start(
         self, key: str, context: int, place: int, argv: list[str], log: str | None
     ) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
-        self.queues[place].append(Attempt(key, context, place, argv, log))
-        self.start_next(place)
+        there = self.places[place]
+        there.queue.append(Attempt(key, self.contexts[context], there, argv, log))
+        self.start_next(there)
 
     def on_revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started."""
-        for queue in self.queues.values():
-            for attempt in queue:
+        for place in self.places.values():
+            for attempt in place.queue:
                 if attempt.key == key:
-                    queue.remove(attempt)
+                    place.queue.remove(attempt)
                     self.tell("revoked", key)
                     return
 
@@ -277,28 +235,22 @@ class Shepherd:
         if strays:
             self.tell("strays", sorted(strays))
 
-    def start_next(self, place: int) -> None:
+    def start_next(self, place: Place) -> None:
         """Start the first attempt that waits for a place, if the place is free."""
-        queue = self.queues[place]
-        while queue and place not in self.occupied:
+        queue = place.queue
+        while queue and self.occupied.isdisjoint(place.parts):
             attempt = queue.popleft()
             try:
                 self.journal.intend(f"spawn {attempt.key} .\n")
                 self.spawn(attempt)
             except OSError as error:
-                text = error.strerror or str(error)
-                self.tell("refused", attempt.key, error.errno or 0, text)
+                self.tell("refused", attempt.key, error.errno or 0, _reason_of(error))
 
     def spawn(self, attempt: Attempt) -> None:
         """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
-        context = self.contexts[attempt.context]
-        place = self.places[attempt.place]
-        shared = self.environments.get((attempt.context, attempt.place))
-        if shared is None:
-            shared = {**context.env, **place.env}
-            self.environments[attempt.context, attempt.place] = shared
+        context, place = attempt.context, attempt.place
         key = attempt.key.encode()
-        env = shared.copy()
+        env = context.environment(place).copy()
         env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
         env[trees.COOKIE_BYTES] = self.cookie + key
         actions = place.lease_actions
@@ -314,17 +266,17 @@ class Shepherd:
                     (os.POSIX_SPAWN_DUP2, log_fd, 2),
                     *actions,
                 ]
-            ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+            at_s = time.clock_gettime(time.CLOCK_BOOTTIME)
             started_us = time.time_ns() // 1000
             pid = _posix_spawn(attempt.argv, env, actions, context.shell)
         finally:
             if log_fd >= 0:
                 os.close(log_fd)
         self.running[pid] = attempt
-        self.occupied.add(attempt.place)
+        self.occupied.update(place.parts)
         self.pids[attempt.key] = pid
-        self.journal.note(f"start {attempt.key} {pid} {ticks} .\n")
-        self.reports.append(f'["started","{attempt.key}",{pid},{started_us}]')
+        self.journal.note(f"start {attempt.key} {pid} {int(at_s * _TICKS_PER_S)} .\n")
+        self.reports.append(f'["started","{attempt.key}",{pid},{started_us},{at_s:.3f}]')
 
     def reap(self) -> None:
         """Record every end, and start what waited for it."""
@@ -348,18 +300,21 @@ class Shepherd:
         self.journal.note(f"end {key} {status} {at_us} {cpu_us} {rss_kb} .\n")
         self.reports.append(f'["ended","{key}",{status},{at_us},{cpu_us},{rss_kb}]')
         del self.pids[key]
-        self.occupied.discard(attempt.place)
-        self.start_next(attempt.place)
+        place = attempt.place
+        self.occupied.difference_update(place.parts)
+        for part in place.parts:
+            self.start_next(part)
+        for composite in self.composites:
+            self.start_next(composite)
         # While the place has more to do, the client need not be woken for this end alone.
-        self.urgent = self.urgent or not self.queues[attempt.place]
+        self.urgent = self.urgent or not place.queue
         if self.sweep_at == float("inf"):
             self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
 
     def touch_leases(self) -> None:
         """Keep cleaners of old files away from the leases."""
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
-        for held in self.leases.values():
-            held.touch()
+        self.leases.touch()
 
     def members(self, key: str, pid: int) -> set[int]:
         """The living processes of a job."""
@@ -403,8 +358,8 @@ class Shepherd:
         for pid in self.running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-        for queue in self.queues.values():
-            queue.clear()
+        for place in self.places.values():
+            place.queue.clear()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
         while (children := trees.living_children()) and time.monotonic() < give_up_at:
             trees.send(children, signal.SIGKILL)
@@ -435,6 +390,14 @@ def _posix_spawn(
 
 def _open_log(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _reason_of(error: OSError) -> str:
+    text = error.strerror or str(error)
+    if isinstance(error.filename, str):
+        name = os.fsencode(error.filename).decode("utf-8", "backslashreplace")
+        return f"{text}: {name}"
+    return text
 
 
 def _bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:

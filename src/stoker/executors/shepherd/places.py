@@ -1,0 +1,110 @@
+"""Places: the GPUs that an attempt sees and has leased, and the line of those that wait for them."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from stoker.gpus import lease
+
+_FIRST_LEASE_FD = 200
+
+
+class Context:
+    """What many starts have in common."""
+
+    __slots__ = ("cwd", "env", "environments", "shell")
+
+    def __init__(self, env: dict[bytes, bytes], cwd: str, shell: str) -> None:
+        self.env = env
+        self.cwd = cwd
+        self.shell = shell
+        self.environments: dict[Place, dict[bytes, bytes]] = {}
+
+    def environment(self, place: Place) -> dict[bytes, bytes]:
+        """What all attempts of this context on one place have in their environments."""
+        shared = self.environments.get(place)
+        if shared is None:
+            if len(self.environments) >= 64:
+                self.environments.clear()
+            shared = self.environments[place] = {**self.env, **place.env}
+        return shared
+
+
+class Attempt(NamedTuple):
+    """A start order: what to run, where, and where its output goes."""
+
+    key: str
+    context: Context
+    place: Place
+    argv: list[str]
+    log: str | None
+
+
+class Place:
+    """GPUs that are seen together. It is free when all its parts are; a simple one is its own part."""
+
+    __slots__ = ("env", "keys", "lease_actions", "parts", "queue")
+
+    def __init__(
+        self, env: dict[bytes, bytes], keys: list[str], parts: tuple[Place, ...] | None = None
+    ) -> None:
+        self.env = env
+        self.keys = keys
+        self.parts = (self,) if parts is None else parts
+        self.queue: deque[Attempt] = deque()
+        self.lease_actions: list[tuple[int, int, int]] = []
+
+
+class Unavailable(NamedTuple):
+    """The GPU that stands in the way, and why if it is not simply somebody else's."""
+
+    key: str
+    reason: str | None
+
+
+class Leases:
+    """The leases this process holds."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, lease.Lease] = {}
+
+    def take(self, keys: Iterable[str], what: str) -> Unavailable | None:
+        """Hold all of these GPUs; None if so, else which one cannot be held, and none is kept."""
+        taken: list[str] = []
+        for key in keys:
+            if key in self.held:
+                continue
+            try:
+                found = lease.take(key, what)
+            except OSError as error:
+                self.release(taken)
+                return Unavailable(key, str(error))
+            if found is None:
+                self.release(taken)
+                return Unavailable(key, None)
+            self.held[key] = found
+            taken.append(key)
+        return None
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Give these GPUs back, as far as they are held."""
+        for key in keys:
+            found = self.held.pop(key, None)
+            if found is not None:
+                found.release()
+
+    def touch(self) -> None:
+        """Keep cleaners of old files away."""
+        for found in self.held.values():
+            found.touch()
+
+    def fit(self, places: Iterable[Place]) -> None:
+        """Let what starts on these places inherit the leases that are held by now."""
+        for place in places:
+            held = [self.held[key].fd for key in place.keys if key in self.held]
+            place.lease_actions = [
+                (os.POSIX_SPAWN_DUP2, fd, _FIRST_LEASE_FD + i) for i, fd in enumerate(held)
+            ]
