@@ -1,0 +1,237 @@
+"""Copies of working trees, so that editing a file does not change a run that still waits.
+
+A snapshot is known by what is in it: equal trees are one snapshot, taken once. Its files are
+read-only; its folders are not, because runs may write beside their code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from stoker.errors import StokerError
+
+MAX_BYTES = 1 << 30
+MAX_FILES = 50_000
+_CHUNK_BYTES = 1 << 20
+_GIT = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks"]
+# What says that a copy has to go through our hands: other devices, other file systems, old kernels.
+_NO_RANGES = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
+
+
+class _Entry(NamedTuple):
+    """A file, link or folder of a tree; `digest` is of its content or target."""
+
+    path: bytes
+    kind: bytes  # f: file, x: executable file, l: link, d: folder
+    digest: bytes = b""
+
+
+def take(cwd: str | bytes, home: str) -> str:
+    """Copy the working tree that a folder belongs to; return `ID`, or `ID/sub/folder` for the folder.
+
+    In a git repository that is the whole of it, less what git ignores; else all below the folder.
+    """
+    cwd = os.path.realpath(os.fsencode(cwd))
+    top = _top_of_repository(cwd)
+    tree = _Tree(top or cwd, in_git=top is not None, without=os.path.realpath(os.fsencode(home)))
+    below = os.path.relpath(cwd, tree.top)
+    inside = b"" if below == b"." else below
+    store = os.path.join(os.fsencode(home), b"snapshots")
+    try:
+        folder = [] if not inside else [inside.decode("utf-8")]
+        os.makedirs(store, mode=0o700, exist_ok=True)
+        names = list(tree.list_files())
+        found = _identify(tree.read(names), inside)
+        if not os.path.isdir(os.path.join(store, found.encode())):
+            found = _copy(tree, names, inside, store)
+    except UnicodeDecodeError:
+        raise StokerError(f"no snapshot can be taken in {cwd!r}: its name is no text") from None
+    except OSError as error:
+        where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
+        raise StokerError(
+            f"cannot take a snapshot of {os.fsdecode(tree.top)}: {error.strerror}{where}"
+        ) from error
+    return "/".join([found, *folder])
+
+
+class _Tree:
+    """The files that belong into a snapshot."""
+
+    def __init__(self, top: bytes, *, in_git: bool, without: bytes) -> None:
+        self.top = top
+        self._in_git = in_git
+        self._without = without
+
+    def list_files(self) -> Iterator[bytes]:
+        """Name all files and links, relative to the top; raise an error if they are too many."""
+        count = size = 0
+        for name in self._list_git(b"") if self._in_git else self._walk(b""):
+            path = os.path.join(self.top, name)
+            try:
+                found = os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # deleted, and not yet committed as such
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+                continue
+            count += 1
+            size += found.st_size
+            if count > MAX_FILES or size > MAX_BYTES:
+                raise self._too_much(name)
+            yield name
+
+    def read(self, names: Iterable[bytes]) -> Iterator[_Entry]:
+        """What the files hold now; those that have just gone are left out."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                yield _describe(self.top, name)
+
+    def _list_git(self, below: bytes) -> Iterator[bytes]:
+        folder = os.path.join(self.top, below)
+        what = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        words = [*_GIT, "-C", os.fsdecode(folder), *what]
+        listed = subprocess.run(words, capture_output=True, check=False)
+        if listed.returncode:
+            told = listed.stderr.decode(errors="replace").strip().partition("\n")[0]
+            raise StokerError(f"cannot take a snapshot of {os.fsdecode(folder)}: {told}")
+        for name in dict.fromkeys(listed.stdout.split(b"\0")):
+            path = os.path.join(below, name.rstrip(b"/"))
+            whole = os.path.join(self.top, path)
+            if not name or self._is_left_out(whole):
+                continue
+            if os.path.isdir(whole) and not os.path.islink(whole):
+                # A repository within this one, as a submodule is: git lists it by itself.
+                if os.path.lexists(os.path.join(whole, b".git")):
+                    yield from self._list_git(path)
+            else:
+                yield path
+
+    def _walk(self, below: bytes) -> Iterator[bytes]:
+        with os.scandir(os.path.join(self.top, below)) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                path = os.path.join(below, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name != b".git" and not self._is_left_out(entry.path):
+                        yield from self._walk(path)
+                else:
+                    yield path
+
+    def _is_left_out(self, path: bytes) -> bool:
+        return path == self._without or path.startswith(self._without + b"/")
+
+    def _too_much(self, name: bytes) -> StokerError:
+        remedy = (
+            "name what is no code in .gitignore"
+            if self._in_git
+            else "make it a git repository (git init) and name what is no code in .gitignore"
+        )
+        return StokerError(
+            f"{os.fsdecode(self.top)} holds more than {MAX_FILES:,} files or {MAX_BYTES >> 30} GiB"
+            f" (seen at {os.fsdecode(name)}), too much for a snapshot: {remedy}"
+        )
+
+
+def _copy(tree: _Tree, names: Iterable[bytes], inside: bytes, store: bytes) -> str:
+    """Copy under another name; the copy, which nobody changes, says what its own name is."""
+    folder = tempfile.mkdtemp(prefix=b".new-", dir=store)
+    try:
+        copied = []
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                _copy_one(os.path.join(tree.top, name), os.path.join(folder, name))
+                copied.append(name)
+        os.makedirs(os.path.join(folder, inside), exist_ok=True)
+        identity = _identify((_describe(folder, name) for name in copied), inside)
+        _flush(folder, ctypes.CDLL(None).syncfs)
+        _rename(folder, os.path.join(store, identity.encode()))
+        _flush(store, os.fsync)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return identity
+
+
+def _copy_one(source: bytes, target: bytes) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+        return
+    with open(source, "rb") as reader, open(target, "xb") as writer:
+        found = os.fstat(reader.fileno())
+        _copy_content(reader.fileno(), writer.fileno())
+        os.utime(writer.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.fchmod(writer.fileno(), 0o555 if found.st_mode & stat.S_IXUSR else 0o444)
+
+
+def _copy_content(reader: int, writer: int) -> None:
+    try:
+        # Shares the blocks where the file system can.
+        while os.copy_file_range(reader, writer, 1 << 30):
+            pass
+    except OSError as error:
+        if error.errno not in _NO_RANGES:
+            raise
+    while data := os.read(reader, _CHUNK_BYTES):
+        view = memoryview(data)
+        while view:
+            view = view[os.write(writer, view) :]
+
+
+def _describe(top: bytes, name: bytes) -> _Entry:
+    path = os.path.join(top, name)
+    if os.path.islink(path):
+        return _Entry(name, b"l", hashlib.sha256(os.readlink(path)).digest())
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        executable = os.fstat(file.fileno()).st_mode & stat.S_IXUSR
+        while data := file.read(_CHUNK_BYTES):
+            digest.update(data)
+    return _Entry(name, b"x" if executable else b"f", digest.digest())
+
+
+def _identify(entries: Iterable[_Entry], inside: bytes) -> str:
+    """The name of what is in a tree. The folder a job runs in counts even if it is empty."""
+    known = sorted(entries)
+    if inside and not any(entry.path.startswith(inside + b"/") for entry in known):
+        known.append(_Entry(inside, b"d"))
+    whole = hashlib.sha256()
+    for entry in known:
+        whole.update(b"%b %d %b %b" % (entry.kind, len(entry.path), entry.path, entry.digest))
+    return whole.hexdigest()[:40]
+
+
+def _rename(folder: bytes, target: bytes) -> None:
+    try:
+        os.rename(folder, target)
+    except OSError as error:
+        # Somebody else has just taken the same.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(folder)
+
+
+def _flush(folder: bytes, how: Callable[[int], object]) -> None:
+    """Bring it to the disk, before a job that counts on it is acknowledged."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        how(fd)
+    finally:
+        os.close(fd)
+
+
+def _top_of_repository(cwd: bytes) -> bytes | None:
+    folder = cwd
+    while not os.path.lexists(os.path.join(folder, b".git")):
+        if folder == os.path.dirname(folder):
+            return None
+        folder = os.path.dirname(folder)
+    return folder
