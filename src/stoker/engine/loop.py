@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import time
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -327,7 +328,10 @@ class Engine:
             self.holds.forget()
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
-        usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb) if ended else Usage()
+        if ended is None:
+            usage = Usage(time.time_ns() // 1000)
+        else:
+            usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb)
         self._jobs.end(running.attempt.job, outcome, usage, running.pid, running.started_at_us)
         retried = (
             outcome.event is not Event.SUCCEED

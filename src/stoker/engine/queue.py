@@ -11,6 +11,7 @@ import msgspec
 from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
 from stoker.store.jobs import Jobs, Known
+from stoker.store.queued import Facts
 
 _LOOK_AT_ONCE = 1000
 _NUL_REASON = "could not start, it holds a NUL byte (separate multi-line commands with --null)"
@@ -23,6 +24,7 @@ class Entry(msgspec.Struct):
     request: Request
     known: Known | None = None
     tries: int = 0
+    facts: Facts | None = None
 
 
 class Queue(Protocol):

@@ -140,7 +140,7 @@ class Database:
             self.before_commit()
             self.execute("COMMIT")
             if durable:
-                os.fdatasync(self._wal)
+                self.sync()
         except BaseException as error:
             self._rollback()
             self.on_rollback()
@@ -186,8 +186,12 @@ class Database:
             self._unsynced_since is not None
             and time.monotonic() - self._unsynced_since >= _SYNC_PERIOD_S
         ):
-            self._unsynced_since = None
-            os.fdatasync(self._wal)
+            self.sync()
+
+    def sync(self) -> None:
+        """Push all commits to the disk itself, now."""
+        self._unsynced_since = None
+        os.fdatasync(self._wal)
 
     def close(self) -> None:
         """Leave one tidy file behind."""

@@ -79,6 +79,16 @@ _END = {
 }
 
 
+_HEADS = (
+    "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
+    " ORDER BY priority DESC, rank, id LIMIT ?"
+)
+
+
+def _order(candidate: Candidate) -> tuple[int, int, int]:
+    return candidate.order
+
+
 class Jobs:
     """Reads and writes jobs inside the database's transactions."""
 
@@ -200,13 +210,9 @@ class Jobs:
         """The first waiting jobs in queue order, up to `limit` of each class."""
         found = []
         for number, slots, timeout_s in self._execute("SELECT id, slots, timeout_s FROM class"):
-            rows = self._execute(
-                "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
-                " ORDER BY priority DESC, rank, id LIMIT ?",
-                (number, limit),
-            )
+            rows = self._execute(_HEADS, (number, limit))
             found += [Candidate(row[0], slots, row[1], row[2], timeout_s) for row in rows]
-        return sorted(found, key=lambda candidate: candidate.order)
+        return sorted(found, key=_order)
 
     def counts(self) -> dict[State, int]:
         """How many jobs stand where."""

@@ -16,6 +16,7 @@ from stoker.store.jobs import NO_USAGE, ClassKey, Jobs, Usage
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
+_REPEATABLE_US = 86_400_000_000
 _ADD = (
     "INSERT INTO job (id, command, class, priority, state, submission, form, name, log, retries)"
     " VALUES (?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?)"
@@ -262,6 +263,20 @@ class QueuedJobs(Jobs):
             self._write("DELETE FROM earlier_attempt WHERE job = ?", (job,))
             self._write("DELETE FROM job WHERE id = ?", (job,))
             self._pending[state.value] -= 1
+
+    def forget_submissions(self) -> None:
+        """Drop what no job refers to any more; the newest stay, so that a late repeat is known."""
+        with self._database.transaction():
+            self._write(
+                "DELETE FROM submission WHERE added = jobs AND submitted_at_us < ("
+                " SELECT max(submitted_at_us) FROM submission) - ?"
+                " AND NOT EXISTS (SELECT 1 FROM job WHERE id BETWEEN first_job"
+                " AND first_job + submission.jobs - 1)",
+                (_REPEATABLE_US,),
+            )
+            self._write(
+                "DELETE FROM environment WHERE id NOT IN (SELECT environment FROM submission)", ()
+            )
 
     def _intern(self, block: bytes) -> int:
         digest = hashlib.sha256(block).digest()

@@ -1,0 +1,70 @@
+"""How people name jobs: `1,2,5-9`, `@` for the last one, a name, `project/name`, `project/name/id`."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from stoker.errors import UsageError
+
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f,/]")
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Ids from the first to the last."""
+
+    first: int
+    last: int
+
+
+class Last(msgspec.Struct, frozen=True):
+    """The job that was added last."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """The one job of a name, perhaps of a project, perhaps with an id to be sure."""
+
+    name: str
+    project: str | None = None
+    id: int | None = None
+
+
+Term = Span | Last | Named
+
+
+def parse_selector(text: str) -> list[Term]:
+    """Read a list of jobs as typed; commas and blanks part its terms."""
+    terms = [_term(word) for word in re.split(r"[,\s]+", text) if word]
+    if not terms:
+        raise UsageError("no job is named: give ids (1,2,5-9), @ for the last one, or a name")
+    return terms
+
+
+def _term(word: str) -> Term:
+    if word == "@":
+        return Last()
+    span = _RANGE.fullmatch(word)
+    if span:
+        first = int(span[1])
+        last = int(span[2] or first)
+        if last < first:
+            raise UsageError(f"the range {word} runs backwards: write {last}-{first}")
+        return Span(first, last)
+    match word.split("/"):
+        case [name]:
+            return Named(name)
+        case [project, name] if project and name:
+            return Named(name, project)
+        case [project, name, number] if project and name and number.isdecimal():
+            return Named(name, project, int(number))
+    raise UsageError(f"'{word}' names no job: write an id, a name, project/name or project/name/id")
+
+
+def check_name(kind: str, text: str) -> None:
+    """Refuse a name that could not be told from an id, or not be typed or filed."""
+    if _FORBIDDEN.search(text) or text != text.strip() or " " in text:
+        raise UsageError(f"{kind} {text!r} holds a blank, a comma, a / or a control character")
+    if _RANGE.fullmatch(text) or text in ("@", ".", "..", "daemon") or text.startswith("-"):
+        raise UsageError(f"{kind} {text!r} would be taken for something else: choose another")

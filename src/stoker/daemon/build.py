@@ -1,0 +1,234 @@
+"""The daemon's parts, joined: store, executor, engine, GPU watch, API."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import uuid
+from collections.abc import Callable
+
+from stoker.api.app import make_app
+from stoker.api.listen import bind, serve
+from stoker.core.job import Attempt
+from stoker.core.lifecycle import State
+from stoker.core.slot import Slot
+from stoker.engine.board import Running
+from stoker.engine.broadcast import Broadcast
+from stoker.engine.config import Config
+from stoker.engine.foreground import boot_clock_s
+from stoker.engine.hub import Hub
+from stoker.engine.loop import Engine, Rules
+from stoker.engine.orders import Orders, log_path
+from stoker.engine.publisher import Publisher
+from stoker.engine.pulse import Pulse
+from stoker.engine.queue import Entry
+from stoker.engine.stored import StoredQueue
+from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
+from stoker.engine.watchman import Watchman
+from stoker.errors import StokerError
+from stoker.executors.kept import KeptExecutor
+from stoker.executors.shepherd import trees
+from stoker.gpus.nvml import Nvml
+from stoker.gpus.slots import default_slots, parse_slots
+from stoker.store.database import Database
+from stoker.store.jobs import Known
+from stoker.store.queued import Facts, QueuedJobs
+
+_STOPPED = "the daemon was stopped with --kill"
+
+
+class Daemon:
+    """Everything from the database to the socket; made inside its event loop."""
+
+    def __init__(self, home: str, gpus: str | None) -> None:
+        self.since = time.time()
+        self._home = home
+        self._database = Database(os.path.join(home, "stoker.db"))
+        self._jobs = QueuedJobs(self._database)
+        self._config = Config(self._database)
+        identity = _identify(self._database)
+        self._nvml = Nvml.open()
+        slots, no_gpu_reason = self._slots(gpus)
+        self._executor = KeptExecutor(home=home, name=f"stoker-{identity}")
+        events = Broadcast()
+        publisher = Publisher(events)
+        orders = Orders(self._jobs, self._executor, home)
+        self.engine = Engine(
+            slots=slots,
+            queue=StoredQueue(self._jobs),
+            executor=self._executor,
+            database=self._database,
+            jobs=self._jobs,
+            listener=publisher,
+            rules=Rules(cpu_places=self._config.cpu_places, outlived=True),
+            prepare=orders.prepare,
+            clock=boot_clock_s,
+        )
+        self._database.on_full = self._wait_for_space
+        self._pulse = Pulse(self.engine, self._executor)
+        self.hub = Hub(
+            home=home,
+            database=self._database,
+            jobs=self._jobs,
+            engine=self.engine,
+            pulse=self._pulse,
+            events=events,
+            publisher=publisher,
+            config=self._config,
+            since=self.since,
+            shepherd_pids=lambda: self._executor.pids,
+            no_gpu_reason=no_gpu_reason,
+        )
+        self._adopt()
+        self._watchman = self._watch()
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """Serve until asked to stop; `on_ready` is called once requests are heard."""
+        with bind(os.path.join(self._home, "stoker.sock")) as listener:
+            self._pulse.start()
+            server = asyncio.ensure_future(serve(make_app(self.hub), listener))
+            tasks = [
+                asyncio.ensure_future(prune_for_ever(self.hub)),
+                asyncio.ensure_future(cap_logs_for_ever(self.hub)),
+            ]
+            on_ready()
+            wanted = {self.hub.stopping, self._pulse.stopped, server, *tasks}
+            done, _pending = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
+            if self.hub.stopping in done and self.hub.stopping.result():
+                await self._kill_everything()
+            self.hub.events.close()
+            for task in (*tasks, server):
+                task.cancel()
+            await asyncio.gather(*tasks, server, return_exceptions=True)
+            for future in done - {self.hub.stopping}:
+                future.result()
+
+    def ask_to_stop(self) -> None:
+        """Go; what runs goes on."""
+        if not self.hub.stopping.done():
+            self.hub.stopping.set_result(False)
+
+    def close(self) -> None:
+        """Let go of everything; jobs go on with their shepherd."""
+        self._pulse.stop()
+        if self._watchman is not None:
+            self._watchman.stop()
+        self._executor.close()
+        self._database.close()
+
+    async def _kill_everything(self) -> None:
+        for running in self.engine.board.running.values():
+            running.killed_because = running.killed_because or _STOPPED
+        self.engine.kill_all(_STOPPED)
+        self._pulse.poke()
+        while self.engine.board.running and not self._pulse.stopped.done():
+            await self.hub.events.changed_since(self.hub.events.version)
+        self._executor.stop(kill=True)
+
+    def _slots(self, gpus: str | None) -> tuple[tuple[Slot, ...], str | None]:
+        """The slots to use, remembered if they were named now; none is an answer, with a reason."""
+        known = None if self._nvml is None else self._nvml.gpus()
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        named = gpus or self._config.gpus
+        if named is not None and named != "default":
+            slots = parse_slots(named, known, visible)
+        else:
+            try:
+                slots = default_slots(known, visible)
+            except StokerError as error:
+                return (), str(error).partition(";")[0]
+        if gpus is not None:
+            self._config.change("gpus", gpus)
+        return slots, None
+
+    def _adopt(self) -> None:
+        """Seat what was live when the last daemon ended; the executor will tell what became of it."""
+        taken: set[int] = set()
+        for facts in self._jobs.live_facts():
+            slots = self._find_slots(facts, taken)
+            taken.update(slot.index for slot in slots)
+            attempt = Attempt(facts.id, facts.attempt)
+            entry = Entry(
+                facts.command,
+                facts.request,
+                Known(facts.id, State.RUNNING, facts.attempt),
+                facts.tries or 1,
+                facts,
+            )
+            running = Running(
+                key=attempt.key,
+                attempt=attempt,
+                entry=entry,
+                slots=slots,
+                log=log_path(self._home, facts, facts.attempt),
+                pid=facts.pid,
+                started_at_us=facts.started_at_us,
+                begun=boot_clock_s(),
+                killed_because=facts.ending,
+            )
+            self.engine.adopt(running)
+
+    def _find_slots(self, facts: Facts, taken: set[int]) -> tuple[Slot, ...]:
+        """The slots that a label names today; those that are gone are gone."""
+        found: list[Slot] = []
+        for label in (facts.slots or "").split(","):
+            for place in self.engine.board.places:
+                slot = place.slot
+                if slot.label == label and slot.index not in taken and slot not in found:
+                    found.append(slot)
+                    break
+        return tuple(found)
+
+    def _watch(self) -> Watchman | None:
+        if self._nvml is None or not self.engine.board.places:
+            return None
+        watchman = Watchman(
+            self._nvml,
+            self.engine.board,
+            self.hub.publisher,
+            self._is_ours,
+            mind_others=self._config.gpus is None,
+        )
+
+        def review() -> None:
+            watchman.review()
+            self._pulse.poke()
+
+        asyncio.get_running_loop().add_reader(watchman.fileno(), review)
+        return watchman
+
+    def _is_ours(self, pid: int) -> bool:
+        if any(not trees.is_outside(pid, shepherd) for shepherd in self._executor.pids):
+            return True
+        return f"{self._executor.name}:" in (trees.cookie_of(pid) or "")
+
+    def _wait_for_space(self, message: str) -> None:
+        self.engine.tell_once(f"{message}; waiting for space")
+        time.sleep(1.0)
+
+
+def _identify(database: Database) -> str:
+    """The queue's own name, given to it at its birth; a home belongs to the machine it was made on."""
+    machine = _machine_id()
+    rows = dict(database.execute("SELECT name, value FROM meta").fetchall())
+    if "identity" not in rows:
+        rows = {"identity": uuid.uuid4().hex[:12].encode(), "machine": machine}
+        with database.transaction(durable=True):
+            for name, value in rows.items():
+                database.write("INSERT INTO meta VALUES (?, ?)", (name, value))
+    if rows["machine"] != machine:
+        raise StokerError(
+            f"{database.path} belongs to another machine: name a folder of this one in STOKER_HOME"
+        )
+    return bytes(rows["identity"]).decode("ascii")
+
+
+def _machine_id() -> bytes:
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            with open(path, "rb") as file:
+                return file.read().strip()
+        except OSError:
+            continue
+    return os.uname().nodename.encode()

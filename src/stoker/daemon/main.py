@@ -1,0 +1,71 @@
+"""Puts the daemon together, and takes it apart again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Sequence
+
+from stoker import __version__
+from stoker.daemon.build import Daemon
+from stoker.daemon.lock import Lock
+from stoker.engine.publisher import log
+from stoker.errors import StokerError
+from stoker.home import find_home
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Be the daemon of a home until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m stoker.daemon", description=main.__doc__)
+    parser.add_argument("--gpus", metavar="SLOTS", help="slots to use, remembered")
+    parser.add_argument("--ready-fd", type=int, metavar="N", help="where to say that it is up")
+    args = parser.parse_args(argv)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        home = find_home()
+        lock = Lock(home)
+        asyncio.run(_serve(home, args.gpus, args.ready_fd))
+    except (StokerError, sqlite3.Error) as error:
+        log(f"error: {error}")
+        _tell(args.ready_fd, f"error: {error}\n")
+        return 1
+    del lock
+    return 0
+
+
+async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
+    daemon = Daemon(home, gpus)
+    loop = asyncio.get_running_loop()
+    for signum in _SIGNALS:
+        loop.add_signal_handler(signum, daemon.ask_to_stop)
+    try:
+        log(f"stoker {__version__} started, process {os.getpid()}, home {home}")
+        gc.collect()
+        gc.freeze()
+        await daemon.run(lambda: _tell(ready_fd, "ready\n"))
+    finally:
+        daemon.close()
+        log(f"stopped after {time.time() - daemon.since:.0f} s")
+
+
+def _tell(ready_fd: int | None, text: str) -> None:
+    """Answer whoever started us, if they still listen; once."""
+    if ready_fd is None:
+        return
+    with contextlib.suppress(OSError):
+        os.write(ready_fd, text.encode(errors="replace"))
+        os.close(ready_fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""What the daemon's verbs work on: the queue's database, its engine, and whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from stoker.engine.board import Running
+from stoker.engine.broadcast import Broadcast
+from stoker.engine.config import Config
+from stoker.engine.loop import Engine
+from stoker.engine.publisher import Publisher
+from stoker.engine.pulse import Pulse
+from stoker.store.database import Database
+from stoker.store.queued import QueuedJobs
+
+
+class Hub:
+    """Everything a service function needs. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        home: str,
+        database: Database,
+        jobs: QueuedJobs,
+        engine: Engine,
+        pulse: Pulse,
+        events: Broadcast,
+        publisher: Publisher,
+        config: Config,
+        since: float,
+        shepherd_pids: Callable[[], list[int]],
+        no_gpu_reason: str | None = None,
+    ) -> None:
+        self.home = home
+        self.database = database
+        self.jobs = jobs
+        self.engine = engine
+        self.pulse = pulse
+        self.events = events
+        self.publisher = publisher
+        self.config = config
+        self.since = since
+        self.shepherd_pids = shepherd_pids
+        self.no_gpu_reason = no_gpu_reason
+        self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def running(self, job: int) -> Running | None:
+        """The live attempt of a job, if it has one."""
+        for running in self.engine.board.running.values():
+            if running.attempt.job == job:
+                return running
+        return None

@@ -1,0 +1,136 @@
+"""From a queued job to the order that starts it: its words, its log, its surroundings."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from stoker.core.job import Attempt
+from stoker.engine.loop import Order
+from stoker.engine.queue import Entry
+from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
+from stoker.executors.contract import Executor
+from stoker.store.queued import Facts, QueuedJobs, Surroundings
+
+_CONTEXTS = 64
+
+
+class Context:
+    """An environment in a folder, made known to the executor under a number."""
+
+    def __init__(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
+        self.number = number
+        self.env = env
+        self.cwd = cwd
+        self.shell = shell
+        self.command_line = CommandLine(shell, env.get("PATH", os.defpath))
+
+
+class Orders:
+    """Makes orders; remembers the surroundings used last."""
+
+    def __init__(self, jobs: QueuedJobs, executor: Executor, home: str) -> None:
+        self._jobs = jobs
+        self._executor = executor
+        self._home = home
+        self._contexts: OrderedDict[tuple[Surroundings, bool], Context] = OrderedDict()
+        self._numbers = 0
+        self._made_folders: set[str] = set()
+
+    def prepare(self, attempt: Attempt, entry: Entry) -> Order:
+        """How an attempt is to be started; raises OSError where a file of it cannot be made."""
+        facts = entry.facts
+        assert facts is not None
+        context = self._context(facts)
+        log = log_path(self._home, facts, attempt.number)
+        self._make_folder(os.path.dirname(log))
+        return Order(self._words(facts, context), log, context.number)
+
+    def _context(self, facts: Facts) -> Context:
+        surroundings = self._jobs.surroundings(facts.submission)
+        key = (surroundings, bool(facts.fresh))
+        context = self._contexts.get(key)
+        if context is None:
+            self._numbers += 1
+            env = read_environment(self._jobs.environment(surroundings.environment))
+            env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            env["STOKER_SUBMIT_DIR"] = os.fsdecode(surroundings.cwd)
+            cwd = run_folder(self._home, surroundings, fresh=bool(facts.fresh))
+            context = Context(self._numbers, env, cwd, surroundings.shell or DEFAULT_SHELL)
+            self._contexts[key] = context
+            if len(self._contexts) > _CONTEXTS:
+                self._contexts.popitem(last=False)
+            self._executor.define_context(context.number, env, cwd, context.shell)
+        else:
+            self._contexts.move_to_end(key)
+        return context
+
+    def _words(self, facts: Facts, context: Context) -> list[str]:
+        if facts.form == "argv":
+            words = [os.fsdecode(word) for word in split_words(facts.command)]
+            program = find_program(words[0], context.env.get("PATH", os.defpath))
+            return [program or words[0], *words[1:]]
+        if facts.form is None and len(facts.command) < MAX_ARGUMENT_BYTES:
+            return context.command_line.words(facts.command)
+        script = self._write_script(facts)
+        starts_itself = facts.form == "script" and facts.command.startswith(b"#!")
+        return [script] if starts_itself else [context.shell, script]
+
+    def _write_script(self, facts: Facts) -> str:
+        folder = os.path.join(self._home, "scripts")
+        self._make_folder(folder)
+        path = os.path.join(folder, str(facts.id))
+        # A file that somebody still has open for writing cannot be executed.
+        with open(
+            os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb"
+        ) as file:
+            file.write(facts.command if facts.command.endswith(b"\n") else facts.command + b"\n")
+        os.replace(f"{path}.new", path)
+        return path
+
+    def _make_folder(self, folder: str) -> None:
+        if folder not in self._made_folders:
+            os.makedirs(folder, exist_ok=True)
+            if len(self._made_folders) > 1000:
+                self._made_folders.clear()
+            self._made_folders.add(folder)
+
+
+def log_path(home: str, facts: Facts, number: int) -> str:
+    """Where an attempt's output goes: a file by id, or where the user wants it."""
+    if facts.log is None:
+        return os.path.join(home, "logs", str(facts.id // 1000), f"{facts.id}.{number}.log")
+    return fill_template(os.fsdecode(facts.log), facts.id, facts.name, facts.project)
+
+
+def fill_template(template: str, job: int, name: str | None, project: str | None) -> str:
+    """A path with its placeholders filled in."""
+    return (
+        template.replace("{id}", str(job))
+        .replace("{name}", name or str(job))
+        .replace("{project}", project or "default")
+    )
+
+
+def run_folder(home: str, surroundings: Surroundings, *, fresh: bool) -> str:
+    """Where a job runs: in its snapshot if it has one."""
+    if surroundings.snapshot is None or fresh:
+        return os.fsdecode(surroundings.cwd)
+    return os.path.join(home, "snapshots", surroundings.snapshot)
+
+
+def read_environment(block: bytes) -> dict[str, str]:
+    """An environment out of its entries."""
+    entries = (os.fsdecode(entry).partition("=") for entry in block.split(b"\0") if entry)
+    return {name: value for name, _, value in entries}
+
+
+def join_words(words: list[bytes]) -> bytes:
+    """The words of a command as one value."""
+    return b"\0".join(words)
+
+
+def split_words(command: bytes) -> list[bytes]:
+    """The words of a command again."""
+    return command.split(b"\0")

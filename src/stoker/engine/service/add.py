@@ -1,0 +1,167 @@
+"""`add`: jobs are in the queue, and safe, when this returns."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import platform
+import time
+
+from stoker.core.job import Request
+from stoker.core.selector import check_name
+from stoker.engine.hub import Hub
+from stoker.engine.orders import join_words
+from stoker.errors import StokerError, UsageError
+from stoker.store.queued import Common, NewRow, Reservation
+from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
+
+_SLICE = 500
+MAX_COMMAND_BYTES = 32 * 2**20
+
+
+async def add(hub: Hub, submission: Submission) -> Added:
+    """Add jobs, all of them; a request that was made before gets its first answer.
+
+    A large submission goes in slices, between which the engine turns. What a crash cut short goes
+    on where it ended when the client asks again.
+    """
+    _check(hub, submission)
+    rows = [_row(job, submission) for job in submission.jobs]
+    common = _common(submission)
+    with hub.database.transaction(durable=len(rows) > _SLICE):
+        reservation = hub.jobs.reserve(common)
+        if reservation.jobs != len(rows):
+            raise UsageError("another request had this request id: make a new one")
+        if not reservation.added and len(rows) <= _SLICE:
+            _fill(hub, reservation, 0, rows, submission)
+    if len(rows) > _SLICE:
+        await _fill_in_slices(hub, reservation, rows, submission)
+    repeated = reservation.added == len(rows)
+    if not repeated:
+        hub.database.sync()
+    hub.events.touch()
+    hub.pulse.poke()
+    last = reservation.first_job + len(rows) - 1
+    return Added(first=reservation.first_job, last=last, repeated=repeated)
+
+
+async def _fill_in_slices(
+    hub: Hub, reservation: Reservation, rows: list[NewRow], submission: Submission
+) -> None:
+    offset = reservation.added
+    while offset < len(rows):
+        await asyncio.sleep(0)
+        part = rows[offset : offset + _SLICE]
+        with hub.database.transaction():
+            _fill(hub, reservation, offset, part, submission)
+        offset += len(part)
+        hub.pulse.poke()
+
+
+def _fill(
+    hub: Hub, reservation: Reservation, offset: int, rows: list[NewRow], submission: Submission
+) -> None:
+    key = (submission.gpus, submission.timeout_s, submission.project)
+    request = Request(
+        slots=submission.gpus, priority=submission.priority, retries=submission.retries
+    )
+    hub.jobs.fill(reservation, offset, rows, key, request)
+
+
+def _check(hub: Hub, submission: Submission) -> None:
+    slots = len(hub.engine.board.places)
+    if submission.gpus and not slots:
+        raise StokerError(
+            f"{hub.no_gpu_reason or 'this queue has no GPU'}:"
+            " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU"
+        )
+    if submission.gpus > slots:
+        raise UsageError(
+            f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)"
+        )
+    for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
+        check_name("the name", name or "")
+    if submission.project is not None:
+        check_name("the project", submission.project)
+    if not os.path.isabs(_decode(submission.cwd, "cwd")):
+        raise UsageError("cwd is not an absolute path")
+
+
+def _row(job: NewJob, submission: Submission) -> NewRow:
+    if type(job.command) is str and not job.script and job.log is None and submission.log is None:
+        command, form = job.command.encode(), None  # by far the most frequent
+    elif isinstance(job.command, list):
+        if not job.command or job.script:
+            raise UsageError("a command of words needs at least one, and is no script")
+        command, form = join_words([_decode(word, "command") for word in job.command]), "argv"
+        if len(job.command) != command.count(b"\0") + 1:
+            raise UsageError("a command holds a NUL byte")
+    else:
+        command, form = _decode(job.command, "command"), "script" if job.script else None
+    if form is None and b"\0" in command:
+        raise UsageError("a command holds a NUL byte")
+    if not command.strip():
+        raise UsageError("a command is empty")
+    if len(command) > MAX_COMMAND_BYTES:
+        raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB")
+    return NewRow(command, form, job.name or submission.name, _log(job, submission))
+
+
+def _log(job: NewJob, submission: Submission) -> bytes | None:
+    given = job.log if job.log is not None else submission.log
+    if given is None:
+        return None
+    log = _decode(given, "log")
+    if not log or b"\0" in log:
+        raise UsageError("the path of the log is empty or holds a NUL byte")
+    return os.path.join(_decode(submission.cwd, "cwd"), log)
+
+
+def _common(submission: Submission) -> Common:
+    git = submission.git
+    return Common(
+        request_id=submission.request_id,
+        jobs=len(submission.jobs),
+        submitted_at_us=time.time_ns() // 1000,
+        environment=_environment(submission),
+        cwd=_decode(submission.cwd, "cwd"),
+        shell=submission.shell,
+        snapshot=_snapshot(submission.snapshot),
+        git_commit=git.commit if git else None,
+        git_dirty=git.dirty if git else None,
+        user=submission.user,
+        host=platform.node(),
+        linger=submission.linger,
+    )
+
+
+def _snapshot(text: str | None) -> str | None:
+    if text is not None and (text.startswith("/") or ".." in text.split("/") or "\0" in text):
+        raise UsageError("a snapshot is named by its id, and a folder in it")
+    return text
+
+
+def _environment(submission: Submission) -> bytes:
+    entries = [
+        f"{name}={value}".encode("utf-8", "replace") for name, value in submission.env.items()
+    ]
+    if submission.env_b64 is not None:
+        try:
+            entries += base64.b64decode(submission.env_b64, validate=True).split(b"\0")
+        except binascii.Error as error:
+            raise UsageError(f"env_b64 is no base64: {error}") from None
+    if any(b"\0" in entry for entry in entries) or "" in submission.env:
+        raise UsageError("the environment holds a NUL byte or a variable without a name")
+    return b"".join(sorted(entry + b"\0" for entry in entries if entry))
+
+
+def _decode(value: Bytes, what: str) -> bytes:
+    try:
+        data = from_wire(value)
+    except ValueError as error:
+        raise UsageError(f"{what} is no base64: {error}") from None
+    if what == "cwd" and b"\0" in data:
+        raise UsageError("cwd holds a NUL byte")
+    return data

@@ -1,0 +1,63 @@
+"""`kill`: ends jobs, whole trees of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from stoker.core.lifecycle import State, is_final
+from stoker.engine.hub import Hub
+from stoker.engine.service.select import find
+from stoker.wire import Changed, JobEvent, Kill, Refusal
+
+SLICE = 500
+REASON = "killed by request"
+
+
+async def kill(hub: Hub, order: Kill) -> Changed:
+    """End what runs (TERM, grace, KILL) and take what waits out of the queue."""
+    found = find(hub, order)
+    named = order.ids is not None
+    ended: list[int] = []
+    refused: list[Refusal] = []
+    for start in range(0, len(found), SLICE):
+        part = [job for job, _state in found[start : start + SLICE]]
+        _kill_slice(hub, part, order.grace_s, ended, refused)
+        await asyncio.sleep(0)
+    hub.database.sync()
+    hub.pulse.poke()
+    return Changed(ids=ended, refused=refused if named else [])
+
+
+def _kill_slice(
+    hub: Hub, jobs: list[int], grace_s: float, ended: list[int], refused: list[Refusal]
+) -> None:
+    now_us = time.time_ns() // 1000
+    cancelled, running = [], []
+    with hub.database.transaction():
+        for job in jobs:
+            state = state_of(hub, job)
+            if state is State.WAITING:
+                hub.jobs.cancel(job, REASON, now_us)
+                cancelled.append(job)
+            elif state is None or is_final(state):
+                word = "gone" if state is None else state.value
+                refused.append(Refusal(job, f"job {job} is {word} already"))
+            else:
+                hub.jobs.mark_ending(job, REASON)
+                running.append(job)
+    for job in running:
+        attempt = hub.running(job)
+        if attempt is not None:
+            hub.engine.kill(attempt, REASON, grace_s)
+    for job in cancelled:
+        hub.events.publish(
+            JobEvent(id=job, state=State.KILLED, attempt=0, at=now_us / 1e6, reason=REASON)
+        )
+    ended += sorted([*cancelled, *running])
+
+
+def state_of(hub: Hub, job: int) -> State | None:
+    """Where a job stands at this moment; None if it is gone."""
+    row = hub.database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
+    return State(row[0]) if row else None

@@ -1,0 +1,64 @@
+"""Rows of the database as the wire shows them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from stoker.core.lifecycle import State
+from stoker.engine.orders import split_words
+from stoker.wire import Job
+
+COLUMNS = (
+    "job.id, name, project, state, command, form, class.slots, priority, attempt, job.slots, reason,"
+    " status, submitted_at_us, started_at_us, ended_at_us, rank"
+)
+TABLES = (
+    "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
+)
+_SHOWN_BYTES = 1000
+
+
+def job_of(row: Sequence[Any]) -> Job:
+    """A job as a list shows it, from a row of COLUMNS."""
+    exit_code, signum = ending(row[11])
+    return Job(
+        id=row[0],
+        name=row[1],
+        project=row[2],
+        state=State(row[3]),
+        command=text_of(row[4], row[5]),
+        gpus=row[6],
+        priority=row[7],
+        attempt=row[8],
+        slots=row[9] or None,
+        reason=row[10],
+        exit_code=exit_code,
+        signal=signum,
+        submitted_at=seconds(row[12]),
+        started_at=seconds(row[13]),
+        ended_at=seconds(row[14]),
+    )
+
+
+def text_of(command: bytes, form: str | None) -> str:
+    """A command in text as one would type it, its beginning at least."""
+    start = command[:_SHOWN_BYTES]
+    if form == "argv":
+        words = [word.decode("utf-8", "replace") for word in split_words(start)]
+        return shlex.join(words)
+    return start.decode("utf-8", "replace")
+
+
+def ending(status: int | None) -> tuple[int | None, int | None]:
+    """A wait status as an exit code or a signal."""
+    if status is None:
+        return None, None
+    number = status & 0x7F
+    return (None, number) if number else (status >> 8, None)
+
+
+def seconds(us: int | None) -> float | None:
+    """A time as the wire has it."""
+    return None if us is None else us / 1e6

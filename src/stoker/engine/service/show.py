@@ -1,0 +1,110 @@
+"""`show`: everything about one job."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stoker.core.lifecycle import State
+from stoker.engine.hub import Hub
+from stoker.engine.orders import log_path, read_environment, split_words
+from stoker.engine.service.rows import COLUMNS, TABLES, ending, job_of, seconds
+from stoker.engine.service.select import find_one
+from stoker.store.queued import Facts
+from stoker.wire import AttemptInfo, Git, JobDetail, to_wire
+
+_SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|CRED|AUTH|COOKIE|PRIVATE|DSN")
+_URL_SECRET = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+_ATTEMPT = (
+    "SELECT {}, {}, slots, pid, started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb"
+    " FROM {} WHERE {} = ?"
+)
+_EARLIER = _ATTEMPT.format("number", "outcome", "earlier_attempt", "job") + " ORDER BY number"
+_LATEST = _ATTEMPT.format("attempt", "state", "job", "id")
+_SUBMISSION = (
+    "SELECT cwd, shell, snapshot, git_commit, git_dirty, user, host, environment"
+    " FROM submission WHERE id = ?"
+)
+_TAIL_BYTES = 8192
+
+
+def show(hub: Hub, job: str) -> JobDetail:
+    """All that is known, the environment with its secrets hidden."""
+    number = find_one(hub, job)
+    execute = hub.database.execute
+    sql = f"SELECT {COLUMNS} FROM {TABLES} WHERE job.id = ?"  # noqa: S608 - our own columns
+    brief = job_of(execute(sql, (number,)).fetchone())
+    facts = hub.jobs.facts(number)
+    attempts = _attempts(hub, facts)
+    common = execute(_SUBMISSION, (facts.submission,)).fetchone()
+    cwd, shell, snapshot, commit, dirty, user, host, environment = common
+    words = split_words(facts.command) if facts.form == "argv" else None
+    return JobDetail(
+        **{name: getattr(brief, name) for name in brief.__struct_fields__},
+        argv=[to_wire(word) for word in words] if words else None,
+        line=None if words else to_wire(facts.command),
+        script=facts.form == "script",
+        cwd=to_wire(cwd),
+        shell=shell,
+        env=redact(read_environment(hub.jobs.environment(environment))),
+        timeout_s=facts.timeout_s,
+        retries=facts.retries or 0,
+        git=Git(commit=commit, dirty=bool(dirty)) if commit else None,
+        snapshot=None if facts.fresh else snapshot,
+        user=user,
+        host=host,
+        last_line=_last_line(hub, facts),
+        attempts=attempts,
+    )
+
+
+def _attempts(hub: Hub, facts: Facts) -> list[AttemptInfo]:
+    rows = hub.database.execute(_EARLIER, (facts.id,)).fetchall()
+    latest = hub.database.execute(_LATEST, (facts.id,)).fetchone()
+    if latest[0] > len(rows):
+        rows.append(latest)
+    return [_attempt(hub, facts, row) for row in rows]
+
+
+def _attempt(hub: Hub, facts: Facts, row: Sequence[Any]) -> AttemptInfo:
+    exit_code, signum = ending(row[6])
+    return AttemptInfo(
+        number=row[0],
+        state=State(row[1]),
+        slots=row[2] or None,
+        pid=row[3],
+        started_at=seconds(row[4]),
+        ended_at=seconds(row[5]),
+        exit_code=exit_code,
+        signal=signum,
+        reason=row[7],
+        cpu_s=seconds(row[8]),
+        max_rss_bytes=None if row[9] is None else row[9] * 1024,
+        log=to_wire(os.fsencode(log_path(hub.home, facts, row[0]))),
+    )
+
+
+def redact(env: dict[str, str]) -> dict[str, str]:
+    """An environment that may be shown: what looks like a secret is hidden."""
+    return {
+        _text(name): "***" if _SECRET.search(name) else _text(_URL_SECRET.sub(r"\1:***@", value))
+        for name, value in sorted(env.items())
+    }
+
+
+def _text(text: str) -> str:
+    return os.fsencode(text).decode("utf-8", "replace")
+
+
+def _last_line(hub: Hub, facts: Facts) -> str | None:
+    if not facts.attempt:
+        return None
+    try:
+        with open(log_path(hub.home, facts, facts.attempt), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return next((line for line in reversed(lines) if line.strip()), None)

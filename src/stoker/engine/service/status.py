@@ -1,0 +1,35 @@
+"""`status`: how the daemon is."""
+
+from __future__ import annotations
+
+import os
+
+from stoker import __version__
+from stoker.engine.hub import Hub
+from stoker.wire import SlotInfo, Status
+
+
+def status(hub: Hub) -> Status:
+    """What runs where, what waits, and what a person should know."""
+    notices = list(hub.publisher.notices)
+    if hub.no_gpu_reason is not None:
+        notices.insert(0, hub.no_gpu_reason)
+    return Status(
+        version=__version__,
+        pid=os.getpid(),
+        shepherd_pids=hub.shepherd_pids(),
+        home=hub.home,
+        since=hub.since,
+        counts=hub.jobs.tally(),
+        slots=[
+            SlotInfo(
+                label=place.slot.label,
+                jobs=[] if place.current is None else [place.current.attempt.job],
+                closed=place.closed or (None if place.held else place.waits_for),
+                held=place.held,
+            )
+            for place in hub.engine.board.places
+        ],
+        cpu_places=hub.engine.board.cpu_places,
+        notices=notices,
+    )
