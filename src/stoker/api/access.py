@@ -1,0 +1,38 @@
+"""Who asks. The door through which a request came says so; no request is believed on its own."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_KEY = "stoker.asker"
+
+
+class Asker(enum.Enum):
+    """Whom a route may let in; a route that names nobody lets nobody in."""
+
+    OWNER = "owner"
+
+
+def asker_of(scope: Scope) -> Asker | None:
+    """Who sent a request; None for a request that came through no door of ours."""
+    found = scope.get(_KEY)
+    return found if isinstance(found, Asker) else None
+
+
+class OwnersDoor:
+    """In front of an app on the owner's own socket, where the kernel has named every peer."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on as the owner's."""
+        scope[_KEY] = Asker.OWNER
+        await self._app(scope, receive, send)

@@ -1,0 +1,75 @@
+"""The application: every endpoint behind the checks that all of them share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from stoker.api.access import Receive, Scope, Send, asker_of
+from stoker.api.body import read_json
+from stoker.api.endpoint import Endpoint, Media
+from stoker.api.problem import RefusedError, answer_error, answer_http_exception
+from stoker.api.query import read_query
+from stoker.api.routes import ENDPOINTS
+from stoker.api.stream import Stream
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+_encode = msgspec.json.Encoder().encode
+
+
+def make_app(hub: Hub, endpoints: tuple[Endpoint[Any, Any], ...] = ENDPOINTS) -> Starlette:
+    """All verbs over one hub, to be called in its event loop; put a door of `access` before it."""
+    by_path: dict[str, dict[str, Endpoint[Any, Any]]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    app = Starlette(
+        routes=[_route(path, _Place(hub, methods)) for path, methods in by_path.items()],
+        exception_handlers={HTTPException: answer_http_exception},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _route(path: str, place: _Place) -> Route:
+    route = Route(path, endpoint=place, methods=list(place.methods))
+    route.methods = set(place.methods)  # Starlette adds a HEAD that no endpoint has declared
+    return route
+
+
+class _Place:
+    """One path, with an endpoint for each of its methods."""
+
+    def __init__(self, hub: Hub, methods: dict[str, Endpoint[Any, Any]]) -> None:
+        self._hub = hub
+        self.methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self.methods[scope["method"]]
+        response: Response | Stream
+        try:
+            response = await _answer(self._hub, endpoint, Request(scope, receive))
+        except Exception as error:
+            response = answer_error(error)
+        await response(scope, receive, send)
+
+
+async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> Response | Stream:
+    if asker_of(request.scope) not in endpoint.lets_in:
+        raise RefusedError(403, "this is not for you", hang_up=True)
+    query = read_query(request.scope["query_string"], endpoint.query)
+    body = await read_json(request, endpoint.decoder) if endpoint.takes_body else None
+    found = await endpoint.call(hub, query, body)
+    if endpoint.media is not Media.JSON:
+        assert isinstance(found, Stream)
+        return found
+    if endpoint.status == 204:
+        return Response(status_code=204)
+    return Response(_encode(found), endpoint.status, media_type=Media.JSON.value)

@@ -1,0 +1,78 @@
+"""Bodies of requests: JSON, of limited size, read within a limited time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from stoker.api.access import Receive
+from stoker.api.problem import RefusedError
+
+MAX_BYTES = 64 * 1024 * 1024
+TIMEOUT_S = 30.0
+
+T = TypeVar("T")
+
+
+async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
+    """The body as the decoder's type; whatever is wrong with it raises RefusedError."""
+    if (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        != "application/json"
+    ):
+        raise RefusedError(415, "the body must be application/json", hang_up=True)
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > MAX_BYTES:
+        raise _too_large()
+    try:
+        data = await asyncio.wait_for(_read(request.receive), TIMEOUT_S)
+    except asyncio.TimeoutError:
+        raise RefusedError(
+            408, f"the body did not arrive within {TIMEOUT_S:.0f} s", hang_up=True
+        ) from None
+    return _decode(data, decoder)
+
+
+async def _read(receive: Receive) -> bytes | bytearray:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        return _sized(message.get("body", b""))
+    data = bytearray()
+    while message["type"] == "http.request":
+        data += message.get("body", b"")
+        _sized(data)
+        if not message.get("more_body", False):
+            return data
+        message = await receive()
+    raise RefusedError(400, "the body was cut off", hang_up=True)
+
+
+def _sized(data: bytes | bytearray) -> bytes | bytearray:
+    if len(data) > MAX_BYTES:
+        raise _too_large()
+    return data
+
+
+def _too_large() -> RefusedError:
+    return RefusedError(
+        413,
+        f"a request may have {MAX_BYTES} bytes: send the jobs in several, or a script as a file",
+        hang_up=True,
+    )
+
+
+def _decode(data: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> T:
+    # A hundred thousand new objects would set the collector off again and again, for nothing.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError(400, f"the body is not what it should be: {error}") from None
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,119 @@
+"""The OpenAPI document, made from the endpoints and the wire types and from nothing else."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+
+from stoker import __version__, wire
+from stoker.api.endpoint import Endpoint, Media
+from stoker.api.problem import MEDIA as PROBLEM_MEDIA
+
+_REF = "#/components/schemas/{name}"
+_ALWAYS = (400, 403, 500, 503)
+_OF_BODIES = (408, 413, 415)
+_REFUSALS = {
+    400: "the request is not understood",
+    403: "the asker has no right to this",
+    404: "what is named does not exist",
+    408: "the body took too long to arrive",
+    409: "it exists, but is not in a state for this",
+    413: "the body is too large",
+    415: "the body is not application/json",
+    500: "an error inside the daemon",
+    503: "the daemon cannot do it now, for want of disk space say",
+}
+
+Schema = dict[str, Any]
+
+
+def make_document(endpoints: tuple[Endpoint[Any, Any], ...]) -> Schema:
+    """Everything the interface takes and gives."""
+    schemas = _Schemas(endpoints)
+    paths: dict[str, Schema] = {}
+    for endpoint in endpoints:
+        operation = _operation(endpoint, schemas)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Stoker",
+            "version": __version__,
+            "description": "The daemon's interface, over the unix socket stoker.sock in its home.",
+        },
+        "paths": paths,
+        "components": {"schemas": schemas.components},
+    }
+
+
+class _Schemas:
+    """The schemas of all types that go over the wire, each named once."""
+
+    def __init__(self, endpoints: tuple[Endpoint[Any, Any], ...]) -> None:
+        bodies = [endpoint.body for endpoint in endpoints]
+        answers = [endpoint.answer for endpoint in endpoints if endpoint.media is not Media.BYTES]
+        types = [wire.Problem, *bodies, *answers]
+        found, self.components = msgspec.json.schema_components(types, ref_template=_REF)
+        self._found = list(zip(types, found, strict=True))
+
+    def of(self, kind: Any) -> Schema:
+        """The schema of a body or an answer."""
+        return next(schema for each, schema in self._found if each == kind)
+
+
+def _operation(endpoint: Endpoint[Any, Any], schemas: _Schemas) -> Schema:
+    text = inspect.cleandoc(endpoint.call.__doc__ or "")
+    operation: Schema = {
+        "operationId": f"{endpoint.method.lower()}_{endpoint.path.rpartition('/')[2]}",
+        "summary": text.partition("\n")[0],
+        "parameters": _parameters(endpoint.query),
+        "responses": {str(endpoint.status): _answer(endpoint, text, schemas)},
+    }
+    if endpoint.takes_body:
+        content = {Media.JSON.value: {"schema": schemas.of(endpoint.body)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    refusals = {*_ALWAYS, *endpoint.refusals, *(_OF_BODIES if endpoint.takes_body else ())}
+    content = {PROBLEM_MEDIA: {"schema": schemas.of(wire.Problem)}}
+    for status in sorted(refusals):
+        operation["responses"][str(status)] = {"description": _REFUSALS[status], "content": content}
+    return operation
+
+
+def _answer(endpoint: Endpoint[Any, Any], text: str, schemas: _Schemas) -> Schema:
+    answer: Schema = {"description": text}
+    if endpoint.answer_headers:
+        answer["headers"] = {
+            name: {"description": meaning, "schema": {"type": "string"}}
+            for name, meaning in endpoint.answer_headers.items()
+        }
+    if endpoint.media is Media.BYTES:
+        answer["content"] = {endpoint.media.value: {}}
+    elif endpoint.answer is not None:
+        answer["content"] = {endpoint.media.value: {"schema": schemas.of(endpoint.answer)}}
+    return answer
+
+
+def _parameters(query: type[msgspec.Struct]) -> list[Schema]:
+    (_ref,), components = msgspec.json.schema_components([query], ref_template=_REF)
+    schema = components[query.__name__]
+    required = schema.get("required", ())
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": _without_null(each),
+        }
+        for name, each in schema["properties"].items()
+    ]
+
+
+def _without_null(schema: Schema) -> Schema:
+    """A parameter is left out; it is never null."""
+    kept = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
+    if "anyOf" in kept:
+        choices = [each for each in kept.pop("anyOf") if each != {"type": "null"}]
+        kept.update(choices[0] if len(choices) == 1 else {"anyOf": choices})
+    return kept

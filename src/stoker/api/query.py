@@ -1,0 +1,81 @@
+"""Query strings as typed values: unknown, doubled or malformed parameters are refused."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+import msgspec.inspect
+
+from stoker.api.problem import RefusedError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_MAX_PARAMETERS = 1000
+_NUMBERS = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
+
+
+class Parameter(NamedTuple):
+    """How the words of one parameter become its value."""
+
+    is_list: bool
+    is_text: bool
+
+
+def read_query(text: bytes, kind: type[T]) -> T:
+    """The parameters of a request as a value of this kind; a list takes its parameter repeatedly."""
+    try:
+        return msgspec.convert(_collect(text, kind) if text else {}, kind)
+    except ValueError as error:
+        raise RefusedError(400, f"in the query: {error}") from None
+
+
+def _collect(text: bytes, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    parameters = parameters_of(kind)
+    values: dict[str, Any] = {}
+    pairs = parse_qsl(
+        text.decode("ascii"),
+        keep_blank_values=True,
+        strict_parsing=True,
+        errors="strict",
+        max_num_fields=_MAX_PARAMETERS,
+    )
+    for name, word in pairs:
+        if name not in parameters:
+            known = ", ".join(parameters) or "none at all"
+            raise ValueError(f"there is no parameter '{name}'; there are: {known}")
+        value = word if parameters[name].is_text else _number(name, word)
+        if parameters[name].is_list:
+            values.setdefault(name, []).append(value)
+        elif name in values:
+            raise ValueError(f"'{name}' is there twice")
+        else:
+            values[name] = value
+    return values
+
+
+@functools.cache
+def parameters_of(kind: type[msgspec.Struct]) -> dict[str, Parameter]:
+    """The parameters that a kind of query has, by name."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    return {field.encode_name: _parameter(field.type) for field in info.fields}
+
+
+def _parameter(kind: msgspec.inspect.Type) -> Parameter:
+    if isinstance(kind, msgspec.inspect.ListType):
+        return Parameter(is_list=True, is_text=_parameter(kind.item_type).is_text)
+    members = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
+    return Parameter(
+        is_list=False, is_text=not any(isinstance(member, _NUMBERS) for member in members)
+    )
+
+
+def _number(name: str, word: str) -> int | float | bool:
+    """A number, `true` or `false`, spelled as JSON spells them."""
+    try:
+        return msgspec.json.decode(word, type=int | float | bool)
+    except msgspec.DecodeError:
+        raise ValueError(f"'{name}' is no number, true or false: '{word}'") from None

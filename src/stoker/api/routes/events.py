@@ -1,0 +1,41 @@
+"""GET /v1/events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint, Media, NoQuery
+from stoker.api.stream import Chunks, Stream
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+
+async def events(hub: Hub, _query: NoQuery, _body: None) -> Stream:
+    """Tell of everything that happens to jobs and slots from now on, a line of JSON for each."""
+    return Stream(_lines(hub), Media.LINES.value)
+
+
+async def _lines(hub: Hub) -> Chunks:
+    encode = msgspec.json.Encoder().encode_lines
+    listener = hub.events.listen()
+    try:
+        async for batch in listener:
+            yield encode(batch)
+    finally:
+        listener.close()
+
+
+EVENTS = Endpoint(
+    method="GET",
+    path="/v1/events",
+    call=events,
+    query=NoQuery,
+    body=type(None),
+    answer=wire.StreamEvent,
+    media=Media.LINES,
+    lets_in=OWNER,
+)

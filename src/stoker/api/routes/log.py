@@ -1,0 +1,85 @@
+"""GET /v1/log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from stoker.api.endpoint import OWNER, Endpoint, Media
+from stoker.api.follow import follow_log, read_log
+from stoker.api.stream import Stream
+from stoker.api.tail import offset_of_last
+from stoker.engine.service import log as service
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+_MAX_LINES = 1_000_000
+_MAX_OFFSET = 2**62
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_LINES)]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose log (`daemon` for the daemon's own), which attempt's (the last one's), from where on.
+
+    `tail` is a number of lines at its end, `offset` a number of bytes to leave out at its beginning;
+    at most one of them. With `follow` the answer goes on until no more output can come.
+    """
+
+    job: str
+    attempt: Annotated[int, msgspec.Meta(ge=1, le=2**31)] | None = None
+    tail: Count | None = None
+    offset: Annotated[int, msgspec.Meta(ge=0, le=_MAX_OFFSET)] | None = None
+    follow: bool = False
+
+
+async def log(hub: Hub, query: Query, _body: None) -> Stream:
+    """Give the output of a job as it is in its log, byte for byte."""
+    if query.tail is not None and query.offset is not None:
+        raise UsageError("give 'tail' or 'offset', not both")
+    found = service.find(hub, query.job, query.attempt)
+    offset = query.offset or 0
+    if query.tail is not None:
+        # In a thread: the lines asked for may be a gigabyte.
+        offset = await asyncio.to_thread(offset_of_last, found.path, query.tail)
+    headers = {
+        "stoker-job": str(found.id),
+        "stoker-attempt": str(found.attempt),
+        "stoker-offset": str(offset),
+    }
+    is_local = found.path.startswith(hub.home + "/")
+    if query.follow:
+        # By its number: a name may come to mean another job while we follow this one.
+        who = str(found.id) if found.id else query.job
+        chunks = follow_log(
+            hub.events,
+            found,
+            lambda: service.find(hub, who, query.attempt),
+            offset,
+            is_local=is_local,
+        )
+    else:
+        chunks = read_log(found, offset, is_local=is_local)
+    return Stream(chunks, Media.BYTES.value, headers)
+
+
+LOG = Endpoint(
+    method="GET",
+    path="/v1/log",
+    call=log,
+    query=Query,
+    body=type(None),
+    answer=bytes,
+    media=Media.BYTES,
+    refusals=(404, 409),
+    lets_in=OWNER,
+    answer_headers={
+        "stoker-job": "the job's id",
+        "stoker-attempt": "the attempt whose output comes first",
+        "stoker-offset": "where in the log it begins, in bytes",
+    },
+)

@@ -1,0 +1,41 @@
+"""GET /v1/ls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint
+from stoker.engine.service import ls as service
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+MAX_PAGE = 1000
+
+
+class Query(wire.Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs, and which page of them: `after` is the `next` of the page before."""
+
+    text: str | None = None
+    after: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
+
+
+async def ls(hub: Hub, query: Query, _body: None) -> wire.Page:
+    """List jobs, a page at a time."""
+    return service.ls(hub, query, text=query.text, after=query.after, limit=query.limit)
+
+
+LS = Endpoint(
+    method="GET",
+    path="/v1/ls",
+    call=ls,
+    query=Query,
+    body=type(None),
+    answer=wire.Page,
+    refusals=(404, 409),
+    lets_in=OWNER,
+)

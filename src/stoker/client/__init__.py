@@ -1,0 +1,1 @@
+"""Talks to the daemon, and starts it where none runs."""
