@@ -4,9 +4,10 @@
        ▲ │                │ │                 │  ├─────fail──▶ failed
        ├─│────revoke──────┘ └──(any end)──▶   │  ├─────kill──▶ killed ◀──cancel─┐
        │ └────────────────────────────────────│──│──────────────────────────────┘
-       └──retry── done, failed, killed, lost  │  └─────lose──▶ lost
+       └──retry── failed, killed, lost        │  └─────lose──▶ lost
 
-An end may come before its start was noticed, so every end also leads out of `starting`.
+An end may come before its start was noticed, so every end also leads out of `starting`. What is done
+runs again (rerun, to waiting) only when a person says so.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Event(enum.Enum):
     LOSE = "lose"
     RETRY = "retry"
     CANCEL = "cancel"
+    RERUN = "rerun"
 
 
 _LIVE = (State.STARTING, State.RUNNING)
@@ -52,8 +54,9 @@ TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
     Event.FAIL: (_LIVE, State.FAILED),
     Event.KILL: (_LIVE, State.KILLED),
     Event.LOSE: (_LIVE, State.LOST),
-    Event.RETRY: ((State.DONE, *_UNDONE), State.WAITING),
+    Event.RETRY: (_UNDONE, State.WAITING),
     Event.CANCEL: ((State.WAITING,), State.KILLED),
+    Event.RERUN: ((State.DONE,), State.WAITING),
 }
 
 

@@ -48,9 +48,12 @@ class StateConflictError(Exception):
 
 
 def _guard(event: Event) -> str:
-    sources, target = TABLE[event]
-    names = ", ".join(f"'{state.value}'" for state in sources)
-    return f"SET state = '{target.value}' {{}} WHERE id = ? AND state IN ({names})"
+    target = TABLE[event][1].value
+    return f"SET state = '{target}' {{}} WHERE id = ? AND state IN ({_sources(event)})"
+
+
+def _sources(event: Event) -> str:
+    return ", ".join(f"'{state.value}'" for state in TABLE[event][0])
 
 
 _ADD = (
@@ -61,15 +64,20 @@ _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, sl
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
 _CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
-_RETRY = f"UPDATE job {_guard(Event.RETRY)}".format(
-    ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
-    " reason = NULL, cpu_us = NULL, max_rss_kb = NULL"
-)
-_ARCHIVE = (
-    "INSERT INTO earlier_attempt SELECT id, attempt, state, slots, pid, started_at_us, ended_at_us,"
-    " status, reason, cpu_us, max_rss_kb FROM job"
-    " WHERE id = ? AND state IN ('done', 'failed', 'killed', 'lost')"
-)
+_AGAIN = {
+    event: f"UPDATE job {_guard(event)}".format(
+        ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
+        " reason = NULL, cpu_us = NULL, max_rss_kb = NULL"
+    )
+    for event in (Event.RETRY, Event.RERUN)
+}
+# A job that was cancelled while it waited has no attempt to keep, or keeps it already.
+_ARCHIVE = {
+    event: "INSERT OR IGNORE INTO earlier_attempt SELECT id, attempt, state, slots, pid,"  # noqa: S608 - ours
+    " started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb FROM job"
+    f" WHERE id = ? AND attempt > 0 AND state IN ({_sources(event)})"
+    for event in (Event.RETRY, Event.RERUN)
+}
 _END = {
     event: f"UPDATE job {_guard(event)}".format(
         ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
@@ -165,10 +173,10 @@ class Jobs:
         """End a job that waits."""
         self._change(_CANCEL, (reason, at_us, job))
 
-    def retry(self, job: int) -> None:
-        """Let a job wait for another attempt; the last one is kept."""
-        self._write(_ARCHIVE, (job,))
-        self._change(_RETRY, (job,))
+    def retry(self, job: int, event: Event = Event.RETRY) -> None:
+        """Let a job wait for another attempt; the last one is kept. RERUN is for what is done."""
+        self._write(_ARCHIVE[event], (job,))
+        self._change(_AGAIN[event], (job,))
 
     def end(
         self,

@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from stoker.core.job import Attempt, Outcome, Request
-from stoker.core.lifecycle import State
+from stoker.core.lifecycle import Event, State
 from stoker.store.database import Database
 from stoker.store.jobs import NO_USAGE, ClassKey, Jobs, Usage
 
@@ -235,15 +235,15 @@ class QueuedJobs(Jobs):
         super().cancel(job, reason, at_us)
         self._move(State.WAITING, State.KILLED)
 
-    def retry(self, job: int) -> None:
+    def retry(self, job: int, event: Event = Event.RETRY) -> None:
         """Let a job wait for another attempt."""
         state = State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
-        super().retry(job)
+        super().retry(job, event)
         self._move(state, State.WAITING)
 
-    def renew(self, job: int, *, fresh: bool) -> None:
+    def renew(self, job: int, state: State, *, fresh: bool) -> None:
         """Retry by hand: all its retries are open again; with `fresh` without its snapshot."""
-        self.retry(job)
+        self.retry(job, Event.RERUN if state is State.DONE else Event.RETRY)
         self._write(
             "UPDATE job SET tries = 0, ending = NULL, fresh = coalesce(?, fresh) WHERE id = ?",
             (1 if fresh else None, job),

@@ -16,8 +16,8 @@ from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Running
-from stoker.engine.loop import Engine, Rules, Tally
-from stoker.engine.queue import LineQueue
+from stoker.engine.loop import Engine, Order, Rules, Tally
+from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
 from stoker.executors.contract import Ended
 from stoker.executors.shepherd.journal import Ending, Record
@@ -88,10 +88,10 @@ class Stage:
         self.engine: Engine = None  # type: ignore[assignment]
         self.unwritable: set[str] = set()
 
-    def log_of(self, attempt: Attempt) -> str:
+    def prepare(self, attempt: Attempt, entry: Entry) -> Order:
         if attempt.key in self.unwritable:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return f"log/{attempt.key}"
+        return Order([entry.command.decode()], f"log/{attempt.key}")
 
     def set_up(
         self,
@@ -112,9 +112,8 @@ class Stage:
             database=self.database,
             jobs=self.jobs,
             listener=self.ears,
-            rules=Rules(request=request, fail_fast=fail_fast, in_advance=in_advance),
-            words_of=lambda _attempt, command: [command.decode()],
-            log_of=self.log_of,
+            rules=Rules(fail_fast=fail_fast, in_advance=in_advance),
+            prepare=self.prepare,
             clock=lambda: self.now,
         )
         self.settle()
@@ -394,7 +393,7 @@ def test_a_slot_that_somebody_else_holds_is_asked_for_again(stage: Stage) -> Non
     stage.executor.foreign.add("GPU-0")
     engine = stage.set_up(b"a", b"b", b"c")
     assert stage.executor.running == ["1.1"]
-    assert stage.executor.launched[0].slot == 1
+    assert stage.executor.launched[0].slots == (1,)
     assert stage.waits_for() == ["held by another", None]
     assert engine.patience_s() == 1.0
 
@@ -489,11 +488,11 @@ def test_a_closed_slot_gets_no_jobs_until_it_is_open_again(stage: Stage) -> None
     engine.board.places[0].closed = "in use by somebody"
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
-    assert [launch.slot for launch in stage.executor.launched] == [1]
+    assert [launch.slots for launch in stage.executor.launched] == [(1,)]
 
     engine.board.places[0].closed = None
     stage.settle()
-    assert [launch.slot for launch in stage.executor.launched] == [1, 0]
+    assert [launch.slots for launch in stage.executor.launched] == [(1,), (0,)]
 
 
 def test_a_command_with_a_nul_byte_fails_with_the_remedy_and_the_rest_runs(stage: Stage) -> None:

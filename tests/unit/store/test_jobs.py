@@ -31,6 +31,8 @@ CHANGES: dict[Event, Change] = {
     Event.FAIL: end_as(Event.FAIL),
     Event.KILL: end_as(Event.KILL),
     Event.LOSE: end_as(Event.LOSE),
+    Event.CANCEL: lambda jobs, job: jobs.cancel(job, "not wanted", 1),
+    Event.RERUN: lambda jobs, job: jobs.retry(job, Event.RERUN),
 }
 # How to bring a new job to a state.
 WAY_TO: dict[State, list[Event]] = {

@@ -41,5 +41,5 @@ def _retry_one(hub: Hub, job: int, order: Retry, again: list[int], refused: list
     slots = len(hub.engine.board.places)
     if hub.jobs.facts(job).gpus > slots:
         raise UsageError(f"job {job} asks for more GPUs than the {slots} of this queue")
-    hub.jobs.renew(job, fresh=order.fresh)
+    hub.jobs.renew(job, state, fresh=order.fresh)
     again.append(job)
