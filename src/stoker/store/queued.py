@@ -28,6 +28,15 @@ _FACTS = (
 )
 
 
+_AT_ONCE = 100
+_ADD_LINES = (
+    "INSERT INTO job (class, priority, state, submission, retries, name, log, id, command) VALUES "  # noqa: S608
+    + ", ".join(
+        f"(?1, ?2, 'waiting', ?3, ?4, ?5, ?6, ?7 + {row}, ?{row + 8})" for row in range(_AT_ONCE)
+    )
+)
+
+
 class NewRow(msgspec.Struct, frozen=True):
     """What is one job's own in a submission."""
 
@@ -160,6 +169,15 @@ class QueuedJobs(Jobs):
     ) -> None:
         """Add the next jobs of a submission; they wait from now on."""
         number = self.class_of(key)
+        common = (number, request.priority, reservation.submission, request.retries)
+        first = reservation.first_job + offset
+        done = 0
+        if _are_lines(rows):
+            # One statement for many rows costs half as much as many for one each.
+            for done in range(_AT_ONCE, len(rows) + 1, _AT_ONCE):
+                part = [row.command for row in rows[done - _AT_ONCE : done]]
+                shared = (rows[0].name, rows[0].log, first + done - _AT_ONCE)
+                self._write(_ADD_LINES, (*common, *shared, *part))
         self._database.write_many(
             _ADD,
             (
@@ -174,7 +192,7 @@ class QueuedJobs(Jobs):
                     row.log,
                     request.retries,
                 )
-                for job, row in enumerate(rows, reservation.first_job + offset)
+                for job, row in enumerate(rows[done:], first + done)
             ),
         )
         self._write(
@@ -309,3 +327,9 @@ class QueuedJobs(Jobs):
         self._classes.clear()
         rows = self._execute("SELECT name, value FROM tally")
         self._committed = Counter(dict(rows.fetchall()))
+
+
+def _are_lines(rows: Sequence[NewRow]) -> bool:
+    """Whether rows are shell lines that have all but their commands in common."""
+    name, log = rows[0].name, rows[0].log
+    return all(row.form is None and row.name == name and row.log == log for row in rows)

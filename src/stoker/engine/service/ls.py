@@ -27,7 +27,7 @@ _ENDED = (
 )
 # Few jobs fail among many that are done: found by the index on states (+ forbids the other one).
 _UNDONE = (
-    f"{_SELECT} WHERE state IN ({{}}) AND (+ended_at_us, job.id) < (?, ?)"
+    f"{_SELECT} WHERE state IN ({{}}) AND reason IS NOT NULL AND (+ended_at_us, job.id) < (?, ?)"
     " ORDER BY +ended_at_us DESC, job.id DESC"
 )
 _NEVER_US = 2**62
