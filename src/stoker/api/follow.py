@@ -1,15 +1,13 @@
-"""A log as a stream, to the end of its job if need be; awake only when there is something to send."""
+"""A log as a stream, to the end of its attempt if need be; awake only when there is something to send."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from stoker.api.inotify import Watch, watch_of_loop
 from stoker.api.stream import Chunks
 from stoker.api.tail import CHUNK_BYTES, Place, read_piece, size_of
-from stoker.errors import NotFoundError
 
 if TYPE_CHECKING:
     from stoker.engine.broadcast import Broadcast
@@ -52,44 +50,31 @@ async def read_log(log: LogFile, offset: int, *, is_local: bool) -> Chunks:
         yield data
 
 
-async def follow_log(
-    events: Broadcast,
-    log: LogFile,
-    find_again: Callable[[], LogFile],
-    offset: int,
-    *,
-    is_local: bool,
-) -> Chunks:
-    """What a log holds and gets, also of the attempts that follow, until no more can come."""
+async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: bool) -> Chunks:
+    """What a log holds and gets, until no more can come."""
     watch = watch_of_loop()
     source = _Source(watch, is_local)
     place = Place(offset)
-    newest = log
     with watch.join():
         change = events.job_change(log.id)
         growth = source.change(log.path)
         try:
             while True:
-                if change.done():
-                    change = events.job_change(log.id)
-                    newest = find_again()
-                if growth.done():
-                    growth = source.change(log.path)
-                is_over = newest.is_over()
+                # Before reading: what is written between the two is read in the next round.
+                is_over = log.is_over()
                 data, place = await source.read(log.path, place)
                 if data:
                     yield data
                     if len(data) < CHUNK_BYTES:
                         await asyncio.sleep(_pause_s(watch.members))
-                elif newest.attempt != log.attempt:
-                    growth.cancel()
-                    log, place = newest, Place()
                 elif is_over:
                     return
                 else:
                     await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
-        except NotFoundError:
-            return  # the job was removed, and its log with it
+                if change.done():
+                    change = events.job_change(log.id)
+                if growth.done():
+                    growth = source.change(log.path)
         finally:
             change.cancel()
             growth.cancel()

@@ -1,31 +1,48 @@
-"""The daemon's own socket: nobody but its owner can connect, from the moment it exists."""
+"""Listens on the daemon's own socket and serves the app there: to its owner, and to nobody else."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 import os
 import socket
 import stat
 
-from stoker.errors import StokerError
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
-NAME = "stoker.sock"
+from stoker.api.access import App, OwnersDoor
+from stoker.api.connection import Connection
+from stoker.errors import StokerError
 
 _MAX_PATH_BYTES = 107
 _BACKLOG = 1024
+_IDLE_TIMEOUT_S = 60
+_MAX_HEAD_BYTES = 256 * 1024
+# What a daemon that goes gives the requests it is busy with.
+_GRACE_S = 2.0
 
 
-def listen(home: str) -> socket.socket:
-    """Listen in a home whose lock the caller holds: a socket left there by a dead daemon is replaced.
+class Listener(socket.socket):
+    """A socket that knows its file."""
 
-    The folder lets nobody else in, and the file has mode 0600 whatever the umask, even for the
-    moment before it is set: connecting needs the folder.
+    path: str
+
+
+def bind(path: str) -> Listener:
+    """Listen at a path whose home's lock the caller holds: a dead daemon's socket is replaced.
+
+    The folder is closed to others first, so that nobody can connect in the moment before the file
+    gets its mode 0600.
     """
-    _close_folder(home)
-    path = os.path.join(home, NAME)
+    folder = os.path.dirname(path)
+    if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
+        os.chmod(folder, 0o700)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock = Listener(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock.path = path
     try:
         _bind(sock, path)
         os.chmod(path, 0o600)
@@ -37,23 +54,59 @@ def listen(home: str) -> socket.socket:
     return sock
 
 
-def unlink(home: str) -> None:
-    """Take the socket's file away, so that the next client knows at once that nobody listens."""
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(home, NAME))
-
-
-def _close_folder(home: str) -> None:
-    if stat.S_IMODE(os.stat(home).st_mode) & 0o077:
-        os.chmod(home, 0o700)
-
-
 def _bind(sock: socket.socket, path: str) -> None:
     if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         sock.bind(path)
         return
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        sock.bind(f"/proc/self/fd/{folder}/{NAME}")
+        sock.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
     finally:
         os.close(folder)
+
+
+async def serve(app: App, sock: Listener, connection: type[Connection] = Connection) -> None:
+    """Serve the owner until cancelled, and return soon then, with the socket closed.
+
+    Streams are cut off, so that whoever reads them knows that they are not at their end; other
+    requests get two seconds. The socket's file goes with an orderly end, and only with that: a client
+    that finds one where nobody listens knows that the daemon died. No signals, and nothing ticks.
+    """
+    config = Config(
+        OwnersDoor(app),
+        interface="asgi3",
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_TIMEOUT_S,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+    )
+    config.load()
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(
+        lambda: connection(config=config, server_state=state, app_state={}, _loop=loop), sock=sock
+    )
+    try:
+        await loop.create_future()
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(sock.path)
+        server.close()
+        await _part(state)
+
+
+async def _part(state: ServerState) -> None:
+    connections = [each for each in state.connections if isinstance(each, Connection)]
+    for each in connections:
+        if each.is_streaming():
+            each.hang_up()
+        else:
+            each.shutdown()
+    if state.tasks:
+        await asyncio.wait(list(state.tasks), timeout=_GRACE_S)
+    for each in connections:
+        each.hang_up()

@@ -32,8 +32,9 @@ def read_piece(path: str, place: Place, end: int | None = None) -> tuple[bytes, 
         if not stat.S_ISREG(found.st_mode):
             return b"", place
         file = (found.st_dev, found.st_ino)
-        other = place.file is not None and place.file != file
-        offset = 0 if other or found.st_size < place.offset else place.offset
+        begun = place.file is not None
+        anew = begun and (place.file != file or found.st_size < place.offset)
+        offset = 0 if anew else place.offset
         size = CHUNK_BYTES if end is None else max(0, min(CHUNK_BYTES, end - offset))
         data = os.pread(fd, size, offset)
     finally:

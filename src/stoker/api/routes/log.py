@@ -27,7 +27,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whose log (`daemon` for the daemon's own), which attempt's (the last one's), from where on.
 
     `tail` is a number of lines at its end, `offset` a number of bytes to leave out at its beginning;
-    at most one of them. With `follow` the answer goes on until no more output can come.
+    at most one of them. With `follow` the answer goes on until this attempt can write no more.
     """
 
     job: str
@@ -53,15 +53,7 @@ async def log(hub: Hub, query: Query, _body: None) -> Stream:
     }
     is_local = found.path.startswith(hub.home + "/")
     if query.follow:
-        # By its number: a name may come to mean another job while we follow this one.
-        who = str(found.id) if found.id else query.job
-        chunks = follow_log(
-            hub.events,
-            found,
-            lambda: service.find(hub, who, query.attempt),
-            offset,
-            is_local=is_local,
-        )
+        chunks = follow_log(hub.events, found, offset, is_local=is_local)
     else:
         chunks = read_log(found, offset, is_local=is_local)
     return Stream(chunks, Media.BYTES.value, headers)
@@ -79,7 +71,7 @@ LOG = Endpoint(
     lets_in=OWNER,
     answer_headers={
         "stoker-job": "the job's id",
-        "stoker-attempt": "the attempt whose output comes first",
+        "stoker-attempt": "whose output it is, of the job's attempts",
         "stoker-offset": "where in the log it begins, in bytes",
     },
 )

@@ -1,0 +1,176 @@
+"""The queue, from Python: every verb of the command line as a method, with the wire's own types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+from stoker import wire
+from stoker.client import log as logs
+from stoker.client.query import make_query
+from stoker.client.session import Session
+from stoker.client.split import split_submission
+from stoker.client.submit import send
+from stoker.client.transport import BrokenError
+
+T = TypeVar("T")
+
+_decode = msgspec.json.decode
+_encode = msgspec.json.encode
+
+
+class Client:
+    """Talks to the daemon of a home; for one thread, and best in a `with` block.
+
+    `home` is the state folder, by default the user's own. A daemon that died is started again when
+    it is needed; with `start` one is started also where none was. Every method raises StokerError
+    when it cannot do its work: UsageError for what makes no sense, NotFoundError for what does not
+    exist, ConflictError for what is in no state for it, NoDaemonError where no daemon runs, and
+    BrokenError where it went away before it had answered.
+
+        with Client(start=True) as client:
+            jobs = [NewJob(command="python train.py --lr 0.1")]
+            [added] = client.add(Submission(request_id="", jobs=jobs, cwd="/data"))
+            for progress in client.wait(Selection(ids=str(added.first))):
+                print(progress.left, "left")
+    """
+
+    def __init__(self, home: str | None = None, start: bool = False) -> None:
+        if home is None:
+            from stoker.home import find_home
+
+            home = find_home()
+        self.home = home
+        self._session = Session(home, start=start)
+
+    def __enter__(self) -> Client:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; the next call connects again."""
+        self._session.close()
+
+    def add(self, submission: wire.Submission) -> list[wire.Added]:
+        """Put jobs into the queue; they are on disk when this returns.
+
+        An empty request id is replaced by a new one. More than 100,000 jobs, or too many bytes, are
+        sent in several requests, in the order of the jobs, with one answer for each. A daemon that
+        dies meanwhile does no harm: what is sent again with the same request id is added once.
+        """
+        start = self._session.start
+        return [
+            _decode(send(self.home, _encode(part), part.request_id, start=start), type=wire.Added)
+            for part in split_submission(submission)
+        ]
+
+    def ls(
+        self,
+        selection: wire.Selection | None = None,
+        *,
+        text: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> wire.Page:
+        """One page of the jobs selected (of all, by default), at most 1000 of them.
+
+        `after` is the `next` of the page before; `text` must occur in a job's name or command.
+        """
+        query = make_query(selection, text=text, after=after, limit=limit)
+        return _decode(self._session.get(f"/v1/ls{query}"), type=wire.Page)
+
+    def jobs(
+        self, selection: wire.Selection | None = None, *, text: str | None = None
+    ) -> Iterator[wire.Job]:
+        """All jobs selected, fetched a page at a time."""
+        after = None
+        while True:
+            page = self.ls(selection, text=text, after=after, limit=1000)
+            yield from page.jobs
+            after = page.next
+            if after is None:
+                return
+
+    def show(self, job: str | int) -> wire.JobDetail:
+        """Everything about one job: its id, `@` for the last one, or its name."""
+        query = make_query(job=str(job))
+        return _decode(self._session.get(f"/v1/show{query}"), type=wire.JobDetail)
+
+    def log(
+        self,
+        job: str | int,
+        attempt: int | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[bytes]:
+        """The output of a job in pieces, byte for byte; `daemon` for the daemon's own log.
+
+        It is that of the last attempt, or of the one named, and of that the last `tail` lines. With
+        `follow` it goes on until the job is over: through further attempts unless one was named, and
+        through a new start of the daemon.
+        """
+        read = logs.follow_log if follow else logs.read_log
+        return read(self._session, str(job), attempt, tail)
+
+    def kill(self, order: wire.Kill) -> wire.Changed:
+        """End jobs, each with everything it has started."""
+        return self._change("POST", "kill", order, wire.Changed)
+
+    def rm(self, order: wire.Remove) -> wire.Changed:
+        """Forget jobs and their logs."""
+        return self._change("POST", "rm", order, wire.Changed)
+
+    def retry(self, order: wire.Retry) -> wire.Changed:
+        """Let jobs that are over run once more."""
+        return self._change("POST", "retry", order, wire.Changed)
+
+    def wait(self, selection: wire.Selection | None = None) -> Iterator[wire.Progress]:
+        """How far jobs are: now, after each change, and for the last time when none is left.
+
+        Changes that follow each other quickly are told as one. It outlasts a new start of the daemon.
+        """
+        target = f"/v1/wait{make_query(selection)}"
+        while True:
+            try:
+                for line in self._session.lines(target):
+                    progress = _decode(line, type=wire.Progress)
+                    yield progress
+                    if not progress.left:
+                        return
+            except BrokenError:
+                self._session.wait_for_daemon()
+
+    def status(self) -> wire.Status:
+        """How the daemon is: its slots, how many jobs stand where, what a person should know."""
+        return _decode(self._session.get("/v1/status"), type=wire.Status)
+
+    def config(self) -> list[wire.Setting]:
+        """Every entry of the configuration."""
+        return _decode(self._session.get("/v1/config"), type=list[wire.Setting])
+
+    def set_config(self, setting: wire.NewSetting) -> wire.Setting:
+        """Change one entry of the configuration; it counts at once."""
+        return self._change("PATCH", "config", setting, wire.Setting)
+
+    def events(self) -> Iterator[wire.StreamEvent]:
+        """What happens to jobs and slots from now on; BrokenError when the daemon goes."""
+        lines = self._session.lines("/v1/events")
+        return (_decode(line, type=wire.StreamEvent) for line in lines)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End the daemon. Jobs that run go on, unless `kill` ends them too."""
+        self._session.request("POST", "/v1/stop", _encode(wire.Stop(kill=kill)))
+        self.close()
+
+    def _change(self, method: str, verb: str, order: msgspec.Struct, kind: type[T]) -> T:
+        return _decode(self._session.request(method, f"/v1/{verb}", _encode(order)), type=kind)

@@ -1,0 +1,220 @@
+"""HTTP over the daemon's socket, by hand: it must cost `stoker add` almost nothing to import."""
+
+from __future__ import annotations
+
+import os
+from _socket import AF_UNIX, MSG_DONTWAIT, MSG_PEEK, SOCK_STREAM
+from _socket import socket as Socket  # noqa: N812 - the class of `socket`, without its imports
+
+from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOCKET_NAME = "stoker.sock"
+TIMEOUT_S = 60.0
+
+_MAX_PATH_BYTES = 107
+_PIECE_BYTES = 65536
+_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~"
+
+
+class NoDaemonError(StokerError):
+    """Nobody listens: no daemon runs for this home; it was not stopped but `died` if so."""
+
+    def __init__(self, message: str, *, died: bool) -> None:
+        super().__init__(message)
+        self.died = died
+
+
+class BrokenError(StokerError):
+    """The connection broke before the answer was complete: the daemon has gone, or never was."""
+
+
+class Answer:
+    """What came back, read whole."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class Connection:
+    """One connection to a home's daemon; requests go over it one after another.
+
+    `timeout_s` is how long the daemon may be silent before a request is given up.
+    """
+
+    def __init__(self, home: str, timeout_s: float | None = TIMEOUT_S) -> None:
+        self._home = home
+        self._timeout_s = timeout_s
+        self._socket = _connect(home, timeout_s)
+        self._buffer = bytearray()
+
+    def request(self, method: str, target: str, body: bytes | None = None) -> Answer:
+        """Ask, and read the whole answer; a refusal raises the error that it means."""
+        self._send(method, target, body)
+        status, headers = self._read_head()
+        data = b"".join(self._read_body(headers))
+        if headers.get("connection", "").lower() == "close":
+            self.close()
+        if status >= 400:
+            raise error_of(status, data)
+        return Answer(status, headers, data)
+
+    def stream(self, target: str) -> tuple[dict[str, str], Iterator[bytes]]:
+        """Ask for an answer that comes bit by bit: its headers, and its chunks as they arrive.
+
+        Silence may last for ever there. The connection serves for nothing else afterwards.
+        """
+        self._send("GET", target, None)
+        status, headers = self._read_head()
+        if status >= 400:
+            raise error_of(status, b"".join(self._read_body(headers)))
+        self._timeout_s = None
+        self._socket.settimeout(None)
+        return headers, self._read_body(headers)
+
+    def is_usable(self) -> bool:
+        """Whether the daemon has not hung up since the last answer."""
+        try:
+            return not self._buffer and self._socket.recv(1, MSG_PEEK | MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _send(self, method: str, target: str, body: bytes | None) -> None:
+        head = f"{method} {target} HTTP/1.1\r\nhost: stoker\r\n"
+        if body is not None:
+            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        try:
+            self._socket.sendall(head.encode() + b"\r\n" + (body or b""))
+        except TimeoutError:
+            raise self._silent() from None
+        except OSError:
+            # It may have refused before it had read all: then its answer is there to be read.
+            pass
+
+    def _read_head(self) -> tuple[int, dict[str, str]]:
+        while (end := self._buffer.find(b"\r\n\r\n")) < 0:
+            self._receive()
+        lines = bytes(self._buffer[:end]).decode("latin-1").split("\r\n")
+        del self._buffer[: end + 4]
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        try:
+            return int(lines[0].split(" ", 2)[1]), headers
+        except (IndexError, ValueError):
+            raise self._broken() from None
+
+    def _read_body(self, headers: dict[str, str]) -> Iterator[bytes]:
+        if headers.get("transfer-encoding") == "chunked":
+            while size := int(self._read_line(), 16):
+                yield self._read_exactly(size)
+                self._read_line()
+            self._read_line()
+        elif "content-length" in headers:
+            yield self._read_exactly(int(headers["content-length"]))
+        elif headers.get("connection", "").lower() == "close":
+            yield self._read_to_end()
+
+    def _read_line(self) -> bytes:
+        while (end := self._buffer.find(b"\r\n")) < 0:
+            self._receive()
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line
+
+    def _read_exactly(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            self._receive()
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return data
+
+    def _read_to_end(self) -> bytes:
+        try:
+            while True:
+                self._receive()
+        except BrokenError:
+            return bytes(self._buffer)
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(_PIECE_BYTES)
+        except TimeoutError:
+            raise self._silent() from None
+        except OSError:
+            data = b""
+        if not data:
+            raise self._broken()
+        self._buffer += data
+
+    def _broken(self) -> BrokenError:
+        self.close()
+        return BrokenError(
+            f"the daemon went away before it had answered: {self._home}/daemon.log may say why"
+        )
+
+    def _silent(self) -> StokerError:
+        self.close()
+        return StokerError(
+            f"the daemon has not answered for {self._timeout_s:.0f} s: {self._home}/daemon.log may"
+            " say why"
+        )
+
+
+def error_of(status: int, body: bytes) -> StokerError:
+    """The error that a problem document stands for."""
+    from stoker.client.quickjson import loads
+
+    try:
+        detail = str(loads(body.decode())["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = f"the daemon answered with status {status}"
+    kinds = {400: UsageError, 404: NotFoundError, 409: ConflictError}
+    return kinds.get(status, StokerError)(detail)
+
+
+def quote(text: str) -> str:
+    """A value for a query string."""
+    return "".join(
+        chr(byte) if byte in _PLAIN else f"%{byte:02X}"
+        for byte in text.encode("utf-8", "surrogateescape")
+    )
+
+
+def _connect(home: str, timeout_s: float | None) -> Socket:
+    path = f"{home}/{SOCKET_NAME}"
+    sock = Socket(AF_UNIX, SOCK_STREAM)
+    folder = -1
+    try:
+        if len(os.fsencode(path)) > _MAX_PATH_BYTES:
+            folder = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            path = f"/proc/self/fd/{folder}/{SOCKET_NAME}"
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+        sock.close()
+        raise NoDaemonError(
+            f"no daemon runs for {home}: stoker add or stoker daemon start starts one",
+            died=isinstance(error, ConnectionRefusedError),
+        ) from None
+    except OSError as error:
+        sock.close()
+        raise StokerError(f"cannot connect to {home}/{SOCKET_NAME}: {error}") from None
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    return sock
