@@ -39,15 +39,19 @@ def find_home() -> str:
                 " be damaged: name a folder on a local disk"
             )
     else:
-        import platformdirs
-
-        home = platformdirs.user_state_dir("stoker")
+        home = _state_folder()
         kind = _network_kind(home)
         if kind:
             home = _LOCAL_HOME.format(os.getuid())
             if not os.path.lexists(home):
                 sys.stderr.write(f"stoker: your home is on {kind}: state is kept in {home}\n")
     return _own(home)
+
+
+def _state_folder() -> str:
+    # platformdirs says the same, but takes longer to import than all the rest of `stoker add`.
+    base = os.environ.get("XDG_STATE_HOME", "").strip() or os.path.expanduser("~/.local/state")
+    return os.path.join(base, "stoker")
 
 
 def _own(home: str) -> str:

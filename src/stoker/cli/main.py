@@ -11,6 +11,17 @@ if TYPE_CHECKING:
 
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
+    "add": "add a job to the queue; it runs also after you log out",
+    "ls": "list jobs: what runs, what waits, what has ended",
+    "show": "show everything about a job",
+    "log": "print a job's output, or follow it",
+    "wait": "wait until jobs are over; exit 1 if any failed",
+    "kill": "end jobs",
+    "retry": "let jobs run once more",
+    "rm": "forget jobs and their logs",
+    "status": "show how the queue is, at a glance",
+    "config": "show or change the queue's settings",
+    "daemon": "start, stop or install the process that runs the queue",
     "gpus": "show the GPUs, who uses them and who holds them",
     "demo": "see Stoker at work on fake GPUs, with real processes",
 }

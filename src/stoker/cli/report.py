@@ -128,7 +128,7 @@ class JsonReport(Report):
             job=running.attempt.job,
             attempt=running.attempt.number,
             command=running.entry.command.decode(errors="backslashreplace"),
-            gpus=list(running.slot.gpus),
+            gpus=running.gpus,
             pid=running.pid,
             at=_seconds(running.started_at_us),
             log=running.log,

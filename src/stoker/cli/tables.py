@@ -19,12 +19,16 @@ Row = Sequence[Cell]
 
 
 class Column(NamedTuple):
-    """A column: `fold` breaks long cells into lines, else they end in `…`; `spare` may be left out."""
+    """A column of a table.
+
+    On a terminal `fold` breaks long cells into lines, others end in `…`; those that `gives` are
+    narrowed before all others; one that is `spare` is left out where no row has anything for it.
+    """
 
     header: str
     right: bool = False
     fold: bool = False
-    grow: bool = False
+    gives: bool = False
     spare: bool = False
 
 
@@ -79,12 +83,10 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
             column.header,
             justify="right" if column.right else "left",
             overflow="fold" if column.fold else "ellipsis",
-            no_wrap=not column.fold,
-            ratio=1 if column.grow else None,
-            min_width=min(20, len(column.header)) if column.grow else None,
+            no_wrap=not (column.fold or column.gives),  # what may wrap is narrowed first
         )
     for row in rows:
-        table.add_row(*(draw(row[place]) for place in shown))
+        table.add_row(*(draw(row[place], one_line=not columns[place].fold) for place in shown))
     return table
 
 
@@ -101,12 +103,14 @@ def draw_facts(facts: Sequence[tuple[str, Cell]]) -> RenderableType:
     return table
 
 
-def draw(cell: Cell) -> Text:
+def draw(cell: Cell, *, one_line: bool = False) -> Text:
     """Build the text of a cell."""
     from rich.text import Text
 
     text, style = (cell, "") if isinstance(cell, str) else cell
-    return Text(harmless(text), style)
+    return Text(
+        harmless(text), style, no_wrap=one_line, overflow="ellipsis" if one_line else "fold"
+    )
 
 
 def join(pieces: Sequence[Cell]) -> Text:

@@ -1,0 +1,202 @@
+"""`stoker add`: a job is in the queue, and safe, when this returns.
+
+This is typed hundreds of times a day and in loops: it starts in about twice the time of an empty
+Python program, so everything that is not always needed is imported where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stoker.cli.capture import find_folder, find_user, take_environment, to_wire
+from stoker.cli.git import Question
+from stoker.client.submit import new_request_id, submit
+from stoker.errors import UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    Message = dict[str, Any]
+
+SUMMARY = """\
+Add a job to the queue; it runs when its turn comes and GPUs are free, also after you log out. One
+argument is a line for the shell, several are a command and its arguments, passed on as they are."""
+EXAMPLES = """\
+examples:
+  stoker add python train.py --lr 0.1         a command
+  stoker add 'python prep.py && python a.py'  a line for the shell
+  stoker add -n big -g 2 -p 5 python big.py   two GPUs, a name, ahead of others
+  stoker add -g 0 python evaluate.py          without a GPU
+  stoker add -t 2h --retries 1 python a.py    ended after two hours, tried once more
+  stoker add --follow python train.py         show its output; exit 0 if it succeeds
+  stoker add --script experiment.sh           a whole script, as it is now
+  stoker add --batch jobs.txt                 one job a line
+  stoker add --snapshot python train.py       from a copy of the code as it is now
+"""
+
+_PLACEHOLDERS = ("project", "name", "id")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("-n", "--name", help="a name for it, to say instead of its id")
+    add("-p", "--priority", type=int, default=0, metavar="N", help="higher runs first (default: 0)")
+    add(
+        "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
+    )
+    add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
+    add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
+    add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")
+    add(
+        "-o",
+        "--log",
+        metavar="LOG",
+        help="write its output here; {project} {name} {id} are filled in",
+    )
+    add("-P", "--project", metavar="P", help="the project it belongs to")
+    add("--shell", metavar="SH", help="the shell for lines; login: your own (default: /bin/sh)")
+    add("--script", metavar="FILE", help="add a whole script; -: from standard input")
+    add("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input")
+    add("--format", choices=("lines", "gpupeasy"), default="lines", help="how the batch is written")
+    add("--snapshot", action="store_true", help="run from a copy of the working tree, taken now")
+    add("--linger", action="store_true", help="let processes it leaves behind live on")
+    add("--follow", action="store_true", help="show its output until it is over")
+    add("-q", "--quiet", action="store_true", help="print the id alone")
+    add("command", nargs="...", metavar="CMD", help="one word: a line for the shell; several: argv")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Add; with --follow 0 only if the job succeeds."""
+    _check(args)
+    folder = find_folder(args.chdir)
+    question = Question(folder)
+    if args.batch is not None:
+        from stoker.cli.batch import read_batch
+
+        jobs = read_batch(args.batch, args.format)
+    else:
+        jobs = [_script(args.script) if args.script is not None else _job(args.command)]
+    message = {"jobs": jobs, **_common(args, folder)}
+    git = question.answer()
+    if git is not None:
+        message["git"] = git
+    added = _send(message) if args.batch is None else _send_many(message)
+    _tell(added, quiet=args.quiet)
+    if args.follow:
+        from stoker.cli.follow import follow
+
+        return follow(added[0]["first"])
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    command = args.command
+    if command[:1] == ["--"]:
+        del command[0]
+    many = [flag for flag in ("script", "batch") if getattr(args, flag) is not None]
+    if len(many) + bool(command) > 1:
+        raise UsageError("a command, --script or --batch: one of them; see: stoker add -h")
+    if not many and not command:
+        raise UsageError("what is to run? stoker add python train.py; see: stoker add -h")
+    if args.batch is not None and args.follow:
+        raise UsageError("--follow shows the output of one job: leave it out with --batch")
+    if args.gpus < 0:
+        raise UsageError(f"-g {args.gpus}: a job cannot have fewer than 0 GPUs")
+    if args.retries < 0:
+        raise UsageError(f"--retries {args.retries}: a job cannot be tried fewer than 0 times")
+    if args.log is not None:
+        _check_template(args.log, is_batch=args.batch is not None, form=args.format)
+
+
+def _check_template(log: str, *, is_batch: bool, form: str) -> None:
+    if is_batch and form == "gpupeasy":
+        raise UsageError("-o: every job of a gpupeasy batch names its own output file")
+    found = [piece.partition("}")[0] for piece in log.split("{")[1:] if "}" in piece]
+    for word in found:
+        if word not in _PLACEHOLDERS:
+            raise UsageError(
+                f"-o {log}: there is no {{{word}}}, only {{project}}, {{name}}, {{id}}"
+            )
+    if is_batch and "id" not in found:
+        raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
+
+
+def _job(words: list[str]) -> Message:
+    if len(words) == 1:
+        if not words[0].strip():
+            raise UsageError("the command is empty")
+        return {"command": to_wire(os.fsencode(words[0]))}
+    return {"command": [to_wire(os.fsencode(word)) for word in words]}
+
+
+def _script(path: str) -> Message:
+    from stoker.cli.batch import read_whole
+
+    content = read_whole(path, "a script")
+    if not content.strip():
+        raise UsageError(f"--script {path}: it is empty")
+    return {"command": to_wire(content), "script": True}
+
+
+def _common(args: argparse.Namespace, folder: bytes) -> Message:
+    message: Message = {
+        "request_id": new_request_id(),
+        "cwd": to_wire(folder),
+        "gpus": args.gpus,
+        "priority": args.priority,
+        "retries": args.retries,
+        "linger": args.linger,
+        **take_environment(),
+    }
+    optional = {
+        "name": args.name,
+        "project": args.project,
+        "shell": args.shell,
+        "user": find_user(),
+    }
+    message.update((key, value) for key, value in optional.items() if value is not None)
+    if args.chdir is not None and "PWD" in message["env"]:
+        message["env"]["PWD"] = os.fsdecode(folder)
+    if args.log is not None:
+        message["log"] = to_wire(os.path.abspath(os.fsencode(args.log)))
+    if args.timeout is not None:
+        from stoker.cli.durations import parse_duration
+
+        message["timeout_s"] = parse_duration(args.timeout)
+    if args.snapshot:
+        from stoker.home import find_home
+        from stoker.snapshot import take
+
+        message["snapshot"] = take(folder, find_home())
+    return message
+
+
+def _send(message: Message) -> list[Message]:
+    from stoker.home import find_home
+
+    return [submit(find_home(), message)]
+
+
+def _send_many(message: Message) -> list[Message]:
+    import msgspec
+
+    from stoker.client.client import Client
+    from stoker.wire import Submission
+
+    with Client(start=True) as client:
+        added = client.add(msgspec.convert(message, Submission))
+    return [msgspec.to_builtins(part) for part in added]
+
+
+def _tell(added: list[Message], *, quiet: bool) -> None:
+    spans = [(part["first"], part["last"]) for part in added]
+    ids = ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
+    words = "" if quiet else "added job " if ids.isdecimal() else "added jobs "
+    sys.stdout.write(f"{words}{ids}\n")
+    sys.stdout.flush()
+    for notice in {part["notice"] for part in added if part.get("notice")}:
+        sys.stderr.write(f"stoker: {notice}\n")

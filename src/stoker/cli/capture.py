@@ -1,0 +1,80 @@
+"""What is taken down with a job when it is added: folder, environment, user.
+
+On the way of every `stoker add`: nothing here imports more than it must.
+"""
+
+from __future__ import annotations
+
+import os
+
+from stoker.errors import StokerError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+Wire = str | dict[str, str]
+
+# Ours, and another job's: an `add` inside of a job must not hand them on.
+_OURS = (
+    b"STOKER_COOKIE",
+    b"STOKER_JOB_ID",
+    b"STOKER_ATTEMPT",
+    b"STOKER_PART",
+    b"STOKER_CHECKPOINT_DIR",
+)
+
+
+def to_wire(data: bytes) -> Wire:
+    """Bytes as they go over the wire: as text, or in base64 where they are none."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": _base64(data)}
+
+
+def find_folder(named: str | None) -> bytes:
+    """The folder a job is to run in: the one named, else this one."""
+    try:
+        folder = os.path.abspath(os.fsencode(named or "."))
+    except FileNotFoundError:
+        raise StokerError(
+            "the folder you are in is gone: cd to one that exists, or name one with -C"
+        ) from None
+    if not os.path.isdir(folder):
+        shown = os.fsdecode(folder)
+        if named is None:
+            raise StokerError(f"the folder you are in is gone ({shown}): cd to one that exists")
+        reason = "is no folder" if os.path.lexists(folder) else "does not exist"
+        raise StokerError(f"-C {named}: {shown} {reason}")
+    return folder
+
+
+def take_environment() -> dict[str, Any]:
+    """The environment as a submission holds it, in one entry or two."""
+    texts: dict[str, str] = {}
+    others: list[bytes] = []
+    for name, value in os.environb.items():
+        if name in _OURS:
+            continue
+        try:
+            texts[name.decode("utf-8")] = value.decode("utf-8")
+        except UnicodeDecodeError:
+            others.append(name + b"=" + value + b"\0")
+    return {"env": texts, **({"env_b64": _base64(b"".join(others))} if others else {})}
+
+
+def find_user() -> str | None:
+    """Who asks."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user may have no name
+        return None
+
+
+def _base64(data: bytes) -> str:
+    import binascii
+
+    return binascii.b2a_base64(data, newline=False).decode("ascii")

@@ -1,0 +1,31 @@
+"""`stoker add --follow`: a job's output as it comes, and its success as the exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from stoker.cli.log import print_stream
+from stoker.client.client import Client
+from stoker.core.lifecycle import State
+from stoker.wire import Selection
+
+
+def follow(job: int) -> int:
+    """Show a job's output until it is over; 0 if it has succeeded."""
+    name = str(job)
+    try:
+        with Client() as client:
+            print_stream(client.log(name, follow=True))
+            for _progress in client.wait(Selection(ids=name)):
+                pass
+            found = client.show(name)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"\nstoker: job {job} goes on: stoker log -f {job}, or stoker kill {job}\n"
+        )
+        return 130
+    if found.state is State.DONE:
+        return 0
+    reason = f": {found.reason}" if found.reason else ""
+    sys.stderr.write(f"stoker: job {job} {found.state.value}{reason}\n")
+    return 1

@@ -1,0 +1,83 @@
+"""Jobs as rows of a table: the same for `ls`, for its `--watch` and for whatever lists jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stoker.cli.durations import format_ago, format_duration
+from stoker.cli.states import STYLES
+from stoker.cli.tables import Cell, Column, Row
+from stoker.core.lifecycle import State, is_live
+
+if TYPE_CHECKING:
+    from stoker.wire import AttemptInfo, Job
+
+COLUMNS = (
+    Column("ID", right=True),
+    Column("STATE"),
+    Column("GPU"),
+    Column("TOOK", right=True),
+    Column("WHEN"),
+    Column("PRIORITY", right=True, spare=True),
+    Column("NAME", spare=True),
+    Column("REASON", spare=True),
+    Column("COMMAND", gives=True),
+)
+_NAME_WIDTH = 30
+_REASON_WIDTH = 40
+_COMMAND_WIDTH = 300
+
+
+def row_of(job: Job, now: float) -> Row:
+    """One job, as of now."""
+    return (
+        str(job.id),
+        (job.state.value, STYLES[job.state]),
+        place_of(job),
+        took(job, now),
+        (when(job, now), "dim"),
+        str(job.priority) if job.priority else "",
+        cut(full_name(job), _NAME_WIDTH),
+        cut(job.reason or "", _REASON_WIDTH),
+        cut(" ".join(job.command.split()), _COMMAND_WIDTH),
+    )
+
+
+def full_name(job: Job) -> str:
+    """`project/name`, or what there is of it; a project alone ends in a slash."""
+    return f"{job.project}/{job.name or ''}" if job.project else job.name or ""
+
+
+def place_of(job: Job) -> Cell:
+    """Where it runs or ran; before that, what it asks for."""
+    if job.slots:
+        return job.slots
+    if job.gpus == 0:
+        return ("cpu", "dim")
+    return (f"×{job.gpus}" if job.gpus > 1 else "–", "dim")
+
+
+def took(job: Job | AttemptInfo, now: float) -> str:
+    """How long it ran, or has been running for."""
+    if job.started_at is None:
+        return ""
+    if is_live(job.state):
+        return format_duration(max(0.0, now - job.started_at))
+    return "" if job.ended_at is None else format_duration(max(0.0, job.ended_at - job.started_at))
+
+
+def when(job: Job, now: float) -> str:
+    """How long ago it came to where it stands."""
+    at = job.submitted_at if job.state is State.WAITING else job.ended_at or job.started_at
+    return "" if at is None else format_ago(now - at)
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def rows_of(jobs: Sequence[Job], now: float) -> list[Row]:
+    """Many jobs."""
+    return [row_of(job, now) for job in jobs]

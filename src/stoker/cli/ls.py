@@ -1,0 +1,91 @@
+"""`stoker ls`: what runs, what waits, what has ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stoker.cli.jobs import COLUMNS, rows_of
+from stoker.cli.listing import Listing, take_listing
+from stoker.cli.selection import add_selection, join_ids, parse_states
+from stoker.cli.tables import print_line, print_table
+from stoker.client.client import Client
+from stoker.errors import UsageError
+from stoker.wire import Job, Selection
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """\
+List jobs: what runs, what waits in its order, and what ended last. Without IDS, STATE or -a a long
+list is cut, and its last line tells what is left out."""
+EXAMPLES = """\
+examples:
+  stoker ls                   what runs, what waits next, what ended last
+  stoker ls --watch           the same, always up to date; Ctrl-C ends it
+  stoker ls -s failed         what failed
+  stoker ls -P vision -a      everything of a project
+  stoker ls 5-9,train         some jobs
+  stoker ls --json            all jobs, for scripts: [] where there is none
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add_selection(parser, all_help="all of them, however many", all_flags=("-a", "--all"))
+    parser.add_argument("--json", action="store_true", help="print a JSON list of all that fit")
+    parser.add_argument("-w", "--watch", action="store_true", help="keep the list up to date")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list."""
+    selection = Selection(
+        ids=join_ids(args.ids), states=parse_states(args.state), project=args.project
+    )
+    if args.watch:
+        if args.json or not sys.stdout.isatty():
+            raise UsageError("--watch is for a terminal; for scripts there is stoker wait")
+        from stoker.cli.watch import watch
+
+        return watch(selection)
+    with Client() as client:
+        if args.json:
+            _print_json(client.jobs(selection))
+        elif args.all or selection.ids:
+            _print(Listing(list(client.jobs(selection)), []), selection)
+        else:
+            _print(take_listing(client, selection), selection)
+    return 0
+
+
+def _print(listing: Listing, selection: Selection) -> None:
+    if listing.jobs:
+        print_table(COLUMNS, rows_of(listing.jobs, time.time()))
+    if listing.left_out:
+        _remark(f"… {', '.join(listing.left_out)}: -a shows all")
+    elif not listing.jobs and (selection.states or selection.project):
+        _remark("no such job: stoker ls -a shows all")
+    elif not listing.jobs:
+        _remark("no job yet: stoker add python train.py")
+
+
+def _remark(text: str) -> None:
+    """Tell a person: beside the table on a terminal, out of the way where a program reads it."""
+    if sys.stdout.isatty():
+        print_line((text, "dim"))
+    else:
+        sys.stderr.write(f"{text}\n")
+
+
+def _print_json(jobs: Iterable[Job]) -> None:
+    import msgspec
+
+    # Job by job: there may be a million.
+    encode = msgspec.json.Encoder().encode
+    opening = "[\n"
+    for job in jobs:
+        sys.stdout.write(f"{opening}{encode(job).decode()}")
+        opening = ",\n"
+    sys.stdout.write("[]\n" if opening == "[\n" else "\n]\n")

@@ -1,0 +1,168 @@
+"""`stoker show`: everything about one job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stoker.cli.durations import format_ago, format_duration
+from stoker.cli.jobs import full_name, took
+from stoker.cli.selection import IDS_HELP
+from stoker.cli.states import STYLES
+from stoker.cli.tables import Cell, Column, print_facts, print_line, print_table
+from stoker.cli.terminal import clean
+from stoker.client.client import Client
+from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Show everything about one job: what it runs, where, since when, how each attempt ended."
+EXAMPLES = """\
+examples:
+  stoker show 12           job 12
+  stoker show @            the last one
+  stoker show train        the job of this name
+  stoker show @ --env      with its environment, secrets hidden
+  stoker show @ --json     for scripts
+"""
+
+_ATTEMPTS = (
+    Column("ATTEMPT", right=True),
+    Column("STATE"),
+    Column("GPU"),
+    Column("PID", right=True),
+    Column("STARTED"),
+    Column("TOOK", right=True),
+    Column("CPU", right=True),
+    Column("PEAK RSS", right=True),
+    Column("REASON", spare=True, gives=True),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    parser.add_argument("id", metavar="ID", help=IDS_HELP)
+    parser.add_argument("-e", "--env", action="store_true", help="show its environment as well")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what there is to know."""
+    with Client() as client:
+        job = client.show(args.id)
+    if args.json:
+        _print_json(job, with_env=args.env)
+        return 0
+    now = time.time()
+    print_facts(_facts(job, now))
+    if job.attempts:
+        print()
+        print_table(_ATTEMPTS, [_attempt_row(attempt, now) for attempt in job.attempts])
+    if args.env:
+        print()
+        print_facts([(name, value) for name, value in sorted(job.env.items())])
+    else:
+        print_line((f"\n{len(job.env)} variables of its environment: --env shows them", "dim"))
+    return 0
+
+
+def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
+    facts: list[tuple[str, Cell | None]] = [
+        ("job", str(job.id)),
+        ("name", full_name(job)),
+        ("state", _state(job)),
+        ("reason", job.reason),
+        ("command", _command(job)),
+        ("folder", _text(job.cwd)),
+        ("snapshot", job.snapshot),
+        ("shell", job.shell),
+        ("GPUs", _gpus(job)),
+        ("priority", str(job.priority) if job.priority else None),
+        ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
+        ("retries", str(job.retries) if job.retries else None),
+        ("git", _git(job)),
+        ("by", "@".join(part for part in (job.user, job.host) if part)),
+        ("added", _moment(job.submitted_at, now)),
+        ("started", _moment(job.started_at, now)),
+        ("ended", _moment(job.ended_at, now)),
+        ("took", took(job, now)),
+        ("log", _log(job)),
+        ("last line", clean(job.last_line) if job.last_line else None),
+    ]
+    return [(name, cell) for name, cell in facts if cell]
+
+
+def _state(job: JobDetail) -> Cell:
+    attempts = f" (attempt {job.attempt})" if job.attempt > 1 else ""
+    return (job.state.value + attempts, STYLES[job.state])
+
+
+def _command(job: JobDetail) -> str:
+    if job.argv is not None:
+        return shlex.join(map(_text, job.argv))
+    text = _text(job.line) if job.line is not None else job.command
+    if job.script:
+        lines = text.rstrip("\n").splitlines() or [""]
+        more = f" … ({len(lines)} lines)" if len(lines) > 1 else ""
+        return f"script: {lines[0]}{more}"
+    return text
+
+
+def _gpus(job: JobDetail) -> str:
+    if job.gpus == 0:
+        return "none"
+    return f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+
+
+def _git(job: JobDetail) -> str | None:
+    if job.git is None:
+        return None
+    return f"{job.git.commit}{' with changes' if job.git.dirty else ''}"
+
+
+def _moment(at: float | None, now: float) -> str | None:
+    if at is None:
+        return None
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}, {format_ago(now - at)}"
+
+
+def _log(job: JobDetail) -> str | None:
+    logs = [attempt.log for attempt in job.attempts if attempt.log is not None]
+    return _text(logs[-1]) if logs else None
+
+
+def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
+    return (
+        str(attempt.number),
+        (attempt.state.value, STYLES[attempt.state]),
+        attempt.slots or "–",
+        str(attempt.pid or "–"),
+        "–" if attempt.started_at is None else format_ago(now - attempt.started_at),
+        took(attempt, now) or "–",
+        "–" if attempt.cpu_s is None else format_duration(attempt.cpu_s),
+        "–" if attempt.max_rss_bytes is None else _size(attempt.max_rss_bytes),
+        attempt.reason or "",
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def _text(value: Bytes) -> str:
+    return os.fsdecode(from_wire(value)).encode("utf-8", "replace").decode()
+
+
+def _print_json(job: JobDetail, *, with_env: bool) -> None:
+    import json
+
+    import msgspec
+
+    shown = msgspec.to_builtins(job)
+    if not with_env:
+        del shown["env"]
+    print(json.dumps(shown, indent=2, ensure_ascii=False))

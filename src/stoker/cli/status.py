@@ -1,0 +1,85 @@
+"""`stoker status`: how the queue is, at a glance."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from stoker.cli.durations import format_duration
+from stoker.cli.selection import format_ids
+from stoker.cli.states import STYLES, sum_up
+from stoker.cli.tables import Cell, Column, Row, print_facts, print_line, print_table
+from stoker.client.client import Client
+from stoker.core.lifecycle import State
+from stoker.wire import SlotInfo, Status
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Show how the queue is: the daemon, how many jobs stand where, and what each GPU does."
+EXAMPLES = """\
+examples:
+  stoker status           for people
+  stoker status --json    for scripts
+"""
+
+_COLUMNS = (Column("GPU"), Column("JOB"), Column("STATE", gives=True))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it."""
+    with Client() as client:
+        status = client.status()
+    if args.json:
+        import json
+
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(status), indent=2))
+        return 0
+    print_status(status)
+    return 0
+
+
+def print_status(status: Status) -> None:
+    """Print it for people."""
+    print_facts(
+        [
+            ("daemon", f"stoker {status.version}, pid {status.pid}, since {_up(status)}"),
+            ("home", status.home),
+            ("without GPU", f"up to {status.cpu_places} jobs at once"),
+        ]
+    )
+    print()
+    print_line(*_counts(status))
+    if status.slots:
+        print()
+        print_table(_COLUMNS, [_row(slot) for slot in status.slots])
+    for notice in status.notices:
+        print_line((notice, "yellow"))
+
+
+def _up(status: Status) -> str:
+    return format_duration(max(0.0, time.time() - status.since))
+
+
+def _counts(status: Status) -> list[Cell]:
+    counts = sum_up(status.counts)
+    if not counts:
+        return [("no job yet: stoker add python train.py", "dim")]
+    return [piece for count in counts for piece in ("   ", count)][1:]
+
+
+def _row(slot: SlotInfo) -> Row:
+    if slot.jobs:
+        state: Cell = ("running", STYLES[State.RUNNING])
+    elif slot.closed:
+        state = (f"closed: {slot.closed}", "yellow")
+    else:
+        state = ("free", "green") if not slot.held else ("held, its memory is not free yet", "dim")
+    return (slot.label, format_ids(slot.jobs) or "–", state)

@@ -1,0 +1,116 @@
+"""The systemd user unit that keeps the daemon running, and what has to be said about it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+
+from stoker.errors import StokerError
+
+# Jobs live in the unit's control group: neither a stop nor one job out of memory may take the rest.
+_UNIT = """\
+[Unit]
+Description=Stoker, a queue for GPU jobs
+
+[Service]
+Type=exec
+ExecStart={command}
+{environment}KillMode=process
+OOMPolicy=continue
+Restart=on-failure
+RestartSec=1
+TimeoutStopSec=30
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def unit_name(home: str | None) -> str:
+    """The unit's name: one for each home that is named."""
+    if home is None:
+        return "stoker.service"
+    return f"stoker-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}.service"
+
+
+def unit_path(name: str) -> str:
+    """Where systemd looks for a user's own units."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(base, "systemd", "user", name)
+
+
+def unit_text(command: list[str], environment: dict[str, str]) -> str:
+    """The unit: a stop or a restart of it ends the daemon alone, never its jobs."""
+    lines = "".join(
+        f"Environment={_quote(f'{name}={value}')}\n" for name, value in environment.items()
+    )
+    return _UNIT.format(command=" ".join(map(_quote_word, command)), environment=lines)
+
+
+def _quote(text: str) -> str:
+    """A word as systemd reads it back: % starts a specifier, the rest is as in C."""
+    if any(not char.isprintable() for char in text):
+        raise StokerError(f"{text!r} cannot stand in a systemd unit: it is not printable")
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _quote_word(word: str) -> str:
+    return _quote(word).replace("$", "$$")  # in a command line variables are filled in, too
+
+
+def write_unit(path: str, text: str) -> None:
+    """Put the unit where systemd finds it."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise StokerError(f"cannot write {path}: {error.strerror}") from error
+
+
+def has_systemd() -> bool:
+    """Whether this user has a systemd that can be spoken to."""
+    return (
+        shutil.which("systemctl") is not None
+        and _ask("systemctl", "--user", "show", "-p", "Version")[0]
+    )
+
+
+def systemctl(*words: str) -> None:
+    """Have systemd do something for this user."""
+    done, told = _ask("systemctl", "--user", *words)
+    if not done:
+        raise StokerError(f"systemctl --user {' '.join(words)} failed: {told or 'no reason given'}")
+
+
+def warnings(user: str) -> list[str]:
+    """What would still end the daemon or its jobs when the user logs out."""
+    found = []
+    linger = _ask("loginctl", "show-user", user, "--property=Linger", "--value")
+    if linger[0] and linger[1] != "yes":
+        found.append(
+            "linger is off: systemd ends the daemon and its jobs when you log out;"
+            f" loginctl enable-linger {user}"
+        )
+    kill = _ask("loginctl", "show-session", "--property=KillUserProcesses", "--value")
+    if kill[0] and kill[1] == "yes" and found:
+        found.append(
+            "KillUserProcesses=yes: jobs end when you log out; enable linger, or set it to no in"
+            " /etc/systemd/logind.conf"
+        )
+    return found
+
+
+def _ask(*words: str) -> tuple[bool, str]:
+    """Whether a command succeeded, and the last line of what it said."""
+    try:
+        ended = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    told = (ended.stdout if ended.returncode == 0 else ended.stderr).decode(errors="replace")
+    return ended.returncode == 0, told.strip().rpartition("\n")[2]

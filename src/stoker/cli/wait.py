@@ -1,0 +1,91 @@
+"""`stoker wait`: returns when jobs are over."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stoker.cli.selection import add_selection, join_ids, parse_states
+from stoker.cli.states import BAD, sum_up
+from stoker.cli.tables import print_line
+from stoker.client.client import Client
+from stoker.wire import Progress, Selection
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """\
+Wait until jobs are over: those named, else all. The exit code is 0 only if every one of them
+succeeded. Says nothing in a pipe; shows a bar on a terminal."""
+EXAMPLES = """\
+examples:
+  stoker wait                           for everything in the queue
+  stoker wait 12 && python report.py    go on if job 12 succeeds
+  stoker wait 5-9,train                 for some
+  stoker wait -P vision                 for a project
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add_selection(parser, all_help=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Wait; 1 if any failed, was killed or is lost."""
+    selection = Selection(
+        ids=join_ids(args.ids),
+        states=parse_states(args.state),
+        project=args.project,
+        all=not (args.ids or args.state or args.project),
+    )
+    with Client() as client:
+        steps = client.wait(selection)
+        last = _show(steps) if sys.stdout.isatty() else _last(steps)
+    if last is None:
+        return 0
+    if sys.stdout.isatty() and last.counts:
+        print_line(*_pieces(last))
+    bad = {state: count for state in BAD if (count := last.counts.get(state, 0))}
+    if not bad:
+        return 0
+    told = ", ".join(text for text, _style in sum_up(bad))
+    states = ",".join(state.value for state in bad)
+    sys.stderr.write(f"stoker: {told}: stoker ls -s {states} tells which\n")
+    return 1
+
+
+def _last(steps: Iterable[Progress]) -> Progress | None:
+    last = None
+    for step in steps:
+        last = step
+    return last
+
+
+def _show(steps: Iterable[Progress]) -> Progress | None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    from stoker.cli.tables import join
+
+    last = None
+    with Live(console=Console(highlight=False), transient=True, auto_refresh=False) as live:
+        for last in steps:
+            total = sum(last.counts.values())
+            line = Table.grid(padding=(0, 2), expand=True)
+            line.add_column(no_wrap=True)
+            line.add_column(ratio=1)
+            line.add_column(no_wrap=True)
+            over = total - last.left
+            bar = ProgressBar(total=max(1, total), completed=over)
+            line.add_row(join(_pieces(last)), bar, f"{over:,}/{total:,}")
+            live.update(line, refresh=True)
+    return last
+
+
+def _pieces(progress: Progress) -> list[tuple[str, str]]:
+    counts = sum_up(progress.counts)
+    return [piece for count in counts for piece in (("  ", ""), count)][1:]
