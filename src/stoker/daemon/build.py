@@ -18,11 +18,12 @@ from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
 from stoker.engine.hub import Hub
-from stoker.engine.loop import Engine, Rules
+from stoker.engine.loop import Engine
 from stoker.engine.orders import Orders, log_path
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
 from stoker.engine.queue import Entry
+from stoker.engine.rules import Rules
 from stoker.engine.stored import StoredQueue
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman

@@ -18,9 +18,10 @@ from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
 from stoker.engine.events import Listener
 from stoker.engine.lines import Source
-from stoker.engine.loop import Engine, Order, Rules
+from stoker.engine.loop import Engine
 from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
+from stoker.engine.rules import Order, Rules
 from stoker.errors import StokerError
 from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
 from stoker.executors.local import LocalExecutor

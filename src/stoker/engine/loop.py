@@ -7,8 +7,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from stoker.core.job import Attempt, Outcome, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import Candidate, Start, plan
@@ -18,6 +16,7 @@ from stoker.engine.events import Listener
 from stoker.engine.holds import Holds
 from stoker.engine.queue import Entry, Queue
 from stoker.engine.recover import outcome_of
+from stoker.engine.rules import Order, Rules, Tally
 from stoker.executors.contract import (
     Ended,
     Executor,
@@ -35,6 +34,7 @@ from stoker.executors.contract import (
     Unheld,
 )
 from stoker.executors.shepherd.journal import Record
+from stoker.failpoints import reach
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
 
@@ -45,45 +45,6 @@ _PASSING = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 )
 _NEVER = float("inf")
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine treats its jobs."""
-
-    fail_fast: bool = False
-    in_advance: bool = True
-    last_freed_first: bool = False
-    cpu_places: int = 0
-    outlived: bool = False  # the executor outlives this engine, and wants ends acknowledged
-
-
-class Order(msgspec.Struct, frozen=True):
-    """How an attempt is to be started."""
-
-    argv: list[str]
-    log: str | None = None
-    context: int = 0
-
-
-class Tally(msgspec.Struct):
-    """How many commands ended how."""
-
-    done: int = 0
-    failed: int = 0
-    killed: int = 0
-    lost: int = 0
-
-    def add(self, event: Event) -> None:
-        """Count one final end."""
-        match event:
-            case Event.SUCCEED:
-                self.done += 1
-            case Event.KILL:
-                self.killed += 1
-            case Event.LOSE:
-                self.lost += 1
-            case _:
-                self.failed += 1
 
 
 class Engine:
@@ -135,12 +96,16 @@ class Engine:
             self.holds.release_idle()
         self._turn_again = False
         launches = [] if self.draining or now < self._paused_until else self._fill(now)
+        reach("before-commit")
         self._database.commit()
+        reach("after-commit")
         if self._ended_keys:
             self._executor.acknowledge(self._ended_keys)
             self._ended_keys = []
+            reach("after-acknowledge")
         if launches:
             self._executor.launch(launches)
+            reach("after-launch")
         self._database.sync_when_due()
 
     def is_over(self) -> bool:

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from stoker.core.job import Attempt
-from stoker.engine.loop import Order
 from stoker.engine.queue import Entry
+from stoker.engine.rules import Order
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
 from stoker.store.queued import Facts, QueuedJobs, Surroundings

@@ -16,9 +16,10 @@ from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Running
-from stoker.engine.loop import Engine, Order, Rules, Tally
+from stoker.engine.loop import Engine
 from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
+from stoker.engine.rules import Order, Rules, Tally
 from stoker.executors.contract import Ended
 from stoker.executors.shepherd.journal import Ending, Record
 from stoker.store.database import Database

@@ -14,6 +14,7 @@ from stoker.core.selector import check_name
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.errors import StokerError, UsageError
+from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
@@ -36,11 +37,13 @@ async def add(hub: Hub, submission: Submission) -> Added:
             raise UsageError("another request had this request id: make a new one")
         if not reservation.added and len(rows) <= _SLICE:
             _fill(hub, reservation, 0, rows, submission)
+    reach("add-reserved")
     if len(rows) > _SLICE:
         await _fill_in_slices(hub, reservation, rows, submission)
     repeated = reservation.added == len(rows)
     if not repeated:
         hub.database.sync()
+    reach("add-synced")
     hub.events.touch()
     hub.pulse.poke()
     last = reservation.first_job + len(rows) - 1
@@ -57,6 +60,7 @@ async def _fill_in_slices(
         with hub.database.transaction():
             _fill(hub, reservation, offset, part, submission)
         offset += len(part)
+        reach("add-slice")
         hub.pulse.poke()
 
 

@@ -8,6 +8,7 @@ import time
 from stoker.core.lifecycle import State, is_final
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find
+from stoker.failpoints import reach
 from stoker.wire import Changed, JobEvent, Kill, Refusal
 
 SLICE = 500
@@ -46,6 +47,7 @@ def _kill_slice(
             else:
                 hub.jobs.mark_ending(job, REASON)
                 running.append(job)
+    reach("kill-committed")
     for job in running:
         attempt = hub.running(job)
         if attempt is not None:

@@ -1,0 +1,46 @@
+"""How an engine is to treat its jobs, and how it counts them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stoker.core.lifecycle import Event
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine treats its jobs."""
+
+    fail_fast: bool = False
+    in_advance: bool = True
+    last_freed_first: bool = False
+    cpu_places: int = 0
+    outlived: bool = False  # the executor outlives this engine, and wants ends acknowledged
+
+
+class Order(msgspec.Struct, frozen=True):
+    """How an attempt is to be started."""
+
+    argv: list[str]
+    log: str | None = None
+    context: int = 0
+
+
+class Tally(msgspec.Struct):
+    """How many commands ended how."""
+
+    done: int = 0
+    failed: int = 0
+    killed: int = 0
+    lost: int = 0
+
+    def add(self, event: Event) -> None:
+        """Count one final end."""
+        match event:
+            case Event.SUCCEED:
+                self.done += 1
+            case Event.KILL:
+                self.killed += 1
+            case Event.LOSE:
+                self.lost += 1
+            case _:
+                self.failed += 1
