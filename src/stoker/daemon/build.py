@@ -67,7 +67,7 @@ class Daemon:
             clock=boot_clock_s,
         )
         self._database.on_full = self._wait_for_space
-        self._pulse = Pulse(self.engine, self._executor)
+        self._pulse = Pulse(self.engine, self._executor, self._mind_watch)
         self.hub = Hub(
             home=home,
             database=self._database,
@@ -198,6 +198,15 @@ class Daemon:
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         return watchman
+
+    def _mind_watch(self) -> None:
+        """Watch the GPUs while something runs or waits, and only then."""
+        if self._watchman is None:
+            return
+        if self.engine.board.running or len(self.engine.queue):
+            self._watchman.rouse()
+        else:
+            self._watchman.rest()
 
     def _is_ours(self, pid: int) -> bool:
         if any(not trees.is_outside(pid, shepherd) for shepherd in self._executor.pids):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from stoker.engine.loop import Engine
 from stoker.executors.contract import Executor
@@ -11,9 +12,12 @@ from stoker.executors.contract import Executor
 class Pulse:
     """Turns the engine when the executor has news, when somebody pokes it, and when time is due."""
 
-    def __init__(self, engine: Engine, executor: Executor) -> None:
+    def __init__(
+        self, engine: Engine, executor: Executor, before: Callable[[], None] | None = None
+    ) -> None:
         self._engine = engine
         self._executor = executor
+        self._before = before or _nothing
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._poked = False
@@ -36,6 +40,7 @@ class Pulse:
         if self.stopped.done():
             return
         try:
+            self._before()
             self._engine.turn()
             self._listen()
             patience_s = self._engine.patience_s()
@@ -65,3 +70,7 @@ class Pulse:
                 self._loop.remove_reader(self._fd)
             self._loop.add_reader(fd, self.beat)
             self._fd = fd
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -31,6 +31,7 @@ class Watchman:
         mind_others: bool,
         period_s: float = 2.0,
     ) -> None:
+        self._nvml = nvml
         self._board = board
         self._listener = listener
         self._ours = ours
@@ -39,12 +40,9 @@ class Watchman:
         self._outsiders: set[int] = set()
         self._states: dict[str, GpuState] = {}
         self._seen: dict[str, tuple[tuple[GpuProcess, ...], bool]] = {}
-        used = {key for place in board.places for key in place.slot.keys}
-        for gpu in nvml.gpus():
-            if gpu.uuid in used:
-                state = look(nvml, gpu)
-                self._outsiders |= {user.pid for user in state.users if not user.is_visible}
-                self._states[gpu.uuid] = state
+        self._look()
+        for state in self._states.values():
+            self._outsiders |= {user.pid for user in state.users if not user.is_visible}
         self._watch = Watch(nvml, period_s, changed=self._wake)
         self._judge()
         if all(place.closed for place in board.places):
@@ -72,11 +70,28 @@ class Watchman:
         state = self._states.get(key)
         return self._watch.latest.get(key) or (state.reading if state else None)
 
+    def rest(self) -> None:
+        """Look no more until roused: with nothing to run, who uses a GPU is nobody's concern."""
+        self._watch.active.clear()
+
+    def rouse(self) -> None:
+        """Look at once, and from now on again; nothing has run here meanwhile."""
+        if not self._watch.active.is_set():
+            self._look()
+            self._judge()
+            self._watch.active.set()
+
     def stop(self) -> None:
         """End the thread."""
         self._watch.stop()
         os.close(self._reader)
         os.close(self._writer)
+
+    def _look(self) -> None:
+        used = {key for place in self._board.places for key in place.slot.keys}
+        for gpu in self._nvml.gpus():
+            if gpu.uuid in used:
+                self._states[gpu.uuid] = look(self._nvml, gpu)
 
     def _wake(self, key: str, reading: Reading) -> None:
         # Power and temperature always differ; who is there seldom does.
