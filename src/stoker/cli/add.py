@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.capture import find_folder, find_user, take_environment, to_wire
+from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.cli.git import Question
 from stoker.client.submit import new_request_id, submit
 from stoker.errors import UsageError
@@ -162,7 +162,7 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
     if args.chdir is not None and "PWD" in message["env"]:
         message["env"]["PWD"] = os.fsdecode(folder)
     if args.log is not None:
-        message["log"] = to_wire(os.path.abspath(os.fsencode(args.log)))
+        message["log"] = to_wire(make_absolute(args.log))
     if args.timeout is not None:
         from stoker.cli.durations import parse_duration
 

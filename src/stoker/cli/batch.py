@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from stoker.cli.capture import to_wire
+from stoker.cli.capture import make_absolute, to_wire
 from stoker.errors import UsageError
 
 
@@ -49,7 +49,7 @@ def _read_lines(text: bytes) -> list[dict[str, Any]]:
 def _read_gpupeasy(text: bytes) -> list[dict[str, Any]]:
     from stoker.cli.gpupeasy import parse_batch
 
-    jobs, errors = parse_batch(text, os.getcwdb())
+    jobs, errors = parse_batch(text, make_absolute("."))
     if errors:
         for error in errors[:-1]:
             sys.stderr.write(f"stoker: {error}\n")

@@ -33,14 +33,17 @@ def to_wire(data: bytes) -> Wire:
         return {"b64": _base64(data)}
 
 
+def make_absolute(path: str) -> bytes:
+    """A path as it is seen from every folder."""
+    try:
+        return os.path.abspath(os.fsencode(path))
+    except FileNotFoundError:
+        raise StokerError("the folder you are in is gone: cd to one that exists") from None
+
+
 def find_folder(named: str | None) -> bytes:
     """The folder a job is to run in: the one named, else this one."""
-    try:
-        folder = os.path.abspath(os.fsencode(named or "."))
-    except FileNotFoundError:
-        raise StokerError(
-            "the folder you are in is gone: cd to one that exists, or name one with -C"
-        ) from None
+    folder = make_absolute(named or ".")
     if not os.path.isdir(folder):
         shown = os.fsdecode(folder)
         if named is None:

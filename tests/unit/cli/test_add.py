@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker import wire
+from stoker.cli import add
+from stoker.cli.main import main
+
+Message = dict[str, Any]
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Message]:
+    """Return the submissions that were sent, in a home and a working folder of the test's own."""
+    messages: list[Message] = []
+
+    def submit(_home: str, message: Message) -> Message:
+        msgspec.convert(message, wire.Submission)
+        messages.append(message)
+        return {"first": 12, "last": 12, "repeated": False, "notice": None}
+
+    monkeypatch.setattr(add, "submit", submit)
+    monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return messages
+
+
+def test_one_word_is_a_shell_line_and_several_are_a_command(sent: list[Message]) -> None:
+    assert main(["add", "python a.py | tee log"]) == 0
+    assert main(["add", "python", "a.py", "--lr", "1", "-q", "a b"]) == 0
+
+    assert sent[0]["jobs"] == [{"command": "python a.py | tee log"}]
+    assert sent[1]["jobs"] == [{"command": ["python", "a.py", "--lr", "1", "-q", "a b"]}]
+
+
+def test_two_dashes_end_the_options(
+    sent: list[Message], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["add", "-q", "--", "sh", "-c", "exit 7", "--"]) == 0
+
+    assert sent[0]["jobs"] == [{"command": ["sh", "-c", "exit 7", "--"]}]
+    assert capsys.readouterr().out == "12\n"
+
+
+def test_the_id_is_told(sent: list[Message], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["add", "true"])
+
+    assert capsys.readouterr().out == "added job 12\n"
+
+
+def test_every_option_is_sent(sent: list[Message], tmp_path: Path) -> None:
+    words = "add -n big -p 5 -g 2 -t 1h30m --retries 3 --project vision --shell bash --linger"
+
+    assert main([*words.split(), "-o", "logs/{project}/{name}/{id}.log", "-C", "..", "true"]) == 0
+
+    message = sent[0]
+    assert message["name"] == "big"
+    assert message["priority"] == 5
+    assert message["gpus"] == 2
+    assert message["timeout_s"] == 5400
+    assert message["retries"] == 3
+    assert message["project"] == "vision"
+    assert message["shell"] == "bash"
+    assert message["linger"] is True
+    assert message["log"] == f"{tmp_path}/work/logs/{{project}}/{{name}}/{{id}}.log"
+    assert message["cwd"] == str(tmp_path)
+    assert len(message["request_id"]) >= 8
+
+
+def test_the_environment_is_taken_without_what_belongs_to_another_job(
+    sent: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environb, b"PLAIN", "wért".encode())
+    monkeypatch.setitem(os.environb, b"RAW", b"\xff\xfe")
+    monkeypatch.setenv("STOKER_LEASE_DIR", "/leases")
+    for name in ("COOKIE", "JOB_ID", "ATTEMPT", "PART", "CHECKPOINT_DIR"):
+        monkeypatch.setenv(f"STOKER_{name}", "1")
+
+    main(["add", "true"])
+
+    assert sent[0]["env"]["PLAIN"] == "wért"
+    assert {name for name in sent[0]["env"] if name.startswith("STOKER_")} == {
+        "STOKER_HOME",
+        "STOKER_LEASE_DIR",
+    }
+    assert base64.b64decode(sent[0]["env_b64"]) == b"RAW=\xff\xfe\0"
+
+
+def test_bytes_that_are_no_text_survive(sent: list[Message], tmp_path: Path) -> None:
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+
+    main(
+        ["add", "-C", os.fsdecode(folder), "-o", os.fsdecode(b"\xff.log"), os.fsdecode(b"ls \xff")]
+    )
+
+    job = msgspec.convert(sent[0], wire.Submission)
+    assert wire.from_wire(job.cwd) == folder
+    assert isinstance(job.jobs[0].command, wire.Base64)
+    assert wire.from_wire(job.jobs[0].command) == b"ls \xff"
+    assert wire.from_wire(job.log or "") == os.fsencode(tmp_path) + b"/work/\xff.log"
+
+
+def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> None:
+    Path("run.sh").write_text("#!/bin/bash\nset -e\ntrue\n")
+
+    assert main(["add", "--script", "run.sh"]) == 0
+
+    assert sent[0]["jobs"] == [{"command": "#!/bin/bash\nset -e\ntrue\n", "script": True}]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "what is to run?"),
+        (["-q", "--"], "what is to run?"),
+        (["  "], "the command is empty"),
+        (["--script", "a", "true"], "one of them"),
+        (["--script", "a", "--batch", "b"], "one of them"),
+        (["--script", "missing"], "cannot read missing: No such file"),
+        (["--batch", "missing"], "cannot read missing: No such file"),
+        (["--batch", "."], "cannot read .: Is a directory"),
+        (["--batch", "empty"], "no job in it"),
+        (["--script", "empty"], "it is empty"),
+        (["--batch", "nul"], "job 2 of the batch holds a NUL byte"),
+        (["--batch", "one", "--follow"], "leave it out with --batch"),
+        (["--batch", "one", "-o", "x.log"], "put {id} into its name"),
+        (["--batch", "one", "--format", "gpupeasy", "-o", "{id}"], "names its own output file"),
+        (["--batch", "one", "--format", "gpupeasy"], "1 error, nothing was added"),
+        (["-g", "-1", "true"], "fewer than 0 GPUs"),
+        (["-g", "x", "true"], "invalid int value: 'x'"),
+        (["--retries", "-1", "true"], "fewer than 0 times"),
+        (["-t", "5", "true"], "write 5s, 5m or 5h"),
+        (["-o", "{user}.log", "true"], "there is no {user}, only {project}, {name}, {id}"),
+        (["--format", "csv", "true"], "invalid choice: 'csv'"),
+        (["-C", "missing", "true"], "missing does not exist"),
+        (["-C", "one", "true"], "one is no folder"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_one_line_and_nothing_is_sent(
+    sent: list[Message], capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    Path("empty").write_text("\n# nothing\n" if "--batch" in words else "")
+    Path("one").write_text("true\n")
+    Path("nul").write_bytes(b"true\nfal\0se\n")
+
+    code = main(["add", *words])
+
+    err = capsys.readouterr().err
+    assert code in (1, 2)
+    assert told in err
+    assert err.startswith("stoker: ")
+    assert err.count("\n") == 1
+    assert sent == []
+
+
+def test_a_folder_that_is_gone_is_told(
+    sent: list[Message], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "work").rmdir()
+
+    assert main(["add", "true"]) == 1
+    assert main(["add", "-C", str(tmp_path), "true"]) == 0
+    assert main(["add", "-C", str(tmp_path), "-o", "x", "true"]) == 1
+
+    err = capsys.readouterr().err
+    assert err == "stoker: the folder you are in is gone: cd to one that exists\n" * 2
+
+
+def test_the_commit_is_taken_where_there_is_one(
+    sent: list[Message], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work" / ".git").mkdir()
+    (tmp_path / "work" / ".git" / "HEAD").write_text("a" * 40)
+    monkeypatch.setenv("PATH", "/nonexistent")
+
+    main(["add", "true"])
+
+    assert sent[0]["git"] == {"commit": "a" * 40, "dirty": True}
+
+
+def test_a_snapshot_is_taken_now(sent: list[Message], tmp_path: Path) -> None:
+    Path("train.py").write_text("one")
+
+    main(["add", "--snapshot", "python train.py"])
+
+    copy = tmp_path / "home" / "snapshots" / sent[0]["snapshot"]
+    assert (copy / "train.py").read_text() == "one"
