@@ -26,7 +26,7 @@ class CommandLine:
 
     def __init__(self, shell: str, path: str) -> None:
         self.shell = shell
-        self._folders = path.split(os.pathsep) if shell == DEFAULT_SHELL else None
+        self._path = path
         self._found: dict[bytes, str] = {}
 
     def words(self, command: bytes) -> list[str]:
@@ -35,7 +35,7 @@ class CommandLine:
         return direct or [self.shell, "-c", os.fsdecode(command)]
 
     def _direct(self, command: bytes) -> list[str] | None:
-        if self._folders is None or not _PLAIN.fullmatch(command):
+        if self.shell != DEFAULT_SHELL or not _PLAIN.fullmatch(command):
             return None
         words = command.split()
         if not words:
@@ -50,13 +50,19 @@ class CommandLine:
         if word in _SHELL_WORDS or b"=" in word:
             return None
         name = word.decode("ascii")
-        for folder in [""] if "/" in name else self._folders or []:
-            candidate = os.path.join(folder, name)
-            if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-                if "/" not in name:
-                    self._found[word] = candidate
-                return candidate
-        return None
+        found = find_program(name, self._path)
+        if found is not None and "/" not in name:
+            self._found[word] = found
+        return found
+
+
+def find_program(name: str, path: str) -> str | None:
+    """The file that a name stands for, looked up along PATH as a shell does; None if there is none."""
+    for folder in [""] if "/" in name else path.split(os.pathsep):
+        candidate = os.path.join(folder, name)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return None
 
 
 def resolve_shell(name: str | None) -> str:
@@ -68,9 +74,7 @@ def resolve_shell(name: str | None) -> str:
             name = pwd.getpwuid(os.getuid()).pw_shell or DEFAULT_SHELL
         except KeyError:
             raise UsageError("you have no login shell on this machine: name one") from None
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    for folder in [""] if "/" in name else folders:
-        candidate = os.path.abspath(os.path.join(folder, name))
-        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return candidate
+    found = find_program(name, os.environ.get("PATH", os.defpath))
+    if found is not None:
+        return os.path.abspath(found)
     raise UsageError(f"no shell '{name}' to be found: pass a name on PATH, a full path, or 'login'")

@@ -12,13 +12,20 @@ from stoker.executors.contract import Report
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """The shepherd is ready."""
+    """The shepherd is ready; it speaks all protocols from `lowest` to `protocol`."""
 
     protocol: int
     pid: int
+    lowest: int = 0
+    name: str = ""
+    version: str = ""
 
 
-_replies = msgspec.json.Decoder(Report | Hello)
+class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
+    """The shepherd was asked to go, and stays: something runs."""
+
+
+_replies = msgspec.json.Decoder(Report | Hello | Busy)
 
 
 class Line:
@@ -27,6 +34,8 @@ class Line:
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self.pid = pid
         self.socket = sock
+        self.hello: Hello | None = None
+        self.is_busy = False
         self._buffer = b""
 
     def send(self, *messages: Sequence[object]) -> None:
@@ -49,5 +58,12 @@ class Line:
         if not data:
             return None
         whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
-        replies = _replies.decode_lines(whole)
-        return [reply for reply in replies if not isinstance(reply, Hello)]
+        reports: list[Report] = []
+        for reply in _replies.decode_lines(whole):
+            if isinstance(reply, Hello):
+                self.hello = reply
+            elif isinstance(reply, Busy):
+                self.is_busy = True
+            else:
+                reports.append(reply)
+        return reports

@@ -164,7 +164,8 @@ class LocalExecutor:
                     os.waitpid(pid, 0)
 
     def _is_ours(self, pid: int) -> bool:
-        return f"{self._name}:" in (trees.cookie_of(pid) or "")
+        cookies = trees.marks_of(pid).cookies
+        return any(cookie.startswith(f"{self._name}:") for cookie in cookies)
 
     def _tell_all(self, message: Message) -> None:
         # A shepherd passes over attempts that are not its own.

@@ -20,7 +20,8 @@ from stoker.executors.shepherd.journal import (
     read_journals,
 )
 
-BOOT = "boot 0f2dd1a4-5f0e-4a3a-9d4b-1c2d3e4f5a6b 77 .\n"
+BOOT_ID = "0f2dd1a4-5f0e-4a3a-9d4b-1c2d3e4f5a6b"
+BOOT = f"boot {BOOT_ID} 77 .\n"
 STORY = (
     BOOT,
     "spawn 1.1 .\n",
@@ -75,8 +76,8 @@ def test_what_was_written_is_read_back(path: str) -> None:
         journal.flush()
 
     assert read_journal(path) == {
-        "1.1": Record(4242, 99887766, ENDING),
-        "2.1": Record(None, None, None),
+        "1.1": Record(4242, 99887766, ENDING, boot=BOOT_ID),
+        "2.1": Record(None, None, None, boot=BOOT_ID),
     }
 
 
@@ -135,7 +136,7 @@ def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothin
 ) -> None:
     """A shepherd died in the middle of a line; the next one appends to the same file."""
     text = "".join(STORY)
-    later = {"30.1": Record(5, 6), "31.1": Record(None, None, ENDING)}
+    later = {"30.1": Record(5, 6, boot=BOOT_ID), "31.1": Record(None, None, ENDING, boot=BOOT_ID)}
     for cut in range(len(text)):
         allowed = [records | later for records in tellable(path, cut)]
         Path(path).write_text(text[:cut])
@@ -214,4 +215,4 @@ def test_an_ending_in_one_journal_is_not_forgotten_for_an_intent_in_another(tmp_
     story = read_journals(base, {"1.1"})
 
     assert story.names == {"one", "two"}
-    assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3))}
+    assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3), boot="b")}

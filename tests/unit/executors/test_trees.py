@@ -41,7 +41,7 @@ started.stdout.close()
 """
 
 
-def until(fact: Callable[[], bool], within_s: float = 10.0) -> None:
+def until(fact: Callable[[], object], within_s: float = 10.0) -> None:
     """Wait for a fact."""
     deadline = time.monotonic() + within_s
     while not fact():
@@ -75,7 +75,9 @@ def test_a_living_process_is_in_the_table_with_its_parent_and_session() -> None:
     with child("sleep", "600") as process:
         found = trees.processes()[process.pid]
 
-        assert found == trees.Process(process.pid, os.getpid(), process.pid, process.pid)
+        assert found[:4] == (process.pid, os.getpid(), process.pid, process.pid)
+        now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
+        assert now - 500 < found.ticks <= now
         assert process.pid in trees.living_children()
 
 
@@ -110,12 +112,12 @@ def test_descent_is_followed_over_generations() -> None:
 
 def test_a_cookie_is_read_from_the_environment_a_process_was_started_with() -> None:
     with child("sleep", "600", cookie="outer:1.1/inner:2.1") as process:
-        until(lambda: trees.cookie_of(process.pid) is not None)
-        assert trees.cookie_of(process.pid) == "outer:1.1/inner:2.1"
+        until(lambda: trees.marks_of(process.pid).cookies)
+        assert trees.marks_of(process.pid) == (["outer:1.1", "inner:2.1"], False)
     with child("env", "-i", "sleep", "600") as process:
         until(lambda: b"sleep" in command_line(process.pid))
-        assert trees.cookie_of(process.pid) is None
-    assert trees.cookie_of(1 << 22) is None
+        assert trees.marks_of(process.pid) == ([], False)
+    assert trees.marks_of(1 << 22) == ([], False)
 
 
 def command_line(pid: int) -> bytes:
@@ -151,14 +153,14 @@ def test_who_left_the_tree_and_the_session_is_known_by_its_cookie() -> None:
 
 def test_a_cookie_that_only_begins_alike_is_another() -> None:
     with child("sleep", "600", cookie=f"{NAME}:1.11") as process:
-        until(lambda: trees.cookie_of(process.pid) is not None)
+        until(lambda: trees.marks_of(process.pid).cookies)
 
         assert trees.members(1 << 22, f"{NAME}:1.1", {process.pid}) == set()
 
 
 def test_nothing_outside_the_flock_is_ever_a_member() -> None:
     with child("sleep", "600", cookie=f"{NAME}:1.1") as process:
-        until(lambda: trees.cookie_of(process.pid) is not None)
+        until(lambda: trees.marks_of(process.pid).cookies)
 
         assert trees.members(process.pid, f"{NAME}:1.1", set()) == set()
         assert trees.members(os.getpid(), f"{NAME}:1.1", {1 << 22}) == set()

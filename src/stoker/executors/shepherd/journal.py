@@ -1,12 +1,16 @@
 """The shepherd's journal: what was started and how it ended.
 
-    boot  BOOT_ID NAME .                      a shepherd began, under this name in cookies
-    spawn KEY .                               from here on the attempt may have run
-    start KEY PID TICKS .                     it runs; ticks since boot tell its pid from a reuse
-    end   KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when, and what it used
+    boot   BOOT_ID NAME .                      a shepherd began, under this name in cookies
+    spawn  KEY .                               from here on the attempt may have run
+    start  KEY PID TICKS UNTIL AT_US .         it runs since a moment between these ticks since boot
+    end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when, and what it used
+    refuse KEY ERRNO REASON .                  it could not be started
+    lose   KEY REASON .                        it is over, and nobody knows how it ended
+    ack    KEY .                               the client has its end on record
 
-A KEY is `job.attempt`. The closing dot tells a whole line from a torn one. No `spawn` line means
-never started; a `spawn` without an `end` means that the outcome is not known.
+A KEY is `job.attempt`, a REASON is JSON without blanks. The closing dot tells a whole line from a
+torn one. No `spawn` line means never started; a `spawn` without an end means that the outcome is not
+known. Earlier journals have no UNTIL and AT_US.
 """
 
 from __future__ import annotations
@@ -14,10 +18,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import itertools
+import json
 import os
 from collections.abc import Container
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 
 class Ending(NamedTuple):
@@ -29,18 +35,64 @@ class Ending(NamedTuple):
     max_rss_kb: int
 
 
+class Refusal(NamedTuple):
+    """Why an attempt could not be started."""
+
+    errno: int
+    reason: str
+
+
 class Record(NamedTuple):
-    """All that one attempt's lines say."""
+    """All that one attempt's lines say; `boot` is the id of the boot it was started in."""
 
     pid: int | None = None
     ticks: int | None = None
     ending: Ending | None = None
+    until: int | None = None
+    at_us: int | None = None
+    refusal: Refusal | None = None
+    loss: str | None = None
+    boot: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be heard of it."""
+        return not (self.ending is None and self.refusal is None and self.loss is None)
+
+    def lines(self, key: str) -> str:
+        """Tell all of it again."""
+        told = f"spawn {key} .\n"
+        if self.pid is not None:
+            told += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
+        if self.ending is not None:
+            told += "end {} {} {} {} {} .\n".format(key, *self.ending)
+        if self.refusal is not None:
+            told += refuse_line(key, self.refusal)
+        if self.loss is not None:
+            told += lose_line(key, self.loss)
+        return told
+
+
+def refuse_line(key: str, refusal: Refusal) -> str:
+    """What the journal says of a start that failed."""
+    return f"refuse {key} {refusal.errno} {_word(refusal.reason)} .\n"
+
+
+def lose_line(key: str, reason: str) -> str:
+    """What the journal says of an end without a witness."""
+    return f"lose {key} {_word(reason)} .\n"
+
+
+def _word(text: str) -> str:
+    return json.dumps(text).replace(" ", "\\u0020")
 
 
 class Journal:
     """Appends whole lines; what has not been written yet, or was refused by a full disk, is kept."""
 
     def __init__(self) -> None:
+        self.size = 0
+        self._path = ""
         self._fd = -1
         self._kept = b""
         self._notes: list[str] = []
@@ -51,7 +103,36 @@ class Journal:
         """Append to a file, and lock it: who wants its last word waits until this process is gone."""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
-        self._kept = b"\n" if os.fstat(self._fd).st_size else b""  # the last line may be torn
+        self._begin(path)
+
+    def claim(self, path: str) -> Story:
+        """Append to a file that nobody else has locked, and tell what is in it; else BlockingIOError."""
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(fd)
+                raise
+            if _is_at(fd, path):
+                break
+            os.close(fd)  # it was compacted between open and lock
+        self._fd = fd
+        self._begin(path)
+        story = Story({}, set())
+        with io.FileIO(fd, closefd=False) as raw, io.BufferedReader(raw) as file:
+            _read_lines(file, story, None)
+        return story
+
+    def _begin(self, path: str) -> None:
+        self._path = path
+        self.size = os.fstat(self._fd).st_size
+        self._kept = b"\n" if self.size else b""  # the last line may be torn
+
+    @property
+    def is_written(self) -> bool:
+        """Whether everything is in the file."""
+        return not self._kept and not self._notes
 
     def intend(self, lines: str) -> None:
         """Append lines before the deed they announce; raises OSError, and then nothing is announced."""
@@ -72,6 +153,29 @@ class Journal:
         if self._kept:
             self._kept = self._kept[self._append(self._kept) :]
 
+    def rewrite(self, lines: str) -> None:
+        """Let a new file with these lines take the old one's place, and its lock; OSError if it cannot."""
+        path, data = f"{self._path}.new", lines.encode("ascii")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fdatasync(fd)
+            os.rename(path, self._path)
+        except OSError:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        os.close(self._fd)
+        self._fd, self.size = fd, len(data)
+        self._kept = b""
+        self._notes.clear()
+
     def _gather(self) -> None:
         if self._notes:
             self._kept += "".join(self._notes).encode("ascii")
@@ -79,9 +183,11 @@ class Journal:
 
     def _append(self, data: bytes) -> int:
         try:
-            return os.write(self._fd, data)
+            written = os.write(self._fd, data)
         except OSError:
             return 0
+        self.size += written
+        return written
 
 
 def journal_path(base: str, number: int) -> str:
@@ -113,27 +219,60 @@ def read_journal(path: str) -> dict[str, Record]:
 
 
 def _read(path: str, story: Story, keys: Container[str] | None) -> None:
-    try:
-        with open(path, encoding="ascii", errors="replace", newline="\n") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            for line in file:
-                with contextlib.suppress(ValueError):  # two torn lines may have grown together
-                    _read_line(line, story, keys)
-    except FileNotFoundError:
-        return
-
-
-def _read_line(line: str, story: Story, keys: Container[str] | None) -> None:
-    records = story.records
-    match line.split():
-        case ["boot", _boot, name, "."]:
-            story.names.add(name)
-        case [_word, key, *_rest] if keys is not None and key not in keys:
+    is_read = False
+    while not is_read:
+        try:
+            with open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                is_read = _is_at(file.fileno(), path)
+                if is_read:
+                    _read_lines(file, story, keys)
+        except FileNotFoundError:
             return
-        case ["spawn", key, "."]:
-            records.setdefault(key, Record())
-        case ["start", key, pid, ticks, "."]:
-            records[key] = records.get(key, Record())._replace(pid=int(pid), ticks=int(ticks))
-        case ["end", key, *figures, "."] if len(figures) == 4:
-            ending = Ending(*map(int, figures))
-            records[key] = records.get(key, Record())._replace(ending=ending)
+
+
+def _is_at(fd: int, path: str) -> bool:
+    here = os.fstat(fd)
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _read_lines(file: IO[bytes], story: Story, keys: Container[str] | None) -> None:
+    boot: str | None = None
+    for raw in file:
+        words = raw.decode("ascii", "replace").split()
+        if len(words) == 4 and words[0] == "boot" and words[3] == ".":
+            boot = words[1]
+            story.names.add(words[2])
+        elif len(words) > 2 and words[-1] == "." and (keys is None or words[1] in keys):
+            with contextlib.suppress(ValueError):  # two torn lines may have grown together
+                _read_words(words[:-1], story.records, boot)
+
+
+def _read_words(words: list[str], records: dict[str, Record], boot: str | None) -> None:
+    key = words[1]
+    record = records.get(key, Record(boot=boot))
+    match words:
+        case ["spawn", _]:
+            pass
+        case ["start", _, pid, ticks]:
+            record = record._replace(pid=int(pid), ticks=int(ticks), boot=boot)
+        case ["start", _, pid, ticks, until, at_us]:
+            record = record._replace(
+                pid=int(pid), ticks=int(ticks), until=int(until), at_us=int(at_us), boot=boot
+            )
+        case ["end", _, *figures] if len(figures) == 4:
+            record = record._replace(ending=Ending(*map(int, figures)))
+        case ["refuse", _, number, reason]:
+            record = record._replace(refusal=Refusal(int(number), str(json.loads(reason))))
+        case ["lose", _, reason]:
+            record = record._replace(loss=str(json.loads(reason)))
+        case ["ack", _]:
+            records.pop(key, None)
+            return
+        case _:
+            return
+    records[key] = record

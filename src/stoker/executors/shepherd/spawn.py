@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 _BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv.pop(1));"
-    "from stoker.executors.shepherd.main import main; main()"
+    "from stoker.executors.shepherd.{} import main; main()"
 )
-_CLIENT_FD = 3
+_PASSED_FD = 3
+# What a job has in its environment, and a daemon that a job has started must not hand on.
+_OF_A_JOB = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT")
 
 
 class Shepherd(NamedTuple):
@@ -21,19 +23,53 @@ class Shepherd(NamedTuple):
     socket: socket.socket
 
 
+class Keeper(NamedTuple):
+    """A shepherd that is starting up, and the descriptor on which it says how that went."""
+
+    pid: int
+    fd: int
+
+
 def start_shepherd() -> Shepherd:
     """Start a shepherd that is bound to this process: with nothing to do, it ends when we do."""
     ours, theirs = socket.socketpair()
-    root = os.path.dirname(__file__)
-    for _ in __name__.split(".")[:-1]:
-        root = os.path.dirname(root)
-    argv = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, root, str(os.getpid())]
+    argv = [*_command("main"), str(os.getpid())]
     with theirs, open(os.devnull, "rb") as null:
         actions = [
             (os.POSIX_SPAWN_DUP2, null.fileno(), 0),
-            (os.POSIX_SPAWN_DUP2, theirs.fileno(), _CLIENT_FD),
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), _PASSED_FD),
         ]
         pid = os.posix_spawn(
             argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigmask=[]
         )
     return Shepherd(pid, ours)
+
+
+def start_keeper(socket_path: str, journal: str, name: str, log: str = os.devnull) -> Keeper:
+    """Start a shepherd that is bound to nobody, and serves who connects to its socket."""
+    argv = [*_command("keep"), socket_path, journal, name]
+    env = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
+    env["STOKER_PART"] = "shepherd"
+    reader, writer = os.pipe()
+    try:
+        append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        actions = [
+            (os.POSIX_SPAWN_DUP2, writer, _PASSED_FD),
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ]
+        pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=[])
+    except OSError:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return Keeper(pid, reader)
+
+
+def _command(module: str) -> list[str]:
+    root = os.path.dirname(__file__)
+    for _ in __name__.split(".")[:-1]:
+        root = os.path.dirname(root)
+    return [sys.executable, "-I", "-S", "-c", _BOOTSTRAP.format(module), root]

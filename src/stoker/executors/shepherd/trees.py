@@ -7,20 +7,32 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 COOKIE = "STOKER_COOKIE"
 COOKIE_BYTES = COOKIE.encode()
+MARKER = "STOKER_PART"
+"""Set in the environment of a daemon and its shepherd: no job owns them, wherever they were started."""
+_MARKER_BYTES = MARKER.encode()
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
-    """One line of the process table."""
+    """One line of the process table; `ticks` since boot tell when it was started."""
 
     pid: int
     parent: int
     group: int
     session: int
+    ticks: int
+
+
+class Marks(NamedTuple):
+    """What the environment a process was started with says about it; cookies are outermost job first."""
+
+    cookies: list[str]
+    is_part: bool
 
 
 def become_subreaper() -> None:
@@ -38,7 +50,7 @@ def living_children() -> set[int]:
             pids = [int(word) for word in file.read().split()]
     except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         return {p.pid for p in processes().values() if p.parent == me}
-    return {pid for pid in pids if _stat(pid) is not None}
+    return {pid for pid in pids if look(pid) is not None}
 
 
 def processes() -> dict[int, Process]:
@@ -46,29 +58,35 @@ def processes() -> dict[int, Process]:
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            process = _stat(int(name))
+            process = look(int(name))
             if process is not None:
                 table[process.pid] = process
     return table
 
 
-def _stat(pid: int) -> Process | None:
+def look(pid: int) -> Process | None:
+    """One process, unless it has ended."""
+    fields = stat_fields(pid)
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """What /proc says of a process from its state on; nothing once it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
     # The name in parentheses may hold anything, blanks and parentheses too.
-    state, parent, group, session = text[text.rindex(b")") + 2 :].split(b" ", 4)[:4]
-    if state in (b"Z", b"X"):
-        return None
-    return Process(pid, int(parent), int(group), int(session))
+    return text[text.rindex(b")") + 2 :].split()
 
 
 def is_outside(pid: int, ancestor: int) -> bool:
     """Whether a living process is neither another one nor among its descendants."""
     while pid != ancestor:
-        process = _stat(pid)
+        process = look(pid)
         if process is None:
             return False  # it has ended, or its parent has and it is about to get another
         if process.parent == 0:
@@ -77,53 +95,90 @@ def is_outside(pid: int, ancestor: int) -> bool:
     return False
 
 
-def cookie_of(pid: int) -> str | None:
-    """The cookies a process was started with, outermost job first; None if it carries none."""
+def marks_of(pid: int) -> Marks:
+    """What a process was marked with when it was started, as far as that can be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             entries = file.read().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None
-    prefix = COOKIE_BYTES + b"="
+        return Marks([], False)
+    cookies: list[str] = []
+    is_part = False
     for entry in entries:
-        if entry.startswith(prefix):
-            return entry[len(prefix) :].decode("ascii", "replace")
-    return None
+        name, _, value = entry.partition(b"=")
+        if name == COOKIE_BYTES:
+            cookies = value.decode("ascii", "replace").split("/")
+        elif name == _MARKER_BYTES:
+            is_part = True
+    return Marks(cookies, is_part)
 
 
-def members(root: int, cookie: str, flock: set[int]) -> set[int]:
-    """Every living process of a job: its group, its session, its descendants, and bearers of its cookie.
+class Snapshot:
+    """The process table of one moment, for several questions."""
 
-    `flock` are the direct children of the shepherd: only their trees are searched for the cookie, so
-    that nothing outside can ever be taken for a member.
-    """
-    table = processes()
-    descend: dict[int, list[int]] = {}
-    for process in table.values():
-        descend.setdefault(process.parent, []).append(process.pid)
+    def __init__(self) -> None:
+        self.table = processes()
+        self._children: dict[int, list[int]] = {}
+        for process in self.table.values():
+            self._children.setdefault(process.parent, []).append(process.pid)
+        self._marks: dict[int, Marks] = {}
 
-    def below(pids: set[int]) -> set[int]:
-        found, queue = set(pids), list(pids)
-        while queue:
-            for child in descend.get(queue.pop(), ()):
-                if child not in found:
-                    found.add(child)
-                    queue.append(child)
+    def marks(self, pid: int) -> Marks:
+        """What a process is marked with."""
+        found = self._marks.get(pid)
+        if found is None:
+            found = self._marks[pid] = marks_of(pid)
         return found
 
-    reach = below(flock & set(table))
-    seeds = {
-        pid
-        for pid in reach
-        if pid == root
-        or table[pid].group == root
-        or table[pid].session == root
-        or cookie in (cookie_of(pid) or "").split("/")
-    }
-    return below(seeds)
+    def below(self, pids: Iterable[int]) -> set[int]:
+        """These processes and all that descend from them, without parts of Stoker and their jobs."""
+        queue = [pid for pid in pids if pid in self.table]
+        found: set[int] = set()
+        while queue:
+            pid = queue.pop()
+            if pid not in found and not self.marks(pid).is_part:
+                found.add(pid)
+                queue += self._children.get(pid, ())
+        return found
+
+    def members(self, root: int, cookie: str, flock: Iterable[int]) -> set[int]:
+        """Every living process of a job: its group, its session, its descendants, and bearers of its cookie.
+
+        `flock` are the direct children of the shepherd: only their trees are searched, so that
+        nothing outside can ever be taken for a member.
+        """
+        return self.below(
+            pid
+            for pid in self.below(flock)
+            if root in (pid, self.table[pid].group, self.table[pid].session)
+            or cookie in self.marks(pid).cookies
+        )
+
+    def bearers(self, prefix: str) -> dict[str, set[int]]:
+        """This user's processes on the whole machine by each of their cookies that begins so."""
+        found: dict[str, set[int]] = {}
+        for pid in self.table:
+            marks = self.marks(pid)
+            for cookie in marks.cookies:
+                if cookie.startswith(prefix) and not marks.is_part and is_own(pid):
+                    found.setdefault(cookie, set()).add(pid)
+        return found
 
 
-def send(pids: set[int], signum: int) -> None:
+def is_own(pid: int) -> bool:
+    """Whether a process is this user's."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def members(root: int, cookie: str, flock: Iterable[int]) -> set[int]:
+    """Every living process of a job, now."""
+    return Snapshot().members(root, cookie, flock)
+
+
+def send(pids: Iterable[int], signum: int) -> None:
     """Signal each process that is still there."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -132,6 +187,6 @@ def send(pids: set[int], signum: int) -> None:
 
 def kill_marked(cookie: str) -> None:
     """Kill every process of this machine that carries a cookie, until none does."""
-    while marked := {pid for pid in processes() if cookie in (cookie_of(pid) or "").split("/")}:
+    while marked := Snapshot().bearers(cookie).get(cookie):
         send(marked, signal.SIGKILL)
         time.sleep(0.001)  # they are not ours to wait for

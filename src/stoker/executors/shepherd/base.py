@@ -1,0 +1,391 @@
+"""What every shepherd does: parents all jobs, is their subreaper, journals, and kills whole trees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stoker.executors.shepherd import trees, wire
+from stoker.executors.shepherd.journal import Ending, Journal, Refusal, refuse_line
+from stoker.executors.shepherd.places import Attempt, Context, Leases, Place
+
+LEFTOVER_GRACE_S = 5.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_START_REPORT_DELAY_S = 0.02
+_SWEEP_PERIOD_S = 0.5
+_TOUCH_PERIOD_S = 3600.0
+# Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
+_RESET_SIGNALS = [
+    int(getattr(signal, name))
+    for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
+]
+
+
+class Doom(NamedTuple):
+    """A tree to be killed: its root, and how often in a row nothing of it was found."""
+
+    pid: int
+    misses: int
+
+
+class Shepherd:
+    """All state of the process, and one method per message; who serves whom, and until when, is added."""
+
+    def __init__(self) -> None:
+        self.poll = select.epoll()
+        self.wake = _wake_on_child()
+        self.poll.register(self.wake, select.EPOLLIN)
+        self.wire = wire.Wire(self.poll)
+        self.reports = self.wire.reports
+        self.tell = self.wire.tell
+        self.journal = Journal()
+        self.name = ""
+        self.cookie = b""
+        self.cwd = ""
+        self.contexts: dict[int, Context] = {}
+        self.places: dict[int, Place] = {}
+        self.composites: list[Place] = []
+        self.occupied: set[Place] = set()
+        self.leases = Leases()
+        self.running: dict[int, Attempt] = {}
+        self.pids: dict[str, int] = {}
+        self.doomed: dict[str, Doom] = {}
+        self.orphans: dict[int, float] = {}
+        self.sweep_at = float("inf")
+        self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
+        self.finishing = False
+        self.verbs: dict[str, Callable[..., None]] = {
+            "context": self.on_context,
+            "place": self.on_place,
+            "hold": self.on_hold,
+            "release": self.on_release,
+            "start": self.on_start,
+            "revoke": self.on_revoke,
+            "signal": self.on_signal,
+            "kill": self.on_kill,
+            "finish": self.on_finish,
+        }
+
+    def look_after(self) -> None:
+        """Record ends, and do what has fallen due."""
+        self.reap()
+        now = time.monotonic()
+        if now >= self.sweep_at:
+            self.sweep()
+        if now >= self.touch_at:
+            self.touch_at = now + _TOUCH_PERIOD_S
+            self.leases.touch()
+
+    def is_done(self) -> bool:
+        """Whether nothing is left, or only what cannot even be killed (another user's, or stuck)."""
+        left = self.running.keys() | self.strays()
+        given_up = time.monotonic() - 2 * LEFTOVER_GRACE_S
+        return all(self.orphans.get(pid, float("inf")) < given_up for pid in left)
+
+    def patience(self) -> float:
+        """How long to wait for the next event before a promise falls due."""
+        if self.reports:
+            return _START_REPORT_DELAY_S
+        return max(0.0, min(self.sweep_at, self.touch_at) - time.monotonic())
+
+    def carry_out(self, messages: list[Any]) -> None:
+        """Do what the client asks for."""
+        for verb, *rest in messages:
+            self.verbs[verb](*rest)
+
+    def flush(self, late: bool = False) -> None:
+        """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
+        self.journal.flush()
+        self.wire.flush(late)
+
+    def take_name(self, name: str) -> None:
+        """Sign cookies with a name that is unique on this host."""
+        self.name = name
+        outer = os.environ.get(trees.COOKIE)
+        self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
+
+    def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
+        """Remember what many starts share."""
+        env.pop(trees.MARKER, None)
+        self.contexts[number] = Context(_bytes_env(env), cwd, shell)
+
+    def on_place(
+        self, number: int, env: dict[str, str], keys: list[str], parts: list[int] | None = None
+    ) -> None:
+        """Remember a set of GPUs; with parts it is made of other places, or with none needs no room."""
+        whole = None if parts is None else tuple(self.places[part] for part in parts)
+        place = self.places[number] = Place(_bytes_env(env), keys, whole)
+        if parts:
+            self.composites.append(place)
+            self.leases.fit([place])
+
+    def on_hold(self, number: int) -> None:
+        """Take the leases of a place: all of them or none."""
+        missing = self.leases.take(self.places[number].keys, self.name)
+        if missing is None:
+            self.leases.fit(self.places.values())
+            self.tell("held", number)
+        else:
+            self.tell("unheld", number, *missing)
+
+    def on_release(self, number: int, keys: list[str]) -> None:
+        """Give back the named leases of a place."""
+        self.leases.release(keys)
+        self.leases.fit(self.places.values())
+        self.tell("released", number)
+
+    def on_start(
+        self, key: str, context: int, place: int, argv: list[str], log: str | None
+    ) -> None:
+        """Start an attempt: now, or when those before it on its place have ended."""
+        there = self.places[place]
+        there.queue.append(Attempt(key, self.contexts[context], there, argv, log))
+        self.start_next(there)
+
+    def on_revoke(self, key: str) -> None:
+        """Take an attempt back, unless it has started."""
+        for place in self.places.values():
+            for attempt in place.queue:
+                if attempt.key == key:
+                    place.queue.remove(attempt)
+                    self.tell("revoked", key)
+                    return
+
+    def on_signal(self, key: str, signum: int) -> None:
+        """Signal a job's whole tree once."""
+        if key in self.pids:
+            self.signal_tree(trees.Snapshot(), key, self.pids[key], signum)
+
+    def on_kill(self, key: str) -> None:
+        """Kill a job's whole tree, again and again until nothing of it is left."""
+        if key in self.pids:
+            self.strike(key)
+            self.doomed[key] = Doom(self.pids[key], 0)
+            self.sweep_at = 0.0
+
+    def strike(self, key: str) -> None:
+        """Kill a job's group at once, so that a shell does not go on to its next command."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pids[key], signal.SIGKILL)
+
+    def on_finish(self) -> None:
+        """No more jobs will come: end when the last process has, or its grace is over."""
+        self.finishing = True
+        self.sweep_at = 0.0
+        strays = self.strays()
+        if strays:
+            self.tell("strays", sorted(strays))
+
+    def start_next(self, place: Place) -> None:
+        """Start the first attempt that waits for a place, if the place is free."""
+        queue = place.queue
+        while queue and self.occupied.isdisjoint(place.parts):
+            attempt = queue.popleft()
+            try:
+                self.journal.intend(f"spawn {attempt.key} .\n")
+                self.spawn(attempt)
+            except OSError as error:
+                self.refuse(attempt, Refusal(error.errno or 0, _reason_of(error)))
+
+    def spawn(self, attempt: Attempt) -> None:
+        """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
+        context, place = attempt.context, attempt.place
+        key = attempt.key.encode()
+        env = context.environment(place).copy()
+        env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
+        env[trees.COOKIE_BYTES] = self.cookie + key
+        actions = place.lease_actions
+        log_fd = -1
+        try:
+            if context.cwd != self.cwd:
+                os.chdir(context.cwd)
+                self.cwd = context.cwd
+            if attempt.log is not None:
+                log_fd = _open_log(attempt.log)
+                actions = [
+                    (os.POSIX_SPAWN_DUP2, log_fd, 1),
+                    (os.POSIX_SPAWN_DUP2, log_fd, 2),
+                    *actions,
+                ]
+            ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+            at_us = time.time_ns() // 1000
+            pid = _posix_spawn(attempt.argv, env, actions, context.shell)
+        finally:
+            if log_fd >= 0:
+                os.close(log_fd)
+        until = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
+        self.begin(attempt, pid, ticks, until, at_us)
+
+    def begin(self, attempt: Attempt, pid: int, ticks: int, until: int, at_us: int) -> None:
+        """An attempt has become a process, at a moment between these ticks."""
+        key = attempt.key
+        self.running[pid] = attempt
+        self.occupied.update(attempt.place.parts)
+        self.pids[key] = pid
+        self.journal.note(f"start {key} {pid} {ticks} {until} {at_us} .\n")
+        self.reports.append(wire.started(key, pid, at_us, ticks / TICKS_PER_S))
+
+    def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
+        """An attempt cannot be started."""
+        self.journal.note(refuse_line(attempt.key, refusal))
+        self.tell("refused", attempt.key, *refusal)
+
+    def reap(self) -> None:
+        """Record every end, and start what waited for it."""
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self.orphans.pop(pid, None)
+            attempt = self.running.pop(pid, None)
+            if attempt is not None:
+                cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
+                self.end(attempt, Ending(status, time.time_ns() // 1000, cpu_us, usage.ru_maxrss))
+
+    def end(self, attempt: Attempt, ending: Ending) -> None:
+        """An attempt is over when its first process is."""
+        key, place = attempt.key, attempt.place
+        self.journal.note("end {} {} {} {} {} .\n".format(key, *ending))
+        self.reports.append(wire.ended(key, ending))
+        del self.pids[key]
+        self.occupied.difference_update(place.parts)
+        for part in place.parts:
+            self.start_next(part)
+        for composite in self.composites:
+            self.start_next(composite)
+        # While the place has more to do, the client need not be woken for this end alone.
+        if not place.queue:
+            self.wire.urgent = True
+        if self.sweep_at == float("inf"):
+            self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
+
+    def signal_tree(self, snapshot: trees.Snapshot, key: str, pid: int, signum: int) -> bool:
+        """Signal every living process of a job; whether there is any."""
+        found = snapshot.members(pid, f"{self.name}:{key}", trees.living_children())
+        trees.send(found, signum)
+        return bool(found)
+
+    def strays(self) -> set[int]:
+        """Living children that are left over from attempts."""
+        others = trees.living_children() - self.running.keys()
+        return {pid for pid in others if not self.is_foreign(trees.marks_of(pid))}
+
+    def is_foreign(self, marks: trees.Marks) -> bool:
+        """Whether a process is another Stoker's that was started by a job, or a job of that Stoker's."""
+        if marks.is_part:
+            return True
+        return bool(marks.cookies) and not any(
+            cookie.startswith(f"{self.name}:") for cookie in marks.cookies
+        )
+
+    def sweep(self) -> None:
+        """Kill what is doomed, and leftovers whose grace is over; come back while any are left."""
+        now = time.monotonic()
+        strays = self.strays()
+        snapshot = trees.Snapshot()
+        for key, (pid, misses) in list(self.doomed.items()):
+            if self.signal_tree(snapshot, key, pid, signal.SIGKILL) or key in self.pids:
+                self.doomed[key] = Doom(pid, 0)
+            elif misses:
+                del self.doomed[key]
+            else:
+                self.doomed[key] = Doom(pid, 1)
+        for pid in strays & snapshot.table.keys():
+            if self.belongs_to_running(snapshot, pid):
+                continue
+            if now - self.orphans.setdefault(pid, now) >= LEFTOVER_GRACE_S:
+                trees.send(snapshot.below([pid]), signal.SIGKILL)
+        if self.doomed:
+            self.sweep_at = now + 0.01
+        elif self.orphans.keys() & strays:
+            self.sweep_at = now + 0.1
+        else:
+            self.orphans.clear()
+            self.sweep_at = float("inf")
+
+    def belongs_to_running(self, snapshot: trees.Snapshot, pid: int) -> bool:
+        """Whether a daemonised process is part of a job that still runs."""
+        process = snapshot.table[pid]
+        if {process.group, process.session} & self.running.keys():
+            return True
+        cookies = snapshot.marks(pid).cookies
+        return any(f"{self.name}:{key}" in cookies for key in self.pids)
+
+    def slay_all(self) -> None:
+        """Kill every tree: what loses its parent becomes our child, so the loop ends with none left.
+
+        Unless something cannot be killed: another user's, by sudo, or stuck in the kernel.
+        """
+        for key in self.pids:
+            self.strike(key)
+        for place in self.places.values():
+            place.queue.clear()
+        give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
+        while (left := self.running.keys() | self.strays()) and time.monotonic() < give_up_at:
+            trees.send(left, signal.SIGKILL)
+            time.sleep(0.001)
+            self.reap()
+        self.reap()
+
+
+def _posix_spawn(
+    argv: list[str], env: dict[bytes, bytes], actions: list[tuple[int, int, int]], shell: str
+) -> int:
+    try:
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_RESET_SIGNALS,
+        )
+    except OSError:
+        if argv[0] == shell:
+            raise
+        # Not an executable after all: the shell knows what to do or what to say.
+        return _posix_spawn([shell, "-c", '"$0" "$@"', *argv], env, actions, shell)
+
+
+def _open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _reason_of(error: OSError) -> str:
+    text = error.strerror or str(error)
+    if isinstance(error.filename, str):
+        name = os.fsencode(error.filename).decode("utf-8", "backslashreplace")
+        return f"{text}: {name}"
+    return text
+
+
+def _bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def _wake_on_child() -> int:
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
+    return reader
+
+
+def ignore_signals() -> None:
+    """Be ended by nobody who wanted to end the client, or a terminal."""
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def boot_id() -> str:
+    """What tells this boot of the machine from all others."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

@@ -1,0 +1,436 @@
+"""The shepherd of a daemon: it outlives its clients, and jobs outlive it.
+
+It serves one client after another. To a new one it first tells what runs, and every end that no
+client has acknowledged. When no client is there and nothing runs, it goes; the journal remembers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import NamedTuple
+
+import stoker
+from stoker.executors.shepherd import pidfd, sockets, trees, wire
+from stoker.executors.shepherd.adopt import UNWATCHED, Orphan, find_orphans
+from stoker.executors.shepherd.base import (
+    LEFTOVER_GRACE_S,
+    TICKS_PER_S,
+    Shepherd,
+    boot_id,
+    ignore_signals,
+)
+from stoker.executors.shepherd.journal import Ending, Record, Refusal, Story, lose_line
+from stoker.executors.shepherd.places import Attempt
+
+_READY_FD = 3
+_COMPACT_BYTES = 4 << 20
+_FIRST_CLIENT_WITHIN_S = 30.0
+_GLANCE_PERIOD_S = 1.0
+
+
+class Leftover(NamedTuple):
+    """What remains of an orphan whose first process is over, and since when."""
+
+    orphan: Orphan
+    since: float
+
+
+class Keeper(Shepherd):
+    """Serves clients one after another, and remembers for them."""
+
+    def __init__(self, name: str, boot: str) -> None:
+        super().__init__()
+        self.take_name(name)
+        self.boot = boot
+        self.names = {name}
+        self.records: dict[str, Record] = {}
+        self.orphan_jobs: dict[str, Orphan] = {}
+        self.watched: dict[int, str] = {}
+        self.leftovers: dict[str, Leftover] = {}
+        self.claimed: set[str] = set()
+        self.detached: dict[str, list[str]] = {}
+        self.listener: socket.socket | None = None
+        self.has_client = False
+        self.had_client = False
+        self.client_fd = -1
+        self.fresh = True
+        self.stopping = False
+        self.expect_until = time.monotonic() + _FIRST_CLIENT_WITHIN_S
+        self.compact_bytes = _COMPACT_BYTES
+        self.verbs |= {
+            "sync": self.on_sync,
+            "ack": self.on_ack,
+            "forget": self.on_forget,
+            "stop": self.on_stop,
+        }
+
+    def take_over(self, story: Story) -> None:
+        """Go on where the journal ends: watch what lives on, and make up for ends that nobody saw."""
+        self.names |= story.names
+        found = find_orphans(story, self.boot)
+        self.records = found.records
+        now = time.monotonic()
+        for key, orphan in found.leftovers.items():
+            self.leftovers[key] = Leftover(orphan, now)
+        for key, orphan in found.living.items():
+            self.orphan_jobs[key] = orphan
+            self.pids[key] = orphan.pid
+            if orphan.fd >= 0:
+                self.watched[orphan.fd] = key
+                self.poll.register(orphan.fd, select.EPOLLIN)
+        if self.leftovers or len(self.watched) < len(self.orphan_jobs):
+            self.sweep_at = now
+        if not self.compact():
+            self.journal.note(self.summary())
+
+    def serve(self, listener: socket.socket) -> None:
+        """Work until there is nothing to do and nobody to do it for."""
+        self.listener = listener
+        listener.setblocking(False)
+        self.poll.register(listener.fileno(), select.EPOLLIN)
+        while not (self.stopping or self.is_needless()):
+            events = self.poll.poll(self.patience())
+            for fd, _event in events:
+                self.on_event(fd)
+            self.look_after()
+            if self.finishing and self.is_idle():
+                self.finishing = False
+                self.tell("finished")
+            self.flush(late=not events)
+            if self.journal.size > self.compact_bytes:
+                self.compact()
+        self.journal.flush()
+        self.wire.flush_all(patience_s=LEFTOVER_GRACE_S)
+
+    def on_event(self, fd: int) -> None:
+        """Something has happened to a descriptor."""
+        if fd == self.wake:
+            os.read(self.wake, 4096)
+        elif fd in self.watched:
+            self.end_orphan(self.watched[fd])
+        elif self.listener is not None and fd == self.listener.fileno():
+            self.welcome(self.listener)
+        elif self.has_client:
+            self.hear(is_gone=fd == self.client_fd)
+
+    def patience(self) -> float:
+        """How long to wait for the next event before a promise falls due."""
+        patience_s = super().patience()
+        if not self.had_client:
+            return max(0.0, min(patience_s, self.expect_until - time.monotonic()))
+        return patience_s
+
+    def is_idle(self) -> bool:
+        """Whether nothing is left of any attempt."""
+        return not (self.pids or self.doomed or self.leftovers) and self.is_done()
+
+    def is_needless(self) -> bool:
+        """Whether all there is to know is in the journal, and nobody is here to ask."""
+        if self.has_client or self.pids or not self.journal.is_written:
+            return False
+        if not self.had_client and time.monotonic() < self.expect_until:
+            return False
+        return self.is_idle()
+
+    def welcome(self, listener: socket.socket) -> None:
+        """Let in who has connected, and nobody after them until they are gone."""
+        try:
+            client, _address = listener.accept()
+        except OSError:
+            return  # they have gone again
+        peer = sockets.peer_of(client)
+        if peer.uid != os.getuid():
+            client.close()
+            return
+        self.poll.unregister(listener.fileno())
+        self.has_client = self.had_client = True
+        self.wire.attach(client)
+        with contextlib.suppress(
+            OSError
+        ):  # gone already, or of another pid namespace: EOF will tell
+            self.client_fd = os.pidfd_open(peer.pid)
+            self.poll.register(self.client_fd, select.EPOLLIN)
+        self.tell(
+            "hello",
+            wire.PROTOCOL,
+            os.getpid(),
+            wire.LOWEST_PROTOCOL,
+            self.name,
+            stoker.__version__,
+        )
+
+    def hear(self, is_gone: bool) -> None:
+        """Carry out what the client has sent; of one that has died all of it, and then forget it."""
+        try:
+            messages = self.wire.drain() if is_gone else self.wire.receive()
+            self.carry_out(messages or [])
+        except Exception:  # whatever a client sends, jobs must not lose their shepherd for it
+            import traceback
+
+            traceback.print_exc()
+            messages = None
+        if messages is None or is_gone:
+            self.lose_client()
+
+    def lose_client(self) -> None:
+        """Go on without: what runs goes on, what has not started does not."""
+        self.wire.detach()
+        if self.client_fd >= 0:
+            self.poll.unregister(self.client_fd)
+            os.close(self.client_fd)
+            self.client_fd = -1
+        self.has_client = False
+        self.forget_orders()
+        if self.listener is not None:
+            self.poll.register(self.listener.fileno(), select.EPOLLIN)
+
+    def forget_orders(self) -> None:
+        """Forget what the client ordered and defined; what runs keeps the leases it was started with."""
+        for attempt in self.running.values():
+            self.detached.setdefault(attempt.key, attempt.place.keys)
+        for place in self.places.values():
+            place.queue.clear()
+        self.places.clear()
+        self.composites.clear()
+        self.occupied.clear()
+        self.contexts.clear()
+        self.claimed.clear()
+        self.finishing = False
+        self.release_unused()
+        gc.collect()  # a place refers to itself
+
+    def release_unused(self) -> None:
+        """Give back the leases that neither the client nor a job of an earlier client needs."""
+        used = self.claimed.union(*self.detached.values())
+        self.leases.release(self.leases.held.keys() - used)
+
+    def on_sync(self, _protocol: int) -> None:
+        """Begin with a client that knows nothing yet: tell all there is to know."""
+        self.forget_orders()
+        for key, record in self.records.items():
+            self.retell(key, record)
+        self.tell("synced", list(self.records), self.fresh)
+        self.fresh = False
+
+    def retell(self, key: str, record: Record) -> None:
+        """Report all that is known of an attempt."""
+        if record.pid is not None and record.ticks is not None and record.at_us is not None:
+            at_s = record.ticks / TICKS_PER_S
+            self.reports.append(wire.started(key, record.pid, record.at_us, at_s))
+        if record.ending is not None:
+            self.reports.append(wire.ended(key, record.ending))
+        elif record.refusal is not None:
+            self.tell("refused", key, *record.refusal)
+        elif record.loss is not None:
+            self.tell("lost", key, record.loss)
+
+    def on_ack(self, keys: list[str]) -> None:
+        """Forget ends that are on record elsewhere."""
+        for key in keys:
+            record = self.records.get(key)
+            if record is not None and record.is_over:
+                del self.records[key]
+                self.journal.note(f"ack {key} .\n")
+
+    def on_forget(self, number: int) -> None:
+        """Forget a context; what waits to be started in it has it still."""
+        self.contexts.pop(number, None)
+
+    def on_stop(self, kill: bool) -> None:
+        """Go, once everything is killed, or else only if nothing is left."""
+        if kill:
+            self.slay_all()
+        if kill or self.is_idle():
+            self.stopping = True
+        else:
+            self.tell("busy")
+
+    def on_hold(self, number: int) -> None:
+        """Take the leases of a place: all of them or none."""
+        super().on_hold(number)
+        keys = self.places[number].keys
+        if self.leases.held.keys() >= set(keys):
+            self.claimed.update(keys)
+
+    def on_release(self, number: int, keys: list[str]) -> None:
+        """Give back the named leases of a place, except those a job of an earlier client needs."""
+        self.claimed.difference_update(keys)
+        used = set().union(*self.detached.values())
+        super().on_release(number, [key for key in keys if key not in used])
+
+    def on_start(
+        self, key: str, context: int, place: int, argv: list[str], log: str | None
+    ) -> None:
+        """Start an attempt, unless it has been started already."""
+        waits = any(key == other.key for there in self.places.values() for other in there.queue)
+        if key not in self.records and not waits:
+            super().on_start(key, context, place, argv, log)
+
+    def spawn(self, attempt: Attempt) -> None:
+        """Make a process; in a folder as it is now, for it may have been replaced, or be unmounted later."""
+        try:
+            super().spawn(attempt)
+        finally:
+            os.chdir("/")
+            self.cwd = ""
+
+    def begin(self, attempt: Attempt, pid: int, ticks: int, until: int, at_us: int) -> None:
+        """Remember a start."""
+        super().begin(attempt, pid, ticks, until, at_us)
+        self.records[attempt.key] = Record(
+            pid=pid, ticks=ticks, until=until, at_us=at_us, boot=self.boot
+        )
+
+    def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
+        """Remember a refusal."""
+        super().refuse(attempt, refusal)
+        self.records[attempt.key] = Record(refusal=refusal)
+
+    def end(self, attempt: Attempt, ending: Ending) -> None:
+        """Remember an end."""
+        super().end(attempt, ending)
+        key = attempt.key
+        self.records[key] = self.records[key]._replace(ending=ending)
+        if self.detached.pop(key, None):
+            self.release_unused()
+
+    def end_orphan(self, key: str) -> None:
+        """The first process of an earlier shepherd's job is over; others may have seen how."""
+        orphan = self.orphan_jobs.pop(key)
+        if orphan.fd >= 0:
+            self.poll.unregister(orphan.fd)
+            del self.watched[orphan.fd]
+        status = orphan.exit_status()
+        orphan.close()
+        del self.pids[key]
+        if status is None:
+            self.records[key] = self.records[key]._replace(loss=UNWATCHED)
+            self.journal.note(lose_line(key, UNWATCHED))
+            self.tell("lost", key, UNWATCHED)
+        else:
+            ending = Ending(status, time.time_ns() // 1000, 0, 0)
+            self.records[key] = self.records[key]._replace(ending=ending)
+            self.journal.note("end {} {} {} {} {} .\n".format(key, *ending))
+            self.reports.append(wire.ended(key, ending))
+            self.wire.urgent = True
+        self.leftovers[key] = Leftover(orphan, time.monotonic())
+        self.sweep_at = 0.0
+
+    def strike(self, key: str) -> None:
+        """Kill a job's first process at once; its group too where that is surely its own."""
+        orphan = self.orphan_jobs.get(key)
+        if orphan is None:
+            super().strike(key)
+        elif orphan.fd >= 0:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(orphan.fd, signal.SIGKILL)
+
+    def signal_tree(self, snapshot: trees.Snapshot, key: str, pid: int, signum: int) -> bool:
+        """Signal every living process of a job; whether there is any."""
+        orphan = self.orphan_jobs.get(key)
+        if orphan is None and key in self.leftovers:
+            orphan = self.leftovers[key].orphan
+        if orphan is None:
+            return super().signal_tree(snapshot, key, pid, signum)
+        found = orphan.members(snapshot)
+        pidfd.send(found, signum)
+        return bool(found)
+
+    def sweep(self) -> None:
+        """Look also after what earlier shepherds have left."""
+        super().sweep()
+        now = time.monotonic()
+        for key, orphan in list(self.orphan_jobs.items()):
+            if orphan.fd < 0:
+                self.sweep_at = min(self.sweep_at, now + _GLANCE_PERIOD_S)
+                if orphan.has_ended():
+                    self.end_orphan(key)
+        snapshot = trees.Snapshot() if self.leftovers else None
+        for key, (orphan, since) in list(self.leftovers.items()):
+            assert snapshot is not None
+            found = orphan.members(snapshot)
+            if not found or now - since > 2 * LEFTOVER_GRACE_S:
+                del self.leftovers[key]
+            elif now - since > LEFTOVER_GRACE_S:
+                pidfd.send(found, signal.SIGKILL)
+        if self.leftovers:
+            self.sweep_at = min(self.sweep_at, now + 0.1)
+
+    def slay_all(self) -> None:
+        """Kill every tree, also those of earlier shepherds."""
+        super().slay_all()
+        give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
+        while (self.orphan_jobs or self.leftovers) and time.monotonic() < give_up_at:
+            snapshot = trees.Snapshot()
+            for key in [*self.orphan_jobs, *self.leftovers]:
+                self.signal_tree(snapshot, key, 0, signal.SIGKILL)
+            for key, orphan in list(self.orphan_jobs.items()):
+                if orphan.has_ended():
+                    self.end_orphan(key)
+            self.sweep()
+            time.sleep(0.001)
+
+    def summary(self) -> str:
+        """What the journal must at least say."""
+        names = sorted(self.names, key=lambda name: name == self.name)
+        return "".join(
+            [
+                *(f"boot {self.boot} {name} .\n" for name in names),
+                *(record.lines(key) for key, record in self.records.items()),
+            ]
+        )
+
+    def compact(self) -> bool:
+        """Rewrite the journal with what is still of interest; False if the disk is too full for that."""
+        try:
+            self.journal.rewrite(self.summary())
+        except OSError:
+            return False
+        finally:
+            self.compact_bytes = max(_COMPACT_BYTES, 2 * self.journal.size)
+        return True
+
+
+def main() -> None:
+    """Serve clients at a socket; the arguments are its path, the journal's, and a name."""
+    gc.disable()
+    ignore_signals()
+    os.closerange(_READY_FD + 1, 1 << 16)  # leases of a job, if a job has started the daemon
+    os.set_inheritable(_READY_FD, False)
+    os.chdir("/")
+    path, journal, name = sys.argv[1:]
+    trees.become_subreaper()
+    keeper = Keeper(name, boot_id())
+    try:
+        story = keeper.journal.claim(journal)
+    except BlockingIOError:
+        _say("busy")
+        return
+    except OSError as error:
+        _say(f"{journal}: {error.strerror}")
+        return
+    keeper.take_over(story)
+    try:
+        listener = sockets.listen(path)
+    except OSError as error:
+        _say(f"{path}: {error.strerror}")
+        return
+    _say("ready")
+    keeper.serve(listener)
+    # The journal is still locked: whoever is next finds no socket of ours, and does not lose its own.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _say(word: str) -> None:
+    """Tell who started this process what has become of it; who is gone need not know."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(_READY_FD, word.encode("utf-8", "backslashreplace"))
+    os.close(_READY_FD)

@@ -1,0 +1,70 @@
+"""Unix sockets that only their owner can use, at paths of any length."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_MAX_PATH_BYTES = 107
+
+
+class Peer(NamedTuple):
+    """Who is at the other end."""
+
+    pid: int
+    uid: int
+
+
+def listen(path: str) -> socket.socket:
+    """Listen at a path, in place of whatever is there; nobody but this user may connect."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    earlier = os.umask(0o177)
+    try:
+        with _short(path) as address:
+            listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(earlier)
+    return listener
+
+
+def connect(path: str) -> socket.socket:
+    """Connect to who listens at a path; OSError if nobody does."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _short(path) as address:
+            client.connect(address)
+    except OSError:
+        client.close()
+        raise
+    return client
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Who connected, or was connected to, as the kernel tells."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _gid = struct.unpack("3i", raw)
+    return Peer(pid, uid)
+
+
+@contextlib.contextmanager
+def _short(path: str) -> Iterator[str]:
+    """Another name for a path, if the kernel would not take this one."""
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        yield path
+        return
+    folder, name = os.path.split(path)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,115 @@
+"""The shepherd's end of the connection: lines of JSON, lists of messages in, one report each out.
+
+`hello`, `sync` and `stop` mean the same in every protocol, so that a client of any version can agree
+with a shepherd of any other on one that both speak, or can at least end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+from typing import Any
+
+from stoker.executors.shepherd.journal import Ending
+
+PROTOCOL = 2
+LOWEST_PROTOCOL = 2
+
+
+class Wire:
+    """Speaks with one client; reports wait for company until something urgent is among them."""
+
+    def __init__(self, poll: select.epoll) -> None:
+        self.reports: list[str] = []
+        self.urgent = False
+        self._poll = poll
+        self._socket: socket.socket | None = None
+        self._inbox = b""
+        self._outbox = b""
+        self._blocked = False
+
+    def attach(self, client: socket.socket) -> None:
+        """Begin to speak with a client."""
+        client.setblocking(False)
+        self._socket = client
+        self._poll.register(client.fileno(), select.EPOLLIN)
+
+    def detach(self) -> None:
+        """Let go of the client, and forget what it was not told."""
+        if self._socket is not None:
+            self._poll.unregister(self._socket.fileno())
+            self._socket.close()
+        self._socket = None
+        self.reports.clear()
+        self.urgent = self._blocked = False
+        self._inbox = self._outbox = b""
+
+    def receive(self) -> list[Any] | None:
+        """The messages that have arrived; None once the client has closed its end."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        return self._take_in(data)
+
+    def drain(self) -> list[Any]:
+        """The last messages of a client that has died."""
+        assert self._socket is not None
+        data = b""
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while more := self._socket.recv(1 << 18):
+                data += more
+        return self._take_in(data)
+
+    def _take_in(self, data: bytes) -> list[Any]:
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        return [message for line in lines for message in json.loads(line)]
+
+    def tell(self, *words: object) -> None:
+        """Report something that is not frequent."""
+        self.reports.append(json.dumps(words))
+        self.urgent = True
+
+    def flush(self, late: bool) -> None:
+        """Send reports if something is urgent, or (late) if any have waited for long enough."""
+        if self.urgent or (late and self.reports):
+            self._outbox += "\n".join([*self.reports, ""]).encode()
+            self.reports.clear()
+            self.urgent = False
+        if not self._outbox or self._socket is None:
+            return
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the client is gone: its pidfd or end-of-file tells the loop
+        self._outbox = self._outbox[sent:]
+        if bool(self._outbox) != self._blocked:
+            self._blocked = not self._blocked
+            wanted = select.EPOLLIN | (select.EPOLLOUT if self._blocked else 0)
+            self._poll.modify(self._socket.fileno(), wanted)
+
+    def flush_all(self, patience_s: float | None = None) -> None:
+        """Send everything that is left, before this process goes."""
+        if self._socket is not None:
+            self._socket.settimeout(patience_s)
+            with contextlib.suppress(OSError):
+                self._socket.sendall(self._outbox + "\n".join([*self.reports, ""]).encode())
+
+
+def started(key: str, pid: int, at_us: int, at_s: float) -> str:
+    """The report of a start."""
+    return f'["started","{key}",{pid},{at_us},{at_s}]'
+
+
+def ended(key: str, ending: Ending) -> str:
+    """The report of an end."""
+    return '["ended","{}",{},{},{},{}]'.format(key, *ending)
