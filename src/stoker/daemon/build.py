@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
@@ -51,7 +52,14 @@ class Daemon:
         identity = _identify(self._database)
         self._nvml = Nvml.open()
         slots, no_gpu_reason = self._slots(gpus)
-        self._executor = KeptExecutor(home=home, name=f"stoker-{identity}")
+        self._name = f"stoker-{identity}"
+        # A database made anew counts its jobs anew: what ran for the old one keeps its own shepherd.
+        self._executor = KeptExecutor(
+            name=self._name,
+            socket=os.path.join(home, f"shepherd-{identity}.sock"),
+            journal=os.path.join(home, f"shepherd-{identity}.journal"),
+            log=os.path.join(home, "daemon.log"),
+        )
         events = Broadcast()
         publisher = Publisher(events)
         orders = Orders(self._jobs, self._executor, home)
@@ -94,7 +102,12 @@ class Daemon:
                 asyncio.ensure_future(cap_logs_for_ever(self.hub)),
             ]
             on_ready()
-            wanted = {self.hub.stopping, self._pulse.stopped, server, *tasks}
+            wanted: set[asyncio.Future[Any]] = {
+                self.hub.stopping,
+                self._pulse.stopped,
+                server,
+                *tasks,
+            }
             done, _pending = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
             if self.hub.stopping in done and self.hub.stopping.result():
                 await self._kill_everything()
@@ -211,7 +224,7 @@ class Daemon:
     def _is_ours(self, pid: int) -> bool:
         if any(not trees.is_outside(pid, shepherd) for shepherd in self._executor.pids):
             return True
-        return f"{self._executor.name}:" in (trees.cookie_of(pid) or "")
+        return any(cookie.startswith(f"{self._name}:") for cookie in trees.marks_of(pid).cookies)
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")
