@@ -7,7 +7,7 @@ say them. Times are seconds of the Unix epoch.
 from __future__ import annotations
 
 import base64
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -79,6 +79,16 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
     linger: bool = False
+    hold: bool = False
+    after: str | None = None
+    after_any: str | None = None
+    begin_at: float | None = None
+    backoff_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
+    stop_signal: Annotated[int, msgspec.Meta(ge=1, le=64)] = 15
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
+    requeue: bool = False
+    preemptible: bool = False
+    preempt: bool = False
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
@@ -102,10 +112,84 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     all: bool = False
 
 
+class Hold(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let jobs that have not begun wait until they are released."""
+
+
+class Release(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let held jobs go on."""
+
+
+class Pause(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Stop running jobs where they are; with `queue` start nothing more (of a project) instead."""
+
+    queue: bool = False
+
+
+class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let stopped jobs go on; with `queue` let the queue (or a project's part of it) go on."""
+
+    queue: bool = False
+
+
+class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let jobs start as the very next, whatever holds them back but GPUs that are taken."""
+
+
+class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let running jobs make room: they are asked to stop, and wait again."""
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Put a waiting job at a position of the queue; 1 is the next to start."""
+
+    job: str
+    position: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job stands now; `notice` if that took another priority over."""
+
+    id: int
+    position: int
+    notice: str | None = None
+
+
+class Set(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change jobs that have not begun; of those that run only name, priority, retries, time limit."""
+
+    name: Name | None | msgspec.UnsetType = msgspec.UNSET
+    project: Name | None | msgspec.UnsetType = msgspec.UNSET
+    command: Bytes | msgspec.UnsetType = msgspec.UNSET
+    log: Bytes | None | msgspec.UnsetType = msgspec.UNSET
+    begin_at: float | None | msgspec.UnsetType = msgspec.UNSET
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None | msgspec.UnsetType = msgspec.UNSET
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET
+    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
+    priority: (
+        Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | msgspec.UnsetType
+    ) = msgspec.UNSET
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job stands where it stands, in one sentence."""
+
+    id: int
+    state: State
+    text: str
+
+
+class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change a slot: `add` it (or use it again), `drain` it, or `remove` it."""
+
+    action: Literal["add", "drain", "remove"]
+    gpu: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
 class Kill(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """End jobs: a signal first (TERM), then KILL when the grace time is over."""
 
-    grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
+    grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] | None = None
 
 
 class Remove(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,9 +199,13 @@ class Remove(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Retry(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Let jobs run once more; with `fresh` from the working tree instead of its snapshot."""
+    """Let jobs run once more; with `fresh` from the working tree instead of its snapshot.
+
+    With `reason` only those whose reason holds that text.
+    """
 
     fresh: bool = False
+    reason: str | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -187,6 +275,8 @@ class JobDetail(Job, frozen=True, kw_only=True):
     user: str | None
     host: str | None
     last_line: str | None
+    needs: list[int]
+    begin_at: float | None
     attempts: list[AttemptInfo]
 
 
@@ -203,6 +293,7 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     jobs: list[int]
     closed: str | None
+    drained: str | None
     held: bool
 
 
@@ -217,6 +308,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[State, int]
     slots: list[SlotInfo]
     cpu_places: int
+    queue_paused: str | None
+    projects_paused: dict[str, str]
     notices: list[str]
 
 

@@ -9,6 +9,17 @@ import msgspec
 from stoker.core.lifecycle import TABLE, Event, State
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a job is ended, pushed out and tried again, where it is not as usual."""
+
+    stop_signal: int = signal.SIGTERM.value
+    grace_s: float = 10.0
+    backoff_s: float = 0.0  # the pause before the first retry, doubled with each one
+    requeue: bool = False  # over its time limit it waits again instead of being killed
+    preemptible: bool = False  # it may be pushed out
+    preempt: bool = False  # it may push out others
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a job needs and how it is to be treated."""
 
@@ -16,6 +27,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     timeout_s: float | None = None
     retries: int = 0
+    options: Options = Options()
 
 
 class Attempt(msgspec.Struct, frozen=True):

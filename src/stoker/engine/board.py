@@ -33,6 +33,8 @@ class Running(msgspec.Struct, kw_only=True):
     killed_because: str | None = None
     grace_s: float = 0.0
     overdue: bool = False
+    preempted: bool = False
+    paused_at: float | None = None
     revoking: bool = False
 
     @property
@@ -60,6 +62,7 @@ class Place(msgspec.Struct):
     ask_again_at: float = 0.0
     waits_for: str | None = None
     closed: str | None = None
+    drained: str | None = None
     current: Running | None = None
     followers: deque[Running] = msgspec.field(default_factory=deque)
     ahead: int = 0
@@ -67,12 +70,17 @@ class Place(msgspec.Struct):
     @property
     def is_free(self) -> bool:
         """Whether a job could start here now."""
-        return self.held and self.current is None and self.closed is None
+        return self.held and self.current is None and self.is_open
 
     @property
     def room(self) -> int:
         """How many more jobs may be claimed here in advance."""
-        return max(0, self.ahead - len(self.followers)) if self.held and not self.closed else 0
+        return max(0, self.ahead - len(self.followers)) if self.held and self.is_open else 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs may be started here at all."""
+        return self.closed is None and self.drained is None
 
     def learn(self, duration_s: float) -> None:
         """Look ahead the further the shorter the jobs are."""
@@ -102,6 +110,15 @@ class Board:
         if any(place.asked for place in self.places):
             return []  # an order over some of the slots would not be the order over all
         return [index for index in reversed(self._order) if self.places[index].is_free]
+
+    def add(self, slot: Slot) -> None:
+        """Have one more place."""
+        self.places.append(Place(slot))
+        self._order.append(slot.index)
+
+    def open_places(self) -> int:
+        """How many slots there are, but for those that were taken out of use."""
+        return sum(place.drained is None for place in self.places)
 
     def free_cpu_places(self) -> int:
         """How many more jobs without GPU may start."""

@@ -22,7 +22,7 @@ class Holds:
     def ask(self, now: float) -> None:
         """Ask for every slot that is not ours."""
         for place in self._board.places:
-            if place.held or place.asked or place.closed or now < place.ask_again_at:
+            if place.held or place.asked or not place.is_open or now < place.ask_again_at:
                 continue
             place.asked = True
             self._executor.hold(place.slot.index)
@@ -58,7 +58,7 @@ class Holds:
     def release_closed(self) -> None:
         """Give back GPUs on which nothing may start."""
         for place in self._board.places:
-            if place.closed:
+            if not place.is_open:
                 self._release(place)
 
     def _release(self, place: Place) -> None:

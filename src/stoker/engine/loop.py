@@ -38,7 +38,6 @@ from stoker.failpoints import reach
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
 
-GRACE_S = 10.0
 _PAUSE_S = 1.0
 # What a machine may lack now and have again soon; no command is to blame for it.
 _PASSING = frozenset(
@@ -131,13 +130,41 @@ class Engine:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
         self.board.seat(running)
 
-    def kill(self, running: Running, reason: str, grace_s: float = GRACE_S) -> None:
-        """End a tree: TERM now, KILL when its grace is over; what has not started is taken back."""
+    def kill(self, running: Running, reason: str, grace_s: float | None = None) -> None:
+        """End a tree: a signal now, KILL when its grace is over; what has not started is taken back."""
         running.killed_because = running.killed_because or reason
-        running.grace_s = grace_s
+        running.grace_s = running.entry.request.options.grace_s if grace_s is None else grace_s
         if running.pid is None:
             self._executor.revoke(running.key)
         self._terminate(running, self._clock())
+
+    def preempt(self, running: Running, reason: str) -> None:
+        """End a tree as `kill` does, but let its job wait again."""
+        running.preempted = True
+        self.kill(running, reason)
+
+    def pause(self, running: Running) -> None:
+        """Stop a tree where it is; its time limit waits with it."""
+        if running.paused_at is None:
+            running.paused_at = self._clock()
+            self._jobs.pause(running.attempt.job, Event.PAUSE)
+            self._executor.signal(running.key, signal.SIGSTOP)
+
+    def resume(self, running: Running) -> None:
+        """Let a stopped tree go on."""
+        if running.paused_at is not None:
+            if running.deadline is not None:
+                running.deadline += self._clock() - running.paused_at
+            running.paused_at = None
+            self._jobs.pause(running.attempt.job, Event.RESUME)
+            self._executor.signal(running.key, signal.SIGCONT)
+
+    def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...]) -> Place:
+        """Have one more slot from now on."""
+        slot = Slot(len(self.board.places), gpus, keys)
+        self.board.add(slot)
+        self._executor.define_slots([slot])
+        return self.board.places[-1]
 
     def kill_all(self, reason: str) -> None:
         """End every tree at once."""
@@ -236,7 +263,13 @@ class Engine:
             return
         # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
         spared = report.status == 0 and not running.overdue
-        outcome = judge(report.status, killed_because=None if spared else running.killed_because)
+        if running.preempted:
+            outcome = Outcome(
+                event=Event.PREEMPT, status=report.status, reason=running.killed_because
+            )
+        else:
+            ours = None if spared else running.killed_because
+            outcome = judge(report.status, killed_because=ours)
         if len(running.slots) != 1:
             self._end(running, outcome, report)
             return
@@ -268,7 +301,7 @@ class Engine:
 
     def _take_back(self, running: Running) -> None:
         """An attempt never began: its job waits again, unless it was to be ended."""
-        if running.killed_because is None or self.draining:
+        if running.killed_because is None or running.preempted or self.draining:
             self._go_round_again(running, revoked=True)
         else:
             self._end(running, Outcome(event=Event.KILL, reason=running.killed_because), None)
@@ -298,7 +331,8 @@ class Engine:
         else:
             usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb)
         self._jobs.end(running.attempt.job, outcome, usage, running.pid, running.started_at_us)
-        retried = (
+        preempted = outcome.event is Event.PREEMPT
+        retried = preempted or (
             outcome.event is not Event.SUCCEED
             and running.entry.tries <= running.entry.request.retries
             and (running.killed_because is None or running.overdue)
@@ -307,9 +341,12 @@ class Engine:
         if retried:
             self._jobs.retry(running.attempt.job)
             self._go_round_again(running, revoked=False)
+            if not preempted:
+                self.queue.back_off(running.entry, running.attempt.job)
         else:
             self.board.leave(running)
             self.tally.add(outcome.event)
+            self.queue.on_over(running.attempt.job)
             if outcome.event is not Event.SUCCEED:
                 self._heed_failure()
         self._listener.on_end(running, outcome, ended, retried)
@@ -382,9 +419,9 @@ class Engine:
     def _candidates(self, entries: list[Entry]) -> list[Candidate]:
         # Entries stand in queue order, so their position is all the planner needs to know. What
         # needs more slots than there are must not keep others waiting.
-        most = len(self.board.places)
+        most = self.board.open_places()
         return [
-            Candidate(position, entry.request.slots, timeout_s=entry.request.timeout_s)
+            Candidate(position, entry.request.slots, 0, 0, entry.request.timeout_s, entry.allowed)
             for position, entry in enumerate(entries)
             if entry.request.slots <= most
         ]
@@ -424,16 +461,17 @@ class Engine:
         waiting = len(self.queue) > 0 and not self.draining
         for place in self.board.places:
             if place.current is not None:
-                if place.current.deadline is not None:
+                if place.current.deadline is not None and place.current.paused_at is None:
                     due = min(due, place.current.deadline)
                 if place.followers and not place.followers[0].revoking:
                     due = min(due, place.current.begun + QUICK_S)
-            elif waiting and place.waits_for and not (place.asked or place.closed):
+            elif waiting and place.waits_for and place.is_open and not place.asked:
                 due = min(due, place.ask_again_at)
         for running in self.board.apart.values():
-            if running.deadline is not None:
+            if running.deadline is not None and running.paused_at is None:
                 due = min(due, running.deadline)
-        return due
+        delay_s = self.queue.due_s()
+        return due if delay_s is None else min(due, now + delay_s)
 
     def _enforce_limits(self, now: float) -> None:
         """End what is over time, and free followers from behind a job that turned out long."""
@@ -449,13 +487,14 @@ class Engine:
                 self._revoke_followers(place)
 
     def _check_deadline(self, running: Running, now: float) -> None:
-        if running.deadline is None or now < running.deadline:
+        if running.deadline is None or now < running.deadline or running.paused_at is not None:
             return
         if running.killed_because is None:
+            request = running.entry.request
             running.overdue = True
-            limit_s = running.entry.request.timeout_s
-            running.killed_because = f"over the time limit of {limit_s:g} s"
-            running.grace_s = GRACE_S
+            running.preempted = request.options.requeue
+            running.killed_because = f"over the time limit of {request.timeout_s:g} s"
+            running.grace_s = request.options.grace_s
             self._terminate(running, now)
         else:
             running.deadline = None
@@ -464,4 +503,8 @@ class Engine:
     def _terminate(self, running: Running, now: float) -> None:
         """Ask a tree to end; its deadline is now the end of its grace."""
         running.deadline = now + running.grace_s
-        self._executor.signal(running.key, signal.SIGTERM)
+        self._executor.signal(running.key, running.entry.request.options.stop_signal)
+        if running.paused_at is not None:
+            # What is stopped hears no signal but KILL.
+            running.paused_at = None
+            self._executor.signal(running.key, signal.SIGCONT)

@@ -25,6 +25,7 @@ class Entry(msgspec.Struct):
     known: Known | None = None
     tries: int = 0
     facts: Facts | None = None
+    allowed: frozenset[int] | None = None
 
 
 class Queue(Protocol):
@@ -52,6 +53,15 @@ class Queue(Protocol):
 
     def put_back(self, entry: Entry, known: Known) -> None:
         """Let a recorded command wait for another attempt, at its old place."""
+
+    def back_off(self, entry: Entry, job: int) -> None:
+        """Let a job that failed and is tried again wait for as long as it asks."""
+
+    def on_over(self, job: int) -> None:
+        """Take note that a job has come to its end."""
+
+    def due_s(self) -> float | None:
+        """In how many seconds something may start that no event will tell of; None if nothing."""
 
 
 class Commands(Protocol):
@@ -124,6 +134,16 @@ class LineQueue:
         if entry.known is not None:
             return self._jobs.reclaim(entry.known, slots)
         return self._jobs.add_claimed(entry.command, self._request, slots)
+
+    def back_off(self, entry: Entry, job: int) -> None:
+        """Nothing asks for that here."""
+
+    def on_over(self, job: int) -> None:
+        """Nothing waits for another here."""
+
+    def due_s(self) -> float | None:
+        """Nothing waits for a time here."""
+        return None
 
     def put_back(self, entry: Entry, known: Known) -> None:
         """Let a recorded command wait for another attempt, at its old place."""

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections import deque
+import time
+from collections import Counter, deque
+from collections.abc import Callable
 
 from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
+from stoker.core.plan import Candidate
+from stoker.engine.gate import Gate
 from stoker.engine.queue import Entry
 from stoker.store.jobs import Known
 from stoker.store.queued import QueuedJobs
+from stoker.store.shelf import Shelf
+
+_LONGEST_BACKOFF_S = 3600.0
 
 
 class StoredQueue:
     """Reads the head of the queue, however long it is; nothing of it is kept in memory."""
 
-    def __init__(self, jobs: QueuedJobs) -> None:
+    def __init__(
+        self,
+        jobs: QueuedJobs,
+        shelf: Shelf,
+        gate: Gate,
+        on_change: Callable[[int, State], None] = lambda _job, _state: None,
+    ) -> None:
         self._jobs = jobs
+        self.shelf = shelf
+        self.gate = gate
+        self._on_change = on_change
         self.rejected: deque[tuple[Entry, str]] = deque()
         self.unfinished = False
 
@@ -30,18 +46,33 @@ class StoredQueue:
         """Whether nothing waits."""
         return not self
 
+    def due_s(self) -> float | None:
+        """In how many seconds the next delayed job may begin; None if there is none."""
+        begin_us = self.shelf.next_begin_us
+        return None if begin_us is None else max(0.0, begin_us / 1e6 - time.time())
+
     def peek(self, count: int) -> list[Entry]:
-        """The first jobs in queue order, up to `count` of each class."""
+        """The first jobs in queue order that may start, up to `count` of each class."""
+        if self.shelf.next_begin_us is not None:
+            self._tell(self.shelf.wake(time.time_ns() // 1000))
         if not self:
             return []
-        return [
-            Entry(
-                b"",
-                Request(slots=head.slots, priority=head.priority, timeout_s=head.timeout_s),
-                Known(head.id, State.WAITING, 0),
-            )
-            for head in self._jobs.heads(count)
-        ]
+        if self.gate.is_plain and not self._jobs.has_forced:
+            return [_entry(head) for head in self._jobs.heads(count)]
+        return self._peek_through_gate(count)
+
+    def _peek_through_gate(self, count: int) -> list[Entry]:
+        forced = self.shelf.forced()
+        entries = [_entry(self._jobs.candidate(job)) for job in forced]
+        heads = self._jobs.heads_by_project(count, self.gate.room)
+        taken: Counter[str | None] = Counter()
+        for head, project in heads:
+            room = self.gate.room(project)
+            if head.id in forced or (room is not None and taken[project] >= room):
+                continue
+            taken[project] += 1
+            entries.append(_entry(head, self.gate.allowed(project)))
+        return entries
 
     def claim(self, entry: Entry, slots: str) -> Attempt:
         """Record the intent to start a job; its entry learns all about it."""
@@ -65,3 +96,25 @@ class StoredQueue:
 
     def put_back(self, entry: Entry, known: Known) -> None:
         """Leave it to the database, where it waits at its old place."""
+
+    def back_off(self, entry: Entry, job: int) -> None:
+        """Let a job that failed wait for as long as it asks, twice as long with each try."""
+        backoff_s = entry.request.options.backoff_s
+        if backoff_s:
+            pause_s = min(_LONGEST_BACKOFF_S, backoff_s * 2 ** (entry.tries - 1))
+            now_us = time.time_ns() // 1000
+            self.shelf.delay(job, now_us + int(pause_s * 1e6))
+            self._tell(self.shelf.settle(job, now_us))
+
+    def on_over(self, job: int) -> None:
+        """A job has come to its end: what follows for those that wait for it."""
+        self._tell(self.shelf.on_over(job, time.time_ns() // 1000))
+
+    def _tell(self, changes: list[tuple[int, State]]) -> None:
+        for job, state in changes:
+            self._on_change(job, state)
+
+
+def _entry(head: Candidate, allowed: frozenset[int] | None = None) -> Entry:
+    request = Request(slots=head.slots, priority=head.priority, timeout_s=head.timeout_s)
+    return Entry(b"", request, Known(head.id, State.WAITING, 0), allowed=allowed)

@@ -49,18 +49,26 @@ class StateConflictError(Exception):
 
 def _guard(event: Event) -> str:
     target = TABLE[event][1].value
-    return f"SET state = '{target}' {{}} WHERE id = ? AND state IN ({_sources(event)})"
+    return f"SET state = '{target}' {{}} WHERE id = ? AND ({_sources(event)})"
 
 
 def _sources(event: Event) -> str:
-    return ", ".join(f"'{state.value}'" for state in TABLE[event][0])
+    # Not IN: for more than two values SQLite would build a list anew in every statement.
+    return " OR ".join(f"state = '{state.value}'" for state in TABLE[event][0])
 
 
 _ADD = (
     "INSERT INTO job (id, command, class, priority, state, attempt, slots)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
+_PAUSE = {event: f"UPDATE job {_guard(event)}".format("") for event in (Event.PAUSE, Event.RESUME)}
+_SHELVE = {
+    event: f"UPDATE job {_guard(event)}".format(", reason = ?, ended_at_us = ?")
+    for event in (Event.HOLD, Event.BLOCK, Event.DELAY, Event.READY, Event.SKIP)
+}
+_CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
+    ", attempt = attempt + 1, slots = ?, forced = NULL"
+)
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
 _CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
@@ -75,7 +83,7 @@ _AGAIN = {
 _ARCHIVE = {
     event: "INSERT OR IGNORE INTO earlier_attempt SELECT id, attempt, state, slots, pid,"  # noqa: S608 - ours
     " started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb FROM job"
-    f" WHERE id = ? AND attempt > 0 AND state IN ({_sources(event)})"
+    f" WHERE id = ? AND attempt > 0 AND ({_sources(event)})"
     for event in (Event.RETRY, Event.RERUN)
 }
 _END = {
@@ -83,11 +91,11 @@ _END = {
         ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
         " max_rss_kb = ?"
     )
-    for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
+    for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE, Event.PREEMPT)
 }
 
 
-_HEADS = (
+HEADS = (
     "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
     " ORDER BY priority DESC, rank, id LIMIT ?"
 )
@@ -101,7 +109,7 @@ class Jobs:
     """Reads and writes jobs inside the database's transactions."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self._execute = database.execute
         self._write = database.write
         self._last_id: int = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
@@ -109,7 +117,7 @@ class Jobs:
 
     def remember_earlier(self) -> None:
         """Make what is recorded so far known to `read_again`: equal commands are told apart by order."""
-        self._database.run_script("resume.sql")
+        self.database.run_script("resume.sql")
 
     def read_again(self, command: bytes) -> Known | None:
         """Note that a command was read once more; what is recorded about this occurrence of it."""
@@ -152,7 +160,7 @@ class Jobs:
 
     def claim(self, job: int, slots: str) -> None:
         """Record the intent to start a waiting job."""
-        self._change(_CLAIM, (slots, job))
+        self.change(_CLAIM, (slots, job))
 
     def reclaim(self, known: Known, slots: str) -> Attempt:
         """Record the intent to start a job that was not done when last heard of."""
@@ -163,20 +171,30 @@ class Jobs:
 
     def mark_running(self, job: int, pid: int, started_at_us: int) -> None:
         """Record that the attempt is a process."""
-        self._change(_START, (pid, started_at_us, job))
+        self.change(_START, (pid, started_at_us, job))
 
     def revoke(self, job: int) -> None:
         """Take a claim back; the attempt never was."""
-        self._change(_REVOKE, (job,))
+        self.change(_REVOKE, (job,))
+
+    def pause(self, job: int, event: Event) -> None:
+        """Record that a running job was stopped (PAUSE) or goes on (RESUME)."""
+        self.change(_PAUSE[event], (job,))
+
+    def shelve(
+        self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
+    ) -> None:
+        """Record that a job that has not begun may not begin yet, may begin, or (SKIP) never will."""
+        self.change(_SHELVE[event], (reason, at_us, job))
 
     def cancel(self, job: int, reason: str, at_us: int) -> None:
         """End a job that waits."""
-        self._change(_CANCEL, (reason, at_us, job))
+        self.change(_CANCEL, (reason, at_us, job))
 
     def retry(self, job: int, event: Event = Event.RETRY) -> None:
         """Let a job wait for another attempt; the last one is kept. RERUN is for what is done."""
         self._write(_ARCHIVE[event], (job,))
-        self._change(_AGAIN[event], (job,))
+        self.change(_AGAIN[event], (job,))
 
     def end(
         self,
@@ -187,7 +205,7 @@ class Jobs:
         started_at_us: int | None = None,
     ) -> None:
         """Record how a job's attempt ended."""
-        self._change(
+        self.change(
             _END[outcome.event],
             (
                 pid,
@@ -210,7 +228,7 @@ class Jobs:
     def live(self) -> list[Live]:
         """All attempts that have not ended as far as the database knows."""
         rows = self._execute(
-            "SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ('starting', 'running')"
+            "SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ('starting', 'running', 'paused')"
         )
         return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
 
@@ -218,7 +236,7 @@ class Jobs:
         """The first waiting jobs in queue order, up to `limit` of each class."""
         found = []
         for number, slots, timeout_s in self._execute("SELECT id, slots, timeout_s FROM class"):
-            rows = self._execute(_HEADS, (number, limit))
+            rows = self._execute(HEADS, (number, limit))
             found += [Candidate(row[0], slots, row[1], row[2], timeout_s) for row in rows]
         return sorted(found, key=_order)
 
@@ -240,6 +258,7 @@ class Jobs:
             number = self._classes[key] = int(row[0])
         return number
 
-    def _change(self, statement: str, values: Sequence[object]) -> None:
+    def change(self, statement: str, values: Sequence[object]) -> None:
+        """Execute a guarded change of one job; raises where the guard does not let it pass."""
         if self._write(statement, values) != 1:
             raise StateConflictError(f"{statement} with {values}")

@@ -4,37 +4,45 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.job import Attempt, Options, Outcome, Request
 from stoker.core.lifecycle import Event, State
+from stoker.core.plan import Candidate
 from stoker.store.database import Database
-from stoker.store.jobs import NO_USAGE, ClassKey, Jobs, Usage
+from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
 _REPEATABLE_US = 86_400_000_000
 _ADD = (
-    "INSERT INTO job (id, command, class, priority, state, submission, form, name, log, retries)"
-    " VALUES (?, ?, ?, ?, 'waiting', ?, ?, ?, ?, ?)"
+    "INSERT INTO job (id, rank, command, class, priority, state, submission, form, name, log,"
+    " retries, options) VALUES (?1, ?1 << 16, ?2, ?3, ?4, 'waiting', ?5, ?6, ?7, ?8, ?9, ?10)"
 )
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
-    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us"
+    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, state, options, rank,"
+    " begin_at_us, held"
     " FROM job JOIN class ON class.id = job.class"
 )
 
 
 _AT_ONCE = 100
 _ADD_LINES = (
-    "INSERT INTO job (class, priority, state, submission, retries, name, log, id, command) VALUES "  # noqa: S608
+    "INSERT INTO job (class, priority, state, submission, retries, options, name, log, id, rank,"  # noqa: S608
+    " command) VALUES "
     + ", ".join(
-        f"(?1, ?2, 'waiting', ?3, ?4, ?5, ?6, ?7 + {row}, ?{row + 8})" for row in range(_AT_ONCE)
+        f"(?1, ?2, 'waiting', ?3, ?4, ?5, ?6, ?7, ?8 + {row}, (?8 + {row}) << 16, ?{row + 9})"
+        for row in range(_AT_ONCE)
     )
 )
+
+
+USUAL = Options()
+_options = msgspec.json.Decoder(Options)
 
 
 class NewRow(msgspec.Struct, frozen=True):
@@ -103,6 +111,11 @@ class Facts(msgspec.Struct, frozen=True):
     slots: str | None
     pid: int | None
     started_at_us: int | None
+    state: str
+    options: bytes | None
+    rank: int
+    begin_at_us: int | None
+    held: int | None
 
     @property
     def request(self) -> Request:
@@ -112,6 +125,7 @@ class Facts(msgspec.Struct, frozen=True):
             priority=self.priority,
             timeout_s=self.timeout_s,
             retries=self.retries or 0,
+            options=USUAL if self.options is None else _options.decode(self.options),
         )
 
 
@@ -126,6 +140,10 @@ class QueuedJobs(Jobs):
         self._last_id = max(self._last_id, self._committed[_LAST_ID])
         database.before_commit = self._flush
         database.on_rollback = self._forget
+        # Whether to look for jobs that start before all others; they are few, and seldom.
+        self.has_forced = bool(
+            self._execute("SELECT 1 FROM job WHERE forced IS NOT NULL LIMIT 1").fetchone()
+        )
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(self._surroundings)
 
     def tally(self) -> dict[State, int]:
@@ -169,7 +187,8 @@ class QueuedJobs(Jobs):
     ) -> None:
         """Add the next jobs of a submission; they wait from now on."""
         number = self.class_of(key)
-        common = (number, request.priority, reservation.submission, request.retries)
+        options = None if request.options == USUAL else msgspec.json.encode(request.options)
+        common = (number, request.priority, reservation.submission, request.retries, options)
         first = reservation.first_job + offset
         done = 0
         if _are_lines(rows):
@@ -178,7 +197,7 @@ class QueuedJobs(Jobs):
                 part = [row.command for row in rows[done - _AT_ONCE : done]]
                 shared = (rows[0].name, rows[0].log, first + done - _AT_ONCE)
                 self._write(_ADD_LINES, (*common, *shared, *part))
-        self._database.write_many(
+        self.database.write_many(
             _ADD,
             (
                 (
@@ -191,6 +210,7 @@ class QueuedJobs(Jobs):
                     row.name,
                     row.log,
                     request.retries,
+                    options,
                 )
                 for job, row in enumerate(rows[done:], first + done)
             ),
@@ -201,13 +221,42 @@ class QueuedJobs(Jobs):
         )
         self._pending[State.WAITING.value] += len(rows)
 
+    def heads_by_project(
+        self, limit: int, room_of: Callable[[str | None], int | None]
+    ) -> list[tuple[Candidate, str | None]]:
+        """The first waiting jobs in queue order with their projects, of each as many as have room."""
+        found: list[tuple[Candidate, str | None]] = []
+        classes = self._execute("SELECT id, slots, timeout_s, project FROM class").fetchall()
+        for number, slots, timeout_s, project in classes:
+            room = room_of(project)
+            wanted = limit if room is None else min(limit, room)
+            rows = self._execute(HEADS, (number, wanted)) if wanted else ()
+            found += [
+                (Candidate(row[0], slots, row[1], row[2], timeout_s), project) for row in rows
+            ]
+        return sorted(found, key=lambda head: head[0].order)
+
+    def candidate(self, job: int) -> Candidate:
+        """A waiting job as far as planning cares."""
+        facts = self.facts(job)
+        return Candidate(job, facts.gpus, facts.priority, facts.rank, facts.timeout_s)
+
+    def force(self, job: int) -> None:
+        """Let a waiting job start before all others."""
+        self._write("UPDATE job SET forced = 1 WHERE id = ?", (job,))
+        self.has_forced = True
+
+    def state_of(self, job: int) -> State:
+        """Where a job that exists stands."""
+        return State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
+
     def facts(self, job: int) -> Facts:
         """All that is needed to start a job that exists."""
         return Facts(*self._execute(f"{_FACTS} WHERE job.id = ?", (job,)).fetchone())
 
     def live_facts(self) -> list[Facts]:
         """The same of all jobs that had a process when last heard of."""
-        rows = self._execute(f"{_FACTS} WHERE state IN ('starting', 'running')")
+        rows = self._execute(f"{_FACTS} WHERE state IN ('starting', 'running', 'paused')")
         return [Facts(*row) for row in rows]
 
     def _surroundings(self, submission: int) -> Surroundings:
@@ -229,12 +278,12 @@ class QueuedJobs(Jobs):
     def claim(self, job: int, slots: str) -> None:
         """Record the intent to start a waiting job."""
         super().claim(job, slots)
-        self._move(State.WAITING, State.RUNNING)
+        self.count_move(State.WAITING, State.RUNNING)
 
     def revoke(self, job: int) -> None:
         """Take a claim back."""
         super().revoke(job)
-        self._move(State.RUNNING, State.WAITING)
+        self.count_move(State.RUNNING, State.WAITING)
 
     def end(
         self,
@@ -246,18 +295,19 @@ class QueuedJobs(Jobs):
     ) -> None:
         """Record how a job's attempt ended."""
         super().end(job, outcome, usage, pid, started_at_us)
-        self._move(State.RUNNING, outcome.state)
+        self.count_move(State.RUNNING, outcome.state)
 
     def cancel(self, job: int, reason: str, at_us: int) -> None:
-        """End a job that waits."""
+        """End a job that has not begun."""
+        state = self.state_of(job)
         super().cancel(job, reason, at_us)
-        self._move(State.WAITING, State.KILLED)
+        self.count_move(state, State.KILLED)
 
     def retry(self, job: int, event: Event = Event.RETRY) -> None:
         """Let a job wait for another attempt."""
-        state = State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
+        state = self.state_of(job)
         super().retry(job, event)
-        self._move(state, State.WAITING)
+        self.count_move(state, State.WAITING)
 
     def renew(self, job: int, state: State, *, fresh: bool) -> None:
         """Retry by hand: all its retries are open again; with `fresh` without its snapshot."""
@@ -284,7 +334,7 @@ class QueuedJobs(Jobs):
 
     def forget_submissions(self) -> None:
         """Drop what no job refers to any more; the newest stay, so that a late repeat is known."""
-        with self._database.transaction():
+        with self.database.transaction():
             self._write(
                 "DELETE FROM submission WHERE added = jobs AND submitted_at_us < ("
                 " SELECT max(submitted_at_us) FROM submission) - ?"
@@ -305,7 +355,8 @@ class QueuedJobs(Jobs):
             row = self._execute(find, (digest,)).fetchone()
         return int(row[0])
 
-    def _move(self, source: State, target: State) -> None:
+    def count_move(self, source: State, target: State) -> None:
+        """Count that a job went from one state to another; paused and starting are running here."""
         self._pending[source.value] -= 1
         self._pending[target.value] += 1
 

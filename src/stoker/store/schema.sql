@@ -40,10 +40,16 @@ CREATE TABLE job (
   retries       INTEGER,                     -- how often a failure is tried again
   tries         INTEGER,                     -- attempts since it was added or retried by hand
   fresh         INTEGER,                     -- 1: run in the folder itself, not in the snapshot
-  ending        TEXT                         -- why it is being killed, until it has ended
+  ending        TEXT,                        -- why it is being killed, until it has ended
+  options       BLOB,                        -- how it is ended and may be pushed out: JSON, if not as usual
+  begin_at_us   INTEGER,                     -- not before
+  held          INTEGER,                     -- 1: not before it is released
+  forced        INTEGER                      -- 1: the next to start, whatever the queue's order and limits
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
+CREATE INDEX job_begin ON job (begin_at_us) WHERE begin_at_us IS NOT NULL AND state = 'delayed';
+CREATE INDEX job_forced ON job (id) WHERE forced IS NOT NULL;
 CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
 
@@ -62,6 +68,15 @@ CREATE TABLE earlier_attempt (
   max_rss_kb    INTEGER,
   PRIMARY KEY (job, number)
 ) WITHOUT ROWID;
+
+-- Which jobs a job waits for: their success, or (any) just their end.
+CREATE TABLE dependency (
+  needed INTEGER NOT NULL,
+  job    INTEGER NOT NULL,
+  any    INTEGER NOT NULL,
+  PRIMARY KEY (needed, job)
+) WITHOUT ROWID;
+CREATE INDEX dependency_of ON dependency (job);
 
 -- What the jobs of one request have in common. Its ids are reserved at once, and its jobs added in
 -- slices, so that a large one does not stop the others; a repeated request goes on where it ended.

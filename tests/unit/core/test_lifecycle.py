@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.core.lifecycle import TABLE, Event, IllegalEventError, State, after, is_final, is_live
+from stoker.core.lifecycle import (
+    MEANING,
+    TABLE,
+    Event,
+    IllegalEventError,
+    State,
+    after,
+    is_final,
+    is_live,
+    is_pending,
+)
 
 # The diagram once more, written down by hand: the table must say the same.
 WAYS = {
@@ -17,15 +27,42 @@ WAYS = {
     (State.STARTING, Event.FAIL): State.FAILED,
     (State.STARTING, Event.KILL): State.KILLED,
     (State.STARTING, Event.LOSE): State.LOST,
+    (State.STARTING, Event.PREEMPT): State.PREEMPTED,
     (State.RUNNING, Event.SUCCEED): State.DONE,
     (State.RUNNING, Event.FAIL): State.FAILED,
     (State.RUNNING, Event.KILL): State.KILLED,
     (State.RUNNING, Event.LOSE): State.LOST,
+    (State.RUNNING, Event.PREEMPT): State.PREEMPTED,
+    (State.PAUSED, Event.SUCCEED): State.DONE,
+    (State.PAUSED, Event.FAIL): State.FAILED,
+    (State.PAUSED, Event.KILL): State.KILLED,
+    (State.PAUSED, Event.LOSE): State.LOST,
+    (State.PAUSED, Event.PREEMPT): State.PREEMPTED,
     (State.FAILED, Event.RETRY): State.WAITING,
     (State.KILLED, Event.RETRY): State.WAITING,
     (State.LOST, Event.RETRY): State.WAITING,
+    (State.SKIPPED, Event.RETRY): State.WAITING,
+    (State.PREEMPTED, Event.RETRY): State.WAITING,
     (State.DONE, Event.RERUN): State.WAITING,
     (State.WAITING, Event.CANCEL): State.KILLED,
+    (State.HELD, Event.CANCEL): State.KILLED,
+    (State.BLOCKED, Event.CANCEL): State.KILLED,
+    (State.DELAYED, Event.CANCEL): State.KILLED,
+    (State.WAITING, Event.HOLD): State.HELD,
+    (State.WAITING, Event.BLOCK): State.BLOCKED,
+    (State.WAITING, Event.DELAY): State.DELAYED,
+    (State.HELD, Event.READY): State.WAITING,
+    (State.HELD, Event.BLOCK): State.BLOCKED,
+    (State.HELD, Event.DELAY): State.DELAYED,
+    (State.BLOCKED, Event.READY): State.WAITING,
+    (State.BLOCKED, Event.HOLD): State.HELD,
+    (State.BLOCKED, Event.DELAY): State.DELAYED,
+    (State.DELAYED, Event.READY): State.WAITING,
+    (State.DELAYED, Event.HOLD): State.HELD,
+    (State.DELAYED, Event.BLOCK): State.BLOCKED,
+    (State.BLOCKED, Event.SKIP): State.SKIPPED,
+    (State.RUNNING, Event.PAUSE): State.PAUSED,
+    (State.PAUSED, Event.RESUME): State.RUNNING,
 }
 
 
@@ -49,7 +86,13 @@ def test_every_event_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("state", State)
 def test_a_job_waits_or_lives_or_is_over_and_never_two_of_them(state: State) -> None:
-    assert (state is State.WAITING) + is_live(state) + is_final(state) == 1
+    resting = is_pending(state) + is_live(state) + is_final(state)
+    assert resting == (state is not State.PREEMPTED)
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_has_a_meaning_for_people(state: State) -> None:
+    assert MEANING[state]
 
 
 def test_a_success_is_undone_only_by_hand() -> None:

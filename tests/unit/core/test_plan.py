@@ -194,7 +194,7 @@ def test_priority_comes_before_rank_and_rank_before_age() -> None:
 def test_a_big_job_that_is_first_keeps_the_free_slots() -> None:
     made = plan([Candidate(1, 2), Candidate(2, 1)], free=[0], busy=[Busy(1)])
 
-    assert made == Plan((), reserved_for=1)
+    assert made == Plan((), reserved_for=1, reserved={0: 1})
 
 
 def test_a_job_that_ends_in_time_is_backfilled_and_one_that_does_not_is_not() -> None:
@@ -217,7 +217,7 @@ def test_the_limits_of_jobs_that_start_in_the_same_plan_count_for_who_may_pass()
 
     made = plan(waiting, free=[0, 1], busy=[Busy(2, ends_by=100.0)])
 
-    assert made == Plan((Start(1, (0,)),), reserved_for=2)
+    assert made == Plan((Start(1, (0,)),), reserved_for=2, reserved={1: 2})
 
 
 def test_a_big_job_is_not_passed_by_claims_in_advance() -> None:

@@ -134,7 +134,7 @@ def test_a_resume_passes_over_what_has_succeeded_and_counts_it(jobs: Jobs) -> No
     finish(jobs, done)
     finish(jobs, failed, Event.FAIL)
     finish(jobs, lost, Event.LOSE)
-    jobs._database.commit()
+    jobs.database.commit()
     jobs.remember_earlier()
 
     again = queue_of(jobs, b"same", b"same", b"fails", b"never", b"same", resume=True)
@@ -155,7 +155,7 @@ def test_a_long_resume_looks_at_a_bounded_number_of_commands_at_a_time(jobs: Job
     first = queue_of(jobs, *[b"same"] * 5000)
     for entry in first.peek(5000):
         finish(jobs, first.claim(entry, "0"))
-    jobs._database.commit()
+    jobs.database.commit()
     jobs.remember_earlier()
     lines = Lines(*[b"same"] * 5000)
     again = LineQueue(lines, jobs, Request(), resume=True)

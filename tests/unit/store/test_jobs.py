@@ -33,6 +33,14 @@ CHANGES: dict[Event, Change] = {
     Event.LOSE: end_as(Event.LOSE),
     Event.CANCEL: lambda jobs, job: jobs.cancel(job, "not wanted", 1),
     Event.RERUN: lambda jobs, job: jobs.retry(job, Event.RERUN),
+    Event.PREEMPT: end_as(Event.PREEMPT),
+    Event.HOLD: lambda jobs, job: jobs.shelve(job, Event.HOLD),
+    Event.BLOCK: lambda jobs, job: jobs.shelve(job, Event.BLOCK),
+    Event.DELAY: lambda jobs, job: jobs.shelve(job, Event.DELAY),
+    Event.READY: lambda jobs, job: jobs.shelve(job, Event.READY),
+    Event.SKIP: lambda jobs, job: jobs.shelve(job, Event.SKIP, "not needed", 1),
+    Event.PAUSE: lambda jobs, job: jobs.pause(job, Event.PAUSE),
+    Event.RESUME: lambda jobs, job: jobs.pause(job, Event.RESUME),
 }
 # How to bring a new job to a state.
 WAY_TO: dict[State, list[Event]] = {
@@ -43,6 +51,12 @@ WAY_TO: dict[State, list[Event]] = {
     State.FAILED: [Event.CLAIM, Event.FAIL],
     State.KILLED: [Event.CLAIM, Event.KILL],
     State.LOST: [Event.CLAIM, Event.LOSE],
+    State.HELD: [Event.HOLD],
+    State.BLOCKED: [Event.BLOCK],
+    State.DELAYED: [Event.DELAY],
+    State.SKIPPED: [Event.BLOCK, Event.SKIP],
+    State.PAUSED: [Event.CLAIM, Event.START, Event.PAUSE],
+    State.PREEMPTED: [Event.CLAIM, Event.PREEMPT],
 }
 
 

@@ -10,9 +10,24 @@ ALTER TABLE job ADD COLUMN retries INTEGER;
 ALTER TABLE job ADD COLUMN tries INTEGER;
 ALTER TABLE job ADD COLUMN fresh INTEGER;
 ALTER TABLE job ADD COLUMN ending TEXT;
+ALTER TABLE job ADD COLUMN options BLOB;
+ALTER TABLE job ADD COLUMN begin_at_us INTEGER;
+ALTER TABLE job ADD COLUMN held INTEGER;
+ALTER TABLE job ADD COLUMN forced INTEGER;
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
+CREATE INDEX job_begin ON job (begin_at_us) WHERE begin_at_us IS NOT NULL AND state = 'delayed';
+CREATE INDEX job_forced ON job (id) WHERE forced IS NOT NULL;
 CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
+
+-- Which jobs a job waits for: their success, or (any) just their end.
+CREATE TABLE dependency (
+  needed INTEGER NOT NULL,
+  job    INTEGER NOT NULL,
+  any    INTEGER NOT NULL,
+  PRIMARY KEY (needed, job)
+) WITHOUT ROWID;
+CREATE INDEX dependency_of ON dependency (job);
 
 -- What the jobs of one request have in common. Its ids are reserved at once, and its jobs added in
 -- slices, so that a large one does not stop the others; a repeated request goes on where it ended.

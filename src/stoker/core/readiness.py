@@ -1,0 +1,66 @@
+"""Whether a job that has not begun may begin: one answer for holds, needs and times together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from stoker.core.lifecycle import State, is_final
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A job that another one needs: its success, or (`any`) just its end. No state: it is gone."""
+
+    id: int
+    state: State | None
+    any: bool = False
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it has ended as it should."""
+        if self.state is None:
+            return self.any
+        return self.state is State.DONE or (self.any and is_final(self.state))
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it has ended otherwise."""
+        return not self.is_met and (self.state is None or is_final(self.state))
+
+
+def pending_state(
+    *, held: bool, needs: Iterable[Need], begin_at_us: int | None, now_us: int
+) -> State:
+    """Where a job stands that has not begun: held, skipped, blocked, delayed, or free to start."""
+    open_needs = [need for need in needs if not need.is_met]
+    if any(need.is_hopeless for need in open_needs):
+        return State.SKIPPED
+    if held:
+        return State.HELD
+    if open_needs:
+        return State.BLOCKED
+    if begin_at_us is not None and begin_at_us > now_us:
+        return State.DELAYED
+    return State.WAITING
+
+
+def find_cycle(job: int, needs_of: dict[int, list[int]]) -> list[int] | None:
+    """The way from a job over its needs back to itself; None if there is none."""
+    path: list[int] = []
+    seen: set[int] = set()
+
+    def walk(current: int) -> bool:
+        path.append(current)
+        for needed in needs_of.get(current, ()):
+            if needed == job:
+                path.append(needed)
+                return True
+            if needed not in seen:
+                seen.add(needed)
+                if walk(needed):
+                    return True
+        path.pop()
+        return False
+
+    return path if walk(job) else None

@@ -1,0 +1,101 @@
+"""What may pass from the queue to the slots: the queue's pause, and each project's pause, limit, GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from stoker.engine.board import Board
+from stoker.store.database import Database
+
+QUEUE = "queue"
+_PAUSED = "paused."
+
+
+class Gate:
+    """Remembers in the database what is paused, so that it stays so over a restart."""
+
+    def __init__(self, database: Database, board: Board) -> None:
+        self._database = database
+        self._board = board
+        self.limits: dict[str, int] = {}
+        self.gpus: dict[str, frozenset[str]] = {}
+        rows = database.execute("SELECT name, value FROM meta WHERE name GLOB 'paused.*'")
+        paused = {name.removeprefix(_PAUSED): bytes(value).decode() for name, value in rows}
+        self.queue_paused: str | None = paused.pop(QUEUE, None)
+        self.projects_paused: dict[str, str] = {
+            name.removeprefix("project."): reason for name, reason in paused.items()
+        }
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is to be heeded: every job may pass."""
+        return not (self.queue_paused or self.projects_paused or self.limits or self.gpus)
+
+    def pause_queue(self, reason: str) -> None:
+        """Let nothing pass; to be called inside a transaction."""
+        self._remember(QUEUE, reason)
+        self.queue_paused = reason
+
+    def resume_queue(self) -> None:
+        """Let jobs pass again; to be called inside a transaction."""
+        self._forget(QUEUE)
+        self.queue_paused = None
+
+    def pause_project(self, project: str, reason: str) -> None:
+        """Let nothing of a project pass; to be called inside a transaction."""
+        self._remember(f"project.{project}", reason)
+        self.projects_paused[project] = reason
+
+    def resume_project(self, project: str) -> bool:
+        """Let a project's jobs pass again; whether it was paused. Inside a transaction."""
+        self._forget(f"project.{project}")
+        return self.projects_paused.pop(project, None) is not None
+
+    def room(self, project: str | None) -> int | None:
+        """How many more jobs of a project may start; None for any number."""
+        if self.queue_paused is not None:
+            return 0
+        if project is None:
+            return None
+        if project in self.projects_paused:
+            return 0
+        limit = self.limits.get(project)
+        return None if limit is None else max(0, limit - self.running()[project])
+
+    def running(self) -> Counter[str | None]:
+        """How many jobs of each project run."""
+        return Counter(
+            running.entry.facts.project
+            for running in self._board.running.values()
+            if running.entry.facts is not None
+        )
+
+    def allowed(self, project: str | None) -> frozenset[int] | None:
+        """The slots that a project may use; None for all."""
+        labels = self.gpus.get(project) if project is not None else None
+        if labels is None:
+            return None
+        return frozenset(
+            place.slot.index for place in self._board.places if labels.issuperset(place.slot.gpus)
+        )
+
+    def reasons(self, project: str | None) -> Iterable[str]:
+        """Why nothing of a project may pass now, for people."""
+        if self.queue_paused is not None:
+            yield f"the queue is paused ({self.queue_paused}): stoker resume --queue"
+        if project is not None and project in self.projects_paused:
+            reason = self.projects_paused[project]
+            yield f"project {project} is paused ({reason}): stoker resume -P {project}"
+        limit = self.limits.get(project) if project is not None else None
+        if limit is not None and self.running()[project] >= limit:
+            yield f"project {project} runs {limit} jobs, its limit (stoker config limit.{project})"
+
+    def _remember(self, name: str, reason: str) -> None:
+        self._database.write(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+            (_PAUSED + name, reason.encode()),
+        )
+
+    def _forget(self, name: str) -> None:
+        self._database.write("DELETE FROM meta WHERE name = ?", (_PAUSED + name,))

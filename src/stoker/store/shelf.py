@@ -1,0 +1,147 @@
+"""Jobs that may not start yet: held, waiting for others, or for a time; and those that start first."""
+
+from __future__ import annotations
+
+from stoker.core.lifecycle import TABLE, Event, State
+from stoker.core.readiness import Need, pending_state
+from stoker.store.queued import QueuedJobs
+
+_EVENTS = {
+    State.WAITING: Event.READY,
+    State.HELD: Event.HOLD,
+    State.BLOCKED: Event.BLOCK,
+    State.DELAYED: Event.DELAY,
+    State.SKIPPED: Event.SKIP,
+}
+
+
+class Shelf:
+    """Keeps every pending job in the state that its hold, its needs and its time give it."""
+
+    def __init__(self, jobs: QueuedJobs) -> None:
+        self._jobs = jobs
+        self._execute = jobs.database.execute
+        self._write = jobs.database.write
+        self.load()
+
+    def load(self) -> None:
+        """Read which jobs others wait for, and when the next delayed one begins."""
+        rows = self._execute("SELECT DISTINCT needed FROM dependency")
+        self._needed = {needed for (needed,) in rows}
+        self.next_begin_us = self._find_next_begin()
+
+    def link(self, job: int, needed: int, any_end: bool) -> None:
+        """Let a job wait for another."""
+        self._write("INSERT OR REPLACE INTO dependency VALUES (?, ?, ?)", (needed, job, any_end))
+        self._needed.add(needed)
+
+    def unlink(self, job: int) -> None:
+        """Let a job wait for no other."""
+        self._write("DELETE FROM dependency WHERE job = ?", (job,))
+
+    def needs_of(self, job: int) -> list[Need]:
+        """The jobs that a job waits for, with their states."""
+        rows = self._execute(
+            "SELECT needed, state, any FROM dependency LEFT JOIN job ON job.id = needed"
+            " WHERE dependency.job = ? ORDER BY needed",
+            (job,),
+        )
+        return [Need(row[0], State(row[1]) if row[1] else None, bool(row[2])) for row in rows]
+
+    def dependants_of(self, job: int) -> list[int]:
+        """The jobs that wait for a job."""
+        if job not in self._needed:
+            return []
+        rows = self._execute("SELECT job FROM dependency WHERE needed = ? ORDER BY job", (job,))
+        return [dependant for (dependant,) in rows]
+
+    def settle(self, job: int, now_us: int) -> list[tuple[int, State]]:
+        """Bring a pending job to the state it belongs in, and those that wait for it if it is skipped.
+
+        Returns what has changed.
+        """
+        changed: list[tuple[int, State]] = []
+        queue = [job]
+        while queue:
+            current = queue.pop()
+            target = self._settle_one(current, now_us)
+            if target is not None:
+                changed.append((current, target))
+                if target is State.SKIPPED:
+                    queue += self.dependants_of(current)
+        return changed
+
+    def on_over(self, job: int, now_us: int) -> list[tuple[int, State]]:
+        """A job has come to its end (or waits again): what follows for those that wait for it."""
+        changed = []
+        for dependant in self.dependants_of(job):
+            changed += self.settle(dependant, now_us)
+        return changed
+
+    def wake(self, now_us: int) -> list[tuple[int, State]]:
+        """Let begin what was delayed until now."""
+        if self.next_begin_us is None or self.next_begin_us > now_us:
+            return []
+        rows = self._execute(
+            "SELECT id FROM job WHERE begin_at_us <= ? AND state = 'delayed'", (now_us,)
+        ).fetchall()
+        changed = [change for (job,) in rows for change in self.settle(job, now_us)]
+        self.next_begin_us = self._find_next_begin()
+        return changed
+
+    def forced(self) -> list[int]:
+        """The waiting jobs that are to start before all others."""
+        rows = self._execute("SELECT id FROM job WHERE forced IS NOT NULL AND state = 'waiting'")
+        return [job for (job,) in rows]
+
+    def hold(self, job: int, held: bool) -> None:
+        """Note that a job is held, or not; `settle` makes it so."""
+        self._write("UPDATE job SET held = ? WHERE id = ?", (1 if held else None, job))
+
+    def delay(self, job: int, begin_at_us: int | None) -> None:
+        """Note when a job may begin; `settle` makes it so."""
+        self._write("UPDATE job SET begin_at_us = ? WHERE id = ?", (begin_at_us, job))
+
+    def _settle_one(self, job: int, now_us: int) -> State | None:
+        row = self._execute(
+            "SELECT state, held, begin_at_us FROM job WHERE id = ?", (job,)
+        ).fetchone()
+        if row is None or State(row[0]) not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
+            return None
+        state, held, begin_at_us = State(row[0]), bool(row[1]), row[2]
+        needs = self.needs_of(job)
+        target = pending_state(held=held, needs=needs, begin_at_us=begin_at_us, now_us=now_us)
+        if target is state:
+            return None
+        if state is State.SKIPPED:
+            self._jobs.retry(job)
+            state = State.WAITING
+        if target is State.SKIPPED and state is not State.BLOCKED:
+            self._move(job, state, State.BLOCKED, None, None)
+            state = State.BLOCKED
+        if target is not state:
+            over = (_why_skipped(needs), now_us) if target is State.SKIPPED else (None, None)
+            self._move(job, state, target, *over)
+        if target is State.DELAYED:
+            known = self.next_begin_us
+            self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
+        return target
+
+    def _move(
+        self, job: int, state: State, target: State, reason: str | None, ended_at_us: int | None
+    ) -> None:
+        self._jobs.shelve(job, _EVENTS[target], reason, ended_at_us)
+        self._jobs.count_move(state, target)
+
+    def _find_next_begin(self) -> int | None:
+        row = self._execute("SELECT min(begin_at_us) FROM job WHERE state = 'delayed'").fetchone()
+        return None if row[0] is None else int(row[0])
+
+
+def _why_skipped(needs: list[Need]) -> str:
+    lost = [need for need in needs if need.is_hopeless]
+    words = ", ".join(
+        f"job {need.id} {'was removed' if need.state is None else f'is {need.state.value}'}"
+        for need in lost
+    )
+    return f"needs what did not succeed: {words}"
