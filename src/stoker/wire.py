@@ -155,20 +155,26 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     notice: str | None = None
 
 
-class Set(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Change jobs that have not begun; of those that run only name, priority, retries, time limit."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a job asks for, as far as it is to be changed."""
 
-    name: Name | None | msgspec.UnsetType = msgspec.UNSET
-    project: Name | None | msgspec.UnsetType = msgspec.UNSET
+    name: Name | msgspec.UnsetType | None = msgspec.UNSET
+    project: Name | msgspec.UnsetType | None = msgspec.UNSET
     command: Bytes | msgspec.UnsetType = msgspec.UNSET
-    log: Bytes | None | msgspec.UnsetType = msgspec.UNSET
-    begin_at: float | None | msgspec.UnsetType = msgspec.UNSET
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None | msgspec.UnsetType = msgspec.UNSET
+    log: Bytes | msgspec.UnsetType | None = msgspec.UNSET
+    begin_at: float | msgspec.UnsetType | None = msgspec.UNSET
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType | None = msgspec.UNSET
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
     priority: (
         Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | msgspec.UnsetType
     ) = msgspec.UNSET
+
+
+class Set(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change jobs that have not begun; of those that run only name, priority, retries, time limit."""
+
+    to: Settings
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ class Gate:
             yield f"the queue is paused ({self.queue_paused}): stoker resume --queue"
         if project is not None and project in self.projects_paused:
             reason = self.projects_paused[project]
-            yield f"project {project} is paused ({reason}): stoker resume -P {project}"
+            yield f"project {project} is paused ({reason}): stoker resume --queue -P {project}"
         limit = self.limits.get(project) if project is not None else None
         if limit is not None and self.running()[project] >= limit:
             yield f"project {project} runs {limit} jobs, its limit (stoker config limit.{project})"

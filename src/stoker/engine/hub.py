@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from stoker.core.slot import Slot
 from stoker.engine.board import Running
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
+from stoker.engine.gate import Gate
 from stoker.engine.loop import Engine
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
+from stoker.store.shelf import Shelf
 
 
 class Hub:
@@ -28,9 +31,12 @@ class Hub:
         pulse: Pulse,
         events: Broadcast,
         publisher: Publisher,
+        shelf: Shelf,
+        gate: Gate,
         config: Config,
         since: float,
         shepherd_pids: Callable[[], list[int]],
+        parse_slots: Callable[[str], tuple[Slot, ...]],
         no_gpu_reason: str | None = None,
     ) -> None:
         self.home = home
@@ -40,9 +46,12 @@ class Hub:
         self.pulse = pulse
         self.events = events
         self.publisher = publisher
+        self.shelf = shelf
+        self.gate = gate
         self.config = config
         self.since = since
         self.shepherd_pids = shepherd_pids
+        self.parse_slots = parse_slots
         self.no_gpu_reason = no_gpu_reason
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 

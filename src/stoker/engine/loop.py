@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import signal
 import time
 from collections.abc import Callable, Mapping
 
@@ -12,11 +11,12 @@ from stoker.core.lifecycle import Event, State
 from stoker.core.plan import Candidate, Start, plan
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
+from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.holds import Holds
 from stoker.engine.queue import Entry, Queue
 from stoker.engine.recover import outcome_of
-from stoker.engine.rules import Order, Rules, Tally
+from stoker.engine.rules import Order, Preview, Rules, Tally
 from stoker.executors.contract import (
     Ended,
     Executor,
@@ -61,11 +61,13 @@ class Engine:
         rules: Rules,
         prepare: Callable[[Attempt, Entry], Order],
         clock: Callable[[], float],
+        on_stuck: Callable[[Entry], None] | None = None,
     ) -> None:
         self.board = Board(
             slots, cpu_places=rules.cpu_places, last_freed_first=rules.last_freed_first
         )
         self.holds = Holds(self.board, executor, self.tell_once)
+        self.endings = Endings(executor, clock)
         self.queue = queue
         self.tally = Tally()
         self.draining = False
@@ -76,6 +78,7 @@ class Engine:
         self._listener = listener
         self._rules = rules
         self._prepare = prepare
+        self._on_stuck = on_stuck
         self._clock = clock
         self._paused_until = 0.0
         self._turn_again = False
@@ -130,34 +133,31 @@ class Engine:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
         self.board.seat(running)
 
-    def kill(self, running: Running, reason: str, grace_s: float | None = None) -> None:
-        """End a tree: a signal now, KILL when its grace is over; what has not started is taken back."""
-        running.killed_because = running.killed_because or reason
-        running.grace_s = running.entry.request.options.grace_s if grace_s is None else grace_s
-        if running.pid is None:
-            self._executor.revoke(running.key)
-        self._terminate(running, self._clock())
+    def now(self) -> float:
+        """The time by the clock that limits go by."""
+        return self._clock()
 
-    def preempt(self, running: Running, reason: str) -> None:
-        """End a tree as `kill` does, but let its job wait again."""
-        running.preempted = True
-        self.kill(running, reason)
+    def wall_clock(self) -> float:
+        """The time of day."""
+        return time.time()
 
-    def pause(self, running: Running) -> None:
-        """Stop a tree where it is; its time limit waits with it."""
-        if running.paused_at is None:
-            running.paused_at = self._clock()
-            self._jobs.pause(running.attempt.job, Event.PAUSE)
-            self._executor.signal(running.key, signal.SIGSTOP)
-
-    def resume(self, running: Running) -> None:
-        """Let a stopped tree go on."""
-        if running.paused_at is not None:
-            if running.deadline is not None:
-                running.deadline += self._clock() - running.paused_at
-            running.paused_at = None
-            self._jobs.pause(running.attempt.job, Event.RESUME)
-            self._executor.signal(running.key, signal.SIGCONT)
+    def preview(self) -> Preview:
+        """What the planner would do now with the head of the queue; changes nothing."""
+        free = self.board.free()
+        cpu_places = self.board.free_cpu_places()
+        entries = self.queue.peek(max(len(free) + cpu_places, 1))
+        made = plan(
+            self._candidates(entries),
+            free=free,
+            busy=self.board.busy(),
+            cpu_places=cpu_places,
+            now=self._clock(),
+        )
+        jobs = [entry.known.id if entry.known is not None else 0 for entry in entries]
+        return Preview(
+            starting={jobs[start.job] for start in made.starts},
+            reserved={slot: jobs[position] for slot, position in made.reserved.items()},
+        )
 
     def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...]) -> Place:
         """Have one more slot from now on."""
@@ -250,7 +250,7 @@ class Engine:
         running.begun = now
         timeout_s = running.entry.request.timeout_s
         if running.killed_because is not None:
-            self._terminate(running, now)
+            self.endings.terminate(running, now)
         elif timeout_s is not None:
             running.deadline = report.at_s + timeout_s
         if not is_over and known is None:
@@ -398,17 +398,21 @@ class Engine:
                 self.holds.release_idle()
             return []
         if not wanted:
+            if self._on_stuck is not None:
+                self._on_stuck(entries[0])
             return []
-        starts = plan(
+        made = plan(
             self._candidates(entries),
             free=free,
             busy=self.board.busy(),
             room=room,
             cpu_places=cpu_places,
             now=now,
-        ).starts
+        )
+        if made.reserved_for is not None and self._on_stuck is not None:
+            self._on_stuck(entries[made.reserved_for])
         launches = []
-        for start in starts:
+        for start in made.starts:
             launch = self._claim(entries[start.job], start, now)
             if launch is None:
                 self._turn_again = True  # no event will tell that its slot is free again
@@ -476,35 +480,12 @@ class Engine:
     def _enforce_limits(self, now: float) -> None:
         """End what is over time, and free followers from behind a job that turned out long."""
         for running in [*self.board.apart.values()]:
-            self._check_deadline(running, now)
+            self.endings.check_deadline(running, now)
         for place in self.board.places:
             running_here = place.current
             if running_here is None:
                 continue
-            self._check_deadline(running_here, now)
+            self.endings.check_deadline(running_here, now)
             if place.followers and now >= running_here.begun + QUICK_S:
                 place.ahead = 0
                 self._revoke_followers(place)
-
-    def _check_deadline(self, running: Running, now: float) -> None:
-        if running.deadline is None or now < running.deadline or running.paused_at is not None:
-            return
-        if running.killed_because is None:
-            request = running.entry.request
-            running.overdue = True
-            running.preempted = request.options.requeue
-            running.killed_because = f"over the time limit of {request.timeout_s:g} s"
-            running.grace_s = request.options.grace_s
-            self._terminate(running, now)
-        else:
-            running.deadline = None
-            self._executor.kill(running.key)
-
-    def _terminate(self, running: Running, now: float) -> None:
-        """Ask a tree to end; its deadline is now the end of its grace."""
-        running.deadline = now + running.grace_s
-        self._executor.signal(running.key, running.entry.request.options.stop_signal)
-        if running.paused_at is not None:
-            # What is stopped hears no signal but KILL.
-            running.paused_at = None
-            self._executor.signal(running.key, signal.SIGCONT)

@@ -25,6 +25,13 @@ class Order(msgspec.Struct, frozen=True):
     context: int = 0
 
 
+class Preview(msgspec.Struct, frozen=True):
+    """What would start now, and for which job a free slot is kept."""
+
+    starting: set[int]
+    reserved: dict[int, int]
+
+
 class Tally(msgspec.Struct):
     """How many commands ended how."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -17,6 +17,7 @@ from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
+PREEMPT = "preempt: "
 _REPEATABLE_US = 86_400_000_000
 _ADD = (
     "INSERT INTO job (id, rank, command, class, priority, state, submission, form, name, log,"
@@ -321,9 +322,22 @@ class QueuedJobs(Jobs):
         """Remember how often a job with retries has been tried."""
         self._write("UPDATE job SET tries = ? WHERE id = ?", (tries, attempt.job))
 
-    def mark_ending(self, job: int, reason: str) -> None:
-        """Remember that a job is being killed, whatever happens to this process."""
-        self._write("UPDATE job SET ending = ? WHERE id = ?", (reason, job))
+    def mark_ending(self, job: int, reason: str, *, preempt: bool = False) -> None:
+        """Remember that a job is being killed or preempted, whatever happens to this process."""
+        mark = f"{PREEMPT}{reason}" if preempt else reason
+        self._write("UPDATE job SET ending = ? WHERE id = ?", (mark, job))
+
+    def alter(self, job: int, columns: Mapping[str, object]) -> None:
+        """Change what a job asks for; the names are the database's own."""
+        names = ", ".join(f"{name} = ?" for name in columns)
+        self._write(
+            f"UPDATE job SET {names} WHERE id = ?",  # noqa: S608 - our own names
+            (*columns.values(), job),
+        )
+
+    def put_at(self, job: int, priority: int, rank: int) -> None:
+        """Give a job its place in the queue."""
+        self._write("UPDATE job SET priority = ?, rank = ? WHERE id = ?", (priority, rank, job))
 
     def remove(self, jobs: Iterable[tuple[int, State]]) -> None:
         """Forget jobs that are over or wait."""

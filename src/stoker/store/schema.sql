@@ -47,6 +47,7 @@ CREATE TABLE job (
   forced        INTEGER                      -- 1: the next to start, whatever the queue's order and limits
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
+CREATE INDEX job_order ON job (priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
 CREATE INDEX job_begin ON job (begin_at_us) WHERE begin_at_us IS NOT NULL AND state = 'delayed';
 CREATE INDEX job_forced ON job (id) WHERE forced IS NOT NULL;

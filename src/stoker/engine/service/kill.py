@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-from stoker.core.lifecycle import State, is_final
+from stoker.core.lifecycle import State, is_final, is_pending
 from stoker.engine.hub import Hub
+from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.select import find
+from stoker.engine.service.shelving import settle_dependants
 from stoker.failpoints import reach
 from stoker.wire import Changed, JobEvent, Kill, Refusal
 
-SLICE = 500
 REASON = "killed by request"
 
 
@@ -31,15 +32,16 @@ async def kill(hub: Hub, order: Kill) -> Changed:
 
 
 def _kill_slice(
-    hub: Hub, jobs: list[int], grace_s: float, ended: list[int], refused: list[Refusal]
+    hub: Hub, jobs: list[int], grace_s: float | None, ended: list[int], refused: list[Refusal]
 ) -> None:
     now_us = time.time_ns() // 1000
     cancelled, running = [], []
     with hub.database.transaction():
         for job in jobs:
             state = state_of(hub, job)
-            if state is State.WAITING:
+            if state is not None and is_pending(state):
                 hub.jobs.cancel(job, REASON, now_us)
+                settle_dependants(hub, job)
                 cancelled.append(job)
             elif state is None or is_final(state):
                 word = "gone" if state is None else state.value
@@ -51,15 +53,9 @@ def _kill_slice(
     for job in running:
         attempt = hub.running(job)
         if attempt is not None:
-            hub.engine.kill(attempt, REASON, grace_s)
+            hub.engine.endings.kill(attempt, REASON, grace_s)
     for job in cancelled:
         hub.events.publish(
             JobEvent(id=job, state=State.KILLED, attempt=0, at=now_us / 1e6, reason=REASON)
         )
     ended += sorted([*cancelled, *running])
-
-
-def state_of(hub: Hub, job: int) -> State | None:
-    """Where a job stands at this moment; None if it is gone."""
-    row = hub.database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
-    return State(row[0]) if row else None

@@ -10,7 +10,7 @@ import msgspec
 from stoker.core.lifecycle import is_final
 from stoker.engine.hub import Hub
 from stoker.engine.orders import log_path
-from stoker.engine.service.kill import state_of
+from stoker.engine.service.each import state_of
 from stoker.engine.service.select import find_one
 from stoker.errors import NotFoundError
 

@@ -7,17 +7,23 @@ import time
 
 from stoker.core.lifecycle import State, is_final
 from stoker.engine.hub import Hub
-from stoker.engine.service.kill import SLICE, state_of
+from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.select import find
+from stoker.engine.service.shelving import settle, settle_dependants
 from stoker.errors import UsageError
 from stoker.wire import Changed, JobEvent, Refusal, Retry
+
+_UNDONE = (State.FAILED, State.KILLED, State.LOST)
 
 
 async def retry(hub: Hub, order: Retry) -> Changed:
     """Queue ended jobs again, at their old place; without ids only what did not succeed."""
     found = find(hub, order)
     if order.ids is None and not order.states:
-        found = [(job, state) for job, state in found if state is not State.DONE]
+        found = [(job, state) for job, state in found if state in _UNDONE]
+    if order.reason is not None:
+        wanted = order.reason.lower()
+        found = [row for row in found if wanted in _reason_of(hub, row[0]).lower()]
     again: list[int] = []
     refused: list[Refusal] = []
     for start in range(0, len(found), SLICE):
@@ -32,6 +38,11 @@ async def retry(hub: Hub, order: Retry) -> Changed:
     return Changed(ids=again, refused=refused if order.ids is not None else [])
 
 
+def _reason_of(hub: Hub, job: int) -> str:
+    row = hub.database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
+    return (row[0] if row else None) or ""
+
+
 def _retry_one(hub: Hub, job: int, order: Retry, again: list[int], refused: list[Refusal]) -> None:
     state = state_of(hub, job)
     if state is None or not is_final(state):
@@ -42,4 +53,6 @@ def _retry_one(hub: Hub, job: int, order: Retry, again: list[int], refused: list
     if hub.jobs.facts(job).gpus > slots:
         raise UsageError(f"job {job} asks for more GPUs than the {slots} of this queue")
     hub.jobs.renew(job, state, fresh=order.fresh)
+    settle(hub, job)
+    settle_dependants(hub, job)
     again.append(job)

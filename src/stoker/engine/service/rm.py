@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 
-from stoker.core.lifecycle import State, is_live
+from stoker.core.lifecycle import State, is_live, is_pending
 from stoker.engine.hub import Hub
 from stoker.engine.orders import log_path
-from stoker.engine.service.kill import REASON, SLICE, state_of
+from stoker.engine.service.each import SLICE, state_of
+from stoker.engine.service.kill import REASON
 from stoker.engine.service.select import find
+from stoker.engine.service.shelving import settle_dependants
 from stoker.wire import Changed, Refusal, Remove
 
 
@@ -26,7 +28,7 @@ async def rm(hub: Hub, order: Remove) -> Changed:
         rows = []
         for job, _state in found[start : start + SLICE]:
             state = state_of(hub, job)
-            if state is None or (not named and not order.kill and state is State.WAITING):
+            if state is None or (not named and not order.kill and is_pending(state)):
                 continue
             if is_live(state):
                 refused.append(Refusal(job, f"job {job} is {state.value}: rm --kill ends it first"))
@@ -49,7 +51,7 @@ async def _kill(hub: Hub, jobs: list[int]) -> None:
     for job in jobs:
         running = hub.running(job)
         if running is not None:
-            hub.engine.kill(running, REASON)
+            hub.engine.endings.kill(running, REASON)
     hub.pulse.poke()
     for job in jobs:
         while hub.running(job) is not None:
@@ -68,7 +70,11 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
         if facts.form == "script":
             files.append(os.path.join(hub.home, "scripts", str(job)))
     with hub.database.transaction():
+        for job, _state in rows:
+            hub.shelf.unlink(job)
         hub.jobs.remove(rows)
+        for job, _state in rows:
+            settle_dependants(hub, job)
     for path in files:
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -56,6 +56,8 @@ def show(hub: Hub, job: str) -> JobDetail:
         user=user,
         host=host,
         last_line=_last_line(hub, facts),
+        needs=[need.id for need in hub.shelf.needs_of(number)],
+        begin_at=seconds(facts.begin_at_us),
         attempts=attempts,
     )
 

@@ -26,10 +26,13 @@ def status(hub: Hub) -> Status:
                 label=place.slot.label,
                 jobs=[] if place.current is None else [place.current.attempt.job],
                 closed=place.closed or (None if place.held else place.waits_for),
+                drained=place.drained,
                 held=place.held,
             )
             for place in hub.engine.board.places
         ],
         cpu_places=hub.engine.board.cpu_places,
+        queue_paused=hub.gate.queue_paused,
+        projects_paused=hub.gate.projects_paused,
         notices=notices,
     )

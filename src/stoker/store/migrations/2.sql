@@ -14,6 +14,7 @@ ALTER TABLE job ADD COLUMN options BLOB;
 ALTER TABLE job ADD COLUMN begin_at_us INTEGER;
 ALTER TABLE job ADD COLUMN held INTEGER;
 ALTER TABLE job ADD COLUMN forced INTEGER;
+CREATE INDEX job_order ON job (priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
 CREATE INDEX job_begin ON job (begin_at_us) WHERE begin_at_us IS NOT NULL AND state = 'delayed';
 CREATE INDEX job_forced ON job (id) WHERE forced IS NOT NULL;

@@ -1,0 +1,76 @@
+"""Why a job waits, in one sentence made of the planner's own reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+_SHOWN = 8
+
+
+class Occupant(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on a slot: for how long already, and in how many seconds a time limit ends it."""
+
+    job: int
+    name: str | None
+    since_s: float
+    limit_in_s: float | None = None
+    paused: bool = False
+
+
+class SlotView(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot as the planner sees it; `allowed` if the job in question may use it."""
+
+    label: str
+    allowed: bool = True
+    drained: str | None = None
+    closed: str | None = None
+    waits_for: str | None = None
+    occupant: Occupant | None = None
+    kept_for: int | None = None
+
+
+def waits_for_slots(gpus: int, slots: Sequence[SlotView]) -> str:
+    """What a job waits for that needs slots, slot by slot."""
+    what = f"waits for {gpus} GPU{'s' * (gpus != 1)}"
+    told = [f"GPU {slot.label} {_state_of(slot)}" for slot in slots[:_SHOWN]]
+    if len(slots) > _SHOWN:
+        told.append(f"and {len(slots) - _SHOWN} more")
+    return f"{what}: {', '.join(told)}" if told else what
+
+
+def _state_of(slot: SlotView) -> str:
+    if not slot.allowed:
+        return "is not for its project"
+    if slot.drained is not None:
+        return slot.drained
+    if slot.closed is not None:
+        return slot.closed
+    if slot.occupant is not None:
+        return f"held by {_describe(slot.occupant)}"
+    if slot.kept_for is not None:
+        return f"kept for job {slot.kept_for}, which is ahead"
+    return slot.waits_for or "free"
+
+
+def _describe(occupant: Occupant) -> str:
+    facts = [] if occupant.name is None else [occupant.name]
+    facts.append(clock(occupant.since_s))
+    if occupant.paused:
+        facts.append("paused")
+    if occupant.limit_in_s is not None:
+        facts.append(f"time limit in {clock(occupant.limit_in_s)}")
+    return f"job {occupant.job} ({', '.join(facts)})"
+
+
+def clock(seconds: float) -> str:
+    """A span of time: 45 s, 50 min, 01:10 h, 3 d 04:00 h."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    days, rest = divmod(whole, 86400)
+    text = f"{rest // 3600:02}:{rest % 3600 // 60:02} h"
+    return f"{days} d {text}" if days else text

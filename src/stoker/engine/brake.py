@@ -1,0 +1,38 @@
+"""Stops a project whose jobs fail one after another for the same reason, before all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.core.job import Outcome
+from stoker.core.lifecycle import Event
+from stoker.engine.gate import Gate
+
+
+class Brake:
+    """Counts failures in a row; `limit` of the same reason pause a project, 0 never does."""
+
+    def __init__(self, gate: Gate, limit: int, tell: Callable[[str], None]) -> None:
+        self._gate = gate
+        self._tell = tell
+        self.limit = limit
+        self._streaks: dict[str, tuple[str, int]] = {}
+
+    def on_end(self, project: str | None, outcome: Outcome) -> None:
+        """Count an end; may pause the project, inside the engine's transaction."""
+        if project is None or not self.limit:
+            return
+        if outcome.event is not Event.FAIL or outcome.reason is None:
+            if outcome.event is Event.SUCCEED:
+                self._streaks.pop(project, None)
+            return
+        reason, count = self._streaks.get(project, ("", 0))
+        count = count + 1 if reason == outcome.reason else 1
+        self._streaks[project] = (outcome.reason, count)
+        if count >= self.limit and project not in self._gate.projects_paused:
+            del self._streaks[project]
+            text = f"{count} jobs in a row failed: {outcome.reason}"
+            self._gate.pause_project(project, text)
+            self._tell(
+                f"project {project} is paused, {text}; stoker resume --queue -P {project} goes on"
+            )

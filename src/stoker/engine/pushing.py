@@ -1,0 +1,61 @@
+"""Lets a job that may preempt push out those that may be preempted."""
+
+from __future__ import annotations
+
+from stoker.core.preempt import Victim, choose
+from stoker.engine.board import Board
+from stoker.engine.endings import Endings
+from stoker.store.queued import QueuedJobs
+
+
+class Pushing:
+    """Looks at the first job that has to wait, and makes room for it if it may ask for that."""
+
+    def __init__(self, board: Board, endings: Endings, jobs: QueuedJobs) -> None:
+        self._board = board
+        self._endings = endings
+        self._jobs = jobs
+
+    def make_room(self, job: int, allowed: frozenset[int] | None) -> None:
+        """Preempt as many jobs as the first waiting one needs; inside the turn's transaction."""
+        facts = self._jobs.facts(job)
+        if not facts.request.options.preempt:
+            return
+        usable = [
+            place
+            for place in self._board.places
+            if place.is_open and (allowed is None or place.slot.index in allowed)
+        ]
+        leaving = {
+            slot.index
+            for running in self._board.running.values()
+            if running.killed_because is not None
+            for slot in running.slots
+        }
+        coming = sum(place.is_free or place.slot.index in leaving for place in usable)
+        missing = facts.gpus - coming
+        if missing <= 0:
+            return
+        indexes = {place.slot.index for place in usable}
+        for victim in choose(self._victims(indexes), missing, facts.priority):
+            self._push_out(victim.job, f"preempted by job {job}")
+
+    def _victims(self, usable: set[int]) -> list[Victim]:
+        return [
+            Victim(
+                running.attempt.job,
+                tuple(slot.index for slot in running.slots if slot.index in usable),
+                running.entry.request.priority,
+                running.begun,
+            )
+            for running in self._board.running.values()
+            if running.entry.request.options.preemptible
+            and running.killed_because is None
+            and running.pid is not None
+        ]
+
+    def _push_out(self, job: int, reason: str) -> None:
+        self._jobs.mark_ending(job, reason, preempt=True)
+        for running in self._board.running.values():
+            if running.attempt.job == job:
+                self._endings.preempt(running, reason)

@@ -1,0 +1,40 @@
+"""`pause`: stops running jobs where they are, or lets the queue start nothing more."""
+
+from __future__ import annotations
+
+from stoker.core.lifecycle import Event, State
+from stoker.engine.hub import Hub
+from stoker.engine.service.each import change_each
+from stoker.wire import Changed, Pause
+
+_BY_HAND = "paused by hand"
+
+
+async def pause(hub: Hub, order: Pause) -> Changed:
+    """Stop trees with SIGSTOP; their GPUs and memory stay theirs. Or pause the queue."""
+    if order.queue:
+        with hub.database.transaction(durable=True):
+            if order.project is None:
+                hub.gate.pause_queue(_BY_HAND)
+            else:
+                hub.gate.pause_project(order.project, _BY_HAND)
+        hub.events.touch()
+        return Changed(ids=[])
+
+    def change(job: int, state: State) -> str | None:
+        if state is State.PAUSED:
+            return f"job {job} is paused already"
+        if state is not State.RUNNING:
+            return (
+                f"job {job} is {state.value}: only what runs can be paused (hold keeps it waiting)"
+            )
+        hub.jobs.pause(job, Event.PAUSE)
+        return None
+
+    return await change_each(
+        hub,
+        order,
+        change,
+        fits=lambda state: state is State.RUNNING,
+        then=hub.engine.endings.pause,
+    )

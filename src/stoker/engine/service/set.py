@@ -1,0 +1,104 @@
+"""`set`: changes what a job asks for."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+
+from stoker.core.lifecycle import State, is_final, is_pending
+from stoker.core.selector import check_name
+from stoker.engine.board import Running
+from stoker.engine.hub import Hub
+from stoker.engine.service.each import change_each
+from stoker.engine.service.shelving import settle
+from stoker.errors import UsageError
+from stoker.store.queued import Facts
+from stoker.wire import Changed, Set, from_wire
+
+# What can still be changed while a job runs.
+_OF_RUNNING = {"name", "priority", "retries", "timeout_s"}
+
+
+async def set_(hub: Hub, order: Set) -> Changed:
+    """Change the given settings of jobs; a job that runs keeps what it was started with."""
+    given = {name: getattr(order.to, name) for name in order.to.__struct_fields__}
+    values = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+    if not values:
+        raise UsageError("nothing to set: give name=value, such as priority=5")
+    _check(hub, values)
+
+    def change(job: int, state: State) -> str | None:
+        if is_final(state):
+            return f"job {job} is {state.value}: nothing of it can be set any more"
+        late = values.keys() - _OF_RUNNING
+        if not is_pending(state) and late:
+            can = ", ".join(sorted(_OF_RUNNING))
+            return (
+                f"job {job} is {state.value}: of it can be set {can}, not {', '.join(sorted(late))}"
+            )
+        _change(hub, hub.jobs.facts(job), values)
+        if is_pending(state):
+            settle(hub, job)
+        return None
+
+    def take_over(running: Running) -> None:
+        facts = hub.jobs.facts(running.attempt.job)
+        running.entry.facts = facts
+        running.entry.request = facts.request
+        hub.engine.endings.renew_deadline(running)
+
+    return await change_each(
+        hub, order, change, fits=lambda state: not is_final(state), then=take_over
+    )
+
+
+def _check(hub: Hub, values: dict[str, object]) -> None:
+    for kind in ("name", "project"):
+        value = values.get(kind)
+        if isinstance(value, str):
+            check_name(f"the {kind}", value)
+    gpus, most = values.get("gpus"), hub.engine.board.open_places()
+    if isinstance(gpus, int) and gpus > most:
+        raise UsageError(f"{gpus} GPUs are more than the {most} of this queue")
+    begin_at = values.get("begin_at")
+    if isinstance(begin_at, float) and begin_at <= time.time():
+        raise UsageError("that time lies in the past")
+
+
+def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
+    columns: dict[str, object] = {}
+    for name in ("name", "priority", "retries"):
+        if name in values:
+            columns[name] = values[name]
+    if "command" in values:
+        if facts.form == "argv":
+            columns["form"] = None
+        columns["command"] = _bytes(values["command"], "the command")
+    if "log" in values:
+        columns["log"] = None if values["log"] is None else _log(hub, facts, values["log"])
+    if "begin_at" in values:
+        begin_at = values["begin_at"]
+        columns["begin_at_us"] = int(begin_at * 1e6) if isinstance(begin_at, float) else None
+    if values.keys() & {"gpus", "timeout_s", "project"}:
+        columns["class"] = hub.jobs.class_of(
+            (
+                values.get("gpus", facts.gpus),  # type: ignore[arg-type]
+                values.get("timeout_s", facts.timeout_s),
+                values.get("project", facts.project),
+            )
+        )
+    hub.jobs.alter(facts.id, columns)
+
+
+def _log(hub: Hub, facts: Facts, value: object) -> bytes:
+    folder = hub.jobs.surroundings(facts.submission).cwd
+    return os.path.join(folder, _bytes(value, "the path of the log"))
+
+
+def _bytes(value: object, what: str) -> bytes:
+    data = from_wire(value)  # type: ignore[arg-type]
+    if not data.strip() or b"\0" in data:
+        raise UsageError(f"{what} is empty or holds a NUL byte")
+    return data

@@ -1,0 +1,132 @@
+"""`why`: the reason why a job stands where it stands, from those who decide it."""
+
+from __future__ import annotations
+
+import time
+
+from stoker.core.explain import Occupant, SlotView, clock, waits_for_slots
+from stoker.core.lifecycle import State
+from stoker.engine.board import Running
+from stoker.engine.hub import Hub
+from stoker.engine.service.select import find_one
+from stoker.store.order import Place, count_ahead
+from stoker.store.queued import Facts
+from stoker.wire import Why
+
+_COUNTED = 10_000
+
+
+def why(hub: Hub, job: str) -> Why:
+    """One sentence with numbers."""
+    number = find_one(hub, job)
+    facts = hub.jobs.facts(number)
+    state = State(facts.state)
+    return Why(id=number, state=state, text=f"job {number} {_text(hub, facts, state)}")
+
+
+def _text(hub: Hub, facts: Facts, state: State) -> str:
+    match state:
+        case State.WAITING:
+            return _waiting(hub, facts)
+        case State.HELD:
+            return f"is held: stoker release {facts.id} lets it go on"
+        case State.BLOCKED:
+            return _blocked(hub, facts)
+        case State.DELAYED:
+            begin = (facts.begin_at_us or 0) / 1e6
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin))
+            return f"is delayed until {at}, in {clock(begin - time.time())}"
+        case State.STARTING | State.RUNNING | State.PAUSED:
+            return _running(hub, facts, state)
+        case State.DONE:
+            return "is done: it ended with exit 0"
+        case State.SKIPPED:
+            reason = _reason(hub, facts.id)
+            return f"was skipped: it {reason}; stoker retry of what did not succeed revives it"
+        case _:
+            return f"is {state.value}: {_reason(hub, facts.id)}"
+
+
+def _waiting(hub: Hub, facts: Facts) -> str:
+    reasons = list(hub.gate.reasons(facts.project))
+    if reasons:
+        return f"waits: {'; '.join(reasons)}"
+    preview = hub.engine.preview()
+    if facts.id in preview.starting:
+        return "starts in this very moment"
+    slots = len(hub.engine.board.places)
+    if facts.gpus > hub.engine.board.open_places():
+        return f"waits: it asks for {facts.gpus} GPUs, and this queue has {slots} in use"
+    if facts.gpus == 0:
+        running = len(hub.engine.board.apart)
+        text = (
+            f"waits for a place without GPU: {running} of {hub.engine.board.cpu_places} are taken"
+        )
+    else:
+        text = waits_for_slots(facts.gpus, _slots(hub, facts, preview.reserved))
+    ahead = count_ahead(hub.database, Place(facts.id, facts.priority, facts.rank), _COUNTED)
+    if ahead:
+        many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
+        text += f"; {many} job{'s' * (ahead != 1)} ahead of it"
+    return text
+
+
+def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
+    allowed = hub.gate.allowed(facts.project)
+    now = hub.engine.now()
+    return [
+        SlotView(
+            label=place.slot.label,
+            allowed=allowed is None or place.slot.index in allowed,
+            drained=place.drained,
+            closed=place.closed,
+            waits_for=None if place.held else place.waits_for,
+            occupant=None if place.current is None else _occupant(place.current, now),
+            kept_for=reserved.get(place.slot.index),
+        )
+        for place in hub.engine.board.places
+    ]
+
+
+def _occupant(running: Running, now: float) -> Occupant:
+    started = running.started_at_us
+    return Occupant(
+        job=running.attempt.job,
+        name=running.entry.facts.name if running.entry.facts else None,
+        since_s=time.time() - started / 1e6 if started is not None else 0.0,
+        limit_in_s=None if running.deadline is None else running.deadline - now,
+        paused=running.paused_at is not None,
+    )
+
+
+def _running(hub: Hub, facts: Facts, state: State) -> str:
+    running = hub.running(facts.id)
+    where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
+    if running is None or state is State.STARTING:
+        return f"is being started {where}"
+    occupant = _occupant(running, hub.engine.now())
+    text = f"{'is paused' if state is State.PAUSED else 'runs'} {where} since {clock(occupant.since_s)}"
+    if running.killed_because is not None:
+        return f"{text} and is being ended: {running.killed_because}"
+    if state is State.PAUSED:
+        return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
+    if occupant.limit_in_s is not None:
+        return f"{text}, time limit in {clock(occupant.limit_in_s)}"
+    return text
+
+
+def _blocked(hub: Hub, facts: Facts) -> str:
+    needs = [need for need in hub.shelf.needs_of(facts.id) if not need.is_met]
+    told = []
+    for need in needs[:8]:
+        name = hub.jobs.facts(need.id).name if need.state is not None else None
+        word = need.state.value if need.state is not None else "gone"
+        told.append(f"job {need.id} ({f'{name}, ' if name else ''}{word})")
+    more = f" and {len(needs) - 8} more" if len(needs) > 8 else ""
+    kind = "the end" if all(need.any for need in needs) else "the success"
+    return f"waits for {kind} of {', '.join(told)}{more}"
+
+
+def _reason(hub: Hub, job: int) -> str:
+    row = hub.database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
+    return (row[0] if row else None) or "no reason is known"
