@@ -52,7 +52,11 @@ def take(cwd: str | bytes, home: str) -> str:
         os.makedirs(store, mode=0o700, exist_ok=True)
         names = list(tree.list_files())
         found = _identify(tree.read(names), inside)
-        if not os.path.isdir(os.path.join(store, found.encode())):
+        try:
+            os.utime(
+                os.path.join(store, found.encode())
+            )  # it is wanted again: not to be pruned now
+        except FileNotFoundError:
             found = _copy(tree, names, inside, store)
     except UnicodeDecodeError:
         raise StokerError(f"no snapshot can be taken in {cwd!r}: its name is no text") from None

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stoker.api.access import Receive, Scope, Send, asker_of
-from stoker.api.body import read_json
+from stoker.api.body import read_json, refuse_body
 from stoker.api.endpoint import Endpoint, Media
 from stoker.api.problem import RefusedError, answer_error, answer_http_exception
 from stoker.api.query import read_query
@@ -65,7 +65,11 @@ async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> R
     if asker_of(request.scope) not in endpoint.lets_in:
         raise RefusedError(403, "this is not for you", hang_up=True)
     query = read_query(request.scope["query_string"], endpoint.query)
-    body = await read_json(request, endpoint.decoder) if endpoint.takes_body else None
+    body = None
+    if endpoint.takes_body:
+        body = await read_json(request, endpoint.decoder)
+    else:
+        refuse_body(request)
     found = await endpoint.call(hub, query, body)
     if endpoint.media is not Media.JSON:
         assert isinstance(found, Stream)

@@ -37,6 +37,13 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     return _decode(data, decoder)
 
 
+def refuse_body(request: Request) -> None:
+    """Let no body in where none belongs: nobody would read it."""
+    headers = request.headers
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise RefusedError(400, "this request takes no body", hang_up=True)
+
+
 async def _read(receive: Receive) -> bytes | bytearray:
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body", False):

@@ -39,7 +39,7 @@ def read_piece(path: str, place: Place, end: int | None = None) -> tuple[bytes, 
         data = os.pread(fd, size, offset)
     finally:
         os.close(fd)
-    return data, Place(offset + len(data), file)
+    return data, Place(offset + len(data), file if found.st_size >= offset else None)
 
 
 def size_of(path: str) -> int:

@@ -155,7 +155,6 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
     optional = {
         "name": args.name,
         "project": args.project,
-        "shell": args.shell,
         "user": find_user(),
     }
     message.update((key, value) for key, value in optional.items() if value is not None)
@@ -163,6 +162,10 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
         message["env"]["PWD"] = os.fsdecode(folder)
     if args.log is not None:
         message["log"] = to_wire(make_absolute(args.log))
+    if args.shell is not None:
+        from stoker.executors.command import resolve_shell
+
+        message["shell"] = resolve_shell(args.shell)
     if args.timeout is not None:
         from stoker.cli.durations import parse_duration
 

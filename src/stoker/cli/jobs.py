@@ -19,10 +19,10 @@ COLUMNS = (
     Column("GPU"),
     Column("TOOK", right=True),
     Column("WHEN"),
-    Column("PRIORITY", right=True, spare=True),
-    Column("NAME", spare=True),
-    Column("REASON", spare=True),
-    Column("COMMAND", gives=True),
+    Column("PRI", right=True, spare=True),
+    Column("NAME", gives=True, spare=True),
+    Column("REASON", gives=True, spare=True),
+    Column("COMMAND", gives=True, middle=True),
 )
 _NAME_WIDTH = 30
 _REASON_WIDTH = 40
@@ -68,8 +68,8 @@ def took(job: Job | AttemptInfo, now: float) -> str:
 
 
 def when(job: Job, now: float) -> str:
-    """How long ago it came to where it stands."""
-    at = job.submitted_at if job.state is State.WAITING else job.ended_at or job.started_at
+    """How long ago it was added or ended; of what runs, its own clock says enough."""
+    at = job.submitted_at if job.state is State.WAITING else job.ended_at
     return "" if at is None else format_ago(now - at)
 
 

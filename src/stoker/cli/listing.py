@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.cli.states import ORDER
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from stoker.client.client import Client
     from stoker.wire import Job
 
+LINES = 40
 _LIVE_SHOWN = 1000
-_SHOWN = 30
-_ENDED_SHOWN = 10  # where others are shown too
+_FEWEST = 6  # of those that do not run, however many do
+_ENDED_SHARE = 3
 
 
 class Listing(NamedTuple):
@@ -24,37 +26,34 @@ class Listing(NamedTuple):
     left_out: list[str]
 
 
-def take_listing(client: Client, selection: Selection, room: int = _SHOWN) -> Listing:
-    """Ask for what a screen can hold; `room` is for those that do not run."""
+def take_listing(client: Client, selection: Selection, lines: int = LINES) -> Listing:
+    """Ask for as many jobs as there are lines, and for all that run."""
     asked = selection.states or list(State)
-    live = [state for state in asked if is_live(state)]
-    ended = [state for state in asked if is_final(state)]
-    is_mixed = bool(ended) and (bool(live) or State.WAITING in asked)
-    ended_room = max(1, min(_ENDED_SHOWN, room // 2)) if is_mixed else room
-    jobs: list[Job] = []
-    cut_off: list[State] = []
-    for states, limit in (
-        (live, _LIVE_SHOWN),
-        ([State.WAITING] if State.WAITING in asked else [], room - ended_room * is_mixed),
-        (ended, ended_room),
-    ):
-        if states:
-            part = Selection(states=states, project=selection.project)
-            page = client.ls(part, limit=max(1, limit))
-            jobs += page.jobs
-            cut_off += states if page.next else []
-    return Listing(jobs, _left_out(client, selection, jobs, cut_off) if cut_off else [])
+    project = selection.project
+    live = _first(client, [state for state in asked if is_live(state)], project, _LIVE_SHOWN)
+    room = max(_FEWEST, lines - len(live))
+    waiting = _first(client, [state for state in asked if state is State.WAITING], project, room)
+    ended = _first(client, [state for state in asked if is_final(state)], project, room)
+    # What has ended gets what is left by what waits, and a third at least.
+    shown_ended = ended[: max(room // _ENDED_SHARE, room - len(waiting))]
+    jobs = [*live, *waiting[: room - len(shown_ended)], *shown_ended]
+    is_whole = (
+        len(jobs) == len(live) + len(waiting) + len(ended) and max(len(waiting), len(ended)) < room
+    )
+    return Listing(jobs, [] if is_whole else _left_out(client, asked, project, jobs))
+
+
+def _first(client: Client, states: list[State], project: str | None, limit: int) -> list[Job]:
+    return client.ls(Selection(states=states, project=project), limit=limit).jobs if states else []
 
 
 def _left_out(
-    client: Client, selection: Selection, jobs: list[Job], cut_off: list[State]
+    client: Client, asked: Sequence[State], project: str | None, jobs: list[Job]
 ) -> list[str]:
-    if selection.project is not None:  # only the whole queue is counted
+    if project is not None:  # only the whole queue is counted
         return ["more of this project"]
     counts = client.status().counts
-    shown = {state: sum(job.state is state for job in jobs) for state in cut_off}
-    return [
-        f"{counts.get(state, 0) - shown[state]:,} more {state.value}"
-        for state in ORDER
-        if state in cut_off and counts.get(state, 0) > shown[state]
-    ]
+    left = {
+        state: counts.get(state, 0) - sum(job.state is state for job in jobs) for state in asked
+    }
+    return [f"{left[state]:,} more {state.value}" for state in ORDER if left.get(state, 0) > 0]

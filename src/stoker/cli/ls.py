@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stoker.cli.jobs import COLUMNS, rows_of
-from stoker.cli.listing import Listing, take_listing
+from stoker.cli.listing import LINES, Listing, take_listing
 from stoker.cli.selection import add_selection, join_ids, parse_states
 from stoker.cli.tables import print_line, print_table
 from stoker.client.client import Client
+from stoker.client.transport import NoDaemonError
 from stoker.errors import UsageError
 from stoker.wire import Job, Selection
 
@@ -51,13 +53,27 @@ def run(args: argparse.Namespace) -> int:
 
         return watch(selection)
     with Client() as client:
-        if args.json:
-            _print_json(client.jobs(selection))
-        elif args.all or selection.ids:
-            _print(Listing(list(client.jobs(selection)), []), selection)
-        else:
-            _print(take_listing(client, selection), selection)
+        try:
+            _list(client, args, selection)
+        except NoDaemonError:
+            # Where there never was a queue, nothing is in it.
+            if selection.ids or os.path.exists(os.path.join(client.home, "stoker.db")):
+                raise
+            if args.json:
+                print("[]")
+            else:
+                _print(Listing([], []), selection)
     return 0
+
+
+def _list(client: Client, args: argparse.Namespace, selection: Selection) -> None:
+    if args.json:
+        _print_json(client.jobs(selection))
+    elif args.all or selection.ids:
+        _print(Listing(list(client.jobs(selection)), []), selection)
+    else:
+        lines = os.get_terminal_size().lines - 3 if sys.stdout.isatty() else LINES
+        _print(take_listing(client, selection, lines), selection)
 
 
 def _print(listing: Listing, selection: Selection) -> None:

@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
         print()
         print_facts([(name, value) for name, value in sorted(job.env.items())])
     else:
-        print_line((f"\n{len(job.env)} variables of its environment: --env shows them", "dim"))
+        print()
+        print_line((f"{len(job.env)} variables of its environment: --env shows them", "dim"))
     return 0
 
 

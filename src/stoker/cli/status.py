@@ -50,9 +50,9 @@ def print_status(status: Status) -> None:
     """Print it for people."""
     print_facts(
         [
-            ("daemon", f"stoker {status.version}, pid {status.pid}, since {_up(status)}"),
+            ("daemon", f"stoker {status.version}, pid {status.pid}, up {_up(status)}"),
             ("home", status.home),
-            ("without GPU", f"up to {status.cpu_places} jobs at once"),
+            ("CPU jobs", f"up to {status.cpu_places} at once"),
         ]
     )
     print()
@@ -78,8 +78,6 @@ def _counts(status: Status) -> list[Cell]:
 def _row(slot: SlotInfo) -> Row:
     if slot.jobs:
         state: Cell = ("running", STYLES[State.RUNNING])
-    elif slot.closed:
-        state = (f"closed: {slot.closed}", "yellow")
     else:
-        state = ("free", "green") if not slot.held else ("held, its memory is not free yet", "dim")
+        state = (slot.closed, "yellow") if slot.closed else ("free", "green")
     return (slot.label, format_ids(slot.jobs) or "–", state)

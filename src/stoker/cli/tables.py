@@ -6,11 +6,12 @@ Every cell is made harmless here: names, commands and reasons come from outside.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
@@ -21,13 +22,15 @@ Row = Sequence[Cell]
 class Column(NamedTuple):
     """A column of a table.
 
-    On a terminal `fold` breaks long cells into lines, others end in `…`; those that `gives` are
-    narrowed before all others; one that is `spare` is left out where no row has anything for it.
+    On a terminal `fold` breaks long cells into lines and `middle` cuts them there, others end in
+    `…`; those that `gives` are narrowed before all others; one that is `spare` is left out where no
+    row has anything for it.
     """
 
     header: str
     right: bool = False
     fold: bool = False
+    middle: bool = False
     gives: bool = False
     spare: bool = False
 
@@ -86,7 +89,7 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
             no_wrap=not (column.fold or column.gives),  # what may wrap is narrowed first
         )
     for row in rows:
-        table.add_row(*(draw(row[place], one_line=not columns[place].fold) for place in shown))
+        table.add_row(*(_draw_cell(row[place], columns[place]) for place in shown))
     return table
 
 
@@ -103,14 +106,12 @@ def draw_facts(facts: Sequence[tuple[str, Cell]]) -> RenderableType:
     return table
 
 
-def draw(cell: Cell, *, one_line: bool = False) -> Text:
+def draw(cell: Cell) -> Text:
     """Build the text of a cell."""
     from rich.text import Text
 
     text, style = (cell, "") if isinstance(cell, str) else cell
-    return Text(
-        harmless(text), style, no_wrap=one_line, overflow="ellipsis" if one_line else "fold"
-    )
+    return Text(harmless(text), style, overflow="fold")
 
 
 def join(pieces: Sequence[Cell]) -> Text:
@@ -118,6 +119,33 @@ def join(pieces: Sequence[Cell]) -> Text:
     from rich.text import Text
 
     return Text.assemble(*map(draw, pieces))
+
+
+def _draw_cell(cell: Cell, column: Column) -> RenderableType:
+    text = draw(cell)
+    if not column.fold:
+        text.no_wrap, text.overflow = True, "ellipsis"
+    return _CutInTheMiddle(text) if column.middle else text
+
+
+class _CutInTheMiddle:
+    """A text of which beginning and end stay: the runs of a sweep differ at their ends."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement(1, max(1, self._text.cell_len))
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        text, room = self._text, options.max_width
+        if text.cell_len > room > 1:
+            end = (room - 1) // 2
+            text = text[: room - 1 - end] + "…" + text[len(text) - end :]
+            text.no_wrap, text.overflow = True, "ellipsis"
+        yield text
 
 
 def _texts(cells: Row) -> list[str]:

@@ -50,7 +50,7 @@ def _follow(selection: Selection, live: Live) -> None:
         while True:
             bell.rung.clear()
             status = client.status()
-            listing = take_listing(client, selection, max(4, live.console.height - _LINES_AROUND))
+            listing = take_listing(client, selection, live.console.height - _LINES_AROUND)
             asked_at = time.monotonic()
             live.update(_draw(listing, status), refresh=True)
             while not bell.rung.wait(_TICK_S):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from _socket import AF_UNIX, MSG_DONTWAIT, MSG_PEEK, SOCK_STREAM
+from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM
 from _socket import socket as Socket  # noqa: N812 - the class of `socket`, without its imports
 
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
@@ -80,13 +80,16 @@ class Connection:
         return headers, self._read_body(headers)
 
     def is_usable(self) -> bool:
-        """Whether the daemon has not hung up since the last answer."""
+        """Whether the daemon has said nothing since the last answer, and not hung up."""
         try:
-            return not self._buffer and self._socket.recv(1, MSG_PEEK | MSG_DONTWAIT) != b""
+            self._socket.settimeout(0)
+            self._socket.recv(1, MSG_PEEK)
         except BlockingIOError:
+            self._socket.settimeout(self._timeout_s)
             return True
         except OSError:
-            return False
+            pass
+        return False
 
     def close(self) -> None:
         """Hang up."""

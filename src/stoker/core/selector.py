@@ -8,8 +8,9 @@ import msgspec
 
 from stoker.errors import UsageError
 
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f,/]")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\s,/]")
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -57,14 +58,14 @@ def _term(word: str) -> Term:
             return Named(name)
         case [project, name] if project and name:
             return Named(name, project)
-        case [project, name, number] if project and name and number.isdecimal():
+        case [project, name, number] if project and name and _NUMBER.fullmatch(number):
             return Named(name, project, int(number))
-    raise UsageError(f"'{word}' names no job: write an id, a name, project/name or project/name/id")
+    raise UsageError(f"{word!r} names no job: write an id, a name, project/name or project/name/id")
 
 
 def check_name(kind: str, text: str) -> None:
     """Refuse a name that could not be told from an id, or not be typed or filed."""
-    if _FORBIDDEN.search(text) or text != text.strip() or " " in text:
+    if _FORBIDDEN.search(text):
         raise UsageError(f"{kind} {text!r} holds a blank, a comma, a / or a control character")
     if _RANGE.fullmatch(text) or text in ("@", ".", "..", "daemon") or text.startswith("-"):
         raise UsageError(f"{kind} {text!r} would be taken for something else: choose another")

@@ -11,19 +11,16 @@ from typing import Any
 
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
-from stoker.core.job import Attempt
-from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
-from stoker.engine.board import Running
+from stoker.engine.adopt import adopt
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
 from stoker.engine.hub import Hub
 from stoker.engine.loop import Engine
-from stoker.engine.orders import Orders, log_path
+from stoker.engine.orders import Orders
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
-from stoker.engine.queue import Entry
 from stoker.engine.rules import Rules
 from stoker.engine.stored import StoredQueue
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
@@ -34,8 +31,7 @@ from stoker.executors.shepherd import trees
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.store.database import Database
-from stoker.store.jobs import Known
-from stoker.store.queued import Facts, QueuedJobs
+from stoker.store.queued import QueuedJobs
 
 _STOPPED = "the daemon was stopped with --kill"
 
@@ -89,7 +85,7 @@ class Daemon:
             shepherd_pids=lambda: self._executor.pids,
             no_gpu_reason=no_gpu_reason,
         )
-        self._adopt()
+        adopt(self.engine, self._jobs, home, boot_clock_s())
         self._watchman = self._watch()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -155,44 +151,6 @@ class Daemon:
         if gpus is not None:
             self._config.change("gpus", gpus)
         return slots, None
-
-    def _adopt(self) -> None:
-        """Seat what was live when the last daemon ended; the executor will tell what became of it."""
-        taken: set[int] = set()
-        for facts in self._jobs.live_facts():
-            slots = self._find_slots(facts, taken)
-            taken.update(slot.index for slot in slots)
-            attempt = Attempt(facts.id, facts.attempt)
-            entry = Entry(
-                facts.command,
-                facts.request,
-                Known(facts.id, State.RUNNING, facts.attempt),
-                facts.tries or 1,
-                facts,
-            )
-            running = Running(
-                key=attempt.key,
-                attempt=attempt,
-                entry=entry,
-                slots=slots,
-                log=log_path(self._home, facts, facts.attempt),
-                pid=facts.pid,
-                started_at_us=facts.started_at_us,
-                begun=boot_clock_s(),
-                killed_because=facts.ending,
-            )
-            self.engine.adopt(running)
-
-    def _find_slots(self, facts: Facts, taken: set[int]) -> tuple[Slot, ...]:
-        """The slots that a label names today; those that are gone are gone."""
-        found: list[Slot] = []
-        for label in (facts.slots or "").split(","):
-            for place in self.engine.board.places:
-                slot = place.slot
-                if slot.label == label and slot.index not in taken and slot not in found:
-                    found.append(slot)
-                    break
-        return tuple(found)
 
     def _watch(self) -> Watchman | None:
         if self._nvml is None or not self.engine.board.places:

@@ -13,7 +13,15 @@ from stoker import __version__
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.atlas import Atlas, Message
-from stoker.executors.contract import ExecutorLostError, Launch, Report, Synced
+from stoker.executors.contract import (
+    Ended,
+    ExecutorLostError,
+    Launch,
+    Lost,
+    Report,
+    Started,
+    Synced,
+)
 from stoker.executors.line import Hello, Line
 from stoker.executors.shepherd import sockets
 from stoker.executors.shepherd.spawn import start_keeper
@@ -31,6 +39,7 @@ class KeptExecutor:
     """
 
     def __init__(self, *, name: str, socket: str, journal: str, log: str = os.devnull) -> None:
+        assert not {*" /:\n"} & {*name}, f"{name!r} does not do for a cookie"
         self._name = name
         self._path = socket
         self._journal = journal
@@ -39,6 +48,7 @@ class KeptExecutor:
         self._contexts: dict[int, Message] = {}
         self._held_contexts: OrderedDict[int, None] = OrderedDict()
         self._children: set[int] = set()
+        self._orphans: dict[str, int] = {}
         self._news: list[Report] = []
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
@@ -104,7 +114,11 @@ class KeptExecutor:
         if heard is None:
             self._close_line()
             self._line = self._open_line()
-            return reports + self._take_news()
+            heard = self._take_news()
+            # Whoever is there now, what this client held is held no more.
+            heard = [_as_fresh(report) for report in heard]
+        if self._orphans:
+            self._bury(heard)
         return reports + heard
 
     def acknowledge(self, keys: Sequence[str]) -> None:
@@ -163,6 +177,13 @@ class KeptExecutor:
                 gone = pid
             if gone:
                 self._children.discard(pid)
+
+    def _bury(self, reports: Sequence[Report]) -> None:
+        """Where jobs without a shepherd become children of this process, see them off too."""
+        for report in reports:
+            if isinstance(report, Ended | Lost) and report.key in self._orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(self._orphans.pop(report.key), os.WNOHANG)
 
     def _take_news(self) -> list[Report]:
         if self._news:
@@ -235,7 +256,12 @@ class KeptExecutor:
                 return False
             news += heard
         self._news += news
+        self._orphans = {report.key: report.pid for report in news if isinstance(report, Started)}
         return True
+
+
+def _as_fresh(report: Report) -> Report:
+    return Synced(report.keys, fresh=True) if isinstance(report, Synced) else report
 
 
 def stop_shepherd(socket: str, kill: bool) -> bool:

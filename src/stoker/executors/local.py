@@ -164,8 +164,9 @@ class LocalExecutor:
                     os.waitpid(pid, 0)
 
     def _is_ours(self, pid: int) -> bool:
-        cookies = trees.marks_of(pid).cookies
-        return any(cookie.startswith(f"{self._name}:") for cookie in cookies)
+        marks = trees.marks_of(pid)
+        prefix = f"{self._name}:"
+        return not marks.is_part and any(cookie.startswith(prefix) for cookie in marks.cookies)
 
     def _tell_all(self, message: Message) -> None:
         # A shepherd passes over attempts that are not its own.

@@ -132,19 +132,17 @@ class Database:
         With `durable`, it is on the disk itself when this returns.
         """
         assert not self._written, "a transaction is open"
-        self.execute("BEGIN IMMEDIATE")
         self._written.append(("", ()))
         self._patient = False
         try:
+            self.execute("BEGIN IMMEDIATE")
             yield
             self.before_commit()
             self.execute("COMMIT")
-            if durable:
-                self.sync()
         except BaseException as error:
             self._rollback()
             self.on_rollback()
-            if isinstance(error, (sqlite3.OperationalError, OSError)):
+            if isinstance(error, sqlite3.OperationalError):
                 raise StokerError(
                     f"cannot write {self.path}: {error}; nothing was changed: make room, then try"
                     " again"
@@ -153,7 +151,9 @@ class Database:
         finally:
             self._written.clear()
             self._patient = True
-        if not durable and self._unsynced_since is None:
+        if durable:
+            self.sync()
+        elif self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
 
     def _rollback(self) -> None:
@@ -190,8 +190,13 @@ class Database:
 
     def sync(self) -> None:
         """Push all commits to the disk itself, now."""
+        try:
+            os.fdatasync(self._wal)
+        except OSError as error:
+            raise StokerError(
+                f"cannot sync {self.path}: {error}; what was changed last may not last: try again"
+            ) from error
         self._unsynced_since = None
-        os.fdatasync(self._wal)
 
     def close(self) -> None:
         """Leave one tidy file behind."""

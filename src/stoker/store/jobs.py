@@ -70,7 +70,9 @@ _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
     ", attempt = attempt + 1, slots = ?, forced = NULL"
 )
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
-_REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(", attempt = attempt - 1")
+_REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
+    ", attempt = attempt - 1, tries = max(tries - 1, 0)"
+)
 _CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
 _AGAIN = {
     event: f"UPDATE job {_guard(event)}".format(

@@ -81,8 +81,9 @@ CREATE INDEX dependency_of ON dependency (job);
 
 -- What the jobs of one request have in common. Its ids are reserved at once, and its jobs added in
 -- slices, so that a large one does not stop the others; a repeated request goes on where it ended.
+-- Its number, as an environment's, is given once: what was remembered under it stays true.
 CREATE TABLE submission (
-  id              INTEGER PRIMARY KEY,
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
   request_id      TEXT NOT NULL UNIQUE,
   first_job       INTEGER NOT NULL,
   jobs            INTEGER NOT NULL,
@@ -101,7 +102,7 @@ CREATE TABLE submission (
 
 -- Environments are long and mostly the same: each is kept once. NAME=value entries, each ending in NUL.
 CREATE TABLE environment (
-  id     INTEGER PRIMARY KEY,
+  id     INTEGER PRIMARY KEY AUTOINCREMENT,
   digest BLOB NOT NULL UNIQUE,
   block  BLOB NOT NULL
 );

@@ -56,7 +56,7 @@ def test_the_id_is_told(sent: list[Message], capsys: pytest.CaptureFixture[str])
 
 
 def test_every_option_is_sent(sent: list[Message], tmp_path: Path) -> None:
-    words = "add -n big -p 5 -g 2 -t 1h30m --retries 3 --project vision --shell bash --linger"
+    words = "add -n big -p 5 -g 2 -t 1h30m --retries 3 --project vision --shell /bin/sh --linger"
 
     assert main([*words.split(), "-o", "logs/{project}/{name}/{id}.log", "-C", "..", "true"]) == 0
 
@@ -67,7 +67,7 @@ def test_every_option_is_sent(sent: list[Message], tmp_path: Path) -> None:
     assert message["timeout_s"] == 5400
     assert message["retries"] == 3
     assert message["project"] == "vision"
-    assert message["shell"] == "bash"
+    assert message["shell"] == "/bin/sh"
     assert message["linger"] is True
     assert message["log"] == f"{tmp_path}/work/logs/{{project}}/{{name}}/{{id}}.log"
     assert message["cwd"] == str(tmp_path)
@@ -139,6 +139,7 @@ def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> 
         (["--retries", "-1", "true"], "fewer than 0 times"),
         (["-t", "5", "true"], "write 5s, 5m or 5h"),
         (["-o", "{user}.log", "true"], "there is no {user}, only {project}, {name}, {id}"),
+        (["--shell", "nosuchshell", "true"], "no shell 'nosuchshell' to be found"),
         (["--format", "csv", "true"], "invalid choice: 'csv'"),
         (["-C", "missing", "true"], "missing does not exist"),
         (["-C", "one", "true"], "one is no folder"),

@@ -48,6 +48,17 @@ def test_what_is_too_wide_is_cut_where_it_matters_least() -> None:
     assert lines[1].endswith("…")
 
 
+def test_a_command_keeps_its_beginning_and_its_end() -> None:
+    columns = (Column("ID"), Column("COMMAND", gives=True, middle=True))
+    console = Console(file=io.StringIO(), width=30, force_terminal=True, color_system=None)
+
+    console.print(draw_table(columns, [("1", "python train.py --lr 0.1 --seed 4"), ("2", "ls")]))
+
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert lines[1:] == ["1   python train.…0.1 --seed 4", "2   ls"]
+
+
 def test_what_could_steer_a_terminal_is_taken_out_everywhere(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

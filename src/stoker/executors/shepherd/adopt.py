@@ -2,70 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import resource
 import time
 from typing import NamedTuple
 
-from stoker.executors.shepherd import pidfd, trees
-from stoker.executors.shepherd.base import TICKS_PER_S
+from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.journal import Record, Story
+from stoker.executors.shepherd.orphans import Orphan
 
 RESTARTED = "the machine was restarted while it ran"
 UNWATCHED = "its exit status is not known: the process that watched it was killed"
 
-
-class Orphan:
-    """A job that was started by an earlier shepherd, or what is left of one."""
-
-    __slots__ = ("alive_ticks", "cookies", "fd", "pid", "ticks")
-
-    def __init__(self, cookies: set[str], pid: int = 0, ticks: int = 0, fd: int = -1) -> None:
-        self.cookies = cookies
-        self.pid = pid
-        self.ticks = ticks
-        self.fd = fd
-        self.alive_ticks = 0
-
-    def has_ended(self) -> bool:
-        """Whether its first process is over."""
-        if self.fd >= 0:
-            return pidfd.has_ended(self.fd)
-        seen = trees.look(self.pid)
-        return seen is None or seen.ticks != self.ticks
-
-    def exit_status(self) -> int | None:
-        """The wait status of its first process, if anybody can still tell."""
-        return pidfd.exit_status(self.fd, self.pid, self.ticks)
-
-    def close(self) -> None:
-        """Stop watching."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    def members(self, snapshot: trees.Snapshot) -> list[trees.Process]:
-        """Every living process that is proven to be the job's.
-
-        Its cookie proves it, or descent from one that is proven. Group and session prove it while
-        the first process lives, whose number they have; afterwards a session proves it of those
-        that were in it before.
-        """
-        seeds = {pid for cookie in self.cookies for pid in snapshot.bearers(cookie).get(cookie, ())}
-        if self.pid and not self.has_ended():
-            self.alive_ticks = boot_ticks()
-            seeds |= {
-                process.pid
-                for process in snapshot.table.values()
-                if self.pid in (process.pid, process.group, process.session)
-            }
-        else:
-            seeds |= {
-                process.pid
-                for process in snapshot.table.values()
-                if process.session == self.pid and process.ticks < self.alive_ticks
-            }
-        return [snapshot.table[pid] for pid in snapshot.below(seeds)]
+_SPARE_FDS = 64
 
 
 class Findings(NamedTuple):
@@ -114,12 +63,10 @@ def _root_of(bearers: set[int], snapshot: trees.Snapshot) -> int | None:
 def _verify(pid: int, record: Record, cookies: set[str], boot: str) -> Orphan | None:
     """Watch a process, if it is the one that was started: its number alone proves nothing."""
     try:
-        fd = os.pidfd_open(pid)
-    except OSError as error:
-        if error.errno != errno.EMFILE:
-            return None
-        fd = -1  # it is looked at now and then
-    now = boot_ticks()
+        fd = _watch(pid)
+    except ProcessLookupError:
+        return None
+    now = trees.boot_ticks()
     fields = trees.stat_fields(pid)
     if fields:
         session, ticks = int(fields[3]), int(fields[19])
@@ -130,11 +77,26 @@ def _verify(pid: int, record: Record, cookies: set[str], boot: str) -> Orphan | 
         else:  # it has ended, or hides its environment: then only the very moment of its start counts
             is_it = record.boot == boot and session == pid and _is_timely(record, ticks)
         if is_it:
-            orphan.alive_ticks = now
+            orphan.held_ticks = now
             return orphan
     if fd >= 0:
         os.close(fd)
     return None
+
+
+def _watch(pid: int) -> int:
+    """A descriptor that tells of a process's end; -1 if too few are left for everything else."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return -1
+    if fd > soft - _SPARE_FDS:
+        os.close(fd)
+        return -1
+    return fd
 
 
 def _is_timely(record: Record, ticks: int) -> bool:
@@ -146,11 +108,6 @@ def _is_timely(record: Record, ticks: int) -> bool:
 def _complete(record: Record, orphan: Orphan) -> Record:
     if record.pid is not None and record.until is not None and record.at_us is not None:
         return record
-    age_s = (boot_ticks() - orphan.ticks) / TICKS_PER_S
+    age_s = (trees.boot_ticks() - orphan.ticks) / trees.TICKS_PER_S
     at_us = time.time_ns() // 1000 - int(age_s * 1e6)
     return record._replace(pid=orphan.pid, ticks=orphan.ticks, until=orphan.ticks, at_us=at_us)
-
-
-def boot_ticks() -> int:
-    """The time since boot in the unit of the process table."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)

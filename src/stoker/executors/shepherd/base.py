@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -11,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stoker.executors.shepherd import trees, wire
-from stoker.executors.shepherd.journal import Ending, Journal, Refusal, refuse_line
+from stoker.executors.shepherd.journal import Ending, Journal, Refusal, Start, end_line, refuse_line
 from stoker.executors.shepherd.places import Attempt, Context, Leases, Place
+from stoker.executors.shepherd.trees import TICKS_PER_S
 
 LEFTOVER_GRACE_S = 5.0
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _START_REPORT_DELAY_S = 0.02
 _SWEEP_PERIOD_S = 0.5
 _TOUCH_PERIOD_S = 3600.0
@@ -191,8 +192,10 @@ class Shepherd:
                 self.spawn(attempt)
             except OSError as error:
                 self.refuse(attempt, Refusal(error.errno or 0, _reason_of(error)))
+            except ValueError as error:  # a NUL byte in a word, or a variable without a name
+                self.refuse(attempt, Refusal(errno.EINVAL, str(error)))
 
-    def spawn(self, attempt: Attempt) -> None:
+    def spawn(self, attempt: Attempt) -> Start:
         """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
         context, place = attempt.context, attempt.place
         key = attempt.key.encode()
@@ -219,16 +222,12 @@ class Shepherd:
             if log_fd >= 0:
                 os.close(log_fd)
         until = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
-        self.begin(attempt, pid, ticks, until, at_us)
-
-    def begin(self, attempt: Attempt, pid: int, ticks: int, until: int, at_us: int) -> None:
-        """An attempt has become a process, at a moment between these ticks."""
-        key = attempt.key
         self.running[pid] = attempt
-        self.occupied.update(attempt.place.parts)
-        self.pids[key] = pid
-        self.journal.note(f"start {key} {pid} {ticks} {until} {at_us} .\n")
-        self.reports.append(wire.started(key, pid, at_us, ticks / TICKS_PER_S))
+        self.pids[attempt.key] = pid
+        self.occupied.update(place.parts)
+        self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
+        self.reports.append(wire.started(attempt.key, pid, at_us, ticks / TICKS_PER_S))
+        return Start(pid, ticks, until, at_us)
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """An attempt cannot be started."""
@@ -246,14 +245,16 @@ class Shepherd:
                 return
             self.orphans.pop(pid, None)
             attempt = self.running.pop(pid, None)
-            if attempt is not None:
+            if attempt is None:
+                self.sweep_soon()  # what it leaves may have nobody else to look after it
+            else:
                 cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
                 self.end(attempt, Ending(status, time.time_ns() // 1000, cpu_us, usage.ru_maxrss))
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """An attempt is over when its first process is."""
         key, place = attempt.key, attempt.place
-        self.journal.note("end {} {} {} {} {} .\n".format(key, *ending))
+        self.journal.note(end_line(key, ending))
         self.reports.append(wire.ended(key, ending))
         del self.pids[key]
         self.occupied.difference_update(place.parts)
@@ -264,6 +265,10 @@ class Shepherd:
         # While the place has more to do, the client need not be woken for this end alone.
         if not place.queue:
             self.wire.urgent = True
+        self.sweep_soon()
+
+    def sweep_soon(self) -> None:
+        """Look for leftovers before long."""
         if self.sweep_at == float("inf"):
             self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
 
@@ -290,6 +295,18 @@ class Shepherd:
         """Kill what is doomed, and leftovers whose grace is over; come back while any are left."""
         now = time.monotonic()
         strays = self.strays()
+        if strays or self.doomed:
+            self.purge(strays, now)
+        if self.doomed:
+            self.sweep_at = now + 0.01
+        elif self.orphans.keys() & strays:
+            self.sweep_at = now + 0.1
+        else:
+            self.orphans.clear()
+            self.sweep_at = float("inf")
+
+    def purge(self, strays: set[int], now: float) -> None:
+        """Kill what is to be killed by now."""
         snapshot = trees.Snapshot()
         for key, (pid, misses) in list(self.doomed.items()):
             if self.signal_tree(snapshot, key, pid, signal.SIGKILL) or key in self.pids:
@@ -303,13 +320,6 @@ class Shepherd:
                 continue
             if now - self.orphans.setdefault(pid, now) >= LEFTOVER_GRACE_S:
                 trees.send(snapshot.below([pid]), signal.SIGKILL)
-        if self.doomed:
-            self.sweep_at = now + 0.01
-        elif self.orphans.keys() & strays:
-            self.sweep_at = now + 0.1
-        else:
-            self.orphans.clear()
-            self.sweep_at = float("inf")
 
     def belongs_to_running(self, snapshot: trees.Snapshot, pid: int) -> bool:
         """Whether a daemonised process is part of a job that still runs."""

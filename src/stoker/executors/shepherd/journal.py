@@ -35,6 +35,15 @@ class Ending(NamedTuple):
     max_rss_kb: int
 
 
+class Start(NamedTuple):
+    """A process, and when it was started: between these ticks since boot, and by the calendar."""
+
+    pid: int
+    ticks: int
+    until: int
+    at_us: int
+
+
 class Refusal(NamedTuple):
     """Why an attempt could not be started."""
 
@@ -65,12 +74,18 @@ class Record(NamedTuple):
         if self.pid is not None:
             told += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
         if self.ending is not None:
-            told += "end {} {} {} {} {} .\n".format(key, *self.ending)
+            told += end_line(key, self.ending)
         if self.refusal is not None:
             told += refuse_line(key, self.refusal)
         if self.loss is not None:
             told += lose_line(key, self.loss)
         return told
+
+
+def end_line(key: str, ending: Ending) -> str:
+    """What the journal says of an end."""
+    status, at_us, cpu_us, max_rss_kb = ending
+    return f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
 
 
 def refuse_line(key: str, refusal: Refusal) -> str:

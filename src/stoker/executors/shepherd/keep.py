@@ -14,32 +14,31 @@ import signal
 import socket
 import sys
 import time
-from typing import NamedTuple
 
 import stoker
-from stoker.executors.shepherd import pidfd, sockets, trees, wire
-from stoker.executors.shepherd.adopt import UNWATCHED, Orphan, find_orphans
+from stoker.executors.shepherd import sockets, trees, wire
+from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
 from stoker.executors.shepherd.base import (
     LEFTOVER_GRACE_S,
-    TICKS_PER_S,
     Shepherd,
     boot_id,
     ignore_signals,
 )
-from stoker.executors.shepherd.journal import Ending, Record, Refusal, Story, lose_line
+from stoker.executors.shepherd.journal import (
+    Ending,
+    Record,
+    Refusal,
+    Start,
+    Story,
+    end_line,
+    lose_line,
+)
+from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
 
 _READY_FD = 3
 _COMPACT_BYTES = 4 << 20
 _FIRST_CLIENT_WITHIN_S = 30.0
-_GLANCE_PERIOD_S = 1.0
-
-
-class Leftover(NamedTuple):
-    """What remains of an orphan whose first process is over, and since when."""
-
-    orphan: Orphan
-    since: float
 
 
 class Keeper(Shepherd):
@@ -51,9 +50,7 @@ class Keeper(Shepherd):
         self.boot = boot
         self.names = {name}
         self.records: dict[str, Record] = {}
-        self.orphan_jobs: dict[str, Orphan] = {}
-        self.watched: dict[int, str] = {}
-        self.leftovers: dict[str, Leftover] = {}
+        self.orphanage = Orphanage(self.poll)
         self.claimed: set[str] = set()
         self.detached: dict[str, list[str]] = {}
         self.listener: socket.socket | None = None
@@ -76,17 +73,12 @@ class Keeper(Shepherd):
         self.names |= story.names
         found = find_orphans(story, self.boot)
         self.records = found.records
-        now = time.monotonic()
         for key, orphan in found.leftovers.items():
-            self.leftovers[key] = Leftover(orphan, now)
+            self.orphanage.leftovers[key] = Leftover(orphan, time.monotonic())
         for key, orphan in found.living.items():
-            self.orphan_jobs[key] = orphan
+            self.orphanage.watch(key, orphan)
             self.pids[key] = orphan.pid
-            if orphan.fd >= 0:
-                self.watched[orphan.fd] = key
-                self.poll.register(orphan.fd, select.EPOLLIN)
-        if self.leftovers or len(self.watched) < len(self.orphan_jobs):
-            self.sweep_at = now
+        self.sweep_soon()
         if not self.compact():
             self.journal.note(self.summary())
 
@@ -113,8 +105,8 @@ class Keeper(Shepherd):
         """Something has happened to a descriptor."""
         if fd == self.wake:
             os.read(self.wake, 4096)
-        elif fd in self.watched:
-            self.end_orphan(self.watched[fd])
+        elif (key := self.orphanage.key_of(fd)) is not None:
+            self.end_orphan(key)
         elif self.listener is not None and fd == self.listener.fileno():
             self.welcome(self.listener)
         elif self.has_client:
@@ -129,7 +121,7 @@ class Keeper(Shepherd):
 
     def is_idle(self) -> bool:
         """Whether nothing is left of any attempt."""
-        return not (self.pids or self.doomed or self.leftovers) and self.is_done()
+        return not (self.pids or self.doomed or self.orphanage) and self.is_done()
 
     def is_needless(self) -> bool:
         """Whether all there is to know is in the journal, and nobody is here to ask."""
@@ -157,14 +149,8 @@ class Keeper(Shepherd):
         ):  # gone already, or of another pid namespace: EOF will tell
             self.client_fd = os.pidfd_open(peer.pid)
             self.poll.register(self.client_fd, select.EPOLLIN)
-        self.tell(
-            "hello",
-            wire.PROTOCOL,
-            os.getpid(),
-            wire.LOWEST_PROTOCOL,
-            self.name,
-            stoker.__version__,
-        )
+        protocols = wire.PROTOCOL, os.getpid(), wire.LOWEST_PROTOCOL
+        self.wire.say("hello", *protocols, self.name, stoker.__version__)
 
     def hear(self, is_gone: bool) -> None:
         """Carry out what the client has sent; of one that has died all of it, and then forget it."""
@@ -214,6 +200,7 @@ class Keeper(Shepherd):
     def on_sync(self, _protocol: int) -> None:
         """Begin with a client that knows nothing yet: tell all there is to know."""
         self.forget_orders()
+        self.wire.open()
         for key, record in self.records.items():
             self.retell(key, record)
         self.tell("synced", list(self.records), self.fresh)
@@ -222,7 +209,7 @@ class Keeper(Shepherd):
     def retell(self, key: str, record: Record) -> None:
         """Report all that is known of an attempt."""
         if record.pid is not None and record.ticks is not None and record.at_us is not None:
-            at_s = record.ticks / TICKS_PER_S
+            at_s = record.ticks / trees.TICKS_PER_S
             self.reports.append(wire.started(key, record.pid, record.at_us, at_s))
         if record.ending is not None:
             self.reports.append(wire.ended(key, record.ending))
@@ -250,7 +237,7 @@ class Keeper(Shepherd):
         if kill or self.is_idle():
             self.stopping = True
         else:
-            self.tell("busy")
+            self.wire.say("busy")
 
     def on_hold(self, number: int) -> None:
         """Take the leases of a place: all of them or none."""
@@ -273,20 +260,17 @@ class Keeper(Shepherd):
         if key not in self.records and not waits:
             super().on_start(key, context, place, argv, log)
 
-    def spawn(self, attempt: Attempt) -> None:
+    def spawn(self, attempt: Attempt) -> Start:
         """Make a process; in a folder as it is now, for it may have been replaced, or be unmounted later."""
         try:
-            super().spawn(attempt)
+            start = super().spawn(attempt)
         finally:
             os.chdir("/")
             self.cwd = ""
-
-    def begin(self, attempt: Attempt, pid: int, ticks: int, until: int, at_us: int) -> None:
-        """Remember a start."""
-        super().begin(attempt, pid, ticks, until, at_us)
         self.records[attempt.key] = Record(
-            pid=pid, ticks=ticks, until=until, at_us=at_us, boot=self.boot
+            pid=start.pid, ticks=start.ticks, until=start.until, at_us=start.at_us, boot=self.boot
         )
+        return start
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """Remember a refusal."""
@@ -303,12 +287,7 @@ class Keeper(Shepherd):
 
     def end_orphan(self, key: str) -> None:
         """The first process of an earlier shepherd's job is over; others may have seen how."""
-        orphan = self.orphan_jobs.pop(key)
-        if orphan.fd >= 0:
-            self.poll.unregister(orphan.fd)
-            del self.watched[orphan.fd]
-        status = orphan.exit_status()
-        orphan.close()
+        status = self.orphanage.mourn(key)
         del self.pids[key]
         if status is None:
             self.records[key] = self.records[key]._replace(loss=UNWATCHED)
@@ -317,63 +296,39 @@ class Keeper(Shepherd):
         else:
             ending = Ending(status, time.time_ns() // 1000, 0, 0)
             self.records[key] = self.records[key]._replace(ending=ending)
-            self.journal.note("end {} {} {} {} {} .\n".format(key, *ending))
+            self.journal.note(end_line(key, ending))
             self.reports.append(wire.ended(key, ending))
             self.wire.urgent = True
-        self.leftovers[key] = Leftover(orphan, time.monotonic())
         self.sweep_at = 0.0
 
     def strike(self, key: str) -> None:
-        """Kill a job's first process at once; its group too where that is surely its own."""
-        orphan = self.orphan_jobs.get(key)
-        if orphan is None:
+        """Kill a job's first process at once, and its group where that is surely its own."""
+        if key in self.orphanage.living:
+            self.orphanage.strike(key)
+        else:
             super().strike(key)
-        elif orphan.fd >= 0:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(orphan.fd, signal.SIGKILL)
 
     def signal_tree(self, snapshot: trees.Snapshot, key: str, pid: int, signum: int) -> bool:
         """Signal every living process of a job; whether there is any."""
-        orphan = self.orphan_jobs.get(key)
-        if orphan is None and key in self.leftovers:
-            orphan = self.leftovers[key].orphan
-        if orphan is None:
-            return super().signal_tree(snapshot, key, pid, signum)
-        found = orphan.members(snapshot)
-        pidfd.send(found, signum)
-        return bool(found)
+        if key in self.orphanage.living or key in self.orphanage.leftovers:
+            return self.orphanage.signal(snapshot, key, signum)
+        return super().signal_tree(snapshot, key, pid, signum)
 
     def sweep(self) -> None:
         """Look also after what earlier shepherds have left."""
         super().sweep()
-        now = time.monotonic()
-        for key, orphan in list(self.orphan_jobs.items()):
-            if orphan.fd < 0:
-                self.sweep_at = min(self.sweep_at, now + _GLANCE_PERIOD_S)
-                if orphan.has_ended():
-                    self.end_orphan(key)
-        snapshot = trees.Snapshot() if self.leftovers else None
-        for key, (orphan, since) in list(self.leftovers.items()):
-            assert snapshot is not None
-            found = orphan.members(snapshot)
-            if not found or now - since > 2 * LEFTOVER_GRACE_S:
-                del self.leftovers[key]
-            elif now - since > LEFTOVER_GRACE_S:
-                pidfd.send(found, signal.SIGKILL)
-        if self.leftovers:
-            self.sweep_at = min(self.sweep_at, now + 0.1)
+        for key in self.orphanage.ended():
+            self.end_orphan(key)
+        self.sweep_at = min(self.sweep_at, self.orphanage.sweep(LEFTOVER_GRACE_S))
 
     def slay_all(self) -> None:
         """Kill every tree, also those of earlier shepherds."""
         super().slay_all()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
-        while (self.orphan_jobs or self.leftovers) and time.monotonic() < give_up_at:
+        while self.orphanage and time.monotonic() < give_up_at:
             snapshot = trees.Snapshot()
-            for key in [*self.orphan_jobs, *self.leftovers]:
-                self.signal_tree(snapshot, key, 0, signal.SIGKILL)
-            for key, orphan in list(self.orphan_jobs.items()):
-                if orphan.has_ended():
-                    self.end_orphan(key)
+            for key in [*self.orphanage.living, *self.orphanage.leftovers]:
+                self.orphanage.signal(snapshot, key, signal.SIGKILL)
             self.sweep()
             time.sleep(0.001)
 

@@ -29,7 +29,8 @@ class Companion(Shepherd):
 
     def serve(self) -> None:
         """Work until the client is gone or has finished."""
-        self.tell("hello", PROTOCOL, os.getpid())
+        self.wire.say("hello", PROTOCOL, os.getpid())
+        self.wire.open()
         self.flush()
         while True:
             events = self.poll.poll(self.patience())

@@ -37,6 +37,8 @@ def exit_status(fd: int, pid: int, ticks: int) -> int | None:
 
 
 def _status_when_reaped(fd: int) -> int | None:
+    if fd < 0:
+        return None
     buffer = bytearray(_INFO.size)
     _INFO.pack_into(buffer, 0, _INFO_EXIT, *[0] * 13)
     try:

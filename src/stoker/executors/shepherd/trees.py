@@ -15,6 +15,7 @@ COOKIE_BYTES = COOKIE.encode()
 MARKER = "STOKER_PART"
 """Set in the environment of a daemon and its shepherd: no job owns them, wherever they were started."""
 _MARKER_BYTES = MARKER.encode()
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -70,6 +71,11 @@ def look(pid: int) -> Process | None:
     if not fields or fields[0] in (b"Z", b"X"):
         return None
     return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def boot_ticks() -> int:
+    """The time since boot in the unit of the process table."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
 
 def stat_fields(pid: int) -> list[bytes]:

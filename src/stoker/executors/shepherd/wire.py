@@ -26,15 +26,21 @@ class Wire:
         self.urgent = False
         self._poll = poll
         self._socket: socket.socket | None = None
+        self._is_open = False
         self._inbox = b""
         self._outbox = b""
         self._blocked = False
 
     def attach(self, client: socket.socket) -> None:
-        """Begin to speak with a client."""
+        """Begin to listen to a client."""
         client.setblocking(False)
         self._socket = client
         self._poll.register(client.fileno(), select.EPOLLIN)
+
+    def open(self) -> None:
+        """Let the client have all reports from now on."""
+        self.reports.clear()
+        self._is_open = True
 
     def detach(self) -> None:
         """Let go of the client, and forget what it was not told."""
@@ -42,7 +48,7 @@ class Wire:
             self._poll.unregister(self._socket.fileno())
             self._socket.close()
         self._socket = None
-        self.reports.clear()
+        self._is_open = False
         self.urgent = self._blocked = False
         self._inbox = self._outbox = b""
 
@@ -72,6 +78,10 @@ class Wire:
         *lines, self._inbox = (self._inbox + data).split(b"\n")
         return [message for line in lines for message in json.loads(line)]
 
+    def say(self, *words: object) -> None:
+        """Answer the client, whether it has reports or not."""
+        self._outbox += f"{json.dumps(words)}\n".encode()
+
     def tell(self, *words: object) -> None:
         """Report something that is not frequent."""
         self.reports.append(json.dumps(words))
@@ -79,7 +89,10 @@ class Wire:
 
     def flush(self, late: bool) -> None:
         """Send reports if something is urgent, or (late) if any have waited for long enough."""
-        if self.urgent or (late and self.reports):
+        if not self._is_open:
+            self.reports.clear()
+            self.urgent = False
+        elif self.urgent or (late and self.reports):
             self._outbox += "\n".join([*self.reports, ""]).encode()
             self.reports.clear()
             self.urgent = False
@@ -101,8 +114,9 @@ class Wire:
         """Send everything that is left, before this process goes."""
         if self._socket is not None:
             self._socket.settimeout(patience_s)
+            reports = "\n".join([*self.reports, ""]).encode() if self._is_open else b""
             with contextlib.suppress(OSError):
-                self._socket.sendall(self._outbox + "\n".join([*self.reports, ""]).encode())
+                self._socket.sendall(self._outbox + reports)
 
 
 def started(key: str, pid: int, at_us: int, at_s: float) -> str:
@@ -112,4 +126,5 @@ def started(key: str, pid: int, at_us: int, at_s: float) -> str:
 
 def ended(key: str, ending: Ending) -> str:
     """The report of an end."""
-    return '["ended","{}",{},{},{},{}]'.format(key, *ending)
+    status, at_us, cpu_us, max_rss_kb = ending
+    return f'["ended","{key}",{status},{at_us},{cpu_us},{max_rss_kb}]'

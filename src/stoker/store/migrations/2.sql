@@ -1,6 +1,15 @@
 -- From the first schema, of foreground runs alone, to the one that the daemon shares.
 
-ALTER TABLE class ADD COLUMN project TEXT;
+-- A class was unique by its slots and time limit alone.
+CREATE TABLE new_class (
+  id        INTEGER PRIMARY KEY,
+  slots     INTEGER NOT NULL,
+  timeout_s REAL,
+  project   TEXT
+);
+INSERT INTO new_class SELECT id, slots, timeout_s, NULL FROM class;
+DROP TABLE class;
+ALTER TABLE new_class RENAME TO class;
 
 ALTER TABLE job ADD COLUMN submission INTEGER REFERENCES submission (id);
 ALTER TABLE job ADD COLUMN form TEXT CHECK (form IN ('argv', 'script'));
@@ -32,8 +41,9 @@ CREATE INDEX dependency_of ON dependency (job);
 
 -- What the jobs of one request have in common. Its ids are reserved at once, and its jobs added in
 -- slices, so that a large one does not stop the others; a repeated request goes on where it ended.
+-- Its number, as an environment's, is given once: what was remembered under it stays true.
 CREATE TABLE submission (
-  id              INTEGER PRIMARY KEY,
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
   request_id      TEXT NOT NULL UNIQUE,
   first_job       INTEGER NOT NULL,
   jobs            INTEGER NOT NULL,
@@ -52,7 +62,7 @@ CREATE TABLE submission (
 
 -- Environments are long and mostly the same: each is kept once. NAME=value entries, each ending in NUL.
 CREATE TABLE environment (
-  id     INTEGER PRIMARY KEY,
+  id     INTEGER PRIMARY KEY AUTOINCREMENT,
   digest BLOB NOT NULL UNIQUE,
   block  BLOB NOT NULL
 );

@@ -1,0 +1,58 @@
+"""After a restart: attempts that an earlier engine started, on their slots again."""
+
+from __future__ import annotations
+
+from stoker.core.job import Attempt
+from stoker.core.lifecycle import State
+from stoker.core.slot import Slot
+from stoker.engine.board import Board, Running
+from stoker.engine.loop import GRACE_S, Engine
+from stoker.engine.orders import log_path
+from stoker.engine.queue import Entry
+from stoker.store.jobs import Known
+from stoker.store.queued import Facts, QueuedJobs
+
+
+def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
+    """Seat what was live when the last engine ended; the executor will tell what became of it."""
+    # What is known to run comes before what was claimed in advance, behind it, on the same slot.
+    for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
+        attempt = Attempt(facts.id, facts.attempt)
+        engine.adopt(
+            Running(
+                key=attempt.key,
+                attempt=attempt,
+                entry=_entry(facts),
+                slots=find_slots(engine.board, facts.slots),
+                log=log_path(home, facts, facts.attempt),
+                pid=facts.pid,
+                started_at_us=facts.started_at_us,
+                begun=now,
+                killed_because=facts.ending,
+                grace_s=GRACE_S,
+            )
+        )
+
+
+def _entry(facts: Facts) -> Entry:
+    known = Known(facts.id, State.RUNNING, facts.attempt)
+    return Entry(facts.command, facts.request, known, facts.tries or 1, facts)
+
+
+def find_slots(board: Board, label: str | None) -> tuple[Slot, ...]:
+    """The slots that a label names today, or whatever has its GPUs now; those that are gone are gone.
+
+    Where two attempts name one slot, the second followed the first, and may have begun meanwhile: it
+    sits behind it, so that nothing else starts there.
+    """
+    found: list[Slot] = []
+    for word in label.split(",") if label else ():
+        places = [place for place in board.places if place.slot not in found]
+        named = [place for place in places if place.slot.label == word]
+        if named:
+            free = [place for place in named if place.current is None]
+            found.append((free or named)[0].slot)
+        else:
+            gpus = set(word.split("+"))
+            found += [place.slot for place in places if not gpus.isdisjoint(place.slot.gpus)]
+    return tuple(found)

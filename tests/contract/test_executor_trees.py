@@ -1,0 +1,205 @@
+"""No process of a job outlives what its job is allowed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from contract.rig import Rig, alive, put_away
+from stoker.executors.contract import Ended, Finished, Launch, Strays
+from stoker.executors.local import LocalExecutor
+from stoker.executors.shepherd.journal import read_journal
+
+LOSE_THE_SHEPHERD = """
+import os, select, signal, sys
+from stoker.core.slot import Slot
+from stoker.executors.contract import ExecutorLostError, Launch, Started
+from stoker.executors.local import LocalExecutor
+executor = LocalExecutor(name="lost", journal=sys.argv[1], env=dict(os.environ), cwd="/", shell="/bin/sh")
+executor.define_slots([Slot(0, ("0",), ())])
+executor.launch([Launch("1.1", (0,), ["/bin/sh", "-c", "sleep 600 & setsid sleep 600 & wait"])])
+reports = []
+while not any(isinstance(report, Started) for report in reports):
+    select.select([executor], [], [], 10)
+    reports += executor.observe()
+os.kill(executor.pids[0], signal.SIGKILL)
+try:
+    while True:
+        select.select([executor], [], [], 10)
+        executor.observe()
+except ExecutorLostError as error:
+    print(error)
+executor.end_orphans()
+executor.close()
+print(os.path.exists(f"/proc/{reports[0].pid}"))
+"""
+
+
+def test_a_kill_ends_also_what_left_the_session_and_ignores_signals(real: Rig) -> None:
+    hydra = real.hydra()
+    real.executor.signal("1.1", signal.SIGTERM)
+    real.reach()
+    assert alive(hydra) == set(hydra)
+
+    real.executor.kill("1.1")
+    assert real.ended("1.1").status == signal.SIGKILL
+    real.until(lambda: not alive(hydra))
+
+
+def test_a_kill_spares_every_other_job(real: Rig) -> None:
+    hydra = real.hydra()
+    real.sh("2.1", "(setsid sleep 600 & echo $! > helper); sleep 600", 1)
+    others = [int(real.read("helper")), real.started("2.1").pid]
+
+    real.executor.kill("1.1")
+    real.until(lambda: not alive(hydra))
+    real.reach()
+    assert alive(others) == set(others)
+
+
+def test_many_kills_at_once_leave_nothing(real: Rig) -> None:
+    keys = [f"{number}.1" for number in range(1, 6)]
+    daemonise = "for i in 1 2; do setsid sh -c 'trap \"\" TERM; sleep 600' & done; wait"
+    real.executor.launch([Launch(key, (), ["/bin/sh", "-c", daemonise]) for key in keys])
+    pids = [real.started(key).pid for key in keys]
+    for key in keys:
+        real.executor.kill(key)
+    real.until(lambda: len(real.of(Ended)) == len(keys))
+
+    real.until(lambda: not alive(pids))
+
+
+def test_a_part_of_stoker_that_a_job_has_started_is_spared_with_its_jobs(real: Rig) -> None:
+    """`stoker add` inside a job may start the daemon: that is not the job's to take along."""
+    start = (
+        "env STOKER_PART=daemon setsid sh -c 'sleep 600 & echo $! > inner; wait' & echo $! > part"
+    )
+    real.sh("1.1", f"({start}); sleep 600 & echo $! > own; wait")
+    part, own, inner = (int(real.read(name)) for name in ("part", "own", "inner"))
+    try:
+        real.executor.signal("1.1", signal.SIGTERM)
+        real.ended("1.1")
+        real.until(lambda: not alive([own]))
+        real.executor.finish()
+        real.until(lambda: real.of(Finished))
+        assert alive([part, inner]) == {part, inner}
+    finally:
+        os.kill(part, signal.SIGKILL)
+        os.kill(inner, signal.SIGKILL)
+
+
+def test_jobs_of_another_stoker_are_spared_when_that_one_dies(kept: Rig) -> None:
+    """They become children of the outer shepherd, and are not its leftovers."""
+    inner = "env STOKER_COOKIE=another:7.1 setsid sleep 600 & echo $! > inner"
+    kept.sh("1.1", inner)
+    kept.ended("1.1")
+    pid = int(kept.read("inner"))
+    try:
+        kept.executor.finish()
+        kept.until(lambda: kept.of(Finished))
+        assert alive([pid])
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_leftover_has_a_grace_of_five_seconds_and_is_killed_then(real: Rig) -> None:
+    real.sh("1.1", "setsid sleep 600 & echo $! > leftover")
+    real.ended("1.1")
+    began = time.monotonic()
+    leftover = int(real.read("leftover"))
+    real.sh("2.1", "exit 0")
+    real.ended("2.1")
+    assert alive([leftover])
+
+    real.until(lambda: not alive([leftover]), within_s=8)
+    assert time.monotonic() - began > 4
+
+
+def test_finishing_waits_for_leftovers_that_end_by_themselves(real: Rig) -> None:
+    let_go = real.fifo("fifo")
+    real.sh("1.1", "setsid sh -c 'read x < fifo; echo done > out' & exit 0")
+    real.ended("1.1")
+    real.executor.finish()
+    real.until(lambda: real.of(Strays))
+    assert real.of(Finished) == []
+    let_go()
+    real.until(lambda: real.of(Finished))
+
+    assert (real.work / "out").read_text() == "done\n"
+
+
+def test_a_helper_that_hides_its_cookie_lives_as_long_as_its_job(real: Rig) -> None:
+    """Programs that rewrite their title overwrite their environment; they stay in the session."""
+    real.sh("1.1", "(env -i sleep 600 & echo $! > helper); sleep 600", 1)
+    helper = int(real.read("helper"))
+    real.sh("2.1", "sleep 600 & echo $! > leftover")
+    real.ended("2.1")
+    leftover = int(real.read("leftover"))
+
+    real.until(lambda: not alive([leftover]), within_s=8)
+    real.reach()
+    assert alive([helper])
+
+
+class TestKillMode:
+    def test_closing_ends_every_tree(self, local: Rig, surroundings: Path) -> None:
+        hydra = local.hydra()
+        put_away(local.executor)
+
+        assert not alive(hydra)
+        assert read_journal(str(surroundings.parent / "journal"))["1.1"].ending is not None
+
+    def test_an_end_just_before_the_client_is_gone_is_in_the_journal(
+        self, local: Rig, surroundings: Path
+    ) -> None:
+        """The shepherd finds a dead job and a dead client at once: a success must not be forgotten."""
+        executor = local.executor
+        assert isinstance(executor, LocalExecutor)
+        let_go = local.fifo("fifo")
+        local.sh("1.1", "read x < fifo")
+        pid = local.started("1.1").pid
+        os.kill(executor.pids[0], signal.SIGSTOP)
+        let_go()
+        local.until(lambda: not alive([pid]))
+        executor.close()
+        os.kill(executor.pids[0], signal.SIGCONT)
+        put_away(executor)
+
+        ending = read_journal(str(surroundings.parent / "journal"))["1.1"].ending
+        assert ending is not None
+        assert ending.status == 0
+
+    def test_when_the_shepherd_is_killed_that_is_told_and_its_jobs_can_be_ended(
+        self, surroundings: Path
+    ) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", LOSE_THE_SHEPHERD, str(surroundings / "journal")],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+
+        assert done.stdout == "a shepherd process died; its commands were ended\nFalse\n"
+
+    def test_the_journal_tells_what_was_reported(self, local: Rig, surroundings: Path) -> None:
+        local.sh("1.1", "exit 7")
+        local.sh("2.1", "kill -9 $$")
+        local.sh("3.1", "exit 0", log=surroundings / "missing" / "log")
+        local.ended("2.1")
+        refused = local.refused("3.1")
+        local.executor.finish()
+        local.until(lambda: local.of(Finished))
+
+        records = read_journal(str(surroundings.parent / "journal"))
+        for ended in local.of(Ended):
+            ending = records[ended.key].ending
+            assert ending is not None
+            assert ending.status == ended.status
+            assert records[ended.key].pid == local.started(ended.key).pid
+        assert {key for key, record in records.items() if record.ending} == {"1.1", "2.1"}
+        assert records["3.1"].refusal == (refused.errno, refused.reason)
