@@ -11,7 +11,6 @@ import sys
 
 from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.cli.git import Question
-from stoker.client.submit import new_request_id, submit
 from stoker.errors import UsageError
 
 TYPE_CHECKING = False
@@ -81,10 +80,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         jobs = [_script(args.script) if args.script is not None else _job(args.command)]
     message = {"jobs": jobs, **_common(args, folder)}
-    git = question.answer()
-    if git is not None:
-        message["git"] = git
-    added = _send(message) if args.batch is None else _send_many(message)
+    added = (_send if args.batch is None else _send_many)(message, question)
     _tell(added, quiet=args.quiet)
     if args.follow:
         from stoker.cli.follow import follow
@@ -144,7 +140,7 @@ def _script(path: str) -> Message:
 
 def _common(args: argparse.Namespace, folder: bytes) -> Message:
     message: Message = {
-        "request_id": new_request_id(),
+        "request_id": os.urandom(16).hex(),
         "cwd": to_wire(folder),
         "gpus": args.gpus,
         "priority": args.priority,
@@ -178,21 +174,32 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
     return message
 
 
-def _send(message: Message) -> list[Message]:
+def _send(message: Message, question: Question) -> list[Message]:
+    from stoker.client.submit import submit
     from stoker.home import find_home
 
-    return [submit(find_home(), message)]
+    home = find_home()
+    _take_commit(message, question)
+    return [submit(home, message)]
 
 
-def _send_many(message: Message) -> list[Message]:
+def _send_many(message: Message, question: Question) -> list[Message]:
     import msgspec
 
     from stoker.client.client import Client
     from stoker.wire import Submission
 
+    _take_commit(message, question)
     with Client(start=True) as client:
         added = client.add(msgspec.convert(message, Submission))
     return [msgspec.to_builtins(part) for part in added]
+
+
+def _take_commit(message: Message, question: Question) -> None:
+    """Collect git's answer: as late as can be, it was asked first."""
+    git = question.answer()
+    if git is not None:
+        message["git"] = git
 
 
 def _tell(added: list[Message], *, quiet: bool) -> None:

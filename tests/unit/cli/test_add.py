@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from stoker import wire
-from stoker.cli import add
 from stoker.cli.main import main
 
 Message = dict[str, Any]
@@ -25,7 +24,7 @@ def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Message]:
         messages.append(message)
         return {"first": 12, "last": 12, "repeated": False, "notice": None}
 
-    monkeypatch.setattr(add, "submit", submit)
+    monkeypatch.setattr("stoker.client.submit.submit", submit)
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
