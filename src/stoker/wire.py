@@ -162,6 +162,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     project: Name | msgspec.UnsetType | None = msgspec.UNSET
     command: Bytes | msgspec.UnsetType = msgspec.UNSET
     log: Bytes | msgspec.UnsetType | None = msgspec.UNSET
+    after: str | msgspec.UnsetType | None = msgspec.UNSET
+    after_any: str | msgspec.UnsetType | None = msgspec.UNSET
     begin_at: float | msgspec.UnsetType | None = msgspec.UNSET
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType | None = msgspec.UNSET
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET

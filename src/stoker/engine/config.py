@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 import msgspec
 
+from stoker.core.selector import check_name
 from stoker.errors import NotFoundError, UsageError
 from stoker.store.database import Database
 from stoker.wire import Setting
@@ -37,6 +39,10 @@ def _places(text: str) -> int | None:
     return None if text == "auto" else _positive(text)
 
 
+def _limit(text: str) -> int | None:
+    return None if text == "none" else _positive(text)
+
+
 def _size(text: str) -> int:
     if text == "none":
         return 0
@@ -49,11 +55,23 @@ def _size(text: str) -> int:
 
 ENTRIES = {
     "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", str),
+    "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", str),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
     "log.cap": Entry("none", "size at which a log is cut in its middle: none, 20M, 1G", _size),
+    "brake": Entry("3", "equal failures in a row that pause a project; 0: never", _count),
+    "on_finish": Entry("none", "a shell command to run when a job has ended", str),
+    "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
+    "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
+    "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
 }
+# Settings that exist once for each project: the name ends with the project's.
+OF_PROJECTS = {
+    "limit.": Entry("none", "jobs of the project at once", _limit),
+    "gpus.": Entry("all", "the GPUs that the project may use: 0,1", str),
+}
+_SECRET = {"notify"}
 
 
 class Config:
@@ -89,14 +107,31 @@ class Config:
 
     def all(self) -> list[Setting]:
         """Every setting."""
-        return [self.setting(name) for name in ENTRIES]
+        of_projects = sorted(name for name in self._values if name not in ENTRIES)
+        return [self.setting(name) for name in (*ENTRIES, *of_projects)]
+
+    def limits(self) -> dict[str, int]:
+        """How many jobs of a project may run at once."""
+        return {
+            name.removeprefix("limit."): int(value)
+            for name, value in self._values.items()
+            if name.startswith("limit.")
+        }
+
+    def gpus_of_projects(self) -> dict[str, frozenset[str]]:
+        """The GPUs that a project may use."""
+        return {
+            name.removeprefix("gpus."): frozenset(re.split(r"[,+\s]+", value))
+            for name, value in self._values.items()
+            if name.startswith("gpus.")
+        }
 
     def setting(self, name: str) -> Setting:
         """One setting with all that is known about it."""
         entry = entry_of(name)
-        return Setting(
-            name=name, value=self.text(name), default=entry.default, meaning=entry.meaning
-        )
+        value = self.text(name)
+        shown = "(set)" if name in _SECRET and value != entry.default else value
+        return Setting(name=name, value=shown, default=entry.default, meaning=entry.meaning)
 
     def change(self, name: str, value: str | None) -> Setting:
         """Remember a value, or with None the default; refused if it makes no sense."""
@@ -121,6 +156,11 @@ class Config:
 
 def entry_of(name: str) -> Entry:
     """The setting of this name; raises NotFoundError with those that exist."""
-    if name not in ENTRIES:
-        raise NotFoundError(f"there is no setting '{name}'; there are: {', '.join(ENTRIES)}")
-    return ENTRIES[name]
+    if name in ENTRIES:
+        return ENTRIES[name]
+    for prefix, entry in OF_PROJECTS.items():
+        if name.startswith(prefix) and len(name) > len(prefix):
+            check_name("the project", name.removeprefix(prefix))
+            return entry
+    names = ", ".join((*ENTRIES, *(f"{prefix}PROJECT" for prefix in OF_PROJECTS)))
+    raise NotFoundError(f"there is no setting '{name}'; there are: {names}")

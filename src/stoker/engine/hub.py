@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from stoker.core.slot import Slot
 from stoker.engine.board import Running
+from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
 from stoker.engine.gate import Gate
@@ -33,6 +34,7 @@ class Hub:
         publisher: Publisher,
         shelf: Shelf,
         gate: Gate,
+        brake: Brake,
         config: Config,
         since: float,
         shepherd_pids: Callable[[], list[int]],
@@ -48,6 +50,7 @@ class Hub:
         self.publisher = publisher
         self.shelf = shelf
         self.gate = gate
+        self.brake = brake
         self.config = config
         self.since = since
         self.shepherd_pids = shepherd_pids

@@ -385,6 +385,7 @@ class Engine:
     def _fill(self, now: float) -> list[Launch]:
         """Plan, and record the intent of every start before it happens."""
         self.holds.release_closed()
+        self.queue.wake()
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()

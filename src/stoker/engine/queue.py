@@ -60,6 +60,9 @@ class Queue(Protocol):
     def on_over(self, job: int) -> None:
         """Take note that a job has come to its end."""
 
+    def wake(self) -> None:
+        """Let begin what was delayed until now."""
+
     def due_s(self) -> float | None:
         """In how many seconds something may start that no event will tell of; None if nothing."""
 
@@ -140,6 +143,9 @@ class LineQueue:
 
     def on_over(self, job: int) -> None:
         """Nothing waits for another here."""
+
+    def wake(self) -> None:
+        """Nothing waits for a time here."""
 
     def due_s(self) -> float | None:
         """Nothing waits for a time here."""

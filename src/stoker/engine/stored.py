@@ -51,10 +51,13 @@ class StoredQueue:
         begin_us = self.shelf.next_begin_us
         return None if begin_us is None else max(0.0, begin_us / 1e6 - time.time())
 
-    def peek(self, count: int) -> list[Entry]:
-        """The first jobs in queue order that may start, up to `count` of each class."""
+    def wake(self) -> None:
+        """Let begin what was delayed until now."""
         if self.shelf.next_begin_us is not None:
             self._tell(self.shelf.wake(time.time_ns() // 1000))
+
+    def peek(self, count: int) -> list[Entry]:
+        """The first jobs in queue order that may start, up to `count` of each class."""
         if not self:
             return []
         if self.gate.is_plain and not self._jobs.has_forced:

@@ -9,10 +9,12 @@ import os
 import platform
 import time
 
-from stoker.core.job import Request
+from stoker.core.job import Options, Request
 from stoker.core.selector import check_name
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
+from stoker.engine.service.needs import read_needs
+from stoker.engine.service.shelving import settle
 from stoker.errors import StokerError, UsageError
 from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation
@@ -30,16 +32,17 @@ async def add(hub: Hub, submission: Submission) -> Added:
     """
     _check(hub, submission)
     rows = [_row(job, submission) for job in submission.jobs]
+    needs = read_needs(hub, submission.after, submission.after_any)
     common = _common(submission)
     with hub.database.transaction(durable=len(rows) > _SLICE):
         reservation = hub.jobs.reserve(common)
         if reservation.jobs != len(rows):
             raise UsageError("another request had this request id: make a new one")
         if not reservation.added and len(rows) <= _SLICE:
-            _fill(hub, reservation, 0, rows, submission)
+            _fill(hub, reservation, 0, rows, submission, needs)
     reach("add-reserved")
     if len(rows) > _SLICE:
-        await _fill_in_slices(hub, reservation, rows, submission)
+        await _fill_in_slices(hub, reservation, rows, submission, needs)
     repeated = reservation.added == len(rows)
     if not repeated:
         hub.database.sync()
@@ -51,42 +54,79 @@ async def add(hub: Hub, submission: Submission) -> Added:
 
 
 async def _fill_in_slices(
-    hub: Hub, reservation: Reservation, rows: list[NewRow], submission: Submission
+    hub: Hub,
+    reservation: Reservation,
+    rows: list[NewRow],
+    submission: Submission,
+    needs: list[tuple[int, bool]],
 ) -> None:
     offset = reservation.added
     while offset < len(rows):
         await asyncio.sleep(0)
         part = rows[offset : offset + _SLICE]
         with hub.database.transaction():
-            _fill(hub, reservation, offset, part, submission)
+            _fill(hub, reservation, offset, part, submission, needs)
         offset += len(part)
         reach("add-slice")
         hub.pulse.poke()
 
 
 def _fill(
-    hub: Hub, reservation: Reservation, offset: int, rows: list[NewRow], submission: Submission
+    hub: Hub,
+    reservation: Reservation,
+    offset: int,
+    rows: list[NewRow],
+    submission: Submission,
+    needs: list[tuple[int, bool]],
 ) -> None:
     key = (submission.gpus, submission.timeout_s, submission.project)
+    options = Options(
+        stop_signal=submission.stop_signal,
+        grace_s=submission.grace_s,
+        backoff_s=submission.backoff_s,
+        requeue=submission.requeue,
+        preemptible=submission.preemptible,
+        preempt=submission.preempt,
+    )
     request = Request(
-        slots=submission.gpus, priority=submission.priority, retries=submission.retries
+        slots=submission.gpus,
+        priority=submission.priority,
+        retries=submission.retries,
+        options=options,
     )
     hub.jobs.fill(reservation, offset, rows, key, request)
+    if needs or submission.hold or submission.begin_at is not None:
+        first = reservation.first_job + offset
+        for job in range(first, first + len(rows)):
+            _shelve(hub, job, submission, needs)
+
+
+def _shelve(hub: Hub, job: int, submission: Submission, needs: list[tuple[int, bool]]) -> None:
+    """Let a job that was just added wait for what it is to wait for."""
+    for needed, any_end in needs:
+        hub.shelf.link(job, needed, any_end)
+    if submission.hold:
+        hub.shelf.hold(job, True)
+    if submission.begin_at is not None:
+        hub.shelf.delay(job, int(submission.begin_at * 1e6))
+    settle(hub, job)
 
 
 def _check(hub: Hub, submission: Submission) -> None:
-    slots = len(hub.engine.board.places)
-    if submission.gpus and not slots:
+    slots = hub.engine.board.open_places()
+    if submission.gpus and not hub.engine.board.places:
         raise StokerError(
             f"{hub.no_gpu_reason or 'this queue has no GPU'}:"
             " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU"
         )
-    if submission.gpus > slots:
+    if submission.gpus > len(hub.engine.board.places):
         raise UsageError(
             f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)"
         )
     for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
         check_name("the name", name or "")
+    if submission.begin_at is not None and submission.begin_at < time.time() - 60:
+        raise UsageError("the time to begin lies in the past: leave it out to begin at once")
     if submission.project is not None:
         check_name("the project", submission.project)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):

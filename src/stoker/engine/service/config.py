@@ -14,6 +14,14 @@ def read(hub: Hub) -> list[Setting]:
 def change(hub: Hub, setting: NewSetting) -> Setting:
     """Set one; what it steers follows at once, but for the slots, which a restart makes anew."""
     changed = hub.config.change(setting.name, setting.value)
-    hub.engine.board.cpu_places = hub.config.cpu_places
+    apply(hub)
     hub.pulse.poke()
     return changed
+
+
+def apply(hub: Hub) -> None:
+    """Let what the settings steer follow them."""
+    hub.engine.board.cpu_places = hub.config.cpu_places
+    hub.gate.limits = hub.config.limits()
+    hub.gate.gpus = hub.config.gpus_of_projects()
+    hub.brake.limit = hub.config.count("brake")

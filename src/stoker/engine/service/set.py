@@ -12,6 +12,7 @@ from stoker.core.selector import check_name
 from stoker.engine.board import Running
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import change_each
+from stoker.engine.service.needs import read_needs, refuse_circle
 from stoker.engine.service.shelving import settle
 from stoker.errors import UsageError
 from stoker.store.queued import Facts
@@ -89,7 +90,18 @@ def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
                 values.get("project", facts.project),
             )
         )
-    hub.jobs.alter(facts.id, columns)
+    if columns:
+        hub.jobs.alter(facts.id, columns)
+    if values.keys() & {"after", "after_any"}:
+        needs = read_needs(hub, _text(values.get("after")), _text(values.get("after_any")))
+        refuse_circle(hub, facts.id, needs)
+        hub.shelf.unlink(facts.id)
+        for needed, any_end in needs:
+            hub.shelf.link(facts.id, needed, any_end)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _log(hub: Hub, facts: Facts, value: object) -> bytes:
