@@ -50,6 +50,8 @@ def check_plan(
             raise InvariantError(
                 f"job {job.id} needs {job.slots} slots and gets {len(start.slots)}"
             )
+        if job.allowed is not None and not job.allowed.issuperset(start.slots):
+            raise InvariantError(f"job {job.id} is planned on {start.slots}, where it may not run")
         if start.in_advance:
             left[start.slots[0]] = left.get(start.slots[0], 0) - 1
         elif not available.issuperset(start.slots):

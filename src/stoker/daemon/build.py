@@ -13,15 +13,23 @@ from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
 from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
+from stoker.engine.board import Board
+from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
+from stoker.engine.gate import Gate
+from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
 from stoker.engine.loop import Engine
 from stoker.engine.orders import Orders
+from stoker.engine.policy import CheckedPolicy, find_policy
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
+from stoker.engine.pushing import Pushing
 from stoker.engine.rules import Rules
+from stoker.engine.service.config import apply
+from stoker.engine.service.gpus import DRAINED
 from stoker.engine.stored import StoredQueue
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
@@ -32,6 +40,7 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
+from stoker.store.shelf import Shelf
 
 _STOPPED = "the daemon was stopped with --kill"
 
@@ -58,18 +67,11 @@ class Daemon:
         )
         events = Broadcast()
         publisher = Publisher(events)
-        orders = Orders(self._jobs, self._executor, home)
-        self.engine = Engine(
-            slots=slots,
-            queue=StoredQueue(self._jobs),
-            executor=self._executor,
-            database=self._database,
-            jobs=self._jobs,
-            listener=publisher,
-            rules=Rules(cpu_places=self._config.cpu_places, outlived=True),
-            prepare=orders.prepare,
-            clock=boot_clock_s,
-        )
+        self.engine = self._make_engine(slots, publisher)
+        gate = self._queue.gate
+        brake = Brake(gate, self._config.count("brake"), publisher.on_notice)
+        self._hooks = Hooks(self._config, publisher.on_notice)
+        publisher.followers += [brake.on_end, self._hooks.on_end]
         self._database.on_full = self._wait_for_space
         self._pulse = Pulse(self.engine, self._executor, self._mind_watch)
         self.hub = Hub(
@@ -80,11 +82,17 @@ class Daemon:
             pulse=self._pulse,
             events=events,
             publisher=publisher,
+            shelf=self._queue.shelf,
+            gate=gate,
+            brake=brake,
             config=self._config,
             since=self.since,
             shepherd_pids=lambda: self._executor.pids,
+            parse_slots=self._parse_slots,
             no_gpu_reason=no_gpu_reason,
         )
+        self._drain()
+        apply(self.hub)
         adopt(self.engine, self._jobs, home, boot_clock_s())
         self._watchman = self._watch()
 
@@ -122,6 +130,7 @@ class Daemon:
     def close(self) -> None:
         """Let go of everything; jobs go on with their shepherd."""
         self._pulse.stop()
+        self._hooks.close()
         if self._watchman is not None:
             self._watchman.stop()
         self._executor.close()
@@ -136,11 +145,48 @@ class Daemon:
             await self.hub.events.changed_since(self.hub.events.version)
         self._executor.stop(kill=True)
 
+    def _make_engine(self, slots: tuple[Slot, ...], publisher: Publisher) -> Engine:
+        shelf = Shelf(self._jobs)
+        board = Board(slots, cpu_places=self._config.cpu_places)
+        gate = Gate(self._database, board)
+        self._queue = StoredQueue(self._jobs, shelf, gate, publisher.on_change)
+        orders = Orders(self._jobs, self._executor, self._home)
+        engine = Engine(
+            board=board,
+            queue=self._queue,
+            executor=self._executor,
+            database=self._database,
+            jobs=self._jobs,
+            listener=publisher,
+            rules=Rules(outlived=True),
+            prepare=orders.prepare,
+            clock=boot_clock_s,
+            on_stuck=lambda entry: pushing.make_room(entry),
+        )
+        pushing = Pushing(board, engine.endings, self._jobs)
+        name = self._config.text("policy")
+        if name != "default":
+            engine.policy = CheckedPolicy(name, find_policy(name), engine.tell_once)
+        return engine
+
+    def _drain(self) -> None:
+        """Take out of use again what was drained before the restart."""
+        drained = self._config.text("gpus-drained").split(",")
+        for place in self.engine.board.places:
+            if place.slot.label in drained:
+                place.drained = DRAINED
+
+    def _parse_slots(self, text: str) -> tuple[Slot, ...]:
+        known = None if self._nvml is None else self._nvml.gpus()
+        return parse_slots(text, known, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
     def _slots(self, gpus: str | None) -> tuple[tuple[Slot, ...], str | None]:
         """The slots to use, remembered if they were named now; none is an answer, with a reason."""
         known = None if self._nvml is None else self._nvml.gpus()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         named = gpus or self._config.gpus
+        if named == "none":
+            return (), "every GPU was removed from this queue"
         if named is not None and named != "default":
             slots = parse_slots(named, known, visible)
         else:

@@ -6,11 +6,11 @@ from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
 from stoker.engine.board import Board, Running
-from stoker.engine.loop import GRACE_S, Engine
+from stoker.engine.loop import Engine
 from stoker.engine.orders import log_path
 from stoker.engine.queue import Entry
 from stoker.store.jobs import Known
-from stoker.store.queued import Facts, QueuedJobs
+from stoker.store.queued import PREEMPT, Facts, QueuedJobs
 
 
 def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
@@ -28,10 +28,16 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
                 pid=facts.pid,
                 started_at_us=facts.started_at_us,
                 begun=now,
-                killed_because=facts.ending,
-                grace_s=GRACE_S,
+                killed_because=_reason(facts),
+                preempted=(facts.ending or "").startswith(PREEMPT),
+                paused_at=now if facts.state == State.PAUSED.value else None,
+                grace_s=facts.request.options.grace_s,
             )
         )
+
+
+def _reason(facts: Facts) -> str | None:
+    return None if facts.ending is None else facts.ending.removeprefix(PREEMPT)
 
 
 def _entry(facts: Facts) -> Entry:

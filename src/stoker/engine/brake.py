@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import Event
+from stoker.engine.board import Running
 from stoker.engine.gate import Gate
 
 
@@ -18,8 +19,9 @@ class Brake:
         self.limit = limit
         self._streaks: dict[str, tuple[str, int]] = {}
 
-    def on_end(self, project: str | None, outcome: Outcome) -> None:
+    def on_end(self, running: Running, outcome: Outcome) -> None:
         """Count an end; may pause the project, inside the engine's transaction."""
+        project = running.entry.facts.project if running.entry.facts is not None else None
         if project is None or not self.limit:
             return
         if outcome.event is not Event.FAIL or outcome.reason is None:

@@ -16,6 +16,7 @@ import msgspec
 from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
+from stoker.engine.board import Board
 from stoker.engine.events import Listener
 from stoker.engine.lines import Source
 from stoker.engine.loop import Engine
@@ -76,7 +77,7 @@ class Foreground:
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
         self.engine = Engine(
-            slots=settings.slots,
+            board=Board(settings.slots, last_freed_first=settings.last_freed_first),
             queue=LineQueue(source, run.jobs, settings.request, resume=settings.resume),
             executor=self.executor,
             database=run.database,
@@ -85,7 +86,6 @@ class Foreground:
             rules=Rules(
                 fail_fast=settings.fail_fast,
                 in_advance=settings.in_advance and not settings.fail_fast,
-                last_freed_first=settings.last_freed_first,
             ),
             prepare=self._prepare,
             clock=boot_clock_s,

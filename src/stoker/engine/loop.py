@@ -14,6 +14,7 @@ from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.holds import Holds
+from stoker.engine.policy import Policy
 from stoker.engine.queue import Entry, Queue
 from stoker.engine.recover import outcome_of
 from stoker.engine.rules import Order, Preview, Rules, Tally
@@ -52,7 +53,7 @@ class Engine:
     def __init__(
         self,
         *,
-        slots: tuple[Slot, ...],
+        board: Board,
         queue: Queue,
         executor: Executor,
         database: Database,
@@ -62,10 +63,9 @@ class Engine:
         prepare: Callable[[Attempt, Entry], Order],
         clock: Callable[[], float],
         on_stuck: Callable[[Entry], None] | None = None,
+        policy: Policy = plan,
     ) -> None:
-        self.board = Board(
-            slots, cpu_places=rules.cpu_places, last_freed_first=rules.last_freed_first
-        )
+        self.board = board
         self.holds = Holds(self.board, executor, self.tell_once)
         self.endings = Endings(executor, clock)
         self.queue = queue
@@ -79,12 +79,13 @@ class Engine:
         self._rules = rules
         self._prepare = prepare
         self._on_stuck = on_stuck
+        self.policy = policy
         self._clock = clock
         self._paused_until = 0.0
         self._turn_again = False
         self._told: set[str] = set()
         self._ended_keys: list[str] = []
-        executor.define_slots(slots)
+        executor.define_slots([place.slot for place in board.places])
 
     def turn(self) -> None:
         """Take one step: hear what happened, record it, and start what can start."""
@@ -146,10 +147,11 @@ class Engine:
         free = self.board.free()
         cpu_places = self.board.free_cpu_places()
         entries = self.queue.peek(max(len(free) + cpu_places, 1))
-        made = plan(
+        made = self.policy(
             self._candidates(entries),
             free=free,
             busy=self.board.busy(),
+            room={},
             cpu_places=cpu_places,
             now=self._clock(),
         )
@@ -402,7 +404,7 @@ class Engine:
             if self._on_stuck is not None:
                 self._on_stuck(entries[0])
             return []
-        made = plan(
+        made = self.policy(
             self._candidates(entries),
             free=free,
             busy=self.board.busy(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ class Orders:
         self._jobs = jobs
         self._executor = executor
         self._home = home
+        self._checkpoints = os.path.join(home, "checkpoints")
         self._contexts: OrderedDict[tuple[Surroundings, bool], Context] = OrderedDict()
         self._numbers = 0
         self._made_folders: set[str] = set()
@@ -45,6 +47,9 @@ class Orders:
         context = self._context(facts)
         log = log_path(self._home, facts, attempt.number)
         self._make_folder(os.path.dirname(log))
+        self._make_folder(self._checkpoints)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(checkpoint_folder(self._home, facts.id))
         return Order(self._words(facts, context), log, context.number)
 
     def _context(self, facts: Facts) -> Context:
@@ -56,6 +61,9 @@ class Orders:
             env = read_environment(self._jobs.environment(surroundings.environment))
             env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             env["STOKER_SUBMIT_DIR"] = os.fsdecode(surroundings.cwd)
+            env["STOKER_CHECKPOINTS"] = self._checkpoints
+            if surroundings.linger:
+                env["STOKER_LINGER"] = "1"
             cwd = run_folder(self._home, surroundings, fresh=bool(facts.fresh))
             context = Context(self._numbers, env, cwd, surroundings.shell or DEFAULT_SHELL)
             self._contexts[key] = context
@@ -95,6 +103,11 @@ class Orders:
             if len(self._made_folders) > 1000:
                 self._made_folders.clear()
             self._made_folders.add(folder)
+
+
+def checkpoint_folder(home: str, job: int) -> str:
+    """Where a job keeps what its next attempt goes on from: the same over all attempts."""
+    return os.path.join(home, "checkpoints", str(job))
 
 
 def log_path(home: str, facts: Facts, number: int) -> str:

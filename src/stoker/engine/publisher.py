@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import State
@@ -21,6 +22,7 @@ class Publisher:
 
     def __init__(self, events: Broadcast) -> None:
         self._events = events
+        self.followers: list[Callable[[Running, Outcome], None]] = []
         self.notices: deque[str] = deque(maxlen=_NOTICES)
 
     def on_launch(self, running: Running) -> None:
@@ -38,6 +40,13 @@ class Publisher:
         self._tell(running, outcome.state, outcome.reason)
         if retried:
             self._tell(running, State.WAITING)
+            return
+        for follower in self.followers:
+            follower(running, outcome)
+
+    def on_change(self, job: int, state: State) -> None:
+        """Say that a job that has not begun stands elsewhere."""
+        self._events.publish(JobEvent(id=job, state=state, attempt=0, at=time.time()))
 
     def on_notice(self, text: str) -> None:
         """Keep a line for `status`, and write it to the log."""

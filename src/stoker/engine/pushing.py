@@ -5,6 +5,7 @@ from __future__ import annotations
 from stoker.core.preempt import Victim, choose
 from stoker.engine.board import Board
 from stoker.engine.endings import Endings
+from stoker.engine.queue import Entry
 from stoker.store.queued import QueuedJobs
 
 
@@ -16,8 +17,11 @@ class Pushing:
         self._endings = endings
         self._jobs = jobs
 
-    def make_room(self, job: int, allowed: frozenset[int] | None) -> None:
+    def make_room(self, entry: Entry) -> None:
         """Preempt as many jobs as the first waiting one needs; inside the turn's transaction."""
+        if not self._jobs.has_preempting or entry.known is None:
+            return
+        job, allowed = entry.known.id, entry.allowed
         facts = self._jobs.facts(job)
         if not facts.request.options.preempt:
             return

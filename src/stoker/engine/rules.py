@@ -12,8 +12,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     fail_fast: bool = False
     in_advance: bool = True
-    last_freed_first: bool = False
-    cpu_places: int = 0
     outlived: bool = False  # the executor outlives this engine, and wants ends acknowledged
 
 

@@ -34,6 +34,7 @@ class StoredQueue:
         self._on_change = on_change
         self.rejected: deque[tuple[Entry, str]] = deque()
         self.unfinished = False
+        self.already_done = 0
 
     def __len__(self) -> int:
         return self._jobs.count(State.WAITING)

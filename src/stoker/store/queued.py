@@ -145,6 +145,12 @@ class QueuedJobs(Jobs):
         self.has_forced = bool(
             self._execute("SELECT 1 FROM job WHERE forced IS NOT NULL LIMIT 1").fetchone()
         )
+        # Whether a job may push others out.
+        self.has_preempting = bool(
+            self._execute(
+                "SELECT 1 FROM job WHERE options IS NOT NULL AND state = 'waiting' LIMIT 1"
+            ).fetchone()
+        )
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(self._surroundings)
 
     def tally(self) -> dict[State, int]:
@@ -189,6 +195,7 @@ class QueuedJobs(Jobs):
         """Add the next jobs of a submission; they wait from now on."""
         number = self.class_of(key)
         options = None if request.options == USUAL else msgspec.json.encode(request.options)
+        self.has_preempting = self.has_preempting or request.options.preempt
         common = (number, request.priority, reservation.submission, request.retries, options)
         first = reservation.first_job + offset
         done = 0

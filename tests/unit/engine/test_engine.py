@@ -15,7 +15,7 @@ import pytest
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
-from stoker.engine.board import QUICK_S, Running
+from stoker.engine.board import Board, QUICK_S, Running
 from stoker.engine.loop import Engine
 from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
@@ -107,7 +107,7 @@ class Stage:
         self.lines.at_hand.extend(commands)
         self.lines.open = more_may_come
         self.engine = Engine(
-            slots=slots,
+            board=Board(slots),
             queue=LineQueue(self.lines, self.jobs, request, resume=False),
             executor=self.executor,
             database=self.database,

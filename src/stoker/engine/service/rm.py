@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 
 from stoker.core.lifecycle import State, is_live, is_pending
 from stoker.engine.hub import Hub
-from stoker.engine.orders import log_path
+from stoker.engine.orders import checkpoint_folder, log_path
 from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.kill import REASON
 from stoker.engine.service.select import find
@@ -62,13 +63,14 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
     """Delete jobs from the record, then the files that are ours: logs by id, scripts."""
     if not rows:
         return
-    files = []
+    files, folders = [], []
     for job, _state in rows:
         facts = hub.jobs.facts(job)
         if facts.log is None:
             files += [log_path(hub.home, facts, number + 1) for number in range(facts.attempt)]
         if facts.form == "script":
             files.append(os.path.join(hub.home, "scripts", str(job)))
+        folders.append(checkpoint_folder(hub.home, job))
     with hub.database.transaction():
         for job, _state in rows:
             hub.shelf.unlink(job)
@@ -78,3 +80,5 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
     for path in files:
         with contextlib.suppress(OSError):
             os.unlink(path)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -202,6 +202,8 @@ class Shepherd:
         env = context.environment(place).copy()
         env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
         env[trees.COOKIE_BYTES] = self.cookie + key
+        if (checkpoints := env.get(b"STOKER_CHECKPOINTS")) is not None:
+            env[b"STOKER_CHECKPOINT_DIR"] = checkpoints + b"/" + env[b"STOKER_JOB_ID"]
         actions = place.lease_actions
         log_fd = -1
         try:
