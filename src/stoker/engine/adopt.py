@@ -29,6 +29,7 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
                 started_at_us=facts.started_at_us,
                 begun=now,
                 killed_because=facts.ending,
+                asked_to_end=facts.ending is not None,
                 grace_s=GRACE_S,
             )
         )

@@ -33,6 +33,7 @@ class Running(msgspec.Struct, kw_only=True):
     killed_because: str | None = None
     grace_s: float = 0.0
     overdue: bool = False
+    asked_to_end: bool = False
     revoking: bool = False
 
     @property

@@ -133,6 +133,8 @@ class Engine:
 
     def kill(self, running: Running, reason: str, grace_s: float = GRACE_S) -> None:
         """End a tree: TERM now, KILL when its grace is over; what has not started is taken back."""
+        if running.overdue:  # whose retries end with this
+            running.overdue, running.killed_because = False, None
         running.killed_because = running.killed_because or reason
         running.grace_s = grace_s
         if running.pid is None:
@@ -235,7 +237,7 @@ class Engine:
         if running is None:
             return
         # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
-        spared = report.status == 0 and not running.overdue
+        spared = report.status == 0 and not running.asked_to_end
         outcome = judge(report.status, killed_because=None if spared else running.killed_because)
         if len(running.slots) != 1:
             self._end(running, outcome, report)
@@ -256,7 +258,7 @@ class Engine:
         if report.errno in _PASSING:
             self._paused_until = now + _PAUSE_S
             self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
-            self._go_round_again(running, revoked=True)
+            self._take_back(running)
             return
         reason = f"could not start: {report.reason}"
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
@@ -268,7 +270,7 @@ class Engine:
 
     def _take_back(self, running: Running) -> None:
         """An attempt never began: its job waits again, unless it was to be ended."""
-        if running.killed_because is None or self.draining:
+        if running.killed_because is None or (self.draining and not running.asked_to_end):
             self._go_round_again(running, revoked=True)
         else:
             self._end(running, Outcome(event=Event.KILL, reason=running.killed_because), None)
@@ -463,5 +465,6 @@ class Engine:
 
     def _terminate(self, running: Running, now: float) -> None:
         """Ask a tree to end; its deadline is now the end of its grace."""
+        running.asked_to_end = True
         running.deadline = now + running.grace_s
         self._executor.signal(running.key, signal.SIGTERM)
