@@ -104,6 +104,10 @@ class Board:
             return []  # an order over some of the slots would not be the order over all
         return [index for index in reversed(self._order) if self.places[index].is_free]
 
+    def open_places(self) -> int:
+        """How many slots may have jobs at all, as things are."""
+        return [place.closed for place in self.places].count(None)
+
     def free_cpu_places(self) -> int:
         """How many more jobs without GPU may start."""
         return max(0, self.cpu_places - len(self.apart)) if self.cpu_places else 0

@@ -80,6 +80,7 @@ class Engine:
         self._clock = clock
         self._paused_until = 0.0
         self._turn_again = False
+        self._lacks_slots = False
         self._told: set[str] = set()
         self._ended_keys: list[str] = []
         executor.define_slots(slots)
@@ -94,7 +95,7 @@ class Engine:
             self._enforce_limits(now)
         if self.draining:
             self.holds.release_idle()
-        self._turn_again = False
+        self._turn_again = self._lacks_slots = False
         launches = [] if self.draining or now < self._paused_until else self._fill(now)
         reach("before-commit")
         self._database.commit()
@@ -353,19 +354,20 @@ class Engine:
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()
-        wanted = len(free) + sum(room.values()) + cpu_places
-        entries = self.queue.peek(max(wanted, 1))
-        if entries and len(free) < len(entries):
+        wanted = len(free) + sum(room.values())
+        entries = self.queue.peek(max(wanted, 1), cpu_places)
+        most = self.board.open_places()
+        slots_used = _slots_used(entries, most, enough=len(free))
+        self._lacks_slots = slots_used > len(free)
+        if self._lacks_slots:
             self.holds.ask(now)
         self._reject()
-        if not entries:
-            if not (free and self._spread_followers()):
-                self.holds.release_idle()
-            return []
-        if not wanted:
+        if not slots_used and not (free and self._spread_followers()):
+            self.holds.release_idle()
+        if not entries or not (wanted or cpu_places):
             return []
         starts = plan(
-            self._candidates(entries),
+            _candidates(entries, most),
             free=free,
             busy=self.board.busy(),
             room=room,
@@ -380,16 +382,6 @@ class Engine:
                 break
             launches.append(launch)
         return launches
-
-    def _candidates(self, entries: list[Entry]) -> list[Candidate]:
-        # Entries stand in queue order, so their position is all the planner needs to know. What
-        # needs more slots than there are must not keep others waiting.
-        most = len(self.board.places)
-        return [
-            Candidate(position, entry.request.slots, timeout_s=entry.request.timeout_s)
-            for position, entry in enumerate(entries)
-            if entry.request.slots <= most
-        ]
 
     def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
         slots = tuple([self.board.places[index].slot for index in start.slots])
@@ -423,14 +415,13 @@ class Engine:
         if (self._turn_again or self.queue.unfinished) and not self.draining:
             return now
         due = self._paused_until if self._paused_until > now else _NEVER
-        waiting = len(self.queue) > 0 and not self.draining
         for place in self.board.places:
             if place.current is not None:
                 if place.current.deadline is not None:
                     due = min(due, place.current.deadline)
                 if place.followers and not place.followers[0].revoking:
                     due = min(due, place.current.begun + QUICK_S)
-            elif waiting and place.waits_for and not (place.asked or place.closed):
+            elif self._lacks_slots and place.waits_for and not (place.asked or place.closed):
                 due = min(due, place.ask_again_at)
         for running in self.board.apart.values():
             if running.deadline is not None:
@@ -468,3 +459,24 @@ class Engine:
         running.asked_to_end = True
         running.deadline = now + running.grace_s
         self._executor.signal(running.key, signal.SIGTERM)
+
+
+def _slots_used(entries: list[Entry], most: int, enough: int) -> int:
+    """How many slots what waits could use, counted until they are more than enough."""
+    used = 0
+    for entry in entries:
+        if entry.request.slots <= most:
+            used += entry.request.slots
+            if used > enough:
+                break
+    return used
+
+
+def _candidates(entries: list[Entry], most: int) -> list[Candidate]:
+    # Entries stand in queue order, so their position is all the planner needs to know. What needs
+    # more slots than could ever be free as things are must not keep others waiting.
+    return [
+        Candidate(position, entry.request.slots, timeout_s=entry.request.timeout_s)
+        for position, entry in enumerate(entries)
+        if entry.request.slots <= most
+    ]

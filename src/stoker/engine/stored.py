@@ -30,8 +30,8 @@ class StoredQueue:
         """Whether nothing waits."""
         return not self
 
-    def peek(self, count: int) -> list[Entry]:
-        """The first jobs in queue order, up to `count` of each class."""
+    def peek(self, count: int, light: int, /) -> list[Entry]:
+        """The first jobs in queue order, up to `count` of each class, or `light` if it needs no GPU."""
         if not self:
             return []
         return [
@@ -40,7 +40,7 @@ class StoredQueue:
                 Request(slots=head.slots, priority=head.priority, timeout_s=head.timeout_s),
                 Known(head.id, State.WAITING, 0),
             )
-            for head in self._jobs.heads(count)
+            for head in self._jobs.heads(count, light)
         ]
 
     def claim(self, entry: Entry, slots: str) -> Attempt:

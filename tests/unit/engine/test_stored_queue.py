@@ -106,6 +106,51 @@ class TestSeveralGpus:
         assert world.executor.running == ["2.1", "3.1"]
         assert world.states()[1] == "failed"
 
+    def test_a_job_larger_than_the_machine_never_blocks_others(self, make_world: MakeWorld) -> None:
+        world = make_world(gpus=4)
+        world.add("huge", gpus=4, priority=9, retries=1)
+        world.executor.end("1.1", FAILED)
+        world.restart(gpus=2)
+        world.add("a", "b", "c")
+
+        assert sorted(world.executor.running) == ["2.1", "3.1"]
+        world.now += 5
+        for key in ("2.1", "3.1", "4.1"):
+            world.end(key)
+        assert world.states() == {1: "waiting", 2: "done", 3: "done", 4: "done"}
+        assert world.executor.leased == set()
+        assert world.engine.patience_s() is None
+
+    def test_a_job_that_needs_a_gpu_that_is_closed_lets_others_pass(
+        self, make_world: MakeWorld
+    ) -> None:
+        world = make_world(gpus=2)
+        world.engine.board.places[1].closed = "lost"
+        world.add("big", gpus=2)
+        world.add("small")
+        assert world.executor.running == ["2.1"]
+
+        world.engine.board.places[1].closed = None
+        world.add("small")
+        assert world.executor.running == ["2.1"]
+        world.now += 5
+        world.end("2.1")
+        assert world.executor.running == ["1.1"]
+
+    def test_a_slot_of_somebody_else_is_asked_for_again_while_a_big_job_waits_for_it(
+        self, make_world: MakeWorld
+    ) -> None:
+        world = make_world(gpus=3)
+        world.executor.foreign.add("GPU-0")
+        world.add("big", gpus=3)
+        assert world.executor.running == []
+        for _ in range(3):
+            assert world.engine.patience_s() == 1.0
+            world.wait(1.0)
+
+        world.executor.foreign.clear()
+        world.wait(1.0)
+        assert world.executor.running == ["1.1"]
 
 
 class TestWithoutGpu:
@@ -136,6 +181,30 @@ class TestWithoutGpu:
         world.add("light", gpus=0)
         world.end("1.1")
         assert world.states() == {1: "done"}
+
+    def test_gpus_are_left_to_others_while_only_they_wait(self, world: World) -> None:
+        world.add(*["light"] * 5, gpus=0)
+        assert world.executor.leased == set()
+
+        world.add("train")
+        assert world.executor.leased == {"GPU-0", "GPU-1"} or world.executor.leased == {"GPU-0"}
+        world.now += 5
+        world.end("6.1")
+        assert world.executor.leased == set()
+        assert world.engine.patience_s() is None
+
+    def test_a_gpu_of_somebody_else_costs_no_time_while_only_they_wait(
+        self, make_world: MakeWorld
+    ) -> None:
+        world = make_world(gpus=1, cpu_places=1)
+        world.executor.foreign.add("GPU-0")
+        world.add("train")
+        world.add("light", "light", gpus=0)
+        assert world.engine.patience_s() == 1.0
+        world.kill("1")
+
+        world.wait(10)
+        assert world.engine.patience_s() is None
 
     def test_they_have_time_limits_too(self, world: World) -> None:
         world.add("light", gpus=0, timeout_s=60)
