@@ -102,7 +102,7 @@ def _round_us(database: Database, jobs: Jobs, cpu_places: int) -> float:
     while starts < STARTS_PER_ROUND and spent_s < ROUND_LIMIT_S:
         busy = [Busy(slot) for slots in running for slot in slots]
         began = time.perf_counter()
-        waiting = jobs.heads(len(free) + free_cpu)
+        waiting = jobs.heads(max(len(free), 1), free_cpu)
         decided = plan(waiting, free=free, busy=busy, cpu_places=free_cpu)
         spent_s += time.perf_counter() - began
         for start in decided.starts:

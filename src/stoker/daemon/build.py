@@ -13,24 +13,9 @@ from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
 from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
-from stoker.engine.board import Board
-from stoker.engine.brake import Brake
-from stoker.engine.broadcast import Broadcast
+from stoker.engine.assembly import assemble
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
-from stoker.engine.gate import Gate
-from stoker.engine.hooks import Hooks
-from stoker.engine.hub import Hub
-from stoker.engine.loop import Engine
-from stoker.engine.orders import Orders
-from stoker.engine.policy import CheckedPolicy, find_policy
-from stoker.engine.publisher import Publisher
-from stoker.engine.pulse import Pulse
-from stoker.engine.pushing import Pushing
-from stoker.engine.rules import Rules
-from stoker.engine.service.config import apply
-from stoker.engine.service.gpus import DRAINED
-from stoker.engine.stored import StoredQueue
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
 from stoker.errors import StokerError
@@ -39,8 +24,6 @@ from stoker.executors.shepherd import trees
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.store.database import Database
-from stoker.store.queued import QueuedJobs
-from stoker.store.shelf import Shelf
 
 _STOPPED = "the daemon was stopped with --kill"
 
@@ -52,7 +35,6 @@ class Daemon:
         self.since = time.time()
         self._home = home
         self._database = Database(os.path.join(home, "stoker.db"))
-        self._jobs = QueuedJobs(self._database)
         self._config = Config(self._database)
         identity = _identify(self._database)
         self._nvml = Nvml.open()
@@ -65,41 +47,27 @@ class Daemon:
             journal=os.path.join(home, f"shepherd-{identity}.journal"),
             log=os.path.join(home, "daemon.log"),
         )
-        events = Broadcast()
-        publisher = Publisher(events)
-        self.engine = self._make_engine(slots, publisher)
-        gate = self._queue.gate
-        brake = Brake(gate, self._config.count("brake"), publisher.on_notice)
-        self._hooks = Hooks(self._config, publisher.on_notice)
-        publisher.followers += [brake.on_end, self._hooks.on_end]
-        self._database.on_full = self._wait_for_space
-        self._pulse = Pulse(self.engine, self._executor, self._mind_watch)
-        self.hub = Hub(
+        self.hub = assemble(
             home=home,
             database=self._database,
-            jobs=self._jobs,
-            engine=self.engine,
-            pulse=self._pulse,
-            events=events,
-            publisher=publisher,
-            shelf=self._queue.shelf,
-            gate=gate,
-            brake=brake,
             config=self._config,
-            since=self.since,
+            executor=self._executor,
+            slots=slots,
+            clock=boot_clock_s,
             shepherd_pids=lambda: self._executor.pids,
             parse_slots=self._parse_slots,
             no_gpu_reason=no_gpu_reason,
+            before_turn=self._mind_watch,
         )
-        self._drain()
-        apply(self.hub)
-        adopt(self.engine, self._jobs, home, boot_clock_s())
+        self.engine = self.hub.engine
+        self._database.on_full = self._wait_for_space
+        adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman = self._watch()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
         with bind(os.path.join(self._home, "stoker.sock")) as listener:
-            self._pulse.start()
+            self.hub.pulse.start()
             server = asyncio.ensure_future(serve(make_app(self.hub), listener))
             tasks = [
                 asyncio.ensure_future(prune_for_ever(self.hub)),
@@ -108,7 +76,7 @@ class Daemon:
             on_ready()
             wanted: set[asyncio.Future[Any]] = {
                 self.hub.stopping,
-                self._pulse.stopped,
+                self.hub.pulse.stopped,
                 server,
                 *tasks,
             }
@@ -129,8 +97,8 @@ class Daemon:
 
     def close(self) -> None:
         """Let go of everything; jobs go on with their shepherd."""
-        self._pulse.stop()
-        self._hooks.close()
+        self.hub.pulse.stop()
+        self.hub.hooks.close()
         if self._watchman is not None:
             self._watchman.stop()
         self._executor.close()
@@ -140,41 +108,10 @@ class Daemon:
         for running in self.engine.board.running.values():
             running.killed_because = running.killed_because or _STOPPED
         self.engine.kill_all(_STOPPED)
-        self._pulse.poke()
-        while self.engine.board.running and not self._pulse.stopped.done():
+        self.hub.pulse.poke()
+        while self.engine.board.running and not self.hub.pulse.stopped.done():
             await self.hub.events.changed_since(self.hub.events.version)
         self._executor.stop(kill=True)
-
-    def _make_engine(self, slots: tuple[Slot, ...], publisher: Publisher) -> Engine:
-        shelf = Shelf(self._jobs)
-        board = Board(slots, cpu_places=self._config.cpu_places)
-        gate = Gate(self._database, board)
-        self._queue = StoredQueue(self._jobs, shelf, gate, publisher.on_change)
-        orders = Orders(self._jobs, self._executor, self._home)
-        engine = Engine(
-            board=board,
-            queue=self._queue,
-            executor=self._executor,
-            database=self._database,
-            jobs=self._jobs,
-            listener=publisher,
-            rules=Rules(outlived=True),
-            prepare=orders.prepare,
-            clock=boot_clock_s,
-            on_stuck=lambda entry: pushing.make_room(entry),
-        )
-        pushing = Pushing(board, engine.endings, self._jobs)
-        name = self._config.text("policy")
-        if name != "default":
-            engine.policy = CheckedPolicy(name, find_policy(name), engine.tell_once)
-        return engine
-
-    def _drain(self) -> None:
-        """Take out of use again what was drained before the restart."""
-        drained = self._config.text("gpus-drained").split(",")
-        for place in self.engine.board.places:
-            if place.slot.label in drained:
-                place.drained = DRAINED
 
     def _parse_slots(self, text: str) -> tuple[Slot, ...]:
         known = None if self._nvml is None else self._nvml.gpus()
@@ -211,7 +148,7 @@ class Daemon:
 
         def review() -> None:
             watchman.review()
-            self._pulse.poke()
+            self.hub.pulse.poke()
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         return watchman

@@ -29,6 +29,7 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
                 started_at_us=facts.started_at_us,
                 begun=now,
                 killed_because=_reason(facts),
+                asked_to_end=facts.ending is not None,
                 preempted=(facts.ending or "").startswith(PREEMPT),
                 paused_at=now if facts.state == State.PAUSED.value else None,
                 grace_s=facts.request.options.grace_s,

@@ -33,6 +33,7 @@ class Running(msgspec.Struct, kw_only=True):
     killed_because: str | None = None
     grace_s: float = 0.0
     overdue: bool = False
+    asked_to_end: bool = False
     preempted: bool = False
     paused_at: float | None = None
     revoking: bool = False
@@ -117,8 +118,8 @@ class Board:
         self._order.append(slot.index)
 
     def open_places(self) -> int:
-        """How many slots there are, but for those that were taken out of use."""
-        return sum(place.drained is None for place in self.places)
+        """How many slots may have jobs at all, as things are."""
+        return sum(place.is_open for place in self.places)
 
     def free_cpu_places(self) -> int:
         """How many more jobs without GPU may start."""

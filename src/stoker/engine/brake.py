@@ -13,7 +13,7 @@ from stoker.engine.gate import Gate
 class Brake:
     """Counts failures in a row; `limit` of the same reason pause a project, 0 never does."""
 
-    def __init__(self, gate: Gate, limit: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, gate: Gate, tell: Callable[[str], None], limit: int = 0) -> None:
         self._gate = gate
         self._tell = tell
         self.limit = limit

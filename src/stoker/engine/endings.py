@@ -19,6 +19,9 @@ class Endings:
 
     def kill(self, running: Running, reason: str, grace_s: float | None = None) -> None:
         """End a tree: a signal now, KILL when its grace is over; what has not started is taken back."""
+        if running.overdue or running.preempted:  # what it was ended for before counts no more
+            running.overdue = running.preempted = False
+            running.killed_because = None
         running.killed_because = running.killed_because or reason
         running.grace_s = running.entry.request.options.grace_s if grace_s is None else grace_s
         if running.pid is None:
@@ -27,8 +30,9 @@ class Endings:
 
     def preempt(self, running: Running, reason: str) -> None:
         """End a tree as `kill` does, but let its job wait again."""
-        running.preempted = True
-        self.kill(running, reason)
+        if running.killed_because is None:
+            self.kill(running, reason)
+            running.preempted = True
 
     def pause(self, running: Running) -> None:
         """Stop a tree where it is; its time limit waits with it."""
@@ -68,6 +72,7 @@ class Endings:
 
     def terminate(self, running: Running, now: float) -> None:
         """Ask a tree to end; its deadline is now the end of its grace."""
+        running.asked_to_end = True
         running.deadline = now + running.grace_s
         self._executor.signal(running.key, running.entry.request.options.stop_signal)
         if running.paused_at is not None:

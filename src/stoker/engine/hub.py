@@ -11,6 +11,7 @@ from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
 from stoker.engine.gate import Gate
+from stoker.engine.hooks import Hooks
 from stoker.engine.loop import Engine
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
@@ -35,6 +36,7 @@ class Hub:
         shelf: Shelf,
         gate: Gate,
         brake: Brake,
+        hooks: Hooks,
         config: Config,
         since: float,
         shepherd_pids: Callable[[], list[int]],
@@ -51,6 +53,7 @@ class Hub:
         self.shelf = shelf
         self.gate = gate
         self.brake = brake
+        self.hooks = hooks
         self.config = config
         self.since = since
         self.shepherd_pids = shepherd_pids

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 
 from stoker.core.job import Attempt, Outcome, judge
 from stoker.core.lifecycle import Event, State
-from stoker.core.plan import Candidate, Start, plan
+from stoker.core.plan import Start, plan
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
+from stoker.engine.demand import candidates_of, slots_used_by
 from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.holds import Holds
@@ -83,6 +84,7 @@ class Engine:
         self._clock = clock
         self._paused_until = 0.0
         self._turn_again = False
+        self._lacks_slots = False
         self._told: set[str] = set()
         self._ended_keys: list[str] = []
         executor.define_slots([place.slot for place in board.places])
@@ -97,7 +99,7 @@ class Engine:
             self._enforce_limits(now)
         if self.draining:
             self.holds.release_idle()
-        self._turn_again = False
+        self._turn_again = self._lacks_slots = False
         launches = [] if self.draining or now < self._paused_until else self._fill(now)
         reach("before-commit")
         self._database.commit()
@@ -146,9 +148,9 @@ class Engine:
         """What the planner would do now with the head of the queue; changes nothing."""
         free = self.board.free()
         cpu_places = self.board.free_cpu_places()
-        entries = self.queue.peek(max(len(free) + cpu_places, 1))
+        entries = self.queue.peek(max(len(free), 1), cpu_places)
         made = self.policy(
-            self._candidates(entries),
+            candidates_of(entries, self.board.open_places()),
             free=free,
             busy=self.board.busy(),
             room={},
@@ -264,7 +266,7 @@ class Engine:
         if running is None:
             return
         # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
-        spared = report.status == 0 and not running.overdue
+        spared = report.status == 0 and not running.asked_to_end
         if running.preempted:
             outcome = Outcome(
                 event=Event.PREEMPT, status=report.status, reason=running.killed_because
@@ -291,7 +293,7 @@ class Engine:
         if report.errno in _PASSING:
             self._paused_until = now + _PAUSE_S
             self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
-            self._go_round_again(running, revoked=True)
+            self._take_back(running)
             return
         reason = f"could not start: {report.reason}"
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
@@ -303,7 +305,8 @@ class Engine:
 
     def _take_back(self, running: Running) -> None:
         """An attempt never began: its job waits again, unless it was to be ended."""
-        if running.killed_because is None or running.preempted or self.draining:
+        ours = running.killed_because is not None and not running.preempted
+        if not ours or (self.draining and not running.asked_to_end):
             self._go_round_again(running, revoked=True)
         else:
             self._end(running, Outcome(event=Event.KILL, reason=running.killed_because), None)
@@ -391,21 +394,24 @@ class Engine:
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()
-        wanted = len(free) + sum(room.values()) + cpu_places
-        entries = self.queue.peek(max(wanted, 1))
-        if entries and len(free) < len(entries):
+        wanted = len(free) + sum(room.values())
+        entries = self.queue.peek(max(wanted, 1), cpu_places)
+        most = self.board.open_places()
+        slots_used = slots_used_by(entries, most, enough=len(free))
+        self._lacks_slots = slots_used > len(free)
+        if self._lacks_slots:
             self.holds.ask(now)
         self._reject()
+        if not slots_used and not (free and self._spread_followers()):
+            self.holds.release_idle()
         if not entries:
-            if not (free and self._spread_followers()):
-                self.holds.release_idle()
             return []
-        if not wanted:
+        if not (wanted or cpu_places):
             if self._on_stuck is not None:
                 self._on_stuck(entries[0])
             return []
         made = self.policy(
-            self._candidates(entries),
+            candidates_of(entries, most),
             free=free,
             busy=self.board.busy(),
             room=room,
@@ -422,16 +428,6 @@ class Engine:
                 break
             launches.append(launch)
         return launches
-
-    def _candidates(self, entries: list[Entry]) -> list[Candidate]:
-        # Entries stand in queue order, so their position is all the planner needs to know. What
-        # needs more slots than there are must not keep others waiting.
-        most = self.board.open_places()
-        return [
-            Candidate(position, entry.request.slots, 0, 0, entry.request.timeout_s, entry.allowed)
-            for position, entry in enumerate(entries)
-            if entry.request.slots <= most
-        ]
 
     def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
         slots = tuple([self.board.places[index].slot for index in start.slots])
@@ -465,14 +461,13 @@ class Engine:
         if (self._turn_again or self.queue.unfinished) and not self.draining:
             return now
         due = self._paused_until if self._paused_until > now else _NEVER
-        waiting = len(self.queue) > 0 and not self.draining
         for place in self.board.places:
             if place.current is not None:
                 if place.current.deadline is not None and place.current.paused_at is None:
                     due = min(due, place.current.deadline)
                 if place.followers and not place.followers[0].revoking:
                     due = min(due, place.current.begun + QUICK_S)
-            elif waiting and place.waits_for and place.is_open and not place.asked:
+            elif self._lacks_slots and place.waits_for and place.is_open and not place.asked:
                 due = min(due, place.ask_again_at)
         for running in self.board.apart.values():
             if running.deadline is not None and running.paused_at is None:

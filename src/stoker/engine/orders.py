@@ -99,7 +99,10 @@ class Orders:
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._made_folders:
-            os.makedirs(folder, exist_ok=True)
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                raise OSError(error.errno, f"{error.filename}: {error.strerror}") from error
             if len(self._made_folders) > 1000:
                 self._made_folders.clear()
             self._made_folders.add(folder)

@@ -43,8 +43,11 @@ class Queue(Protocol):
     def is_drained(self) -> bool:
         """Whether nothing is left of what a source that never ends has sent."""
 
-    def peek(self, count: int) -> list[Entry]:
-        """The next entries in queue order, up to `count` of each kind, without taking them."""
+    def peek(self, count: int, light: int, /) -> list[Entry]:
+        """The next entries in queue order, up to `count` of each kind, without taking them.
+
+        Of those that need no GPU, up to `light`.
+        """
 
     def claim(self, entry: Entry, slots: str) -> Attempt:
         """Take an entry out and record the intent to start it."""
@@ -110,7 +113,7 @@ class LineQueue:
         """Whether nothing is left of what a source that never ends has sent."""
         return self._source.is_drained()
 
-    def peek(self, count: int) -> list[Entry]:
+    def peek(self, count: int, _light: int = 0, /) -> list[Entry]:
         """The next entries, up to `count`, without taking them."""
         looked_at = 0
         while len(self) < count and looked_at < _LOOK_AT_ONCE:

@@ -57,18 +57,18 @@ class StoredQueue:
         if self.shelf.next_begin_us is not None:
             self._tell(self.shelf.wake(time.time_ns() // 1000))
 
-    def peek(self, count: int) -> list[Entry]:
-        """The first jobs in queue order that may start, up to `count` of each class."""
+    def peek(self, count: int, light: int, /) -> list[Entry]:
+        """The first jobs that may start, up to `count` of each class, or `light` if it needs no GPU."""
         if not self:
             return []
         if self.gate.is_plain and not self._jobs.has_forced:
-            return [_entry(head) for head in self._jobs.heads(count)]
-        return self._peek_through_gate(count)
+            return [_entry(head) for head in self._jobs.heads(count, light)]
+        return self._peek_through_gate(count, light)
 
-    def _peek_through_gate(self, count: int) -> list[Entry]:
+    def _peek_through_gate(self, count: int, light: int) -> list[Entry]:
         forced = self.shelf.forced()
         entries = [_entry(self._jobs.candidate(job)) for job in forced]
-        heads = self._jobs.heads_by_project(count, self.gate.room)
+        heads = self._jobs.heads_by_project(count, light, self.gate.room)
         taken: Counter[str | None] = Counter()
         for head, project in heads:
             room = self.gate.room(project)

@@ -234,11 +234,11 @@ class Jobs:
         )
         return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
 
-    def heads(self, limit: int) -> list[Candidate]:
-        """The first waiting jobs in queue order, up to `limit` of each class."""
+    def heads(self, limit: int, light: int) -> list[Candidate]:
+        """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU."""
         found = []
         for number, slots, timeout_s in self._execute("SELECT id, slots, timeout_s FROM class"):
-            rows = self._execute(HEADS, (number, limit))
+            rows = self._execute(HEADS, (number, limit if slots else light))
             found += [Candidate(row[0], slots, row[1], row[2], timeout_s) for row in rows]
         return sorted(found, key=_order)
 

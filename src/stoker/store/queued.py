@@ -10,7 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from stoker.core.job import Attempt, Options, Outcome, Request
-from stoker.core.lifecycle import Event, State
+from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.plan import Candidate
 from stoker.store.database import Database
 from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage
@@ -230,14 +230,15 @@ class QueuedJobs(Jobs):
         self._pending[State.WAITING.value] += len(rows)
 
     def heads_by_project(
-        self, limit: int, room_of: Callable[[str | None], int | None]
+        self, limit: int, light: int, room_of: Callable[[str | None], int | None]
     ) -> list[tuple[Candidate, str | None]]:
         """The first waiting jobs in queue order with their projects, of each as many as have room."""
         found: list[tuple[Candidate, str | None]] = []
         classes = self._execute("SELECT id, slots, timeout_s, project FROM class").fetchall()
         for number, slots, timeout_s, project in classes:
             room = room_of(project)
-            wanted = limit if room is None else min(limit, room)
+            most = limit if slots else light
+            wanted = most if room is None else min(most, room)
             rows = self._execute(HEADS, (number, wanted)) if wanted else ()
             found += [
                 (Candidate(row[0], slots, row[1], row[2], timeout_s), project) for row in rows
@@ -304,6 +305,14 @@ class QueuedJobs(Jobs):
         """Record how a job's attempt ended."""
         super().end(job, outcome, usage, pid, started_at_us)
         self.count_move(State.RUNNING, outcome.state)
+
+    def shelve(
+        self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
+    ) -> None:
+        """Record whether a job that has not begun may begin."""
+        state = self.state_of(job)
+        super().shelve(job, event, reason, at_us)
+        self.count_move(state, TABLE[event][1])
 
     def cancel(self, job: int, reason: str, at_us: int) -> None:
         """End a job that has not begun."""

@@ -117,21 +117,15 @@ class Shelf:
             self._jobs.retry(job)
             state = State.WAITING
         if target is State.SKIPPED and state is not State.BLOCKED:
-            self._move(job, state, State.BLOCKED, None, None)
+            self._jobs.shelve(job, Event.BLOCK)
             state = State.BLOCKED
         if target is not state:
-            over = (_why_skipped(needs), now_us) if target is State.SKIPPED else (None, None)
-            self._move(job, state, target, *over)
+            over = (_why_skipped(needs), now_us) if target is State.SKIPPED else ()
+            self._jobs.shelve(job, _EVENTS[target], *over)
         if target is State.DELAYED:
             known = self.next_begin_us
             self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
         return target
-
-    def _move(
-        self, job: int, state: State, target: State, reason: str | None, ended_at_us: int | None
-    ) -> None:
-        self._jobs.shelve(job, _EVENTS[target], reason, ended_at_us)
-        self._jobs.count_move(state, target)
 
     def _find_next_begin(self) -> int | None:
         row = self._execute("SELECT min(begin_at_us) FROM job WHERE state = 'delayed'").fetchone()

@@ -17,19 +17,13 @@ from stoker.api.listen import bind, serve
 from stoker.client.client import Client
 from stoker.core.job import Attempt
 from stoker.core.slot import Slot
-from stoker.engine.broadcast import Broadcast
+from stoker.engine.assembly import assemble
 from stoker.engine.config import Config
-from stoker.engine.hub import Hub
-from stoker.engine.loop import Engine
 from stoker.engine.orders import log_path
-from stoker.engine.publisher import Publisher
-from stoker.engine.pulse import Pulse
 from stoker.engine.queue import Entry
-from stoker.engine.rules import Order, Rules
-from stoker.engine.stored import StoredQueue
+from stoker.engine.rules import Order
 from stoker.executors.contract import Launch
 from stoker.store.database import Database
-from stoker.store.queued import QueuedJobs
 from stoker.testing.executor import FakeExecutor, run_until_told
 from stoker.wire import NewJob, Submission
 
@@ -117,40 +111,23 @@ class Desk:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         database = Database(f"{self.home}/stoker.db")
-        jobs = QueuedJobs(database)
-        config = Config(database)
         self.executor = FakeExecutor(script=self._script)
-        events = Broadcast()
-        publisher = Publisher(events)
 
         def prepare(attempt: Attempt, entry: Entry) -> Order:
             assert entry.facts is not None
             return Order(["true"], log_path(self.home, entry.facts, attempt.number))
 
-        engine = Engine(
-            slots=tuple(Slot(n, (str(n),), (f"uuid{n}",)) for n in range(2)),
-            queue=StoredQueue(jobs),
-            executor=self.executor,
-            database=database,
-            jobs=jobs,
-            listener=publisher,
-            rules=Rules(cpu_places=2),
-            prepare=prepare,
-            clock=time.monotonic,
-        )
-        pulse = Pulse(engine, self.executor)
-        self.hub = Hub(
+        self.hub = assemble(
             home=self.home,
             database=database,
-            jobs=jobs,
-            engine=engine,
-            pulse=pulse,
-            events=events,
-            publisher=publisher,
-            config=config,
-            since=time.time(),
-            shepherd_pids=list,
+            config=Config(database),
+            executor=self.executor,
+            slots=tuple(Slot(n, (str(n),), (f"uuid{n}",)) for n in range(2)),
+            clock=time.monotonic,
+            prepare=prepare,
         )
+        self.hub.engine.board.cpu_places = 2
+        pulse = self.hub.pulse
         try:
             with bind(f"{self.home}/stoker.sock") as listener:
                 pulse.start()

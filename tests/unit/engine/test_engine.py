@@ -15,7 +15,7 @@ import pytest
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
-from stoker.engine.board import Board, QUICK_S, Running
+from stoker.engine.board import QUICK_S, Board, Running
 from stoker.engine.loop import Engine
 from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover

@@ -251,18 +251,19 @@ def test_heads_come_in_queue_order_whatever_their_class(database: Database, jobs
     jobs.add_claimed(b"6", Request(priority=9), "0")
     database.write("UPDATE job SET rank = -1 WHERE id = 5", ())
 
-    heads = jobs.heads(10)
+    heads = jobs.heads(10, 10)
 
     assert [head.id for head in heads] == [2, 4, 5, 1, 3]
     assert [head.slots for head in heads] == [1, 1, 0, 1, 2]
     assert [head.timeout_s for head in heads] == [None, 2.5, None, None, None]
 
 
-def test_heads_are_limited_class_by_class(jobs: Jobs) -> None:
-    for number in range(6):
-        jobs.add_waiting(b"%d" % number, Request(slots=1 + number % 2))
+def test_heads_are_limited_class_by_class_and_those_without_gpu_apart(jobs: Jobs) -> None:
+    for number in range(9):
+        jobs.add_waiting(b"%d" % number, Request(slots=number % 3))
 
-    assert [head.id for head in jobs.heads(2)] == [1, 2, 3, 4]
+    assert [head.id for head in jobs.heads(2, 0)] == [2, 3, 5, 6]
+    assert [head.id for head in jobs.heads(1, 3)] == [1, 2, 3, 4, 7]
 
 
 def test_jobs_that_ask_for_the_same_are_one_class_also_after_reopening(

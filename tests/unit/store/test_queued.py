@@ -59,10 +59,10 @@ def submit(
 
 
 def counted(database: Database) -> dict[State, int]:
-    """What a count of all rows says, where starting is as good as running."""
+    """What a count of all rows says, where starting and paused are as good as running."""
     counts: Counter[State] = Counter()
     for state, count in database.execute("SELECT state, count(*) FROM job GROUP BY state"):
-        counts[State.RUNNING if state == "starting" else State(state)] += count
+        counts[State.RUNNING if state in ("starting", "paused") else State(state)] += count
     return dict(counts)
 
 
@@ -139,6 +139,12 @@ class Queue(RuleBasedStateMachine):
                     self.jobs.renew(job, state, fresh=data.draw(st.booleans()))
             case Event.CANCEL:
                 self.jobs.cancel(job, "not wanted", 1)
+            case Event.HOLD | Event.BLOCK | Event.DELAY | Event.READY:
+                self.jobs.shelve(job, event)
+            case Event.SKIP:
+                self.jobs.shelve(job, event, "not needed", 1)
+            case Event.PAUSE | Event.RESUME:
+                self.jobs.pause(job, event)
             case _:
                 self.jobs.end(job, Outcome(event=event, status=0))
 

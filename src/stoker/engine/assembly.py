@@ -1,0 +1,99 @@
+"""Joins the parts of a queue: database, slots and executor become a hub with an engine in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from stoker.core.job import Attempt
+from stoker.core.slot import Slot
+from stoker.engine.board import Board
+from stoker.engine.brake import Brake
+from stoker.engine.broadcast import Broadcast
+from stoker.engine.config import Config
+from stoker.engine.gate import Gate
+from stoker.engine.hooks import Hooks
+from stoker.engine.hub import Hub
+from stoker.engine.loop import Engine
+from stoker.engine.orders import Orders
+from stoker.engine.policy import CheckedPolicy, find_policy
+from stoker.engine.publisher import Publisher
+from stoker.engine.pulse import Pulse
+from stoker.engine.pushing import Pushing
+from stoker.engine.queue import Entry
+from stoker.engine.rules import Order, Rules
+from stoker.engine.service.config import apply
+from stoker.engine.service.gpus import DRAINED
+from stoker.engine.stored import StoredQueue
+from stoker.executors.contract import Executor
+from stoker.store.database import Database
+from stoker.store.queued import QueuedJobs
+from stoker.store.shelf import Shelf
+
+
+def assemble(
+    *,
+    home: str,
+    database: Database,
+    config: Config,
+    executor: Executor,
+    slots: tuple[Slot, ...],
+    clock: Callable[[], float],
+    shepherd_pids: Callable[[], list[int]] = list,
+    parse_slots: Callable[[str], tuple[Slot, ...]] = lambda _text: (),
+    no_gpu_reason: str | None = None,
+    before_turn: Callable[[], None] | None = None,
+    prepare: Callable[[Attempt, Entry], Order] | None = None,
+) -> Hub:
+    """A queue over an executor that outlives it; to be called in its event loop."""
+    jobs = QueuedJobs(database)
+    events = Broadcast()
+    publisher = Publisher(events)
+    board = Board(slots)
+    gate = Gate(database, board)
+    shelf = Shelf(jobs)
+    engine = Engine(
+        board=board,
+        queue=StoredQueue(jobs, shelf, gate, publisher.on_change),
+        executor=executor,
+        database=database,
+        jobs=jobs,
+        listener=publisher,
+        rules=Rules(outlived=True),
+        prepare=prepare or Orders(jobs, executor, home).prepare,
+        clock=clock,
+        on_stuck=lambda entry: pushing.make_room(entry),
+    )
+    pushing = Pushing(board, engine.endings, jobs)
+    hub = Hub(
+        home=home,
+        database=database,
+        jobs=jobs,
+        engine=engine,
+        pulse=Pulse(engine, executor, before_turn),
+        events=events,
+        publisher=publisher,
+        shelf=shelf,
+        gate=gate,
+        brake=Brake(gate, publisher.on_notice),
+        hooks=Hooks(config, publisher.on_notice),
+        config=config,
+        since=time.time(),
+        shepherd_pids=shepherd_pids,
+        parse_slots=parse_slots,
+        no_gpu_reason=no_gpu_reason,
+    )
+    publisher.followers += [hub.brake.on_end, hub.hooks.on_end]
+    _follow_config(hub)
+    return hub
+
+
+def _follow_config(hub: Hub) -> None:
+    apply(hub)
+    drained = hub.config.text("gpus-drained").split(",")
+    for place in hub.engine.board.places:
+        if place.slot.label in drained:
+            place.drained = DRAINED
+    name = hub.config.text("policy")
+    if name != "default":
+        hub.engine.policy = CheckedPolicy(name, find_policy(name), hub.engine.tell_once)

@@ -1,0 +1,77 @@
+"""Whose plan is carried out: the planner's own, or one that a user has named, checked before use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from stoker.core.invariants import InvariantError, check_plan
+from stoker.core.plan import Busy, Candidate, Plan, plan
+from stoker.errors import UsageError
+
+GROUP = "stoker.policies"
+
+
+class Policy(Protocol):
+    """Decides what starts; the signature of `stoker.core.plan.plan`."""
+
+    def __call__(
+        self,
+        waiting: Sequence[Candidate],
+        *,
+        free: Sequence[int],
+        busy: Sequence[Busy],
+        room: Mapping[int, int],
+        cpu_places: int,
+        now: float,
+    ) -> Plan:
+        """Plan."""
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of a name among the installed ones; raises UsageError with those that there are."""
+    if name == "default":
+        return plan
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in found:
+        names = ", ".join(["default", *sorted(found)])
+        raise UsageError(f"no policy '{name}' is installed; there are: {names}")
+    try:
+        policy: Policy = found[name].load()
+    except Exception as error:
+        raise UsageError(f"the policy '{name}' cannot be loaded: {error}") from error
+    return policy
+
+
+class CheckedPolicy:
+    """A user's policy; a plan that breaks a rule is refused, told once, and made by the default."""
+
+    def __init__(self, name: str, policy: Policy, tell_once: Callable[[str], None]) -> None:
+        self._name = name
+        self._policy = policy
+        self._tell_once = tell_once
+
+    def __call__(
+        self,
+        waiting: Sequence[Candidate],
+        *,
+        free: Sequence[int],
+        busy: Sequence[Busy],
+        room: Mapping[int, int],
+        cpu_places: int,
+        now: float,
+    ) -> Plan:
+        """Plan, and look at the plan before anybody acts on it."""
+        try:
+            made = self._policy(
+                waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now
+            )
+            check_plan(made, waiting, free=free, rooms=room, cpu_places=cpu_places)
+        except InvariantError as error:
+            self._tell_once(f"policy {self._name}: {error}; the default policy plans instead")
+        except Exception as error:
+            self._tell_once(f"policy {self._name} failed: {error!r}; the default plans instead")
+        else:
+            return made
+        return plan(waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now)

@@ -1,0 +1,186 @@
+"""The OpenAPI document against the daemon: whatever it allows is taken, and answered as it says.
+
+The service is the real one, over an executor without processes: no command is run.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import requests
+import schemathesis
+import urllib3
+from hypothesis import HealthCheck, Phase, settings
+from requests.adapters import HTTPAdapter
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from stoker.api.document import make_document
+from stoker.api.routes import ENDPOINTS
+from unit.api.desk import Desk
+
+if TYPE_CHECKING:
+    from stoker.executors.contract import Launch
+
+EXAMPLES = 60
+granted: set[str] = set()
+# It has no end; tests of its own follow it.
+schema = schemathesis.openapi.from_dict(make_document(ENDPOINTS)).exclude(path="/v1/events")
+
+
+def _ids(text: Any) -> Any:
+    return ("1", "@", "2", "1-9", text)[len(text) % 5] if isinstance(text, str) else text
+
+
+def _name(text: Any) -> Any:
+    if not isinstance(text, str) or not 1 <= len(text) <= 200:
+        return text
+    return "n" + "".join(char for char in text if char.isalnum())[:100]
+
+
+def _path(value: Any) -> Any:
+    return _bytes("/", value)
+
+
+def _command(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_bytes("x", word) for word in value] if value else ["x"]
+    return _bytes("x", value)
+
+
+def _bytes(prefix: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return prefix + value.replace("\0", "")
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        data = prefix.encode() + value["b64"].encode("utf-16").replace(b"\0", b"")
+        return {"b64": base64.b64encode(data).decode()}
+    return value
+
+
+def _env(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {"N" + name.replace("\0", ""): _bytes("", text) for name, text in value.items()}
+
+
+def _base64(text: Any) -> Any:
+    return base64.b64encode(b"A=\xff\0").decode() if isinstance(text, str) else text
+
+
+def _gpus(number: Any) -> Any:
+    return number % 3 if type(number) is int and 0 <= number <= 1024 else number
+
+
+def _snapshot(text: Any) -> Any:
+    return "abc" if isinstance(text, str) and len(text) <= 4096 else text
+
+
+def _setting(body: Any) -> Any:
+    if not isinstance(body, dict) or not isinstance(body.get("name"), str):
+        return body
+    value = body.get("value")
+    return {**body, "name": "keep.days", **({"value": "7"} if isinstance(value, str) else {})}
+
+
+# What is allowed and makes sense too; what is not allowed stays so.
+SENSIBLE: dict[str, Callable[[Any], Any]] = {
+    "after": lambda _text: "i:0",
+    "command": _command,
+    "cwd": _path,
+    "env": _env,
+    "env_b64": _base64,
+    "gpus": _gpus,
+    "ids": _ids,
+    "job": _ids,
+    "jobs": lambda jobs: [_sensible(job) for job in jobs] if type(jobs) is list else jobs,
+    "log": _path,
+    "name": _name,
+    "project": _name,
+    "snapshot": _snapshot,
+}
+
+
+def _sensible(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    return {
+        name: SENSIBLE[name](value) if name in SENSIBLE else value for name, value in values.items()
+    }
+
+
+@schema.hook
+def map_body(context: schemathesis.HookContext, body: Any) -> Any:
+    if context.operation is not None and context.operation.path == "/v1/config":
+        return _setting(body)
+    return _sensible(body)
+
+
+@schema.hook
+def map_query(_context: schemathesis.HookContext, query: Any) -> Any:
+    return _sensible(query)
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    def end_at_once(_launch: Launch) -> int:
+        return 0
+
+    desk = Desk(tmp_path_factory.mktemp("home"), script=end_at_once)
+    desk.add("one", "two", "three")
+    yield desk
+    desk.close()
+
+
+class _UnixConnection(urllib3.connection.HTTPConnection):
+    path = ""
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(self.path)
+
+
+class _UnixAdapter(HTTPAdapter):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+
+    def get_connection_with_tls_context(self, *_args: Any, **_kwargs: Any) -> Any:
+        pool = urllib3.HTTPConnectionPool("stoker")
+        pool.ConnectionCls = type("Own", (_UnixConnection,), {"path": self._path})
+        return pool
+
+
+@pytest.fixture(scope="module")
+def session(desk: Desk) -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.mount("http://stoker", _UnixAdapter(f"{desk.home}/stoker.sock"))
+        yield session
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_request_is_answered_as_the_document_says(
+    case: schemathesis.Case[Any], session: requests.Session
+) -> None:
+    response = case.call(base_url="http://stoker", session=session, timeout=20)
+    if response.status_code < 300:
+        granted.add(case.operation.label)
+    # A document cannot say everything: no job may have the name, the folder may be none.
+    case.validate_response(response, excluded_checks=[positive_data_acceptance])
+
+
+def test_every_operation_was_also_granted() -> None:
+    assert granted == {
+        f"{each.method} {each.path}" for each in ENDPOINTS if each.path != "/v1/events"
+    }

@@ -1,0 +1,227 @@
+"""A daemon's parts over a fake executor and a fake clock, in an event loop that a test turns by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stoker.core.invariants import check_slots
+from stoker.core.lifecycle import State, is_live
+from stoker.core.slot import Slot
+from stoker.engine.adopt import adopt
+from stoker.engine.assembly import assemble
+from stoker.engine.config import Config
+from stoker.engine.hub import Hub
+from stoker.engine.loop import Engine
+from stoker.engine.service.add import add
+from stoker.engine.service.kill import kill
+from stoker.engine.service.retry import retry
+from stoker.engine.service.rm import rm
+from stoker.executors.contract import Launch
+from stoker.store.database import Database
+from stoker.store.queued import QueuedJobs
+from stoker.testing.executor import FakeExecutor, run_until_told
+from stoker.wire import Added, Changed, Kill, NewJob, Remove, Retry, Submission
+
+T = TypeVar("T")
+MakeWorld = Callable[..., "World"]
+FAILED = 1 << 8
+
+
+def slots(count: int) -> tuple[Slot, ...]:
+    """One slot for each of so many GPUs."""
+    return tuple(Slot(n, (str(n),), (f"GPU-{n}",)) for n in range(count))
+
+
+class World:
+    """Everything from the database to the executor, without a socket and without processes.
+
+    `restart` is what a crash and the next daemon are: all that was not committed is gone, and the
+    executor, which lives on, tells what it knows.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        gpus: int | tuple[Slot, ...] = 2,
+        cpu_places: int = 2,
+        script: Callable[[Launch], int | None] = run_until_told,
+    ) -> None:
+        self.home = home
+        self.now = 1000.0
+        self.slots = slots(gpus) if isinstance(gpus, int) else gpus
+        self.cpu_places = cpu_places
+        self.executor = FakeExecutor(lambda: self.now, script, kept=True)
+        self.loop = asyncio.new_event_loop()
+        self._requests = itertools.count(1)
+        self.hub: Hub = None  # type: ignore[assignment]
+        self.run(self._begin())
+
+    async def _begin(self) -> None:
+        database = Database(str(self.home / "stoker.db"))
+        # Syncing goes by a clock of its own; a test of its own is about that.
+        database.sync_due_s = lambda: None  # type: ignore[method-assign]
+        config = Config(database)
+        self.hub = assemble(
+            home=str(self.home),
+            database=database,
+            config=config,
+            executor=self.executor,
+            slots=self.slots,
+            clock=lambda: self.now,
+            shepherd_pids=lambda: [4711],
+            no_gpu_reason=None if self.slots else "no GPU found",
+        )
+        self.hub.engine.board.cpu_places = self.cpu_places
+        adopt(self.engine, self.jobs, str(self.home), self.now)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the daemon that lives now."""
+        return self.hub.engine
+
+    @property
+    def database(self) -> Database:
+        """The database of the daemon that lives now."""
+        return self.hub.database
+
+    @property
+    def jobs(self) -> QueuedJobs:
+        """The jobs of the daemon that lives now."""
+        return self.hub.jobs
+
+    def run(self, story: Coroutine[Any, Any, T]) -> T:
+        """Let a coroutine come to its end."""
+        return self.loop.run_until_complete(story)
+
+    def settle(self) -> None:
+        """Take turns until there is no more news."""
+        for _ in range(200):
+            self.engine.turn()
+            if not self.executor.has_news and self.engine.patience_s() != 0:
+                return
+        raise AssertionError("the engine and its executor never come to rest")
+
+    def wait(self, seconds: float) -> None:
+        """Let time go by."""
+        self.now += seconds
+        self.settle()
+
+    def end(self, key: str, status: int = 0) -> None:
+        """Let an attempt's process end."""
+        self.executor.end(key, status)
+        self.settle()
+
+    def run_short_jobs(self, *keys: str) -> None:
+        """Let attempts end that lasted next to nothing, so that more are claimed in advance."""
+        for key in keys:
+            self.now += 0.001
+            self.end(key)
+
+    def submission(self, *commands: Any, **common: Any) -> Submission:
+        """Jobs that fit into one request, with an id of its own unless one is given."""
+        jobs = [
+            command if isinstance(command, NewJob) else NewJob(command=command)
+            for command in commands
+        ]
+        given = {"request_id": f"request-{next(self._requests)}", "cwd": str(self.home), **common}
+        return Submission(jobs=jobs, **given)
+
+    def add(self, *commands: Any, **common: Any) -> Added:
+        """Add jobs, by default one whose command is `train`, and see to what starts at once."""
+        added = self.run(add(self.hub, self.submission(*(commands or ("train",)), **common)))
+        self.settle()
+        return added
+
+    def kill(self, ids: str | None = None, **order: Any) -> Changed:
+        """End jobs."""
+        changed = self.run(kill(self.hub, Kill(ids=ids, **order)))
+        self.settle()
+        return changed
+
+    def rm(self, ids: str | None = None, **order: Any) -> Changed:
+        """Forget jobs."""
+        changed = self.run(rm(self.hub, Remove(ids=ids, **order)))
+        self.settle()
+        return changed
+
+    def retry(self, ids: str | None = None, **order: Any) -> Changed:
+        """Let jobs run once more."""
+        changed = self.run(retry(self.hub, Retry(ids=ids, **order)))
+        self.settle()
+        return changed
+
+    def restart(
+        self, *, shepherd_too: bool = False, gpus: int | tuple[Slot, ...] | None = None
+    ) -> None:
+        """Die at this moment, and be succeeded; with `shepherd_too` the executor begins anew as well."""
+        self.stop()
+        if gpus is not None:
+            self.slots = slots(gpus) if isinstance(gpus, int) else gpus
+        if shepherd_too:
+            self.executor.begin_anew()
+        else:
+            self.executor.lose_client()
+        self.run(self._begin())
+
+    def stop(self) -> None:
+        """Die at this moment."""
+        self.hub.pulse.stop()
+        self.database.close()
+
+    def close(self) -> None:
+        """Let go of everything, once it is seen to be as it must be."""
+        try:
+            self.check()
+        finally:
+            self.stop()
+            self.executor.close()
+            self.loop.close()
+
+    def states(self) -> dict[int, str]:
+        """Where each job stands."""
+        return dict(self.database.execute("SELECT id, state FROM job ORDER BY id").fetchall())
+
+    def attempts(self, job: int) -> list[tuple[int, str, str | None]]:
+        """Number, outcome and reason of all attempts of a job that are over."""
+        return self.database.execute(
+            "SELECT number, outcome, reason FROM earlier_attempt WHERE job = ?1 UNION"
+            " SELECT attempt, state, reason FROM job"
+            " WHERE id = ?1 AND state NOT IN ('waiting', 'starting', 'running') ORDER BY 1",
+            (job,),
+        ).fetchall()
+
+    def started(self) -> list[str]:
+        """The keys of all launches, in their order."""
+        return [launch.key for launch in self.executor.launched]
+
+    def notices(self) -> str:
+        """What was told to people."""
+        return "\n".join(self.hub.publisher.notices)
+
+    def column(self, name: str, job: int) -> Any:
+        """One field of a job."""
+        return self.database.execute(f"SELECT {name} FROM job WHERE id = ?", (job,)).fetchone()[0]
+
+    def check(self) -> None:
+        """See that the tally counts, that only live jobs have slots, and that no key ran twice."""
+        counts = Counter(self.states().values())
+        counts["running"] += counts.pop("starting", 0)
+        told = {state.value: count for state, count in self.jobs.tally().items()}
+        assert told == {state: count for state, count in counts.items() if count}
+        states = {job: State(state) for job, state in self.states().items()}
+        running = self.engine.board.running.values()
+        assert sorted(each.attempt.job for each in running) == sorted(
+            job for job, state in states.items() if is_live(state)
+        )
+        holders = {}
+        for place in self.engine.board.places:
+            if place.current is not None:
+                key = place.current.attempt.job
+                holders[key] = [slot.index for slot in place.current.slots]
+        check_slots(states, holders, range(len(self.slots)))
