@@ -35,6 +35,7 @@ class Running(msgspec.Struct, kw_only=True):
     overdue: bool = False
     asked_to_end: bool = False
     revoking: bool = False
+    adopted: bool = False  # the executor does not know on which slots it sits
 
     @property
     def label(self) -> str:
@@ -73,7 +74,9 @@ class Place(msgspec.Struct):
     @property
     def room(self) -> int:
         """How many more jobs may be claimed here in advance."""
-        return max(0, self.ahead - len(self.followers)) if self.held and not self.closed else 0
+        if not self.held or self.closed or (self.current is not None and self.current.adopted):
+            return 0
+        return max(0, self.ahead - len(self.followers))
 
     def learn(self, duration_s: float) -> None:
         """Look ahead the further the shorter the jobs are."""
@@ -149,6 +152,15 @@ class Board:
             if self._last_freed_first:
                 self._order.remove(slot.index)
                 self._order.append(slot.index)
+
+    def spread_adopted(self) -> None:
+        """Of what runs, seat nothing behind another while a slot with the same GPUs stands empty."""
+        for place in self.places:
+            for follower in [each for each in place.followers if each.pid is not None]:
+                twins = [p for p in self.places if p.slot.gpus == place.slot.gpus and not p.current]
+                if twins and len(follower.slots) == 1:
+                    place.followers.remove(follower)
+                    twins[0].current, follower.slots = follower, (twins[0].slot,)
 
     def keys_in_use(self, beside: Place) -> set[str]:
         """Lease keys that other held places need too."""
