@@ -88,7 +88,9 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
-        lambda: connection(config=config, server_state=state, app_state={}, _loop=loop), sock=sock
+        lambda: connection(config=config, server_state=state, app_state={}, _loop=loop),
+        sock=sock,
+        backlog=_BACKLOG,  # it listens once more
     )
     try:
         await loop.create_future()

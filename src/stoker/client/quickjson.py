@@ -33,7 +33,7 @@ def dumps(value: Any) -> str:
     except (ImportError, TypeError):
         import json
 
-        return json.dumps(value)
+        return json.dumps(value, allow_nan=False)
 
 
 def loads(text: str) -> Any:

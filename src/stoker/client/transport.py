@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM
+import sys
+from _socket import AF_UNIX, MSG_PEEK, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET
 from _socket import socket as Socket  # noqa: N812 - the class of `socket`, without its imports
 
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
@@ -46,14 +47,21 @@ class Answer:
 class Connection:
     """One connection to a home's daemon; requests go over it one after another.
 
-    `timeout_s` is how long the daemon may be silent before a request is given up.
+    `timeout_s` is how long the daemon may be silent before a request is given up, a minute if not
+    said.
     """
 
-    def __init__(self, home: str, timeout_s: float | None = TIMEOUT_S) -> None:
+    def __init__(self, home: str, timeout_s: float | None = None) -> None:
         self._home = home
-        self._timeout_s = timeout_s
-        self._socket = _connect(home, timeout_s)
+        self._timeout_s = timeout_s or TIMEOUT_S
+        self._socket = _connect(home, self._timeout_s)
         self._buffer = bytearray()
+
+    def __enter__(self) -> Connection:  # noqa: PYI034 - typing has Self, and costs too much
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()
 
     def request(self, method: str, target: str, body: bytes | None = None) -> Answer:
         """Ask, and read the whole answer; a refusal raises the error that it means."""
@@ -75,7 +83,6 @@ class Connection:
         status, headers = self._read_head()
         if status >= 400:
             raise error_of(status, b"".join(self._read_body(headers)))
-        self._timeout_s = None
         self._socket.settimeout(None)
         return headers, self._read_body(headers)
 
@@ -102,7 +109,8 @@ class Connection:
         try:
             self._socket.sendall(head.encode() + b"\r\n" + (body or b""))
         except TimeoutError:
-            raise self._silent() from None
+            self.close()
+            raise _silent(self._home, self._timeout_s) from None
         except OSError:
             # It may have refused before it had read all: then its answer is there to be read.
             pass
@@ -157,7 +165,8 @@ class Connection:
         try:
             data = self._socket.recv(_PIECE_BYTES)
         except TimeoutError:
-            raise self._silent() from None
+            self.close()
+            raise _silent(self._home, self._timeout_s) from None
         except OSError:
             data = b""
         if not data:
@@ -168,13 +177,6 @@ class Connection:
         self.close()
         return BrokenError(
             f"the daemon went away before it had answered: {self._home}/daemon.log may say why"
-        )
-
-    def _silent(self) -> StokerError:
-        self.close()
-        return StokerError(
-            f"the daemon has not answered for {self._timeout_s:.0f} s: {self._home}/daemon.log may"
-            " say why"
         )
 
 
@@ -198,7 +200,7 @@ def quote(text: str) -> str:
     )
 
 
-def _connect(home: str, timeout_s: float | None) -> Socket:
+def _connect(home: str, timeout_s: float) -> Socket:
     path = f"{home}/{SOCKET_NAME}"
     sock = Socket(AF_UNIX, SOCK_STREAM)
     folder = -1
@@ -206,14 +208,19 @@ def _connect(home: str, timeout_s: float | None) -> Socket:
         if len(os.fsencode(path)) > _MAX_PATH_BYTES:
             folder = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             path = f"/proc/self/fd/{folder}/{SOCKET_NAME}"
-        sock.settimeout(timeout_s)
+        # To connect without blocking would fail wherever more are at the door than it has room for.
+        sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(timeout_s))
         sock.connect(path)
+        sock.settimeout(timeout_s)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         sock.close()
         raise NoDaemonError(
             f"no daemon runs for {home}: stoker add or stoker daemon start starts one",
             died=isinstance(error, ConnectionRefusedError),
         ) from None
+    except BlockingIOError:
+        sock.close()
+        raise _silent(home, timeout_s) from None
     except OSError as error:
         sock.close()
         raise StokerError(f"cannot connect to {home}/{SOCKET_NAME}: {error}") from None
@@ -221,3 +228,16 @@ def _connect(home: str, timeout_s: float | None) -> Socket:
         if folder >= 0:
             os.close(folder)
     return sock
+
+
+def _timeval(seconds: float) -> bytes:
+    """A time as the kernel takes it: seconds and microseconds, each a long."""
+    whole = int(seconds)
+    parts = (whole, int((seconds - whole) * 1e6))
+    return b"".join(part.to_bytes(8, sys.byteorder) for part in parts)
+
+
+def _silent(home: str, timeout_s: float) -> StokerError:
+    return StokerError(
+        f"the daemon has not answered for {timeout_s:.0f} s: {home}/daemon.log may say why"
+    )

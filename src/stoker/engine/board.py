@@ -37,6 +37,7 @@ class Running(msgspec.Struct, kw_only=True):
     preempted: bool = False
     paused_at: float | None = None
     revoking: bool = False
+    adopted: bool = False  # the executor does not know on which slots it sits
 
     @property
     def label(self) -> str:
@@ -76,7 +77,10 @@ class Place(msgspec.Struct):
     @property
     def room(self) -> int:
         """How many more jobs may be claimed here in advance."""
-        return max(0, self.ahead - len(self.followers)) if self.held and self.is_open else 0
+        adopted = self.current is not None and self.current.adopted
+        if not self.held or not self.is_open or adopted:
+            return 0
+        return max(0, self.ahead - len(self.followers))
 
     @property
     def is_open(self) -> bool:
@@ -162,6 +166,15 @@ class Board:
             if self._last_freed_first:
                 self._order.remove(slot.index)
                 self._order.append(slot.index)
+
+    def spread_adopted(self) -> None:
+        """Of what runs, seat nothing behind another while a slot with the same GPUs stands empty."""
+        for place in self.places:
+            for follower in [each for each in place.followers if each.pid is not None]:
+                twins = [p for p in self.places if p.slot.gpus == place.slot.gpus and not p.current]
+                if twins and len(follower.slots) == 1:
+                    place.followers.remove(follower)
+                    twins[0].current, follower.slots = follower, (twins[0].slot,)
 
     def keys_in_use(self, beside: Place) -> set[str]:
         """Lease keys that other held places need too."""

@@ -321,12 +321,13 @@ class Engine:
         """The executor has told all it knows: what it does not know never began, or is lost."""
         for running in list(self.board.running.values()):
             if running.key in report.keys:
-                continue
-            if running.pid is None:
+                running.adopted = True
+            elif running.pid is None:
                 self._take_back(running)
             else:
                 reason = "nobody knows what became of it"
                 self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
+        self.board.spread_adopted()
         if report.fresh:
             self.holds.forget()
 

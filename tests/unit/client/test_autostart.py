@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stoker.client.autostart import ensure_daemon, start_daemon
+from stoker.client.session import Session
+from stoker.client.transport import Connection, NoDaemonError
+from stoker.errors import StokerError
+
+if TYPE_CHECKING:
+    from unit.client.conftest import Stand
+
+SOURCE = str(Path(__file__).parents[3] / "src")
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(entry.decode().split("=", 1) for entry in entries if entry)
+
+
+def wait_until_gone(home: str) -> NoDaemonError:
+    while True:
+        try:
+            Connection(home).close()
+        except NoDaemonError as error:
+            return error
+
+
+def test_a_daemon_is_started_where_none_runs_and_found_where_one_does(stand: Stand) -> None:
+    home = str(stand.home)
+    ensure_daemon(home).close()
+    ensure_daemon(home).close()
+    assert len(stand.pids()) == 1
+
+
+def test_a_daemon_that_died_leaves_its_socket_and_is_started_anew(stand: Stand) -> None:
+    home = str(stand.home)
+    ensure_daemon(home).close()
+    stand.kill()
+    assert wait_until_gone(home).died
+    session = Session(home, start=False)
+    session.wait_for_daemon()
+    session.close()
+    assert len(stand.pids()) == 2
+
+
+def test_a_daemon_that_never_was_is_started_only_on_request(stand: Stand) -> None:
+    session = Session(str(stand.home), start=False)
+    with pytest.raises(NoDaemonError) as caught:
+        session.get("/v1/status")
+    assert not caught.value.died
+    assert stand.pids() == []
+
+
+def test_it_stands_alone_in_the_world(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    for name in ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_CHECKPOINT_DIR"):
+        monkeypatch.setenv(name, "of a job")
+    ensure_daemon(str(stand.home)).close()
+    os.close(writer)
+    assert os.read(reader, 1) == b"", "the daemon holds a descriptor of whoever started it"
+    os.close(reader)
+    [pid] = stand.pids()
+    environment = environment_of(pid)
+    assert environment["STOKER_PART"] == "daemon"
+    assert environment["STOKER_HOME"] == str(stand.home)
+    assert not {"STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT"} & environment.keys()
+    assert os.getsid(pid) not in (os.getsid(0), pid)
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    assert links["0"] == "/dev/null"
+    assert links["1"] == links["2"] == f"{stand.home}/daemon.log"
+    assert "pipe" not in "".join(links.values())
+    status = Path(f"/proc/{pid}/status").read_text()
+    assert f"PPid:\t{os.getpid()}\n" not in status
+
+
+def test_its_output_is_appended_to_a_log_for_the_owner_alone(stand: Stand) -> None:
+    log = stand.home / "daemon.log"
+    log.write_text("before\n")
+    log.chmod(0o600)
+    ensure_daemon(str(stand.home)).close()
+    assert log.read_text() == "before\nup\n"
+    assert stat.S_IMODE((stand.home / "start.lock").stat().st_mode) == 0o600
+
+
+def test_racing_starters_all_reach_the_one_daemon(stand: Stand) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[2]); import stoker.client.autostart as a;"
+        "a.ensure_daemon(sys.argv[1]).close()"
+    )
+    starters = [
+        subprocess.Popen([sys.executable, "-c", program, str(stand.home), SOURCE]) for _ in range(6)
+    ]
+    assert [starter.wait(30) for starter in starters] == [0] * 6
+    assert len(stand.pids()) == 1
+
+
+def test_a_pipe_behind_the_starter_ends_with_it(stand: Stand) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[2]); import stoker.client.autostart as a;"
+        "a.ensure_daemon(sys.argv[1]).close(); print('started')"
+    )
+    words = [sys.executable, "-c", program, str(stand.home), SOURCE]
+    ended = subprocess.run(words, capture_output=True, timeout=20, check=True)
+    assert ended.stdout == b"started\n"
+    assert Path(f"/proc/{stand.pids()[0]}").exists()
+
+
+def test_why_it_could_not_start_is_told(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAEMON_HOW", "error")
+    begun = time.monotonic()
+    with pytest.raises(StokerError, match="could not start: the database is broken"):
+        ensure_daemon(str(stand.home))
+    assert time.monotonic() - begun < 5
+
+
+def test_one_that_ends_without_a_word_is_told_too(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAEMON_HOW", "die")
+    with pytest.raises(StokerError, match=r"ended before it was up .*daemon\.log"):
+        ensure_daemon(str(stand.home))
+
+
+def test_arguments_are_passed_on_and_a_second_start_is_refused(stand: Stand) -> None:
+    start_daemon(str(stand.home), ["--gpus", "0,1"])
+    assert (stand.home / "words").read_text().split()[2:] == ["--gpus", "0,1"]
+    with pytest.raises(StokerError, match="runs already"):
+        start_daemon(str(stand.home), [])
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StokerError, match=r"start\.lock"):
+        ensure_daemon(str(tmp_path / "missing"))

@@ -1,0 +1,44 @@
+"""More want in than the daemon's socket has room for."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.client.transport import SOCKET_NAME, Connection
+from stoker.errors import StokerError
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Iterator[socket.socket]:
+    """A daemon that has accepted nobody yet, with somebody at its door."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(str(tmp_path / SOCKET_NAME))
+        listener.listen(0)
+        first.connect(str(tmp_path / SOCKET_NAME))
+        yield listener
+
+
+def test_whoever_finds_the_door_full_waits_for_room(crowded: socket.socket, tmp_path: Path) -> None:
+    connected = threading.Event()
+
+    def connect() -> None:
+        Connection(str(tmp_path)).close()
+        connected.set()
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    assert not connected.wait(0.1)
+    crowded.accept()[0].close()
+    thread.join(10)
+    assert connected.is_set()
+
+
+def test_whoever_finds_the_door_full_for_too_long_is_told(
+    crowded: socket.socket, tmp_path: Path
+) -> None:
+    with pytest.raises(StokerError, match="has not answered for 0 s"):
+        Connection(str(tmp_path), timeout_s=0.05)
+    crowded.accept()[0].close()
