@@ -29,6 +29,7 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Bytes = str | Base64
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
 def to_wire(data: bytes) -> Bytes:
@@ -82,7 +83,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hold: bool = False
     after: str | None = None
     after_any: str | None = None
-    begin_at: float | None = None
+    begin_at: Moment | None = None
     backoff_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
     stop_signal: Annotated[int, msgspec.Meta(ge=1, le=64)] = 15
     grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
@@ -164,7 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log: Bytes | msgspec.UnsetType | None = msgspec.UNSET
     after: str | msgspec.UnsetType | None = msgspec.UNSET
     after_any: str | msgspec.UnsetType | None = msgspec.UNSET
-    begin_at: float | msgspec.UnsetType | None = msgspec.UNSET
+    begin_at: Moment | msgspec.UnsetType | None = msgspec.UNSET
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType | None = msgspec.UNSET
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
@@ -192,6 +193,14 @@ class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     action: Literal["add", "drain", "remove"]
     gpu: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class GpuChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The slots that were changed, the jobs that still run there, and perhaps a warning."""
+
+    slots: list[str]
+    jobs: list[int] = []
+    notice: str | None = None
 
 
 class Kill(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -245,6 +254,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     exit_code: int | None
     signal: int | None
+    begin_at: float | None
     submitted_at: float | None
     started_at: float | None
     ended_at: float | None
@@ -267,6 +277,25 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     log: Bytes | None
 
 
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that another one waits for: for its success, or (`any`) just for its end."""
+
+    id: int
+    state: State | None
+    any: bool
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job is ended, pushed out and tried again."""
+
+    stop_signal: int
+    grace_s: float
+    backoff_s: float
+    requeue: bool
+    preemptible: bool
+    preempt: bool
+
+
 class JobDetail(Job, frozen=True, kw_only=True):
     """Everything about a job; the environment with its secrets hidden."""
 
@@ -283,8 +312,8 @@ class JobDetail(Job, frozen=True, kw_only=True):
     user: str | None
     host: str | None
     last_line: str | None
-    needs: list[int]
-    begin_at: float | None
+    needs: list[Need]
+    options: JobOptions
     attempts: list[AttemptInfo]
 
 

@@ -39,6 +39,8 @@ def check_plan(
 ) -> None:
     """A plan starts waiting jobs only, each once, with exactly what it needs, on what is free."""
     wanted = {job.id: job for job in waiting}
+    if not {plan.reserved_for, *plan.reserved.values()} <= {None, *wanted}:
+        raise InvariantError("slots are kept for a job that does not wait")
     available, left = set(free), dict(rooms)
     for start in plan.starts:
         job = wanted.pop(start.job, None)
@@ -46,13 +48,14 @@ def check_plan(
             raise InvariantError(
                 f"job {start.job} is planned but does not wait, or is planned twice"
             )
-        if len(start.slots) != job.slots:
-            raise InvariantError(
-                f"job {job.id} needs {job.slots} slots and gets {len(start.slots)}"
-            )
+        if not len(start.slots) == len({*start.slots}) == job.slots:
+            got = len({*start.slots})
+            raise InvariantError(f"job {job.id} needs {job.slots} slots and gets {got}")
         if job.allowed is not None and not job.allowed.issuperset(start.slots):
             raise InvariantError(f"job {job.id} is planned on {start.slots}, where it may not run")
         if start.in_advance:
+            if job.slots != 1:
+                raise InvariantError(f"job {job.id} is claimed in advance on {job.slots} slots")
             left[start.slots[0]] = left.get(start.slots[0], 0) - 1
         elif not available.issuperset(start.slots):
             raise InvariantError(f"job {job.id} is planned on {start.slots}, not all of them free")

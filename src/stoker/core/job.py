@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 
 import msgspec
@@ -28,6 +29,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     retries: int = 0
     options: Options = Options()
+
+
+class Ending(str, enum.Enum):
+    """Why we end an attempt, and so what becomes of its job."""
+
+    KILL = "kill"  # it is over
+    OVERDUE = "overdue"  # the same, unless it has retries left
+    PREEMPT = "preempt"  # it waits again, behind the others of its priority
+    PUSH = "push"  # it waits again, at its old place: a job that may preempt wanted its slots
+
+    @property
+    def is_preemption(self) -> bool:
+        """Whether the job waits again, however the attempt exits."""
+        return self in (Ending.PREEMPT, Ending.PUSH)
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ class Candidate(msgspec.Struct, frozen=True):
     rank: int = 0
     timeout_s: float | None = None
     allowed: frozenset[int] | None = None  # the slots it may use; None for all
+    project: str | None = None
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -45,22 +46,19 @@ def pending_state(
     return State.WAITING
 
 
-def find_cycle(job: int, needs_of: dict[int, list[int]]) -> list[int] | None:
-    """The way from a job over its needs back to itself; None if there is none."""
-    path: list[int] = []
-    seen: set[int] = set()
-
-    def walk(current: int) -> bool:
-        path.append(current)
+def find_cycle(job: int, needs_of: Mapping[int, Sequence[int]]) -> list[int] | None:
+    """The shortest way from a job over its needs back to itself; None if there is none."""
+    came_from: dict[int, int] = {}
+    queue = deque([job])
+    while queue:
+        current = queue.popleft()
         for needed in needs_of.get(current, ()):
             if needed == job:
-                path.append(needed)
-                return True
-            if needed not in seen:
-                seen.add(needed)
-                if walk(needed):
-                    return True
-        path.pop()
-        return False
-
-    return path if walk(job) else None
+                way = [job, current]
+                while way[-1] != job:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if needed not in came_from:
+                came_from[needed] = current
+                queue.append(needed)
+    return None

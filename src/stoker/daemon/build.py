@@ -25,6 +25,7 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.store.database import Database
 
+_ALL_REMOVED = "every GPU was removed from this queue"
 _STOPPED = "the daemon was stopped with --kill"
 
 
@@ -56,13 +57,15 @@ class Daemon:
             clock=boot_clock_s,
             shepherd_pids=lambda: self._executor.pids,
             parse_slots=self._parse_slots,
+            slots_changed=self._watch_all,
             no_gpu_reason=no_gpu_reason,
             before_turn=self._mind_watch,
         )
         self.engine = self.hub.engine
         self._database.on_full = self._wait_for_space
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
-        self._watchman = self._watch()
+        self._watchman: Watchman | None = None
+        self._watch_all()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
@@ -123,21 +126,32 @@ class Daemon:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         named = gpus or self._config.gpus
         if named == "none":
-            return (), "every GPU was removed from this queue"
+            return (), _ALL_REMOVED
         if named is not None and named != "default":
             slots = parse_slots(named, known, visible)
         else:
             try:
-                slots = default_slots(known, visible)
+                slots = self._without_removed(default_slots(known, visible))
             except StokerError as error:
                 return (), str(error).partition(";")[0]
+            if not slots:
+                return (), _ALL_REMOVED
         if gpus is not None:
             self._config.change("gpus", gpus)
         return slots, None
 
-    def _watch(self) -> Watchman | None:
+    def _without_removed(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        removed = self._config.words("gpus-removed")
+        kept = [slot for slot in slots if slot.label not in removed]
+        return tuple(Slot(index, slot.gpus, slot.keys) for index, slot in enumerate(kept))
+
+    def _watch_all(self) -> None:
+        """Watch the GPUs of all slots that there are by now."""
         if self._nvml is None or not self.engine.board.places:
-            return None
+            return
+        if self._watchman is not None:
+            self._watchman.look_again()
+            return
         watchman = Watchman(
             self._nvml,
             self.engine.board,
@@ -151,7 +165,7 @@ class Daemon:
             self.hub.pulse.poke()
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
-        return watchman
+        self._watchman = watchman
 
     def _mind_watch(self) -> None:
         """Watch the GPUs while something runs or waits, and only then."""

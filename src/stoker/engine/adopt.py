@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
 from stoker.core.slot import Slot
@@ -10,7 +12,7 @@ from stoker.engine.loop import Engine
 from stoker.engine.orders import log_path
 from stoker.engine.queue import Entry
 from stoker.store.jobs import Known
-from stoker.store.queued import PREEMPT, Facts, QueuedJobs
+from stoker.store.queued import Facts, QueuedJobs
 
 
 def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
@@ -18,6 +20,7 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
     # What is known to run comes before what was claimed in advance, behind it, on the same slot.
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
+        ending, reason = facts.being_ended or (None, None)
         engine.adopt(
             Running(
                 key=attempt.key,
@@ -28,17 +31,20 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
                 pid=facts.pid,
                 started_at_us=facts.started_at_us,
                 begun=now,
-                killed_because=_reason(facts),
-                asked_to_end=facts.ending is not None,
-                preempted=(facts.ending or "").startswith(PREEMPT),
-                paused_at=now if facts.state == State.PAUSED.value else None,
+                killed_because=reason,
+                ending=ending,
+                asked_to_end=ending is not None,
+                paused_at=_paused_at(facts, now),
+                stopped_s=(facts.stopped_us or 0) / 1e6,
                 grace_s=facts.request.options.grace_s,
             )
         )
 
 
-def _reason(facts: Facts) -> str | None:
-    return None if facts.ending is None else facts.ending.removeprefix(PREEMPT)
+def _paused_at(facts: Facts, now: float) -> float | None:
+    if facts.stopped_at_us is None:
+        return None
+    return now - max(0.0, time.time() - facts.stopped_at_us / 1e6)
 
 
 def _entry(facts: Facts) -> Entry:

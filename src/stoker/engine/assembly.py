@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from stoker.core.job import Attempt
 from stoker.core.slot import Slot
-from stoker.engine.board import Board
+from stoker.engine.board import DRAINED, Board
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
@@ -16,14 +16,12 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
 from stoker.engine.loop import Engine
 from stoker.engine.orders import Orders
-from stoker.engine.policy import CheckedPolicy, find_policy
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
 from stoker.engine.pushing import Pushing
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order, Rules
-from stoker.engine.service.config import apply
-from stoker.engine.service.gpus import DRAINED
+from stoker.engine.service.config import apply, choose_policy
 from stoker.engine.stored import StoredQueue
 from stoker.executors.contract import Executor
 from stoker.store.database import Database
@@ -41,6 +39,7 @@ def assemble(
     clock: Callable[[], float],
     shepherd_pids: Callable[[], list[int]] = list,
     parse_slots: Callable[[str], tuple[Slot, ...]] = lambda _text: (),
+    slots_changed: Callable[[], None] = lambda: None,
     no_gpu_reason: str | None = None,
     before_turn: Callable[[], None] | None = None,
     prepare: Callable[[Attempt, Entry], Order] | None = None,
@@ -81,19 +80,25 @@ def assemble(
         since=time.time(),
         shepherd_pids=shepherd_pids,
         parse_slots=parse_slots,
+        slots_changed=slots_changed,
         no_gpu_reason=no_gpu_reason,
     )
     publisher.followers += [hub.brake.on_end, hub.hooks.on_end]
+
+    def believe_the_database() -> None:
+        jobs.forget_uncommitted()
+        shelf.load()
+        gate.load()
+
+    database.on_rollback = believe_the_database
     _follow_config(hub)
     return hub
 
 
 def _follow_config(hub: Hub) -> None:
     apply(hub)
-    drained = hub.config.text("gpus-drained").split(",")
+    choose_policy(hub)
+    drained = hub.config.words("gpus-drained")
     for place in hub.engine.board.places:
         if place.slot.label in drained:
             place.drained = DRAINED
-    name = hub.config.text("policy")
-    if name != "default":
-        hub.engine.policy = CheckedPolicy(name, find_policy(name), hub.engine.tell_once)

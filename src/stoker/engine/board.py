@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
-from stoker.core.job import Attempt
+from stoker.core.job import Attempt, Ending
 from stoker.core.plan import Busy
 from stoker.core.slot import Slot
 from stoker.engine.queue import Entry
@@ -16,6 +16,9 @@ from stoker.engine.queue import Entry
 QUICK_S = 0.1
 AHEAD_S = 0.04
 _MAX_AHEAD = 32
+# Why a place has no new jobs, where somebody wants it so. One that was removed is as good as gone.
+DRAINED = "drained"
+REMOVED = "removed"
 
 
 class Running(msgspec.Struct, kw_only=True):
@@ -31,11 +34,11 @@ class Running(msgspec.Struct, kw_only=True):
     begun: float = 0.0
     deadline: float | None = None
     killed_because: str | None = None
+    ending: Ending | None = None
     grace_s: float = 0.0
-    overdue: bool = False
     asked_to_end: bool = False
-    preempted: bool = False
     paused_at: float | None = None
+    stopped_s: float = 0.0  # how long it has been paused before
     revoking: bool = False
     adopted: bool = False  # the executor does not know on which slots it sits
 
@@ -43,6 +46,11 @@ class Running(msgspec.Struct, kw_only=True):
     def label(self) -> str:
         """Where it runs, as people are shown it: empty for a job without GPU."""
         return label_of(self.slots)
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether its job waits again once it has ended."""
+        return self.ending is not None and self.ending.is_preemption
 
     @property
     def gpus(self) -> list[str]:
@@ -124,6 +132,14 @@ class Board:
     def open_places(self) -> int:
         """How many slots may have jobs at all, as things are."""
         return sum(place.is_open for place in self.places)
+
+    def slots_left(self) -> int:
+        """How many slots there are, but for those that were removed."""
+        return sum(place.drained != REMOVED for place in self.places)
+
+    def open_among(self, slots: Collection[int]) -> int:
+        """How many of these slots may have jobs at all."""
+        return sum(place.is_open for place in self.places if place.slot.index in slots)
 
     def free_cpu_places(self) -> int:
         """How many more jobs without GPU may start."""

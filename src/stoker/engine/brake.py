@@ -22,7 +22,7 @@ class Brake:
     def on_end(self, running: Running, outcome: Outcome) -> None:
         """Count an end; may pause the project, inside the engine's transaction."""
         project = running.entry.facts.project if running.entry.facts is not None else None
-        if project is None or not self.limit:
+        if project is None or not self.limit or project in self._gate.projects_paused:
             return
         if outcome.event is not Event.FAIL or outcome.reason is None:
             if outcome.event is Event.SUCCEED:
@@ -31,7 +31,7 @@ class Brake:
         reason, count = self._streaks.get(project, ("", 0))
         count = count + 1 if reason == outcome.reason else 1
         self._streaks[project] = (outcome.reason, count)
-        if count >= self.limit and project not in self._gate.projects_paused:
+        if count >= self.limit:
             del self._streaks[project]
             text = f"{count} jobs in a row failed: {outcome.reason}"
             self._gate.pause_project(project, text)

@@ -43,6 +43,10 @@ def _limit(text: str) -> int | None:
     return None if text == "none" else _positive(text)
 
 
+def _ours(_text: str) -> None:
+    raise ValueError("stoker gpus add|drain|remove changes it")
+
+
 def _size(text: str) -> int:
     if text == "none":
         return 0
@@ -55,7 +59,8 @@ def _size(text: str) -> int:
 
 ENTRIES = {
     "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", str),
-    "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", str),
+    "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", _ours),
+    "gpus-removed": Entry("none", "GPUs that are not used by default (stoker gpus remove)", _ours),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
@@ -79,7 +84,12 @@ class Config:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._values: dict[str, str] = dict(database.execute("SELECT name, value FROM config"))
+        self.load()
+
+    def load(self) -> None:
+        """Read what is recorded."""
+        rows = self._database.execute("SELECT name, value FROM config")
+        self._values: dict[str, str] = dict(rows.fetchall())
 
     def text(self, name: str) -> str:
         """A setting as it was written, or its default."""
@@ -105,6 +115,11 @@ class Config:
         text = self.text("gpus")
         return None if text == "default" else text
 
+    def words(self, name: str) -> list[str]:
+        """A setting that is a list."""
+        text = self.text(name)
+        return [] if text == "none" else text.split(",")
+
     def all(self) -> list[Setting]:
         """Every setting."""
         of_projects = sorted(name for name in self._values if name not in ENTRIES)
@@ -121,10 +136,15 @@ class Config:
     def gpus_of_projects(self) -> dict[str, frozenset[str]]:
         """The GPUs that a project may use."""
         return {
-            name.removeprefix("gpus."): frozenset(re.split(r"[,+\s]+", value))
+            name.removeprefix("gpus."): self.split_gpus(value)
             for name, value in self._values.items()
             if name.startswith("gpus.")
         }
+
+    @staticmethod
+    def split_gpus(text: str) -> frozenset[str]:
+        """The GPUs in a list of them."""
+        return frozenset(word for word in re.split(r"[,+\s]+", text) if word)
 
     def setting(self, name: str) -> Setting:
         """One setting with all that is known about it."""
@@ -142,16 +162,19 @@ class Config:
             except ValueError as error:
                 raise UsageError(f"{name} cannot be {value!r}: {error}") from None
         with self._database.transaction(durable=True):
-            if value is None or value == entry.default:
-                self._database.write("DELETE FROM config WHERE name = ?", (name,))
-            else:
-                self._database.write(
-                    "INSERT INTO config VALUES (?, ?)"
-                    " ON CONFLICT DO UPDATE SET value = excluded.value",
-                    (name, value),
-                )
-        self._values = dict(self._database.execute("SELECT name, value FROM config"))
+            self.write(name, value)
+        self.load()
         return self.setting(name)
+
+    def write(self, name: str, value: str | None) -> None:
+        """Record a value inside a transaction; `load` makes it count."""
+        if value is None or value == entry_of(name).default:
+            self._database.write("DELETE FROM config WHERE name = ?", (name,))
+        else:
+            self._database.write(
+                "INSERT INTO config VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+                (name, value),
+            )
 
 
 def entry_of(name: str) -> Entry:

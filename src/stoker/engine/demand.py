@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from stoker.core.plan import Candidate
+from stoker.engine.board import Board
 from stoker.engine.queue import Entry
 
 
-def slots_used_by(entries: list[Entry], most: int, enough: int) -> int:
-    """How many slots what waits could use, counted until they are more than enough."""
-    used = 0
-    for entry in entries:
-        if entry.request.slots <= most:
-            used += entry.request.slots
-            if used > enough:
+class Demand:
+    """The waiting entries, in queue order, that could run as things are: enough slots are open to them.
+
+    A plan calls stored jobs by their ids, and lines, which have none yet, by their position.
+    """
+
+    def __init__(self, entries: list[Entry], board: Board) -> None:
+        most = board.open_places()
+        self._entries: dict[int, Entry] = {}
+        self.candidates: list[Candidate] = []
+        for position, entry in enumerate(entries):
+            request, candidate = entry.request, entry.candidate
+            if candidate is None:
+                candidate = Candidate(position, request.slots, timeout_s=request.timeout_s)
+            allowed = candidate.allowed
+            if request.slots > (most if allowed is None else board.open_among(allowed)):
+                continue
+            self._entries[candidate.id] = entry
+            self.candidates.append(candidate)
+
+    def __getitem__(self, name: int) -> Entry:
+        return self._entries[name]
+
+    def first(self) -> Entry | None:
+        """The first that needs slots."""
+        return next((entry for entry in self._entries.values() if entry.request.slots), None)
+
+    def slots_wanted(self, enough: int) -> int:
+        """How many slots they could use, counted until they are more than enough."""
+        wanted = 0
+        for candidate in self.candidates:
+            wanted += candidate.slots
+            if wanted > enough:
                 break
-    return used
-
-
-def candidates_of(entries: list[Entry], most: int) -> list[Candidate]:
-    """What may be planned: all but those that need more slots than could ever be free as things are."""
-    # Entries stand in queue order, so their position is all the planner needs to know.
-    return [
-        Candidate(position, entry.request.slots, 0, 0, entry.request.timeout_s, entry.allowed)
-        for position, entry in enumerate(entries)
-        if entry.request.slots <= most
-    ]
+        return wanted

@@ -6,53 +6,77 @@ import signal
 import time
 from collections.abc import Callable
 
+from stoker.core.job import Ending
 from stoker.engine.board import Running
 from stoker.executors.contract import Executor
 
 
 class Endings:
-    """Signals trees, and keeps their deadlines; what it does is on record before."""
+    """Decides what is signalled when; it is sent by `carry_out`, once what was decided is on record.
 
-    def __init__(self, executor: Executor, clock: Callable[[], float]) -> None:
+    Whoever calls `kill`, `preempt`, `pause` or `resume` has recorded that. What a time limit ends is
+    recorded through `note`.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        clock: Callable[[], float],
+        note: Callable[[int, Ending, str], None],
+    ) -> None:
         self._executor = executor
         self._clock = clock
+        self._note = note
+        self._orders: list[Callable[[], None]] = []
+
+    def carry_out(self) -> None:
+        """Send the signals; to be called after a commit."""
+        orders, self._orders = self._orders, []
+        for order in orders:
+            order()
 
     def kill(self, running: Running, reason: str, grace_s: float | None = None) -> None:
-        """End a tree: a signal now, KILL when its grace is over; what has not started is taken back."""
-        if running.overdue or running.preempted:  # what it was ended for before counts no more
-            running.overdue = running.preempted = False
-            running.killed_because = None
-        running.killed_because = running.killed_because or reason
-        running.grace_s = running.entry.request.options.grace_s if grace_s is None else grace_s
-        if running.pid is None:
-            self._executor.revoke(running.key)
-        self.terminate(running, self._clock())
+        """End a tree: a signal, KILL when its grace is over; what has not started is taken back."""
+        # A kill overrules what it was to be ended for before.
+        if running.ending is not Ending.KILL:
+            running.killed_because = reason
+        self._end(running, Ending.KILL, grace_s)
 
-    def preempt(self, running: Running, reason: str) -> None:
-        """End a tree as `kill` does, but let its job wait again."""
+    def preempt(self, running: Running, reason: str, ending: Ending = Ending.PREEMPT) -> None:
+        """End a tree as `kill` does, but let its job wait again; not if it is being ended already."""
         if running.killed_because is None:
-            self.kill(running, reason)
-            running.preempted = True
+            running.killed_because = reason
+            self._end(running, ending, None)
 
     def pause(self, running: Running) -> None:
         """Stop a tree where it is; its time limit waits with it."""
-        if running.paused_at is None:
+        if running.paused_at is None and running.killed_because is None:
             running.paused_at = self._clock()
-            self._executor.signal(running.key, signal.SIGSTOP)
+            self.stop_again(running)
+
+    def stop_again(self, running: Running) -> None:
+        """Stop a tree of which nobody knows whether it has been stopped."""
+        self._signal(running, signal.SIGSTOP)
+
+    def resume_at_once(self, running: Running | None) -> None:
+        """Let a stopped tree go on, before that is on record."""
+        if running is not None and running.paused_at is not None:
+            self._executor.signal(running.key, signal.SIGCONT)
 
     def resume(self, running: Running) -> None:
-        """Let a stopped tree go on."""
+        """Take note that a tree goes on."""
         if running.paused_at is not None:
+            paused_s = self._clock() - running.paused_at
+            running.stopped_s += paused_s
             if running.deadline is not None:
-                running.deadline += self._clock() - running.paused_at
+                running.deadline += paused_s
             running.paused_at = None
-            self._executor.signal(running.key, signal.SIGCONT)
 
     def renew_deadline(self, running: Running) -> None:
         """Heed a time limit that was changed while the job runs."""
         timeout_s = running.entry.request.timeout_s
         if running.killed_because is None and running.started_at_us is not None:
-            age_s = time.time() - running.started_at_us / 1e6
+            age_s = time.time() - running.started_at_us / 1e6 - running.stopped_s
             running.deadline = None if timeout_s is None else self._clock() - age_s + timeout_s
 
     def check_deadline(self, running: Running, now: float) -> None:
@@ -61,21 +85,31 @@ class Endings:
             return
         if running.killed_because is None:
             request = running.entry.request
-            running.overdue = True
-            running.preempted = request.options.requeue
-            running.killed_because = f"over the time limit of {request.timeout_s:g} s"
-            running.grace_s = request.options.grace_s
-            self.terminate(running, now)
+            reason = f"over the time limit of {request.timeout_s:g} s"
+            ending = Ending.PREEMPT if request.options.requeue else Ending.OVERDUE
+            self._note(running.attempt.job, ending, reason)
+            running.killed_because = reason
+            self._end(running, ending, None)
         else:
             running.deadline = None
-            self._executor.kill(running.key)
+            self._orders.append(lambda: self._executor.kill(running.key))
 
     def terminate(self, running: Running, now: float) -> None:
         """Ask a tree to end; its deadline is now the end of its grace."""
         running.asked_to_end = True
         running.deadline = now + running.grace_s
-        self._executor.signal(running.key, running.entry.request.options.stop_signal)
+        self._signal(running, running.entry.request.options.stop_signal)
         if running.paused_at is not None:
             # What is stopped hears no signal but KILL.
             running.paused_at = None
-            self._executor.signal(running.key, signal.SIGCONT)
+            self._signal(running, signal.SIGCONT)
+
+    def _end(self, running: Running, ending: Ending, grace_s: float | None) -> None:
+        running.ending = ending
+        running.grace_s = running.entry.request.options.grace_s if grace_s is None else grace_s
+        if running.pid is None:
+            self._orders.append(lambda: self._executor.revoke(running.key))
+        self.terminate(running, self._clock())
+
+    def _signal(self, running: Running, signum: int) -> None:
+        self._orders.append(lambda: self._executor.signal(running.key, signum))

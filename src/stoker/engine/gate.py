@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from stoker.engine.board import Board
 from stoker.store.database import Database
@@ -20,7 +20,11 @@ class Gate:
         self._board = board
         self.limits: dict[str, int] = {}
         self.gpus: dict[str, frozenset[str]] = {}
-        rows = database.execute("SELECT name, value FROM meta WHERE name GLOB 'paused.*'")
+        self.load()
+
+    def load(self) -> None:
+        """Read what is paused."""
+        rows = self._database.execute("SELECT name, value FROM meta WHERE name GLOB 'paused.*'")
         paused = {name.removeprefix(_PAUSED): bytes(value).decode() for name, value in rows}
         self.queue_paused: str | None = paused.pop(QUEUE, None)
         self.projects_paused: dict[str, str] = {
@@ -52,16 +56,17 @@ class Gate:
         self._forget(f"project.{project}")
         return self.projects_paused.pop(project, None) is not None
 
-    def room(self, project: str | None) -> int | None:
-        """How many more jobs of a project may start; None for any number."""
-        if self.queue_paused is not None:
-            return 0
-        if project is None:
-            return None
-        if project in self.projects_paused:
-            return 0
-        limit = self.limits.get(project)
-        return None if limit is None else max(0, limit - self.running()[project])
+    def rooms(self) -> Callable[[str | None], int | None]:
+        """A function that says how many more jobs of a project may start now; None for any number."""
+        running = self.running() if self.limits else None
+
+        def room(project: str | None) -> int | None:
+            if self.queue_paused is not None or project in self.projects_paused:
+                return 0
+            limit = None if project is None else self.limits.get(project)
+            return None if limit is None or running is None else max(0, limit - running[project])
+
+        return room
 
     def running(self) -> Counter[str | None]:
         """How many jobs of each project run."""
@@ -80,16 +85,21 @@ class Gate:
             place.slot.index for place in self._board.places if labels.issuperset(place.slot.gpus)
         )
 
-    def reasons(self, project: str | None) -> Iterable[str]:
-        """Why nothing of a project may pass now, for people."""
+    def pauses(self, project: str | None) -> Iterable[str]:
+        """What of a project's way is paused, for people."""
         if self.queue_paused is not None:
             yield f"the queue is paused ({self.queue_paused}): stoker resume --queue"
         if project is not None and project in self.projects_paused:
             reason = self.projects_paused[project]
             yield f"project {project} is paused ({reason}): stoker resume --queue -P {project}"
+
+    def reasons(self, project: str | None) -> Iterable[str]:
+        """Why nothing of a project may pass now, for people."""
+        yield from self.pauses(project)
         limit = self.limits.get(project) if project is not None else None
         if limit is not None and self.running()[project] >= limit:
-            yield f"project {project} runs {limit} jobs, its limit (stoker config limit.{project})"
+            some = "1 job" if limit == 1 else f"{limit} jobs"
+            yield f"project {project} runs {some}, its limit (stoker config limit.{project})"
 
     def _remember(self, name: str, reason: str) -> None:
         self._database.write(

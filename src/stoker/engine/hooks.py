@@ -25,6 +25,7 @@ class Hooks:
     def __init__(self, config: Config, tell: Callable[[str], None]) -> None:
         self._config = config
         self._tell = tell
+        self._last_words: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_AT_ONCE)
 
@@ -49,7 +50,7 @@ class Hooks:
 
     def _begin(self, name: str, argv: list[str], facts: Mapping[str, str], data: bytes) -> None:
         if len(self._tasks) >= _WAITING_AT_MOST:
-            self._tell(f"{name} is too slow: for some jobs it was not run")
+            self._complain(name, "is too slow: for some jobs it was not run")
             return
         task = asyncio.get_running_loop().create_task(self._run(name, argv, facts, data))
         self._tasks.add(task)
@@ -68,21 +69,30 @@ class Hooks:
                     start_new_session=True,
                 )
             except OSError as error:
-                self._tell(f"{name} cannot be run: {error.strerror}")
+                self._complain(name, f"cannot be run: {error.strerror}")
                 return
             try:
                 _out, said = await asyncio.wait_for(process.communicate(data), _PATIENCE_S)
             except (TimeoutError, asyncio.TimeoutError):
                 _kill_group(process.pid)
                 await process.wait()
-                self._tell(f"{name} took longer than {_PATIENCE_S:g} s and was killed")
+                self._complain(name, f"took longer than {_PATIENCE_S:g} s and was killed")
                 return
             except asyncio.CancelledError:
                 _kill_group(process.pid)
                 raise
         if process.returncode:
             last = said.decode("utf-8", "replace").strip().rpartition("\n")[2][:200]
-            self._tell(f"{name} failed with exit {process.returncode}{f': {last}' if last else ''}")
+            more = f": {last}" if last else ""
+            self._complain(name, f"failed with exit {process.returncode}{more}")
+        else:
+            self._last_words.pop(name, None)
+
+    def _complain(self, name: str, what: str) -> None:
+        """Tell what is wrong with a hook; not again for every job."""
+        if self._last_words.get(name) != what:
+            self._last_words[name] = what
+            self._tell(f"{name} {what}")
 
 
 def _kill_group(pid: int) -> None:

@@ -41,6 +41,7 @@ class Hub:
         since: float,
         shepherd_pids: Callable[[], list[int]],
         parse_slots: Callable[[str], tuple[Slot, ...]],
+        slots_changed: Callable[[], None],
         no_gpu_reason: str | None = None,
     ) -> None:
         self.home = home
@@ -58,6 +59,7 @@ class Hub:
         self.since = since
         self.shepherd_pids = shepherd_pids
         self.parse_slots = parse_slots
+        self.slots_changed = slots_changed
         self.no_gpu_reason = no_gpu_reason
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 

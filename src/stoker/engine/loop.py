@@ -6,12 +6,12 @@ import errno
 import time
 from collections.abc import Callable, Mapping
 
-from stoker.core.job import Attempt, Outcome, judge
+from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import Start, plan
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
-from stoker.engine.demand import candidates_of, slots_used_by
+from stoker.engine.demand import Demand
 from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.holds import Holds
@@ -68,7 +68,7 @@ class Engine:
     ) -> None:
         self.board = board
         self.holds = Holds(self.board, executor, self.tell_once)
-        self.endings = Endings(executor, clock)
+        self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
         self.tally = Tally()
         self.draining = False
@@ -111,6 +111,7 @@ class Engine:
         if launches:
             self._executor.launch(launches)
             reach("after-launch")
+        self.endings.carry_out()
         self._database.sync_when_due()
 
     def is_over(self) -> bool:
@@ -129,8 +130,13 @@ class Engine:
     def drain(self) -> None:
         """Start nothing more; what runs may end."""
         self.draining = True
+        self.revoke_followers()
+
+    def revoke_followers(self, project: str | None = None, slot: str | None = None) -> None:
+        """Take back what was claimed in advance: all of it, a project's, or what is for a slot."""
         for place in self.board.places:
-            self._revoke_followers(place)
+            if slot in (None, place.slot.label):
+                self._revoke_followers(place, project)
 
     def adopt(self, running: Running) -> None:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
@@ -150,18 +156,14 @@ class Engine:
         cpu_places = self.board.free_cpu_places()
         entries = self.queue.peek(max(len(free), 1), cpu_places)
         made = self.policy(
-            candidates_of(entries, self.board.open_places()),
+            Demand(entries, self.board).candidates,
             free=free,
             busy=self.board.busy(),
             room={},
             cpu_places=cpu_places,
             now=self._clock(),
         )
-        jobs = [entry.known.id if entry.known is not None else 0 for entry in entries]
-        return Preview(
-            starting={jobs[start.job] for start in made.starts},
-            reserved={slot: jobs[position] for slot, position in made.reserved.items()},
-        )
+        return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
     def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...]) -> Place:
         """Have one more slot from now on."""
@@ -256,7 +258,9 @@ class Engine:
         if running.killed_because is not None:
             self.endings.terminate(running, now)
         elif timeout_s is not None:
-            running.deadline = report.at_s + timeout_s
+            running.deadline = report.at_s + timeout_s + running.stopped_s
+        if running.paused_at is not None:
+            self.endings.stop_again(running)
         if not is_over and known is None:
             self._jobs.mark_running(running.attempt.job, report.pid, report.at_us)
         self._listener.on_start(running)
@@ -267,7 +271,7 @@ class Engine:
             return
         # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
         spared = report.status == 0 and not running.asked_to_end
-        if running.preempted:
+        if running.is_preempted:
             outcome = Outcome(
                 event=Event.PREEMPT, status=report.status, reason=running.killed_because
             )
@@ -305,7 +309,7 @@ class Engine:
 
     def _take_back(self, running: Running) -> None:
         """An attempt never began: its job waits again, unless it was to be ended."""
-        ours = running.killed_because is not None and not running.preempted
+        ours = running.killed_because is not None and not running.is_preempted
         if not ours or (self.draining and not running.asked_to_end):
             self._go_round_again(running, revoked=True)
         else:
@@ -341,13 +345,16 @@ class Engine:
         retried = preempted or (
             outcome.event is not Event.SUCCEED
             and running.entry.tries <= running.entry.request.retries
-            and (running.killed_because is None or running.overdue)
+            and (running.killed_because is None or running.ending is Ending.OVERDUE)
             and not self.draining
         )
         if retried:
             self._jobs.retry(running.attempt.job)
             self._go_round_again(running, revoked=False)
-            if not preempted:
+            if preempted:
+                behind = running.ending is Ending.PREEMPT
+                self.queue.on_preempted(running.attempt.job, behind=behind)
+            else:
                 self.queue.back_off(running.entry, running.attempt.job)
         else:
             self.board.leave(running)
@@ -397,22 +404,22 @@ class Engine:
         cpu_places = self.board.free_cpu_places()
         wanted = len(free) + sum(room.values())
         entries = self.queue.peek(max(wanted, 1), cpu_places)
-        most = self.board.open_places()
-        slots_used = slots_used_by(entries, most, enough=len(free))
-        self._lacks_slots = slots_used > len(free)
+        demand = Demand(entries, self.board)
+        slots_wanted = demand.slots_wanted(enough=len(free))
+        self._lacks_slots = slots_wanted > len(free)
         if self._lacks_slots:
             self.holds.ask(now)
         self._reject()
-        if not slots_used and not (free and self._spread_followers()):
+        if not slots_wanted and not (free and self._spread_followers()):
             self.holds.release_idle()
         if not entries:
             return []
         if not (wanted or cpu_places):
-            if self._on_stuck is not None:
-                self._on_stuck(entries[0])
+            if self._on_stuck is not None and (first := demand.first()) is not None:
+                self._on_stuck(first)
             return []
         made = self.policy(
-            candidates_of(entries, most),
+            demand.candidates,
             free=free,
             busy=self.board.busy(),
             room=room,
@@ -420,10 +427,10 @@ class Engine:
             now=now,
         )
         if made.reserved_for is not None and self._on_stuck is not None:
-            self._on_stuck(entries[made.reserved_for])
+            self._on_stuck(demand[made.reserved_for])
         launches = []
         for start in made.starts:
-            launch = self._claim(entries[start.job], start, now)
+            launch = self._claim(demand[start.job], start, now)
             if launch is None:
                 self._turn_again = True  # no event will tell that its slot is free again
                 break
@@ -451,9 +458,9 @@ class Engine:
             self._revoke_followers(place)
         return any(place.followers for place in self.board.places)
 
-    def _revoke_followers(self, place: Place) -> None:
+    def _revoke_followers(self, place: Place, project: str | None = None) -> None:
         for follower in place.followers:
-            if not follower.revoking:
+            if not follower.revoking and project in (None, _project_of(follower)):
                 follower.revoking = True
                 self._executor.revoke(follower.key)
 
@@ -488,3 +495,7 @@ class Engine:
             if place.followers and now >= running_here.begun + QUICK_S:
                 place.ahead = 0
                 self._revoke_followers(place)
+
+
+def _project_of(running: Running) -> str | None:
+    return None if running.entry.facts is None else running.entry.facts.project

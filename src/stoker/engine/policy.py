@@ -11,6 +11,7 @@ from stoker.core.plan import Busy, Candidate, Plan, plan
 from stoker.errors import UsageError
 
 GROUP = "stoker.policies"
+DEFAULT = "default"
 
 
 class Policy(Protocol):
@@ -31,11 +32,11 @@ class Policy(Protocol):
 
 def find_policy(name: str) -> Policy:
     """The policy of a name among the installed ones; raises UsageError with those that there are."""
-    if name == "default":
+    if name == DEFAULT:
         return plan
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
-        names = ", ".join(["default", *sorted(found)])
+        names = ", ".join([DEFAULT, *sorted(found)])
         raise UsageError(f"no policy '{name}' is installed; there are: {names}")
     try:
         policy: Policy = found[name].load()
@@ -45,12 +46,12 @@ def find_policy(name: str) -> Policy:
 
 
 class CheckedPolicy:
-    """A user's policy; a plan that breaks a rule is refused, told once, and made by the default."""
+    """A user's policy; with the first plan that breaks a rule the default takes over, and says so."""
 
-    def __init__(self, name: str, policy: Policy, tell_once: Callable[[str], None]) -> None:
+    def __init__(self, name: str, policy: Policy, tell: Callable[[str], None]) -> None:
         self._name = name
-        self._policy = policy
-        self._tell_once = tell_once
+        self._policy: Policy = policy
+        self._tell = tell
 
     def __call__(
         self,
@@ -64,14 +65,27 @@ class CheckedPolicy:
     ) -> Plan:
         """Plan, and look at the plan before anybody acts on it."""
         try:
+            # Copies: whatever it does with them, the plan is held against the truth.
             made = self._policy(
-                waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now
+                tuple(waiting),
+                free=tuple(free),
+                busy=tuple(busy),
+                room=dict(room),
+                cpu_places=cpu_places,
+                now=now,
             )
             check_plan(made, waiting, free=free, rooms=room, cpu_places=cpu_places)
         except InvariantError as error:
-            self._tell_once(f"policy {self._name}: {error}; the default policy plans instead")
+            self._give_up(str(error))
         except Exception as error:
-            self._tell_once(f"policy {self._name} failed: {error!r}; the default plans instead")
+            self._give_up(f"it failed with {error!r}")
         else:
             return made
         return plan(waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now)
+
+    def _give_up(self, reason: str) -> None:
+        self._policy = plan
+        self._tell(
+            f"policy {self._name}: {reason}; the default policy plans from now on"
+            f" (stoker config policy {self._name} tries it again)"
+        )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from stoker.core.job import Ending
 from stoker.core.preempt import Victim, choose
-from stoker.engine.board import Board
+from stoker.engine.board import Board, Place
 from stoker.engine.endings import Endings
 from stoker.engine.queue import Entry
-from stoker.store.queued import QueuedJobs
+from stoker.store.queued import Facts, QueuedJobs
 
 
 class Pushing:
@@ -21,7 +22,8 @@ class Pushing:
         """Preempt as many jobs as the first waiting one needs; inside the turn's transaction."""
         if not self._jobs.has_preempting or entry.known is None:
             return
-        job, allowed = entry.known.id, entry.allowed
+        job = entry.known.id
+        allowed = entry.candidate.allowed if entry.candidate is not None else None
         facts = self._jobs.facts(job)
         if not facts.request.options.preempt:
             return
@@ -36,13 +38,13 @@ class Pushing:
             if running.killed_because is not None
             for slot in running.slots
         }
-        coming = sum(place.is_free or place.slot.index in leaving for place in usable)
+        coming = sum(_is_coming(place) or place.slot.index in leaving for place in usable)
         missing = facts.gpus - coming
         if missing <= 0:
             return
         indexes = {place.slot.index for place in usable}
         for victim in choose(self._victims(indexes), missing, facts.priority):
-            self._push_out(victim.job, f"preempted by job {job}")
+            self._push_out(victim.job, facts)
 
     def _victims(self, usable: set[int]) -> list[Victim]:
         return [
@@ -58,8 +60,18 @@ class Pushing:
             and running.pid is not None
         ]
 
-    def _push_out(self, job: int, reason: str) -> None:
-        self._jobs.mark_ending(job, reason, preempt=True)
+    def _push_out(self, job: int, pusher: Facts) -> None:
+        reason = f"preempted by job {pusher.id}"
+        self._jobs.mark_ending(job, reason, Ending.PUSH)
+        victim = self._jobs.facts(job)
+        if (victim.priority, victim.rank) == (pusher.priority, min(victim.rank, pusher.rank)):
+            # What waits again must not come before the one that it makes room for.
+            self._jobs.put_at(job, victim.priority, pusher.rank + 1)
         for running in self._board.running.values():
             if running.attempt.job == job:
-                self._endings.preempt(running, reason)
+                self._endings.preempt(running, reason, Ending.PUSH)
+
+
+def _is_coming(place: Place) -> bool:
+    """Whether a slot is free, or will be once its lease is here."""
+    return place.current is None and place.waits_for is None

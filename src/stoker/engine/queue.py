@@ -8,8 +8,9 @@ from typing import Protocol
 
 import msgspec
 
-from stoker.core.job import Attempt, Request
+from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
+from stoker.core.plan import Candidate
 from stoker.store.jobs import Jobs, Known
 from stoker.store.queued import Facts
 
@@ -25,7 +26,7 @@ class Entry(msgspec.Struct):
     known: Known | None = None
     tries: int = 0
     facts: Facts | None = None
-    allowed: frozenset[int] | None = None
+    candidate: Candidate | None = None  # as a stored job was found; a line is one by its position
 
 
 class Queue(Protocol):
@@ -63,6 +64,12 @@ class Queue(Protocol):
 
     def on_over(self, job: int) -> None:
         """Take note that a job has come to its end."""
+
+    def on_preempted(self, job: int, *, behind: bool) -> None:
+        """Take note that a job waits again, which is no fault of its own; perhaps behind others."""
+
+    def note_ending(self, job: int, ending: Ending, reason: str) -> None:
+        """Record why a running job is about to be ended."""
 
     def wake(self) -> None:
         """Let begin what was delayed until now."""
@@ -147,6 +154,12 @@ class LineQueue:
 
     def on_over(self, job: int) -> None:
         """Nothing waits for another here."""
+
+    def on_preempted(self, job: int, *, behind: bool) -> None:
+        """Nothing is preempted here."""
+
+    def note_ending(self, job: int, ending: Ending, reason: str) -> None:
+        """Nobody takes these jobs over."""
 
     def wake(self) -> None:
         """Nothing waits for a time here."""

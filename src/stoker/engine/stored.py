@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-from stoker.core.job import Attempt, Request
+from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
 from stoker.core.plan import Candidate
 from stoker.engine.gate import Gate
@@ -66,16 +66,16 @@ class StoredQueue:
         return self._peek_through_gate(count, light)
 
     def _peek_through_gate(self, count: int, light: int) -> list[Entry]:
-        forced = self.shelf.forced()
+        forced = self._jobs.forced()
         entries = [_entry(self._jobs.candidate(job)) for job in forced]
-        heads = self._jobs.heads_by_project(count, light, self.gate.room)
+        room_of = self.gate.rooms()
         taken: Counter[str | None] = Counter()
-        for head, project in heads:
-            room = self.gate.room(project)
-            if head.id in forced or (room is not None and taken[project] >= room):
+        for head in self._jobs.heads_by_project(count, light, room_of, self.gate.allowed):
+            room = room_of(head.project)
+            if head.id in forced or (room is not None and taken[head.project] >= room):
                 continue
-            taken[project] += 1
-            entries.append(_entry(head, self.gate.allowed(project)))
+            taken[head.project] += 1
+            entries.append(_entry(head))
         return entries
 
     def claim(self, entry: Entry, slots: str) -> Attempt:
@@ -110,6 +110,16 @@ class StoredQueue:
             self.shelf.delay(job, now_us + int(pause_s * 1e6))
             self._tell(self.shelf.settle(job, now_us))
 
+    def on_preempted(self, job: int, *, behind: bool) -> None:
+        """A job waits again: its try does not count; `behind` lets others of its priority come first."""
+        self._jobs.forgive(job)
+        if behind:
+            self._jobs.put_behind(job)
+
+    def note_ending(self, job: int, ending: Ending, reason: str) -> None:
+        """Record why a running job is about to be ended."""
+        self._jobs.mark_ending(job, reason, ending)
+
     def on_over(self, job: int) -> None:
         """A job has come to its end: what follows for those that wait for it."""
         self._tell(self.shelf.on_over(job, time.time_ns() // 1000))
@@ -119,6 +129,6 @@ class StoredQueue:
             self._on_change(job, state)
 
 
-def _entry(head: Candidate, allowed: frozenset[int] | None = None) -> Entry:
+def _entry(head: Candidate) -> Entry:
     request = Request(slots=head.slots, priority=head.priority, timeout_s=head.timeout_s)
-    return Entry(b"", request, Known(head.id, State.WAITING, 0), allowed=allowed)
+    return Entry(b"", request, Known(head.id, State.WAITING, 0), candidate=head)

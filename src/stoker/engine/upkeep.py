@@ -46,7 +46,7 @@ async def prune(hub: Hub) -> None:
     await _prune_snapshots(hub)
 
 
-_ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST)
+_ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 
 
 def _oldest(hub: Hub, oldest_us: float, surplus: int) -> list[tuple[int, State]]:
@@ -57,7 +57,7 @@ def _oldest(hub: Hub, oldest_us: float, surplus: int) -> list[tuple[int, State]]
     )
     old = hub.database.execute(sql.format("ended_at_us < ?"), (oldest_us, _SLICE)).fetchall()
     if not old and surplus:
-        done = sql.format("state IN ('done', 'killed')")
+        done = sql.format("state IN ('done', 'killed', 'skipped')")
         old = hub.database.execute(done, (min(surplus, _SLICE),)).fetchall()
     return [(job, State(state)) for job, state in old]
 

@@ -40,9 +40,7 @@ class Watchman:
         self._outsiders: set[int] = set()
         self._states: dict[str, GpuState] = {}
         self._seen: dict[str, tuple[tuple[GpuProcess, ...], bool]] = {}
-        self._look()
-        for state in self._states.values():
-            self._outsiders |= {user.pid for user in state.users if not user.is_visible}
+        self._look_at_new()
         self._watch = Watch(nvml, period_s, changed=self._wake)
         self._judge()
         if all(place.closed for place in board.places):
@@ -81,6 +79,11 @@ class Watchman:
             self._judge()
             self._watch.active.set()
 
+    def look_again(self) -> None:
+        """Have a look at GPUs of slots that have come since."""
+        self._look_at_new()
+        self._judge()
+
     def stop(self) -> None:
         """End the thread."""
         self._watch.stop()
@@ -92,6 +95,13 @@ class Watchman:
         for gpu in self._nvml.gpus():
             if gpu.uuid in used:
                 self._states[gpu.uuid] = look(self._nvml, gpu)
+
+    def _look_at_new(self) -> None:
+        known = {*self._states}
+        self._look()
+        for key in self._states.keys() - known:
+            users = self._states[key].users
+            self._outsiders |= {user.pid for user in users if not user.is_visible}
 
     def _wake(self, key: str, reading: Reading) -> None:
         # Power and temperature always differ; who is there seldom does.

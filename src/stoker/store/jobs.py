@@ -61,13 +61,17 @@ _ADD = (
     "INSERT INTO job (id, command, class, priority, state, attempt, slots)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_PAUSE = {event: f"UPDATE job {_guard(event)}".format("") for event in (Event.PAUSE, Event.RESUME)}
+_PAUSE = f"UPDATE job {_guard(Event.PAUSE)}".format(", stopped_at_us = ?")
+_RESUME = f"UPDATE job {_guard(Event.RESUME)}".format(
+    ", stopped_us = coalesce(stopped_us, 0) + max(0, ? - stopped_at_us), stopped_at_us = NULL"
+)
 _SHELVE = {
     event: f"UPDATE job {_guard(event)}".format(", reason = ?, ended_at_us = ?")
     for event in (Event.HOLD, Event.BLOCK, Event.DELAY, Event.READY, Event.SKIP)
 }
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
-    ", attempt = attempt + 1, slots = ?, forced = NULL"
+    ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, stopped_at_us = NULL,"
+    " stopped_us = NULL"
 )
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
@@ -97,13 +101,15 @@ _END = {
 }
 
 
+CLASSES = "SELECT id, slots, timeout_s, project FROM class"
 HEADS = (
     "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
     " ORDER BY priority DESC, rank, id LIMIT ?"
 )
 
 
-def _order(candidate: Candidate) -> tuple[int, int, int]:
+def order_of(candidate: Candidate) -> tuple[int, int, int]:
+    """Where a candidate stands in the queue."""
     return candidate.order
 
 
@@ -179,9 +185,13 @@ class Jobs:
         """Take a claim back; the attempt never was."""
         self.change(_REVOKE, (job,))
 
-    def pause(self, job: int, event: Event) -> None:
-        """Record that a running job was stopped (PAUSE) or goes on (RESUME)."""
-        self.change(_PAUSE[event], (job,))
+    def pause(self, job: int, at_us: int) -> None:
+        """Record that a running job is stopped."""
+        self.change(_PAUSE, (at_us, job))
+
+    def resume(self, job: int, at_us: int) -> None:
+        """Record that a stopped job goes on."""
+        self.change(_RESUME, (at_us, job))
 
     def shelve(
         self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
@@ -237,10 +247,13 @@ class Jobs:
     def heads(self, limit: int, light: int) -> list[Candidate]:
         """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU."""
         found = []
-        for number, slots, timeout_s in self._execute("SELECT id, slots, timeout_s FROM class"):
+        for number, slots, timeout_s, project in self._execute(CLASSES):
             rows = self._execute(HEADS, (number, limit if slots else light))
-            found += [Candidate(row[0], slots, row[1], row[2], timeout_s) for row in rows]
-        return sorted(found, key=_order)
+            found += [
+                Candidate(job, slots, priority, rank, timeout_s, None, project)
+                for job, priority, rank in rows
+            ]
+        return sorted(found, key=order_of)
 
     def counts(self) -> dict[State, int]:
         """How many jobs stand where."""

@@ -8,9 +8,9 @@ from stoker.store.database import Database
 
 GAP = 1 << 16
 _WINDOW = 64
-_PLACES = "SELECT id, priority, rank FROM job WHERE state = 'waiting' AND id != ?"
+_LEAST_STEP = 1 << 8  # eight more jobs can be put between any two before they are spread again
+_PLACES = "SELECT id, priority, rank FROM job WHERE state = 'waiting' AND id != ?1"
 _IN_ORDER = " ORDER BY priority DESC, rank, id"
-_BEHIND = " AND (priority < ?2 OR (priority = ?2 AND (rank, id) > (?3, ?4)))"
 _AHEAD = (
     "SELECT count(*) FROM (SELECT 1 FROM job WHERE state = 'waiting'"
     " AND (priority > ?1 OR (priority = ?1 AND (rank, id) < (?2, ?3))) LIMIT ?4)"
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 def neighbours(database: Database, job: int, position: int) -> tuple[Place | None, Place | None]:
     """Who would stand before and behind a job at a position (from 1); the last one if it is too far."""
     offset = max(0, position - 2)
-    sql = f"{_PLACES}{_IN_ORDER} LIMIT 2 OFFSET ?"
+    sql = f"{_PLACES}{_IN_ORDER} LIMIT 2 OFFSET ?2"
     rows = [Place(*row) for row in database.execute(sql, (job, offset))]
     if position == 1:
         return None, rows[0] if rows else None
@@ -51,25 +51,31 @@ def rank_between(
         return low + GAP
     if high - low < 2:
         assert before is not None
-        _make_room(database, job, before)
-        high = low + GAP
+        high = low + 2 * _make_room(database, job, before)
     return (low + high) // 2
 
 
-def _make_room(database: Database, job: int, before: Place) -> None:
-    """Move those behind a place further back, as few as it takes."""
-    rank = before.rank
+def _make_room(database: Database, job: int, before: Place) -> int:
+    """Spread those behind a place evenly over the ranks up to one that stays, as few as it takes.
+
+    The first of them stands two steps behind the place; returns how far a step is.
+    """
     size = _WINDOW
     while True:
-        sql = f"{_PLACES}{_BEHIND} AND priority = ?2{_IN_ORDER} LIMIT ?5"
+        sql = f"{_PLACES} AND priority = ?2 AND (rank, id) > (?3, ?4) ORDER BY rank, id LIMIT ?5"
         values = (job, before.priority, before.rank, before.job, size + 1)
         places = [Place(*row) for row in database.execute(sql, values)]
-        needed = rank + GAP * (len(places) + 1)
-        if len(places) <= size or places[-1].rank > needed:
+        if len(places) <= size:  # up to the end, where there is room without end
+            step = GAP
+            break
+        step = (places.pop().rank - before.rank) // (size + 2)
+        if step >= _LEAST_STEP:
             break
         size *= 4
-    for number, place in enumerate(places[:size], 1):
-        database.write("UPDATE job SET rank = ? WHERE id = ?", (rank + GAP * number, place.job))
+    for number, place in enumerate(places, 2):
+        rank = before.rank + step * number
+        database.write("UPDATE job SET rank = ? WHERE id = ?", (rank, place.job))
+    return step
 
 
 def count_ahead(database: Database, place: Place, limit: int) -> int:

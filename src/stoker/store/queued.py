@@ -9,15 +9,14 @@ from functools import lru_cache
 
 import msgspec
 
-from stoker.core.job import Attempt, Options, Outcome, Request
+from stoker.core.job import Attempt, Ending, Options, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.plan import Candidate
 from stoker.store.database import Database
-from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage
+from stoker.store.jobs import CLASSES, HEADS, NO_USAGE, ClassKey, Jobs, Usage, order_of
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
-PREEMPT = "preempt: "
 _REPEATABLE_US = 86_400_000_000
 _ADD = (
     "INSERT INTO job (id, rank, command, class, priority, state, submission, form, name, log,"
@@ -26,11 +25,15 @@ _ADD = (
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
     " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, state, options, rank,"
-    " begin_at_us, held"
+    " begin_at_us, held, stopped_at_us, stopped_us"
     " FROM job JOIN class ON class.id = job.class"
 )
 
 
+_PUT_BEHIND = (
+    "UPDATE job SET rank = max(?1, 1 + (SELECT max(rank) FROM job AS other"
+    " WHERE other.state = 'waiting' AND other.priority = job.priority)) WHERE id = ?2"
+)
 _AT_ONCE = 100
 _ADD_LINES = (
     "INSERT INTO job (class, priority, state, submission, retries, options, name, log, id, rank,"  # noqa: S608
@@ -117,6 +120,16 @@ class Facts(msgspec.Struct, frozen=True):
     rank: int
     begin_at_us: int | None
     held: int | None
+    stopped_at_us: int | None
+    stopped_us: int | None
+
+    @property
+    def being_ended(self) -> tuple[Ending, str] | None:
+        """Why it is being ended, if it is."""
+        if self.ending is None:
+            return None
+        kind, _, reason = self.ending.partition(": ")
+        return Ending(kind), reason
 
     @property
     def request(self) -> Request:
@@ -140,18 +153,22 @@ class QueuedJobs(Jobs):
         self._pending: Counter[str] = Counter()
         self._last_id = max(self._last_id, self._committed[_LAST_ID])
         database.before_commit = self._flush
-        database.on_rollback = self._forget
+        database.on_rollback = self.forget_uncommitted
         # Whether to look for jobs that start before all others; they are few, and seldom.
-        self.has_forced = bool(
-            self._execute("SELECT 1 FROM job WHERE forced IS NOT NULL LIMIT 1").fetchone()
-        )
+        self.has_forced = self._has("forced IS NOT NULL")
         # Whether a job may push others out.
-        self.has_preempting = bool(
-            self._execute(
-                "SELECT 1 FROM job WHERE options IS NOT NULL AND state = 'waiting' LIMIT 1"
-            ).fetchone()
-        )
+        self.has_preempting = self._has("options IS NOT NULL AND state = 'waiting'")
+        self._paused = self._find_paused()
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(self._surroundings)
+
+    def _has(self, condition: str) -> bool:
+        sql = f"SELECT 1 FROM job WHERE {condition} LIMIT 1"  # noqa: S608 - our own
+        return self._execute(sql).fetchone() is not None
+
+    def _find_paused(self) -> set[int]:
+        if not self._committed[State.PAUSED.value]:
+            return set()
+        return {job for (job,) in self._execute("SELECT id FROM job WHERE state = 'paused'")}
 
     def tally(self) -> dict[State, int]:
         """How many jobs stand where; those that are starting count as running."""
@@ -230,25 +247,38 @@ class QueuedJobs(Jobs):
         self._pending[State.WAITING.value] += len(rows)
 
     def heads_by_project(
-        self, limit: int, light: int, room_of: Callable[[str | None], int | None]
-    ) -> list[tuple[Candidate, str | None]]:
-        """The first waiting jobs in queue order with their projects, of each as many as have room."""
-        found: list[tuple[Candidate, str | None]] = []
-        classes = self._execute("SELECT id, slots, timeout_s, project FROM class").fetchall()
-        for number, slots, timeout_s, project in classes:
+        self,
+        limit: int,
+        light: int,
+        room_of: Callable[[str | None], int | None],
+        allowed_of: Callable[[str | None], frozenset[int] | None],
+    ) -> list[Candidate]:
+        """As `heads`, of each project as many as have room, with the slots that it may use."""
+        found: list[Candidate] = []
+        for number, slots, timeout_s, project in self._execute(CLASSES).fetchall():
             room = room_of(project)
             most = limit if slots else light
             wanted = most if room is None else min(most, room)
-            rows = self._execute(HEADS, (number, wanted)) if wanted else ()
-            found += [
-                (Candidate(row[0], slots, row[1], row[2], timeout_s), project) for row in rows
-            ]
-        return sorted(found, key=lambda head: head[0].order)
+            rows = self._execute(HEADS, (number, wanted)).fetchall() if wanted else ()
+            if rows:
+                allowed = allowed_of(project)
+                found += [
+                    Candidate(job, slots, priority, rank, timeout_s, allowed, project)
+                    for job, priority, rank in rows
+                ]
+        return sorted(found, key=order_of)
 
     def candidate(self, job: int) -> Candidate:
         """A waiting job as far as planning cares."""
         facts = self.facts(job)
-        return Candidate(job, facts.gpus, facts.priority, facts.rank, facts.timeout_s)
+        place = (facts.priority, facts.rank)
+        return Candidate(job, facts.gpus, *place, facts.timeout_s, None, facts.project)
+
+    def forced(self) -> list[int]:
+        """The waiting jobs that are to start before all others."""
+        rows = self._execute("SELECT id, state FROM job WHERE forced IS NOT NULL").fetchall()
+        self.has_forced = bool(rows)
+        return [job for job, state in rows if state == State.WAITING.value]
 
     def force(self, job: int) -> None:
         """Let a waiting job start before all others."""
@@ -304,7 +334,20 @@ class QueuedJobs(Jobs):
     ) -> None:
         """Record how a job's attempt ended."""
         super().end(job, outcome, usage, pid, started_at_us)
-        self.count_move(State.RUNNING, outcome.state)
+        self.count_move(State.PAUSED if job in self._paused else State.RUNNING, outcome.state)
+        self._paused.discard(job)
+
+    def pause(self, job: int, at_us: int) -> None:
+        """Record that a running job is stopped."""
+        super().pause(job, at_us)
+        self._paused.add(job)
+        self.count_move(State.RUNNING, State.PAUSED)
+
+    def resume(self, job: int, at_us: int) -> None:
+        """Record that a stopped job goes on."""
+        super().resume(job, at_us)
+        self._paused.discard(job)
+        self.count_move(State.PAUSED, State.RUNNING)
 
     def shelve(
         self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
@@ -338,10 +381,18 @@ class QueuedJobs(Jobs):
         """Remember how often a job with retries has been tried."""
         self._write("UPDATE job SET tries = ? WHERE id = ?", (tries, attempt.job))
 
-    def mark_ending(self, job: int, reason: str, *, preempt: bool = False) -> None:
-        """Remember that a job is being killed or preempted, whatever happens to this process."""
-        mark = f"{PREEMPT}{reason}" if preempt else reason
+    def mark_ending(self, job: int, reason: str, ending: Ending = Ending.KILL) -> None:
+        """Remember that a job is being ended and why, whatever happens to this process."""
+        mark = f"{ending.value}: {reason}"
         self._write("UPDATE job SET ending = ? WHERE id = ?", (mark, job))
+
+    def forgive(self, job: int) -> None:
+        """Let a try not count among those that a job has."""
+        self._write("UPDATE job SET tries = max(tries - 1, 0) WHERE id = ? AND tries > 0", (job,))
+
+    def put_behind(self, job: int) -> None:
+        """Let a waiting job wait behind all others of its priority."""
+        self._write(_PUT_BEHIND, ((self._last_id << 16) + 1, job))
 
     def alter(self, job: int, columns: Mapping[str, object]) -> None:
         """Change what a job asks for; the names are the database's own."""
@@ -386,7 +437,7 @@ class QueuedJobs(Jobs):
         return int(row[0])
 
     def count_move(self, source: State, target: State) -> None:
-        """Count that a job went from one state to another; paused and starting are running here."""
+        """Count that a job went from one state to another; what is starting is running here."""
         self._pending[source.value] -= 1
         self._pending[target.value] += 1
 
@@ -402,12 +453,13 @@ class QueuedJobs(Jobs):
                 (name, self._committed[name]),
             )
 
-    def _forget(self) -> None:
+    def forget_uncommitted(self) -> None:
         """After a rollback: believe only what is committed."""
         self._pending.clear()
         self._classes.clear()
         rows = self._execute("SELECT name, value FROM tally")
         self._committed = Counter(dict(rows.fetchall()))
+        self._paused = self._find_paused()
 
 
 def _are_lines(rows: Sequence[NewRow]) -> bool:

@@ -40,17 +40,20 @@ CREATE TABLE job (
   retries       INTEGER,                     -- how often a failure is tried again
   tries         INTEGER,                     -- attempts since it was added or retried by hand
   fresh         INTEGER,                     -- 1: run in the folder itself, not in the snapshot
-  ending        TEXT,                        -- why it is being killed, until it has ended
+  ending        TEXT,                        -- why it is being ended, until it is claimed again: 'kill: …'
   options       BLOB,                        -- how it is ended and may be pushed out: JSON, if not as usual
   begin_at_us   INTEGER,                     -- not before
   held          INTEGER,                     -- 1: not before it is released
-  forced        INTEGER                      -- 1: the next to start, whatever the queue's order and limits
+  forced        INTEGER,                     -- 1: the next to start, whatever the queue's order and limits
+  stopped_at_us INTEGER,                     -- since when it is paused
+  stopped_us    INTEGER                      -- how long it was paused before
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_order ON job (priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
 CREATE INDEX job_begin ON job (begin_at_us) WHERE begin_at_us IS NOT NULL AND state = 'delayed';
 CREATE INDEX job_forced ON job (id) WHERE forced IS NOT NULL;
+CREATE INDEX job_special ON job (id) WHERE options IS NOT NULL AND state = 'waiting';
 CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
 

@@ -6,6 +6,7 @@ from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.readiness import Need, pending_state
 from stoker.store.queued import QueuedJobs
 
+_TOLD = 8
 _EVENTS = {
     State.WAITING: Event.READY,
     State.HELD: Event.HOLD,
@@ -39,6 +40,12 @@ class Shelf:
         """Let a job wait for no other."""
         self._write("DELETE FROM dependency WHERE job = ?", (job,))
 
+    def settle_need(self, job: int) -> None:
+        """Let nobody wait any more for a job that is done, before it is forgotten."""
+        if job in self._needed:
+            self._write("DELETE FROM dependency WHERE needed = ?", (job,))
+            self._needed.discard(job)
+
     def needs_of(self, job: int) -> list[Need]:
         """The jobs that a job waits for, with their states."""
         rows = self._execute(
@@ -56,18 +63,18 @@ class Shelf:
         return [dependant for (dependant,) in rows]
 
     def settle(self, job: int, now_us: int) -> list[tuple[int, State]]:
-        """Bring a pending job to the state it belongs in, and those that wait for it if it is skipped.
+        """Bring a pending job to the state it belongs in, and with it those that wait for it.
 
-        Returns what has changed.
+        They follow where it is skipped, and where it no longer is. Returns what has changed.
         """
         changed: list[tuple[int, State]] = []
         queue = [job]
         while queue:
             current = queue.pop()
-            target = self._settle_one(current, now_us)
-            if target is not None:
-                changed.append((current, target))
-                if target is State.SKIPPED:
+            move = self._settle_one(current, now_us)
+            if move is not None:
+                changed.append((current, move[1]))
+                if State.SKIPPED in move:
                     queue += self.dependants_of(current)
         return changed
 
@@ -89,11 +96,6 @@ class Shelf:
         self.next_begin_us = self._find_next_begin()
         return changed
 
-    def forced(self) -> list[int]:
-        """The waiting jobs that are to start before all others."""
-        rows = self._execute("SELECT id FROM job WHERE forced IS NOT NULL AND state = 'waiting'")
-        return [job for (job,) in rows]
-
     def hold(self, job: int, held: bool) -> None:
         """Note that a job is held, or not; `settle` makes it so."""
         self._write("UPDATE job SET held = ? WHERE id = ?", (1 if held else None, job))
@@ -102,17 +104,28 @@ class Shelf:
         """Note when a job may begin; `settle` makes it so."""
         self._write("UPDATE job SET begin_at_us = ? WHERE id = ?", (begin_at_us, job))
 
-    def _settle_one(self, job: int, now_us: int) -> State | None:
+    def _settle_one(self, job: int, now_us: int) -> tuple[State, State] | None:
+        """Move one job; from where to where, None if it stays."""
         row = self._execute(
-            "SELECT state, held, begin_at_us FROM job WHERE id = ?", (job,)
+            "SELECT state, held, begin_at_us, reason FROM job WHERE id = ?", (job,)
         ).fetchone()
         if row is None or State(row[0]) not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
             return None
-        state, held, begin_at_us = State(row[0]), bool(row[1]), row[2]
+        before, held, begin_at_us = State(row[0]), bool(row[1]), row[2]
         needs = self.needs_of(job)
         target = pending_state(held=held, needs=needs, begin_at_us=begin_at_us, now_us=now_us)
-        if target is state:
+        reason = _reason(target, needs)
+        if target is State.DELAYED:
+            known = self.next_begin_us
+            self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
+        if target is before:
+            if reason != row[3]:
+                self._write("UPDATE job SET reason = ? WHERE id = ?", (reason, job))
             return None
+        self._move(job, before, target, reason, now_us)
+        return before, target
+
+    def _move(self, job: int, state: State, target: State, reason: str | None, now_us: int) -> None:
         if state is State.SKIPPED:
             self._jobs.retry(job)
             state = State.WAITING
@@ -120,22 +133,34 @@ class Shelf:
             self._jobs.shelve(job, Event.BLOCK)
             state = State.BLOCKED
         if target is not state:
-            over = (_why_skipped(needs), now_us) if target is State.SKIPPED else ()
-            self._jobs.shelve(job, _EVENTS[target], *over)
-        if target is State.DELAYED:
-            known = self.next_begin_us
-            self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
-        return target
+            ended_at_us = now_us if target is State.SKIPPED else None
+            self._jobs.shelve(job, _EVENTS[target], reason, ended_at_us)
 
     def _find_next_begin(self) -> int | None:
-        row = self._execute("SELECT min(begin_at_us) FROM job WHERE state = 'delayed'").fetchone()
+        row = self._execute(
+            "SELECT min(begin_at_us) FROM job WHERE begin_at_us IS NOT NULL AND state = 'delayed'"
+        ).fetchone()
         return None if row[0] is None else int(row[0])
 
 
-def _why_skipped(needs: list[Need]) -> str:
-    lost = [need for need in needs if need.is_hopeless]
-    words = ", ".join(
-        f"job {need.id} {'was removed' if need.state is None else f'is {need.state.value}'}"
-        for need in lost
-    )
-    return f"needs what did not succeed: {words}"
+def _reason(state: State, needs: list[Need]) -> str | None:
+    """Why a job that is no longer, or not yet, in the queue is where it is; those have one always."""
+    match state:
+        case State.WAITING:
+            return None
+        case State.BLOCKED:
+            return f"after {_some([str(need.id) for need in needs], ',')}"
+        case State.SKIPPED:
+            lost = [_describe(need) for need in needs if need.is_hopeless]
+            return f"needs what did not succeed: {_some(lost, ', ')}"
+        case _:
+            return str(state.value)
+
+
+def _describe(need: Need) -> str:
+    return f"job {need.id} {'was removed' if need.state is None else f'is {need.state.value}'}"
+
+
+def _some(words: list[str], separator: str) -> str:
+    more = f"{separator}… ({len(words)} in all)" if len(words) > _TOLD else ""
+    return separator.join(words[:_TOLD]) + more

@@ -182,10 +182,10 @@ class FakeExecutor:
                 return
 
     def signal(self, key: str, signum: int) -> None:
-        """End an attempt by a signal, unless it ignores signals."""
+        """End an attempt by a signal, unless it ignores signals; stopped and continued it lives on."""
         if key in self._running:
             self.signals.append((key, signum))
-            if key not in self._stubborn:
+            if key not in self._stubborn and signum not in (signal.SIGSTOP, signal.SIGCONT):
                 self.end(key, signum)
 
     def kill(self, key: str) -> None:

@@ -209,7 +209,7 @@ class World:
         return self.database.execute(f"SELECT {name} FROM job WHERE id = ?", (job,)).fetchone()[0]
 
     def check(self) -> None:
-        """See that the tally counts, that only live jobs have slots, and that no key ran twice."""
+        """See that the tally counts, and that only live jobs have slots."""
         counts = Counter(self.states().values())
         counts["running"] += counts.pop("starting", 0)
         told = {state.value: count for state, count in self.jobs.tally().items()}

@@ -39,8 +39,8 @@ CHANGES: dict[Event, Change] = {
     Event.DELAY: lambda jobs, job: jobs.shelve(job, Event.DELAY),
     Event.READY: lambda jobs, job: jobs.shelve(job, Event.READY),
     Event.SKIP: lambda jobs, job: jobs.shelve(job, Event.SKIP, "not needed", 1),
-    Event.PAUSE: lambda jobs, job: jobs.pause(job, Event.PAUSE),
-    Event.RESUME: lambda jobs, job: jobs.pause(job, Event.RESUME),
+    Event.PAUSE: lambda jobs, job: jobs.pause(job, 1),
+    Event.RESUME: lambda jobs, job: jobs.resume(job, 2),
 }
 # How to bring a new job to a state.
 WAY_TO: dict[State, list[Event]] = {

@@ -59,10 +59,10 @@ def submit(
 
 
 def counted(database: Database) -> dict[State, int]:
-    """What a count of all rows says, where starting and paused are as good as running."""
+    """What a count of all rows says, where starting is as good as running."""
     counts: Counter[State] = Counter()
     for state, count in database.execute("SELECT state, count(*) FROM job GROUP BY state"):
-        counts[State.RUNNING if state in ("starting", "paused") else State(state)] += count
+        counts[State.RUNNING if state == "starting" else State(state)] += count
     return dict(counts)
 
 
@@ -144,7 +144,7 @@ class Queue(RuleBasedStateMachine):
             case Event.SKIP:
                 self.jobs.shelve(job, event, "not needed", 1)
             case Event.PAUSE | Event.RESUME:
-                self.jobs.pause(job, event)
+                (self.jobs.pause if event is Event.PAUSE else self.jobs.resume)(job, 1)
             case _:
                 self.jobs.end(job, Outcome(event=event, status=0))
 
@@ -416,7 +416,7 @@ def test_live_jobs_are_told_with_all_that_adopting_them_needs(
     ]
     assert told == [
         (1, 1, "0+1", None, None, None),
-        (2, 1, "2", 77, 8_000_000, "killed by request"),
+        (2, 1, "2", 77, 8_000_000, "kill: killed by request"),
     ]
 
 

@@ -32,12 +32,12 @@ async def add(hub: Hub, submission: Submission) -> Added:
     """
     _check(hub, submission)
     rows = [_row(job, submission) for job in submission.jobs]
-    needs = read_needs(hub, submission.after, submission.after_any)
     common = _common(submission)
     with hub.database.transaction(durable=len(rows) > _SLICE):
         reservation = hub.jobs.reserve(common)
         if reservation.jobs != len(rows):
             raise UsageError("another request had this request id: make a new one")
+        needs = _needs(hub, submission, reservation)
         if not reservation.added and len(rows) <= _SLICE:
             _fill(hub, reservation, 0, rows, submission, needs)
     reach("add-reserved")
@@ -49,8 +49,34 @@ async def add(hub: Hub, submission: Submission) -> Added:
     reach("add-synced")
     hub.events.touch()
     hub.pulse.poke()
-    last = reservation.first_job + len(rows) - 1
-    return Added(first=reservation.first_job, last=last, repeated=repeated)
+    first, last = reservation.first_job, reservation.first_job + len(rows) - 1
+    notice = _notice(hub, submission, first, last)
+    return Added(first=first, last=last, repeated=repeated, notice=notice)
+
+
+def _needs(hub: Hub, submission: Submission, reservation: Reservation) -> list[tuple[int, bool]]:
+    """What the jobs wait for: as it was understood the first time, should this be a repeat."""
+    if submission.after is None and submission.after_any is None:
+        return []
+    if reservation.added:
+        return [(need.id, need.any) for need in hub.shelf.needs_of(reservation.first_job)]
+    return read_needs(hub, submission.after, submission.after_any)
+
+
+def _notice(hub: Hub, submission: Submission, first: int, last: int) -> str | None:
+    """What keeps the jobs from running that whoever adds them may not expect."""
+    if submission.after is not None:
+        row = hub.database.execute(
+            "SELECT reason FROM job WHERE id = ? AND state = 'skipped'", (first,)
+        ).fetchone()
+        if row is not None:
+            return f"{_name(first, last)} skipped: {row[0]}"
+    pauses = list(hub.gate.pauses(submission.project))
+    return f"{_name(first, last)} waiting: {pauses[0]}" if pauses else None
+
+
+def _name(first: int, last: int) -> str:
+    return f"job {first} is" if first == last else f"jobs {first}-{last} are"
 
 
 async def _fill_in_slices(
@@ -113,15 +139,21 @@ def _shelve(hub: Hub, job: int, submission: Submission, needs: list[tuple[int, b
 
 
 def _check(hub: Hub, submission: Submission) -> None:
-    slots = hub.engine.board.open_places()
-    if submission.gpus and not hub.engine.board.places:
+    slots = hub.engine.board.slots_left()
+    if submission.gpus and not slots:
         raise StokerError(
             f"{hub.no_gpu_reason or 'this queue has no GPU'}:"
             " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU"
         )
-    if submission.gpus > len(hub.engine.board.places):
+    if submission.gpus > slots:
         raise UsageError(
             f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)"
+        )
+    allowed = hub.gate.allowed(submission.project)
+    if allowed is not None and submission.gpus > len(allowed):
+        raise UsageError(
+            f"the job asks for {submission.gpus} GPUs, and project {submission.project} may use"
+            f" {len(allowed)} (stoker config gpus.{submission.project})"
         )
     for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
         check_name("the name", name or "")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from stoker.core.plan import plan
 from stoker.engine.hub import Hub
+from stoker.engine.policy import DEFAULT, CheckedPolicy, find_policy
+from stoker.errors import UsageError
 from stoker.wire import NewSetting, Setting
+
+_GPUS_OF = "gpus."
 
 
 def read(hub: Hub) -> list[Setting]:
@@ -13,8 +18,12 @@ def read(hub: Hub) -> list[Setting]:
 
 def change(hub: Hub, setting: NewSetting) -> Setting:
     """Set one; what it steers follows at once, but for the slots, which a restart makes anew."""
+    if setting.value is not None:
+        _check(hub, setting.name, setting.value)
     changed = hub.config.change(setting.name, setting.value)
     apply(hub)
+    if setting.name == "policy":
+        choose_policy(hub)
     hub.pulse.poke()
     return changed
 
@@ -25,3 +34,26 @@ def apply(hub: Hub) -> None:
     hub.gate.limits = hub.config.limits()
     hub.gate.gpus = hub.config.gpus_of_projects()
     hub.brake.limit = hub.config.count("brake")
+
+
+def choose_policy(hub: Hub) -> None:
+    """Let the policy plan that the settings name; if it cannot be had, the default, and say so."""
+    name = hub.config.text("policy")
+    hub.engine.policy = plan
+    if name != DEFAULT:
+        try:
+            hub.engine.policy = CheckedPolicy(name, find_policy(name), hub.publisher.on_notice)
+        except UsageError as error:
+            hub.publisher.on_notice(f"{error}; the default policy plans instead")
+
+
+def _check(hub: Hub, name: str, value: str) -> None:
+    """Refuse what only the daemon can know to be wrong."""
+    if name == "policy":
+        find_policy(value)
+    if name.startswith(_GPUS_OF) and value != "all":
+        known = {gpu for place in hub.engine.board.places for gpu in place.slot.gpus}
+        unknown = hub.config.split_gpus(value) - known
+        if unknown or not value.strip(", +"):
+            has = ", ".join(sorted(known)) or "none"
+            raise UsageError(f"{name} cannot be {value!r}: this queue has the GPUs {has}")

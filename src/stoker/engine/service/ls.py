@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +17,14 @@ _SELECT = f"SELECT {COLUMNS} FROM {TABLES}"  # noqa: S608 - our own columns
 _WAITING = (
     f"{_SELECT} WHERE class = ? AND state = 'waiting'"
     " AND (priority < ? OR (priority = ? AND (rank, job.id) > (?, ?)))"
-    " ORDER BY priority DESC, rank, job.id LIMIT ?"
+    " ORDER BY priority DESC, rank, job.id"
 )
 _FIRST_WAITING = (
-    f"{_SELECT} WHERE class = ? AND state = 'waiting' ORDER BY priority DESC, rank, job.id LIMIT ?"
+    f"{_SELECT} WHERE class = ? AND state = 'waiting' ORDER BY priority DESC, rank, job.id"
 )
+# All of these have a reason: found by the index on states.
+_SHELVED = f"{_SELECT} WHERE state = ? AND reason IS NOT NULL AND job.id > ? ORDER BY job.id"
+_ON_SHELF = (State.HELD, State.BLOCKED, State.DELAYED)
 _ENDED = (
     f"{_SELECT} WHERE ended_at_us IS NOT NULL AND submission IS NOT NULL"
     " AND (ended_at_us, job.id) < (?, ?) ORDER BY ended_at_us DESC, job.id DESC"
@@ -36,10 +40,8 @@ _NEVER_US = 2**62
 def ls(hub: Hub, selection: Selection, *, text: str | None, after: str | None, limit: int) -> Page:
     """A page of the jobs selected (by default all); `after` is the cursor that the last one gave."""
     cursor = _read_cursor(after)
-    if selection.ids is not None:
-        rows = _named(hub, selection, cursor)
-    else:
-        rows = _in_order(hub, selection, cursor, limit)
+    select = _in_order if selection.ids is None else _named
+    rows = select(hub, selection, cursor)
     found: list[tuple[str, Job]] = []
     for position, row in rows:
         if _fits(row, selection, text):
@@ -58,7 +60,7 @@ def _read_cursor(after: str | None) -> tuple[str, list[int]]:
         return "", []
     kind, _, numbers = after.partition(":")
     parts = numbers.split(":")
-    wanted = {"r": 1, "w": 3, "e": 2, "i": 1}
+    wanted = {"r": 1, "w": 3, "s": 1, "e": 2, "i": 1}
     try:
         values = [int(part) for part in parts]
     except ValueError:
@@ -79,14 +81,16 @@ def _named(
 
 
 def _in_order(
-    hub: Hub, selection: Selection, cursor: tuple[str, list[int]], limit: int
+    hub: Hub, selection: Selection, cursor: tuple[str, list[int]]
 ) -> Iterator[tuple[str, Any]]:
     kind, values = cursor
     states = selection.states or list(State)
     if kind in ("", "r") and any(map(is_live, states)):
         yield from _running(hub, values[0] if kind == "r" else 0)
     if kind in ("", "r", "w") and State.WAITING in states:
-        yield from _waiting(hub, selection.project, values if kind == "w" else [], limit)
+        yield from _waiting(hub, selection.project, values if kind == "w" else [])
+    if kind != "e":
+        yield from _shelved(hub, states, values[0] if kind == "s" else 0)
     if any(map(is_final, states)):
         newest = [_NEVER_US, 0]
         yield from _ended(hub, values if kind == "e" else newest, states)
@@ -101,21 +105,29 @@ def _running(hub: Hub, after: int) -> Iterator[tuple[str, Any]]:
                 yield f"r:{job}", row
 
 
-def _waiting(
-    hub: Hub, project: str | None, after: list[int], limit: int
-) -> Iterator[tuple[str, Any]]:
-    rows: list[Any] = []
+def _waiting(hub: Hub, project: str | None, after: list[int]) -> Iterator[tuple[str, Any]]:
+    found = []
     for number, name in hub.database.execute("SELECT id, project FROM class").fetchall():
         if project is not None and name != project:
             continue
         if after:
             priority, rank, job = after
-            values = (number, priority, priority, rank, job, limit + 1)
-            rows += hub.database.execute(_WAITING, values).fetchall()
+            values = (number, priority, priority, rank, job)
+            found.append(hub.database.execute(_WAITING, values))
         else:
-            rows += hub.database.execute(_FIRST_WAITING, (number, limit + 1)).fetchall()
-    for row in sorted(rows, key=lambda row: (-row[7], row[15], row[0])):
+            found.append(hub.database.execute(_FIRST_WAITING, (number,)))
+    for row in heapq.merge(*found, key=lambda row: (-row[7], row[15], row[0])):
         yield f"w:{row[7]}:{row[15]}:{row[0]}", row
+
+
+def _shelved(hub: Hub, states: list[State], after: int) -> Iterator[tuple[str, Any]]:
+    found = [
+        hub.database.execute(_SHELVED, (state.value, after))
+        for state in _ON_SHELF
+        if state in states
+    ]
+    for row in heapq.merge(*found, key=lambda row: row[0]):
+        yield f"s:{row[0]}", row
 
 
 def _ended(hub: Hub, after: list[int], states: list[State]) -> Iterator[tuple[str, Any]]:

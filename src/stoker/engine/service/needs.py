@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stoker.core.readiness import find_cycle
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find
 from stoker.errors import ConflictError
 from stoker.wire import Selection
+
+_SHOWN = 8
 
 
 def read_needs(hub: Hub, after: str | None, after_any: str | None) -> list[tuple[int, bool]]:
@@ -18,9 +22,9 @@ def read_needs(hub: Hub, after: str | None, after_any: str | None) -> list[tuple
     return sorted(needs.items())
 
 
-def refuse_circle(hub: Hub, job: int, needs: list[tuple[int, bool]]) -> None:
+def refuse_circle(hub: Hub, job: int, needs: Iterable[int]) -> None:
     """Raise if a job would wait for itself, over however many others."""
-    graph: dict[int, list[int]] = {job: [needed for needed, _any in needs]}
+    graph: dict[int, list[int]] = {job: list(needs)}
     queue = list(graph[job])
     while queue:
         current = queue.pop()
@@ -29,5 +33,8 @@ def refuse_circle(hub: Hub, job: int, needs: list[tuple[int, bool]]) -> None:
             queue += graph[current]
     circle = find_cycle(job, graph)
     if circle is not None:
-        way = " needs ".join(f"job {number}" for number in circle)
-        raise ConflictError(f"that would be a circle: {way}")
+        shown = circle if len(circle) <= _SHOWN else [*circle[: _SHOWN - 1], circle[-1]]
+        way = [f"job {number}" for number in shown]
+        if len(circle) > _SHOWN:
+            way.insert(-1, f"({len(circle) - _SHOWN} more)")
+        raise ConflictError(f"that would be a circle: {' needs '.join(way)}")

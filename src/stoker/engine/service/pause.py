@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stoker.core.lifecycle import Event, State
+import time
+
+from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import change_each
 from stoker.wire import Changed, Pause
@@ -18,6 +20,7 @@ async def pause(hub: Hub, order: Pause) -> Changed:
                 hub.gate.pause_queue(_BY_HAND)
             else:
                 hub.gate.pause_project(order.project, _BY_HAND)
+        hub.engine.revoke_followers(order.project)
         hub.events.touch()
         return Changed(ids=[])
 
@@ -28,7 +31,10 @@ async def pause(hub: Hub, order: Pause) -> Changed:
             return (
                 f"job {job} is {state.value}: only what runs can be paused (hold keeps it waiting)"
             )
-        hub.jobs.pause(job, Event.PAUSE)
+        running = hub.running(job)
+        if running is not None and running.killed_because is not None:
+            return f"job {job} is being ended: {running.killed_because}"
+        hub.jobs.pause(job, time.time_ns() // 1000)
         return None
 
     return await change_each(

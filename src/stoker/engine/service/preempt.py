@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stoker.core.job import Ending
 from stoker.core.lifecycle import State, is_live
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import change_each
@@ -16,7 +17,10 @@ async def preempt(hub: Hub, order: Preempt) -> Changed:
     def change(job: int, state: State) -> str | None:
         if not is_live(state):
             return f"job {job} is {state.value}: only what runs can be preempted"
-        hub.jobs.mark_ending(job, REASON, preempt=True)
+        running = hub.running(job)
+        if running is not None and running.killed_because is not None:
+            return f"job {job} is being ended already: {running.killed_because}"
+        hub.jobs.mark_ending(job, REASON, Ending.PREEMPT)
         return None
 
     return await change_each(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stoker.core.lifecycle import Event, State
+import time
+
+from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import change_each
 from stoker.errors import ConflictError
@@ -14,6 +16,8 @@ async def resume(hub: Hub, order: Resume) -> Changed:
     if order.queue:
         with hub.database.transaction(durable=True):
             if order.project is None:
+                if hub.gate.queue_paused is None:
+                    raise ConflictError("the queue is not paused")
                 hub.gate.resume_queue()
             elif not hub.gate.resume_project(order.project):
                 raise ConflictError(f"project {order.project} is not paused")
@@ -24,7 +28,9 @@ async def resume(hub: Hub, order: Resume) -> Changed:
     def change(job: int, state: State) -> str | None:
         if state is not State.PAUSED:
             return f"job {job} is {state.value}, not paused"
-        hub.jobs.pause(job, Event.RESUME)
+        hub.jobs.resume(job, time.time_ns() // 1000)
+        # Before it is on record: a daemon that dies here finds it paused, and stops it again.
+        hub.engine.endings.resume_at_once(hub.running(job))
         return None
 
     return await change_each(

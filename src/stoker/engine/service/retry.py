@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 
-from stoker.core.lifecycle import State, is_final
+from stoker.core.lifecycle import State, is_final, is_pending
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.select import find
 from stoker.engine.service.shelving import settle, settle_dependants
 from stoker.errors import UsageError
+from stoker.failpoints import reach
 from stoker.wire import Changed, JobEvent, Refusal, Retry
 
 _UNDONE = (State.FAILED, State.KILLED, State.LOST)
@@ -24,18 +25,27 @@ async def retry(hub: Hub, order: Retry) -> Changed:
     if order.reason is not None:
         wanted = order.reason.lower()
         found = [row for row in found if wanted in _reason_of(hub, row[0]).lower()]
+    # What was skipped may be revived by the retry of what it needs.
+    found.sort(key=lambda row: (row[1] is State.SKIPPED, row[0]))
     again: list[int] = []
     refused: list[Refusal] = []
     for start in range(0, len(found), SLICE):
         with hub.database.transaction():
-            for job, _state in found[start : start + SLICE]:
-                _retry_one(hub, job, order, again, refused)
+            for job, state in found[start : start + SLICE]:
+                reason = _retry_one(hub, job, state, order)
+                if reason is None:
+                    again.append(job)
+                else:
+                    refused.append(Refusal(job, reason))
+        reach("retried-slice")
         await asyncio.sleep(0)
     hub.database.sync()
     for job in again:
-        hub.events.publish(JobEvent(id=job, state=State.WAITING, attempt=0, at=time.time()))
+        state_now = state_of(hub, job)
+        if state_now is not None:
+            hub.events.publish(JobEvent(id=job, state=state_now, attempt=0, at=time.time()))
     hub.pulse.poke()
-    return Changed(ids=again, refused=refused if order.ids is not None else [])
+    return Changed(ids=sorted(again), refused=refused if order.ids is not None else [])
 
 
 def _reason_of(hub: Hub, job: int) -> str:
@@ -43,16 +53,23 @@ def _reason_of(hub: Hub, job: int) -> str:
     return (row[0] if row else None) or ""
 
 
-def _retry_one(hub: Hub, job: int, order: Retry, again: list[int], refused: list[Refusal]) -> None:
+def _retry_one(hub: Hub, job: int, found_as: State, order: Retry) -> str | None:
+    """Queue one job again; why not, if it cannot be."""
     state = state_of(hub, job)
+    if state is not None and found_as is State.SKIPPED and is_pending(state):
+        return None  # what it needs was retried just now, and has revived it
     if state is None or not is_final(state):
         word = "gone" if state is None else state.value
-        refused.append(Refusal(job, f"job {job} is {word}: only what is over can be retried"))
-        return
-    slots = len(hub.engine.board.places)
+        return f"job {job} is {word}: only what is over can be retried"
+    if state is State.SKIPPED:
+        lost = [need for need in hub.shelf.needs_of(job) if need.is_hopeless]
+        if lost:
+            return f"job {job} {_reason_of(hub, job)}: retry that, or stoker set {job} after=none"
+    slots = hub.engine.board.slots_left()
     if hub.jobs.facts(job).gpus > slots:
         raise UsageError(f"job {job} asks for more GPUs than the {slots} of this queue")
     hub.jobs.renew(job, state, fresh=order.fresh)
+    hub.shelf.hold(job, False)
     settle(hub, job)
     settle_dependants(hub, job)
-    again.append(job)
+    return None

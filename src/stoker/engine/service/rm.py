@@ -72,8 +72,10 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
             files.append(os.path.join(hub.home, "scripts", str(job)))
         folders.append(checkpoint_folder(hub.home, job))
     with hub.database.transaction():
-        for job, _state in rows:
+        for job, state in rows:
             hub.shelf.unlink(job)
+            if state is State.DONE:
+                hub.shelf.settle_need(job)
         hub.jobs.remove(rows)
         for job, _state in rows:
             settle_dependants(hub, job)

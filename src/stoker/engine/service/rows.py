@@ -12,7 +12,7 @@ from stoker.wire import Job
 
 COLUMNS = (
     "job.id, name, project, state, command, form, class.slots, priority, attempt, job.slots, reason,"
-    " status, submitted_at_us, started_at_us, ended_at_us, rank"
+    " status, submitted_at_us, started_at_us, ended_at_us, rank, begin_at_us"
 )
 TABLES = (
     "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
@@ -36,6 +36,7 @@ def job_of(row: Sequence[Any]) -> Job:
         reason=row[10],
         exit_code=exit_code,
         signal=signum,
+        begin_at=seconds(row[16]),
         submitted_at=seconds(row[12]),
         started_at=seconds(row[13]),
         ended_at=seconds(row[14]),

@@ -11,6 +11,7 @@ from stoker.errors import NotFoundError, UsageError
 from stoker.wire import Selection
 
 _LISTED = 20
+_WITH_REASON = {State.HELD, State.BLOCKED, State.DELAYED, State.SKIPPED, State.FAILED, State.LOST}
 
 
 def find_one(hub: Hub, text: str) -> int:
@@ -53,7 +54,10 @@ def _narrow(hub: Hub, rows: dict[int, State], selection: Selection) -> dict[int,
 
 
 def _in_state(hub: Hub, state: State) -> Iterator[tuple[int, State]]:
-    for (job,) in hub.database.execute("SELECT id FROM job WHERE state = ?", (state.value,)):
+    sql = "SELECT id FROM job WHERE state = ?"
+    if state in _WITH_REASON:
+        sql += " AND reason IS NOT NULL"  # there is an index of those
+    for (job,) in hub.database.execute(sql, (state.value,)).fetchall():
         yield job, state
 
 

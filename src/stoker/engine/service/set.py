@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 
 import msgspec
 
-from stoker.core.lifecycle import State, is_final, is_pending
+from stoker.core.lifecycle import State, is_final, is_live
 from stoker.core.selector import check_name
 from stoker.engine.board import Running
 from stoker.engine.hub import Hub
@@ -31,16 +32,13 @@ async def set_(hub: Hub, order: Set) -> Changed:
     _check(hub, values)
 
     def change(job: int, state: State) -> str | None:
-        if is_final(state):
+        if is_final(state) and state is not State.SKIPPED:
             return f"job {job} is {state.value}: nothing of it can be set any more"
         late = values.keys() - _OF_RUNNING
-        if not is_pending(state) and late:
-            can = ", ".join(sorted(_OF_RUNNING))
-            return (
-                f"job {job} is {state.value}: of it can be set {can}, not {', '.join(sorted(late))}"
-            )
+        if is_live(state) and late:
+            return f"job {job} is {state.value}: of it can be set {_list(_OF_RUNNING)}, not {_list(late)}"
         _change(hub, hub.jobs.facts(job), values)
-        if is_pending(state):
+        if not is_live(state):
             settle(hub, job)
         return None
 
@@ -55,12 +53,17 @@ async def set_(hub: Hub, order: Set) -> Changed:
     )
 
 
+def _list(names: Iterable[str]) -> str:
+    """Names of settings as people type them."""
+    return ", ".join(sorted(name.removesuffix("_s").removesuffix("_at") for name in names))
+
+
 def _check(hub: Hub, values: dict[str, object]) -> None:
     for kind in ("name", "project"):
         value = values.get(kind)
         if isinstance(value, str):
             check_name(f"the {kind}", value)
-    gpus, most = values.get("gpus"), hub.engine.board.open_places()
+    gpus, most = values.get("gpus"), hub.engine.board.slots_left()
     if isinstance(gpus, int) and gpus > most:
         raise UsageError(f"{gpus} GPUs are more than the {most} of this queue")
     begin_at = values.get("begin_at")
@@ -74,9 +77,8 @@ def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
         if name in values:
             columns[name] = values[name]
     if "command" in values:
-        if facts.form == "argv":
-            columns["form"] = None
         columns["command"] = _bytes(values["command"], "the command")
+        columns["form"] = None if facts.form == "argv" else facts.form
     if "log" in values:
         columns["log"] = None if values["log"] is None else _log(hub, facts, values["log"])
     if "begin_at" in values:
@@ -93,11 +95,19 @@ def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
     if columns:
         hub.jobs.alter(facts.id, columns)
     if values.keys() & {"after", "after_any"}:
-        needs = read_needs(hub, _text(values.get("after")), _text(values.get("after_any")))
-        refuse_circle(hub, facts.id, needs)
-        hub.shelf.unlink(facts.id)
-        for needed, any_end in needs:
-            hub.shelf.link(facts.id, needed, any_end)
+        _change_needs(hub, facts.id, values)
+
+
+def _change_needs(hub: Hub, job: int, values: dict[str, object]) -> None:
+    """Let a job wait for others than before; of the two kinds of needs one that is not named stays."""
+    needs = dict(read_needs(hub, _text(values.get("after")), _text(values.get("after_any"))))
+    for need in hub.shelf.needs_of(job):
+        if ("after_any" if need.any else "after") not in values:
+            needs.setdefault(need.id, need.any)
+    refuse_circle(hub, job, needs)
+    hub.shelf.unlink(job)
+    for needed, any_end in sorted(needs.items()):
+        hub.shelf.link(job, needed, any_end)
 
 
 def _text(value: object) -> str | None:
@@ -110,7 +120,10 @@ def _log(hub: Hub, facts: Facts, value: object) -> bytes:
 
 
 def _bytes(value: object, what: str) -> bytes:
-    data = from_wire(value)  # type: ignore[arg-type]
+    try:
+        data = from_wire(value)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UsageError(f"{what} is no base64: {error}") from None
     if not data.strip() or b"\0" in data:
         raise UsageError(f"{what} is empty or holds a NUL byte")
     return data

@@ -7,13 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.orders import log_path, read_environment, split_words
 from stoker.engine.service.rows import COLUMNS, TABLES, ending, job_of, seconds
 from stoker.engine.service.select import find_one
 from stoker.store.queued import Facts
-from stoker.wire import AttemptInfo, Git, JobDetail, to_wire
+from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, Need, to_wire
 
 _SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|CRED|AUTH|COOKIE|PRIVATE|DSN")
 _URL_SECRET = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
@@ -56,8 +58,10 @@ def show(hub: Hub, job: str) -> JobDetail:
         user=user,
         host=host,
         last_line=_last_line(hub, facts),
-        needs=[need.id for need in hub.shelf.needs_of(number)],
-        begin_at=seconds(facts.begin_at_us),
+        needs=[
+            Need(id=need.id, state=need.state, any=need.any) for need in hub.shelf.needs_of(number)
+        ],
+        options=JobOptions(**msgspec.structs.asdict(facts.request.options)),
         attempts=attempts,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from stoker import __version__
+from stoker.engine.board import REMOVED
 from stoker.engine.hub import Hub
 from stoker.wire import SlotInfo, Status
 
@@ -30,6 +31,7 @@ def status(hub: Hub) -> Status:
                 held=place.held,
             )
             for place in hub.engine.board.places
+            if place.drained != REMOVED or place.current is not None
         ],
         cpu_places=hub.engine.board.cpu_places,
         queue_paused=hub.gate.queue_paused,

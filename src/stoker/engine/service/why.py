@@ -6,7 +6,7 @@ import time
 
 from stoker.core.explain import Occupant, SlotView, clock, waits_for_slots
 from stoker.core.lifecycle import State
-from stoker.engine.board import Running
+from stoker.engine.board import REMOVED, Running
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find_one
 from stoker.store.order import Place, count_ahead
@@ -35,7 +35,8 @@ def _text(hub: Hub, facts: Facts, state: State) -> str:
         case State.DELAYED:
             begin = (facts.begin_at_us or 0) / 1e6
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin))
-            return f"is delayed until {at}, in {clock(begin - time.time())}"
+            again = ", when it is tried again" if facts.attempt else ""
+            return f"is delayed until {at}, in {clock(begin - time.time())}{again}"
         case State.STARTING | State.RUNNING | State.PAUSED:
             return _running(hub, facts, state)
         case State.DONE:
@@ -44,26 +45,31 @@ def _text(hub: Hub, facts: Facts, state: State) -> str:
             reason = _reason(hub, facts.id)
             return f"was skipped: it {reason}; stoker retry of what did not succeed revives it"
         case _:
-            return f"is {state.value}: {_reason(hub, facts.id)}"
+            tries = f", after {facts.attempt} attempts" if facts.attempt > 1 else ""
+            return f"is {state.value}: {_reason(hub, facts.id)}{tries}"
 
 
 def _waiting(hub: Hub, facts: Facts) -> str:
-    reasons = list(hub.gate.reasons(facts.project))
+    forced = hub.jobs.has_forced and facts.id in hub.jobs.forced()
+    reasons = [] if forced else list(hub.gate.reasons(facts.project))
     if reasons:
         return f"waits: {'; '.join(reasons)}"
     preview = hub.engine.preview()
     if facts.id in preview.starting:
         return "starts in this very moment"
-    slots = len(hub.engine.board.places)
-    if facts.gpus > hub.engine.board.open_places():
-        return f"waits: it asks for {facts.gpus} GPUs, and this queue has {slots} in use"
     if facts.gpus == 0:
         running = len(hub.engine.board.apart)
         text = (
             f"waits for a place without GPU: {running} of {hub.engine.board.cpu_places} are taken"
         )
     else:
-        text = waits_for_slots(facts.gpus, _slots(hub, facts, preview.reserved))
+        slots = _slots(hub, facts, preview.reserved)
+        if facts.gpus > len(slots):
+            less = f"stoker set {facts.id} gpus={max(1, len(slots))}"
+            return f"waits for {facts.gpus} GPUs, and this queue has {len(slots)}: {less}"
+        text = waits_for_slots(facts.gpus, slots)
+    if forced:
+        return f"{text}; it is the next to start"
     ahead = count_ahead(hub.database, Place(facts.id, facts.priority, facts.rank), _COUNTED)
     if ahead:
         many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
@@ -85,6 +91,7 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
             kept_for=reserved.get(place.slot.index),
         )
         for place in hub.engine.board.places
+        if place.drained != REMOVED or place.current is not None
     ]
 
 
@@ -103,7 +110,9 @@ def _running(hub: Hub, facts: Facts, state: State) -> str:
     running = hub.running(facts.id)
     where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
     if running is None or state is State.STARTING:
-        return f"is being started {where}"
+        before = _before(hub, running) if running is not None else None
+        behind = f", as soon as job {before.attempt.job} has ended" if before is not None else ""
+        return f"is being started {where}{behind}"
     occupant = _occupant(running, hub.engine.now())
     text = f"{'is paused' if state is State.PAUSED else 'runs'} {where} since {clock(occupant.since_s)}"
     if running.killed_because is not None:
@@ -113,6 +122,15 @@ def _running(hub: Hub, facts: Facts, state: State) -> str:
     if occupant.limit_in_s is not None:
         return f"{text}, time limit in {clock(occupant.limit_in_s)}"
     return text
+
+
+def _before(hub: Hub, running: Running) -> Running | None:
+    """The job behind which one was claimed in advance, if it was."""
+    for slot in running.slots:
+        current = hub.engine.board.places[slot.index].current
+        if current is not None and current is not running:
+            return current
+    return None
 
 
 def _blocked(hub: Hub, facts: Facts) -> str:

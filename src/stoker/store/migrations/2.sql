@@ -23,10 +23,13 @@ ALTER TABLE job ADD COLUMN options BLOB;
 ALTER TABLE job ADD COLUMN begin_at_us INTEGER;
 ALTER TABLE job ADD COLUMN held INTEGER;
 ALTER TABLE job ADD COLUMN forced INTEGER;
+ALTER TABLE job ADD COLUMN stopped_at_us INTEGER;
+ALTER TABLE job ADD COLUMN stopped_us INTEGER;
 CREATE INDEX job_order ON job (priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
 CREATE INDEX job_begin ON job (begin_at_us) WHERE begin_at_us IS NOT NULL AND state = 'delayed';
 CREATE INDEX job_forced ON job (id) WHERE forced IS NOT NULL;
+CREATE INDEX job_special ON job (id) WHERE options IS NOT NULL AND state = 'waiting';
 CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
 
