@@ -74,7 +74,7 @@ def assemble(
         publisher=publisher,
         shelf=shelf,
         gate=gate,
-        brake=Brake(gate, publisher.on_notice),
+        brake=Brake(gate, publisher.on_notice, engine.revoke_followers),
         hooks=Hooks(config, publisher.on_notice),
         config=config,
         since=time.time(),

@@ -13,10 +13,13 @@ from stoker.engine.gate import Gate
 class Brake:
     """Counts failures in a row; `limit` of the same reason pause a project, 0 never does."""
 
-    def __init__(self, gate: Gate, tell: Callable[[str], None], limit: int = 0) -> None:
+    def __init__(
+        self, gate: Gate, tell: Callable[[str], None], take_back: Callable[[str], None]
+    ) -> None:
         self._gate = gate
         self._tell = tell
-        self.limit = limit
+        self._take_back = take_back
+        self.limit = 0
         self._streaks: dict[str, tuple[str, int]] = {}
 
     def on_end(self, running: Running, outcome: Outcome) -> None:
@@ -35,6 +38,7 @@ class Brake:
             del self._streaks[project]
             text = f"{count} jobs in a row failed: {outcome.reason}"
             self._gate.pause_project(project, text)
+            self._take_back(project)
             self._tell(
                 f"project {project} is paused, {text}; stoker resume --queue -P {project} goes on"
             )

@@ -18,14 +18,47 @@ from stoker.engine.config import Config
 from stoker.engine.hub import Hub
 from stoker.engine.loop import Engine
 from stoker.engine.service.add import add
+from stoker.engine.service.config import change
+from stoker.engine.service.gpus import gpus
+from stoker.engine.service.hold import hold
 from stoker.engine.service.kill import kill
+from stoker.engine.service.move import move
+from stoker.engine.service.pause import pause
+from stoker.engine.service.preempt import preempt
+from stoker.engine.service.release import release
+from stoker.engine.service.resume import resume
 from stoker.engine.service.retry import retry
 from stoker.engine.service.rm import rm
+from stoker.engine.service.set import set_
+from stoker.engine.service.start import start
+from stoker.engine.service.why import why
 from stoker.executors.contract import Launch
+from stoker.gpus.slots import parse_slots
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
 from stoker.testing.executor import FakeExecutor, run_until_told
-from stoker.wire import Added, Changed, Kill, NewJob, Remove, Retry, Submission
+from stoker.wire import (
+    Added,
+    Changed,
+    GpuChange,
+    GpuOrder,
+    Hold,
+    Kill,
+    Move,
+    Moved,
+    NewJob,
+    NewSetting,
+    Pause,
+    Preempt,
+    Release,
+    Remove,
+    Resume,
+    Retry,
+    Set,
+    Settings,
+    Start,
+    Submission,
+)
 
 T = TypeVar("T")
 MakeWorld = Callable[..., "World"]
@@ -75,6 +108,7 @@ class World:
             slots=self.slots,
             clock=lambda: self.now,
             shepherd_pids=lambda: [4711],
+            parse_slots=lambda text: parse_slots(text, None, None),
             no_gpu_reason=None if self.slots else "no GPU found",
         )
         self.hub.engine.board.cpu_places = self.cpu_places
@@ -156,6 +190,60 @@ class World:
         self.settle()
         return changed
 
+    def hold(self, ids: str | None = None, **order: Any) -> Changed:
+        """Hold jobs."""
+        return self._change(hold(self.hub, Hold(ids=ids, **order)))
+
+    def release(self, ids: str | None = None, **order: Any) -> Changed:
+        """Release jobs."""
+        return self._change(release(self.hub, Release(ids=ids, **order)))
+
+    def pause(self, ids: str | None = None, **order: Any) -> Changed:
+        """Pause jobs, or the queue."""
+        return self._change(pause(self.hub, Pause(ids=ids, **order)))
+
+    def resume(self, ids: str | None = None, **order: Any) -> Changed:
+        """Resume jobs, or the queue."""
+        return self._change(resume(self.hub, Resume(ids=ids, **order)))
+
+    def start(self, ids: str | None = None, **order: Any) -> Changed:
+        """Start jobs as the very next."""
+        return self._change(start(self.hub, Start(ids=ids, **order)))
+
+    def preempt(self, ids: str | None = None, **order: Any) -> Changed:
+        """Let jobs make room."""
+        return self._change(preempt(self.hub, Preempt(ids=ids, **order)))
+
+    def set(self, ids: str | None = None, **to: Any) -> Changed:
+        """Change what jobs ask for."""
+        return self._change(set_(self.hub, Set(ids=ids, to=Settings(**to))))
+
+    def move(self, job: str, position: int = 1) -> Moved:
+        """Put a job at a position."""
+        moved = move(self.hub, Move(job=job, position=position))
+        self.settle()
+        return moved
+
+    def gpus(self, action: Any, gpu: str) -> GpuChange:
+        """Change the slots."""
+        changed = gpus(self.hub, GpuOrder(action=action, gpu=gpu))
+        self.settle()
+        return changed
+
+    def config(self, name: str, value: str | None) -> None:
+        """Change a setting."""
+        change(self.hub, NewSetting(name=name, value=value))
+        self.settle()
+
+    def why(self, job: int) -> str:
+        """Why a job stands where it stands."""
+        return why(self.hub, str(job)).text
+
+    def _change(self, story: Coroutine[Any, Any, Changed]) -> Changed:
+        changed = self.run(story)
+        self.settle()
+        return changed
+
     def restart(
         self, *, shepherd_too: bool = False, gpus: int | tuple[Slot, ...] | None = None
     ) -> None:
@@ -191,8 +279,8 @@ class World:
         """Number, outcome and reason of all attempts of a job that are over."""
         return self.database.execute(
             "SELECT number, outcome, reason FROM earlier_attempt WHERE job = ?1 UNION"
-            " SELECT attempt, state, reason FROM job"
-            " WHERE id = ?1 AND state NOT IN ('waiting', 'starting', 'running') ORDER BY 1",
+            " SELECT attempt, state, reason FROM job WHERE id = ?1"
+            " AND state IN ('done', 'failed', 'killed', 'lost') ORDER BY 1",
             (job,),
         ).fetchall()
 
@@ -224,4 +312,4 @@ class World:
             if place.current is not None:
                 key = place.current.attempt.job
                 holders[key] = [slot.index for slot in place.current.slots]
-        check_slots(states, holders, range(len(self.slots)))
+        check_slots(states, holders, range(len(self.engine.board.places)))

@@ -46,7 +46,8 @@ async def set_(hub: Hub, order: Set) -> Changed:
         facts = hub.jobs.facts(running.attempt.job)
         running.entry.facts = facts
         running.entry.request = facts.request
-        hub.engine.endings.renew_deadline(running)
+        if "timeout_s" in values:
+            hub.engine.endings.renew_deadline(running)
 
     return await change_each(
         hub, order, change, fits=lambda state: not is_final(state), then=take_over

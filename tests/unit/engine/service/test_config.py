@@ -1,0 +1,189 @@
+"""Settings that steer: limits and GPUs of projects, and who plans."""
+
+from __future__ import annotations
+
+import pytest
+
+from stoker.core.plan import Plan, Start
+from stoker.engine import policy
+from stoker.errors import NotFoundError, UsageError
+from unit.engine.world import MakeWorld, World
+
+
+class TestLimits:
+    def test_no_more_of_a_project_run_than_its_limit(self, make_world: MakeWorld) -> None:
+        world = make_world(gpus=4)
+        world.config("limit.p", "2")
+        world.add(*"abcd", project="p")
+        world.add("other")
+        assert sorted(world.executor.running) == ["1.1", "2.1", "5.1"]
+        world.now += 5
+        world.end("1.1")
+        assert sorted(world.executor.running) == ["2.1", "3.1", "5.1"]
+
+        world.config("limit.p", None)
+        assert len(world.executor.running) == 4
+
+    def test_they_count_over_all_classes_of_a_project(self, make_world: MakeWorld) -> None:
+        world = make_world(gpus=4, cpu_places=4)
+        world.config("limit.p", "2")
+        world.add("a", project="p", timeout_s=60)
+        world.add("b", "c", project="p", gpus=0)
+        world.add("d", project="p")
+
+        assert sorted(world.executor.running) == ["1.1", "2.1"]
+
+    def test_they_count_after_a_restart_too(self, make_world: MakeWorld) -> None:
+        world = make_world(gpus=4)
+        world.config("limit.p", "1")
+        world.add("a", "b", project="p")
+        world.restart()
+        world.settle()
+
+        assert world.executor.running == ["1.1"]
+
+    @pytest.mark.parametrize("value", ["0", "-1", "many", ""])
+    def test_a_limit_of_nothing_is_refused(self, world: World, value: str) -> None:
+        with pytest.raises(UsageError, match=r"limit\.p cannot be"):
+            world.config("limit.p", value)
+        assert world.hub.gate.limits == {}
+
+
+class TestGpus:
+    def test_a_project_runs_on_its_gpus_alone(self, make_world: MakeWorld) -> None:
+        world = make_world(gpus=3)
+        world.config("gpus.p", "0,2")
+        world.add("a", "b", "c", project="p")
+        world.add("d")
+
+        assert {launch.key: launch.slots for launch in world.executor.launched} == {
+            "1.1": (0,),
+            "2.1": (2,),
+            "4.1": (1,),
+        }
+
+    def test_a_job_that_is_too_big_for_them_never_blocks_others(
+        self, make_world: MakeWorld
+    ) -> None:
+        world = make_world(gpus=2)
+        world.add("big", project="p", gpus=2, hold=True)
+        world.config("gpus.p", "0")
+        world.release("1")
+        world.add("a", "b")
+
+        assert sorted(world.executor.running) == ["2.1", "3.1"]
+        with pytest.raises(UsageError, match=r"project p may use 1 \(stoker config gpus\.p\)"):
+            world.add("big", project="p", gpus=2)
+
+    @pytest.mark.parametrize("value", ["7", "0,7", "none", ",", ""])
+    def test_unknown_gpus_are_refused(self, world: World, value: str) -> None:
+        with pytest.raises(UsageError, match="this queue has the GPUs 0, 1"):
+            world.config("gpus.p", value)
+
+
+class TestPolicy:
+    @pytest.fixture
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+        """Return a place where policies are installed by name."""
+        found: dict[str, object] = {}
+
+        class Point:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def load(self) -> object:
+                if isinstance(found[self.name], Exception):
+                    raise found[self.name]  # type: ignore[misc]
+                return found[self.name]
+
+        monkeypatch.setattr(policy, "entry_points", lambda group: [Point(name) for name in found])
+        return found
+
+    def test_a_policy_of_ones_own_decides(
+        self, make_world: MakeWorld, install: dict[str, object]
+    ) -> None:
+        def backwards(waiting, *, free, **_rest):  # type: ignore[no-untyped-def]
+            chosen = sorted(waiting, key=lambda job: -job.id)
+            return Plan(tuple(Start(j.id, (s,)) for j, s in zip(chosen, free, strict=False)))
+
+        install["backwards"] = backwards
+        world = make_world(gpus=1)
+        world.pause(queue=True)
+        world.add("a")
+        world.add("b", project="p", timeout_s=60)
+        world.config("policy", "backwards")
+        world.resume(queue=True)
+
+        assert world.executor.running == ["2.1"]
+        world.restart()
+        world.settle()
+        assert world.notices() == ""
+
+    @pytest.mark.parametrize(
+        ("plan", "complaint"),
+        [
+            (Plan((Start(99, (0,)),)), "job 99 is planned but does not wait"),
+            (Plan((Start(1, (0, 1)),)), "job 1 needs 1 slots and gets 2"),
+            (Plan((Start(1, (5,)),)), "not all of them free"),
+            (Plan((Start(1, (0,)), Start(2, (0,)))), "not all of them free"),
+            (Plan((), reserved_for=77), "does not wait"),
+            (Plan((Start(1, (), in_advance=True),)), "needs 1 slots and gets 0"),
+            (None, "it failed with AttributeError"),
+            (ZeroDivisionError("oops"), "it failed with ZeroDivisionError"),
+        ],
+    )
+    def test_nonsense_is_refused_said_once_and_the_default_takes_over(
+        self,
+        make_world: MakeWorld,
+        install: dict[str, object],
+        plan: object,
+        complaint: str,
+    ) -> None:
+        def planner(_waiting: object, **_rest: object) -> object:
+            if isinstance(plan, Exception):
+                raise plan
+            return plan
+
+        install["mine"] = planner
+        world = make_world(gpus=1)
+        world.config("policy", "mine")
+        world.add("a", "b", "c")
+        for key in ("1.1", "2.1"):
+            world.now += 5
+            world.end(key)
+
+        assert world.executor.running == ["3.1"]
+        assert len(world.hub.publisher.notices) == 1
+        assert complaint in world.notices()
+        assert "the default policy plans from now on" in world.notices()
+
+    def test_one_that_is_not_installed_is_refused(
+        self, world: World, install: dict[str, object]
+    ) -> None:
+        install["good"] = None
+        install["bad"] = ImportError("no torch")
+        with pytest.raises(
+            UsageError, match="no policy 'mine' is installed; there are: default, bad"
+        ):
+            world.config("policy", "mine")
+        with pytest.raises(UsageError, match="the policy 'bad' cannot be loaded: no torch"):
+            world.config("policy", "bad")
+
+    def test_one_that_is_gone_when_the_daemon_starts_is_no_reason_not_to(
+        self, world: World, install: dict[str, object]
+    ) -> None:
+        install["mine"] = lambda *_args, **_rest: Plan(())
+        world.config("policy", "mine")
+        del install["mine"]
+        world.restart()
+        world.add("a")
+
+        assert world.executor.running == ["1.1"]
+        assert "no policy 'mine' is installed" in world.notices()
+
+
+def test_what_does_not_exist_is_told(world: World) -> None:
+    with pytest.raises(NotFoundError, match=r"limit\.PROJECT, gpus\.PROJECT"):
+        world.config("limits", "1")
+    with pytest.raises(UsageError, match="stoker gpus add"):
+        world.config("gpus-drained", "1")
