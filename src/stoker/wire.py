@@ -18,6 +18,7 @@ MAX_NAME = 200
 MAX_PRIORITY = 1_000_000
 MAX_GPUS = 1024
 MAX_RETRIES = 1000
+MAX_POSITION = 2**53
 
 
 class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,7 +146,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Put a waiting job at a position of the queue; 1 is the next to start."""
 
     job: str
-    position: Annotated[int, msgspec.Meta(ge=1)] = 1
+    position: Annotated[int, msgspec.Meta(ge=1, le=MAX_POSITION)] = 1
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,6 +134,47 @@ class Client:
         """Let jobs that are over run once more."""
         return self._change("POST", "retry", order, wire.Changed)
 
+    def hold(self, order: wire.Hold) -> wire.Changed:
+        """Let jobs that have not begun wait until they are released."""
+        return self._change("POST", "hold", order, wire.Changed)
+
+    def release(self, order: wire.Release) -> wire.Changed:
+        """Let held jobs go on."""
+        return self._change("POST", "release", order, wire.Changed)
+
+    def pause(self, order: wire.Pause) -> wire.Changed:
+        """Stop running jobs where they are; or let the queue, or a project, start nothing more."""
+        return self._change("POST", "pause", order, wire.Changed)
+
+    def resume(self, order: wire.Resume) -> wire.Changed:
+        """Let paused jobs, the queue, or a project's part of it go on."""
+        return self._change("POST", "resume", order, wire.Changed)
+
+    def start(self, order: wire.Start) -> wire.Changed:
+        """Let jobs start as the very next."""
+        return self._change("POST", "start", order, wire.Changed)
+
+    def preempt(self, order: wire.Preempt) -> wire.Changed:
+        """Let running jobs make room and wait again."""
+        return self._change("POST", "preempt", order, wire.Changed)
+
+    def move(self, order: wire.Move) -> wire.Moved:
+        """Put a waiting job at a position of the queue."""
+        return self._change("POST", "move", order, wire.Moved)
+
+    def set(self, order: wire.Set) -> wire.Changed:
+        """Change what jobs ask for."""
+        return self._change("POST", "set", order, wire.Changed)
+
+    def why(self, job: str | int) -> wire.Why:
+        """Why a job stands where it stands."""
+        query = make_query(job=str(job))
+        return _decode(self._session.get(f"/v1/why{query}"), type=wire.Why)
+
+    def gpus(self, order: wire.GpuOrder) -> wire.GpuChange:
+        """Add a slot, drain it or remove it."""
+        return self._change("POST", "gpus", order, wire.GpuChange)
+
     def wait(self, selection: wire.Selection | None = None) -> Iterator[wire.Progress]:
         """How far jobs are: now, after each change, and for the last time when none is left.
 

@@ -25,6 +25,6 @@ ADD = Endpoint(
     body=wire.Submission,
     answer=wire.Added,
     status=201,
-    refusals=(409,),
+    refusals=(404, 409),
     lets_in=OWNER,
 )

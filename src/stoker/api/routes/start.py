@@ -1,0 +1,29 @@
+"""POST /v1/start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint, NoQuery
+from stoker.engine.service import start as service
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+
+async def start(hub: Hub, _query: NoQuery, body: wire.Start) -> wire.Changed:
+    """Let jobs start as the very next, past everything but GPUs that are taken."""
+    return await service.start(hub, body)
+
+
+START = Endpoint(
+    method="POST",
+    path="/v1/start",
+    call=start,
+    query=NoQuery,
+    body=wire.Start,
+    answer=wire.Changed,
+    refusals=(404, 409),
+    lets_in=OWNER,
+)

@@ -1,0 +1,30 @@
+"""GET /v1/why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint
+from stoker.api.routes.show import Query
+from stoker.engine.service import why as service
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+
+async def why(hub: Hub, query: Query, _body: None) -> wire.Why:
+    """Tell in one sentence why a job stands where it stands."""
+    return service.why(hub, query.job)
+
+
+WHY = Endpoint(
+    method="GET",
+    path="/v1/why",
+    call=why,
+    query=Query,
+    body=type(None),
+    answer=wire.Why,
+    refusals=(404, 409),
+    lets_in=OWNER,
+)
