@@ -28,6 +28,7 @@ from stoker.engine.watchman import Watchman
 from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.shepherd import trees
+from stoker.failpoints import reach
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.store.database import Database
@@ -91,6 +92,7 @@ class Daemon:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
         with bind(os.path.join(self._home, "stoker.sock")) as listener:
+            reach("daemon-listening")
             self._pulse.start()
             server = asyncio.ensure_future(serve(make_app(self.hub), listener))
             tasks = [
@@ -107,6 +109,7 @@ class Daemon:
             done, _pending = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
             if self.hub.stopping in done and self.hub.stopping.result():
                 await self._kill_everything()
+            reach("daemon-stopping")
             self.hub.events.close()
             for task in (*tasks, server):
                 task.cancel()

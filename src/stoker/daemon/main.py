@@ -18,6 +18,7 @@ from stoker.daemon.build import Daemon
 from stoker.daemon.lock import Lock
 from stoker.engine.publisher import log
 from stoker.errors import StokerError
+from stoker.failpoints import reach
 from stoker.home import find_home
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         home = find_home()
         lock = Lock(home)
+        reach("daemon-locked")
         asyncio.run(_serve(home, args.gpus, args.ready_fd))
     except (StokerError, sqlite3.Error) as error:
         log(f"error: {error}")
@@ -45,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
     daemon = Daemon(home, gpus)
+    reach("daemon-built")
     loop = asyncio.get_running_loop()
     for signum in _SIGNALS:
         loop.add_signal_handler(signum, daemon.ask_to_stop)

@@ -11,6 +11,7 @@ from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
+from stoker.failpoints import reach
 from stoker.store.queued import Facts, QueuedJobs, Surroundings
 
 _CONTEXTS = 64
@@ -86,7 +87,9 @@ class Orders:
             os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb"
         ) as file:
             file.write(facts.command if facts.command.endswith(b"\n") else facts.command + b"\n")
+        reach("script-written")
         os.replace(f"{path}.new", path)
+        reach("script-renamed")
         return path
 
     def _make_folder(self, folder: str) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stoker.errors import StokerError
+from stoker.failpoints import reach
 
 SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
@@ -71,6 +72,7 @@ class Database:
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
         if version == 0:
+            reach("database-empty")
             self.run_script(
                 "schema.sql",
                 f"PRAGMA user_version = {SCHEMA_VERSION};"
@@ -80,6 +82,7 @@ class Database:
             self.run_script(
                 os.path.join("migrations", f"{number}.sql"), f"PRAGMA user_version = {number};"
             )
+        reach("database-prepared")
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
 
@@ -138,7 +141,9 @@ class Database:
             self.execute("BEGIN IMMEDIATE")
             yield
             self.before_commit()
+            reach("database-before-commit")
             self.execute("COMMIT")
+            reach("database-after-commit")
         except BaseException as error:
             self._rollback()
             self.on_rollback()
@@ -190,6 +195,7 @@ class Database:
 
     def sync(self) -> None:
         """Push all commits to the disk itself, now."""
+        reach("database-before-sync")
         try:
             os.fdatasync(self._wal)
         except OSError as error:
@@ -200,6 +206,7 @@ class Database:
 
     def close(self) -> None:
         """Leave one tidy file behind."""
+        reach("database-before-close")
         self.connection.close()
         os.close(self._wal)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stoker.engine.hub import Hub
+from stoker.failpoints import reach
 from stoker.wire import NewSetting, Setting
 
 
@@ -14,6 +15,7 @@ def read(hub: Hub) -> list[Setting]:
 def change(hub: Hub, setting: NewSetting) -> Setting:
     """Set one; what it steers follows at once, but for the slots, which a restart makes anew."""
     changed = hub.config.change(setting.name, setting.value)
+    reach("config-committed")
     hub.engine.board.cpu_places = hub.config.cpu_places
     hub.pulse.poke()
     return changed

@@ -10,6 +10,7 @@ from stoker.engine.hub import Hub
 from stoker.engine.service.kill import SLICE, state_of
 from stoker.engine.service.select import find
 from stoker.errors import UsageError
+from stoker.failpoints import reach
 from stoker.wire import Changed, JobEvent, Refusal, Retry
 
 
@@ -24,6 +25,7 @@ async def retry(hub: Hub, order: Retry) -> Changed:
         with hub.database.transaction():
             for job, _state in found[start : start + SLICE]:
                 _retry_one(hub, job, order, again, refused)
+        reach("retry-committed")
         await asyncio.sleep(0)
     hub.database.sync()
     for job in again:

@@ -11,6 +11,7 @@ from stoker.engine.hub import Hub
 from stoker.engine.orders import log_path
 from stoker.engine.service.kill import REASON, SLICE, state_of
 from stoker.engine.service.select import find
+from stoker.failpoints import reach
 from stoker.wire import Changed, Refusal, Remove
 
 
@@ -46,6 +47,7 @@ async def _kill(hub: Hub, jobs: list[int]) -> None:
     with hub.database.transaction(durable=True):
         for job in jobs:
             hub.jobs.mark_ending(job, REASON)
+    reach("rm-ending")
     for job in jobs:
         running = hub.running(job)
         if running is not None:
@@ -69,6 +71,7 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
             files.append(os.path.join(hub.home, "scripts", str(job)))
     with hub.database.transaction():
         hub.jobs.remove(rows)
+    reach("rm-committed")
     for path in files:
         with contextlib.suppress(OSError):
             os.unlink(path)

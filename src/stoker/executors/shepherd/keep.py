@@ -16,6 +16,7 @@ import sys
 import time
 
 import stoker
+from stoker import failpoints
 from stoker.executors.shepherd import sockets, trees, wire
 from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
 from stoker.executors.shepherd.base import (
@@ -143,6 +144,7 @@ class Keeper(Shepherd):
             return
         self.poll.unregister(listener.fileno())
         self.has_client = self.had_client = True
+        failpoints.reach("shepherd-welcomed")
         self.wire.attach(client)
         with contextlib.suppress(
             OSError
@@ -168,6 +170,7 @@ class Keeper(Shepherd):
     def lose_client(self) -> None:
         """Go on without: what runs goes on, what has not started does not."""
         self.wire.detach()
+        failpoints.reach("shepherd-client-lost")
         if self.client_fd >= 0:
             self.poll.unregister(self.client_fd)
             os.close(self.client_fd)
@@ -205,6 +208,7 @@ class Keeper(Shepherd):
             self.retell(key, record)
         self.tell("synced", list(self.records), self.fresh)
         self.fresh = False
+        failpoints.reach("shepherd-synced")
 
     def retell(self, key: str, record: Record) -> None:
         """Report all that is known of an attempt."""
@@ -225,6 +229,8 @@ class Keeper(Shepherd):
             if record is not None and record.is_over:
                 del self.records[key]
                 self.journal.note(f"ack {key} .\n")
+        if failpoints.is_armed:
+            failpoints.reach("shepherd-acknowledged")
 
     def on_forget(self, number: int) -> None:
         """Forget a context; what waits to be started in it has it still."""
@@ -234,6 +240,7 @@ class Keeper(Shepherd):
         """Go, once everything is killed, or else only if nothing is left."""
         if kill:
             self.slay_all()
+        failpoints.reach("shepherd-slain")
         if kill or self.is_idle():
             self.stopping = True
         else:
@@ -287,6 +294,7 @@ class Keeper(Shepherd):
 
     def end_orphan(self, key: str) -> None:
         """The first process of an earlier shepherd's job is over; others may have seen how."""
+        failpoints.reach("shepherd-orphan-ended")
         status = self.orphanage.mourn(key)
         del self.pids[key]
         if status is None:
@@ -371,14 +379,18 @@ def main() -> None:
     except OSError as error:
         _say(f"{journal}: {error.strerror}")
         return
+    failpoints.reach("shepherd-claimed")
     keeper.take_over(story)
+    failpoints.reach("shepherd-taken-over")
     try:
         listener = sockets.listen(path)
     except OSError as error:
         _say(f"{path}: {error.strerror}")
         return
+    failpoints.reach("shepherd-listening")
     _say("ready")
     keeper.serve(listener)
+    failpoints.reach("shepherd-leaving")
     # The journal is still locked: whoever is next finds no socket of ours, and does not lose its own.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
