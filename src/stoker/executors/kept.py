@@ -28,6 +28,7 @@ from stoker.executors.shepherd.spawn import start_keeper
 from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL
 
 _PATIENCE_S = 10.0
+_START_PATIENCE_S = 5.0
 _STOP_PATIENCE_S = 20.0
 _CONTEXTS_HELD = 64
 
@@ -196,7 +197,12 @@ class KeptExecutor:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             line = self._connect(deadline)
-            if self._sync(line, deadline):
+            try:
+                is_synced = self._sync(line, deadline)
+            except StokerError:
+                line.socket.close()
+                raise
+            if is_synced:
                 break
             line.socket.close()  # it died, or was just about to go
             if time.monotonic() > deadline:
@@ -214,7 +220,7 @@ class KeptExecutor:
             try:
                 return Line(0, sockets.connect(self._path))
             except (FileNotFoundError, ConnectionError):
-                problem = self._start(deadline)
+                problem = self._start(max(deadline, time.monotonic() + _START_PATIENCE_S))
             except OSError as error:
                 raise ExecutorLostError(f"{self._path}: {error.strerror}") from error
             if problem and time.monotonic() > deadline:
