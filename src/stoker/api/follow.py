@@ -57,7 +57,7 @@ async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: 
     place = Place(offset)
     with watch.join():
         change = events.job_change(log.id)
-        growth = source.change(log.path)
+        growth, watched = source.change(log.path), place.file
         try:
             while True:
                 # Before reading: what is written between the two is read in the next round.
@@ -73,8 +73,9 @@ async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: 
                     await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
                 if change.done():
                     change = events.job_change(log.id)
-                if growth.done():
-                    growth = source.change(log.path)
+                if growth.done() or watched != place.file:
+                    growth.cancel()
+                    growth, watched = source.change(log.path), place.file
         finally:
             change.cancel()
             growth.cancel()

@@ -36,14 +36,10 @@ def bind(path: str) -> Listener:
     The folder is closed to others first, so that nobody can connect in the moment before the file
     gets its mode 0600.
     """
-    folder = os.path.dirname(path)
-    if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
-        os.chmod(folder, 0o700)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
     sock = Listener(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     sock.path = path
     try:
+        _clear(path)
         _bind(sock, path)
         os.chmod(path, 0o600)
         sock.listen(_BACKLOG)
@@ -52,6 +48,14 @@ def bind(path: str) -> Listener:
         sock.close()
         raise StokerError(f"cannot listen at {path}: {error.strerror}") from error
     return sock
+
+
+def _clear(path: str) -> None:
+    folder = os.path.dirname(path)
+    if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
+        os.chmod(folder, 0o700)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _bind(sock: socket.socket, path: str) -> None:

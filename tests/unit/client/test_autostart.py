@@ -46,14 +46,16 @@ def test_a_daemon_that_died_leaves_its_socket_and_is_started_anew(stand: Stand) 
     ensure_daemon(home).close()
     stand.kill()
     assert wait_until_gone(home).died
-    session = Session(home, start=False)
+    with pytest.raises(NoDaemonError):
+        Session(home, restart=False).get("/v1/status")
+    session = Session(home)
     session.wait_for_daemon()
     session.close()
     assert len(stand.pids()) == 2
 
 
 def test_a_daemon_that_never_was_is_started_only_on_request(stand: Stand) -> None:
-    session = Session(str(stand.home), start=False)
+    session = Session(str(stand.home))
     with pytest.raises(NoDaemonError) as caught:
         session.get("/v1/status")
     assert not caught.value.died
