@@ -60,17 +60,18 @@ async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: 
         growth, watched = source.change(log.path), place.file
         try:
             while True:
-                # Before reading: what is written between the two is read in the next round.
-                is_over = log.is_over()
                 data, place = await source.read(log.path, place)
-                if data:
+                if not data and log.is_over():
+                    # Once more: it may have written its last words between the two.
+                    data, place = await source.read(log.path, place)
+                    if not data:
+                        return
+                if not data:
+                    await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
+                else:
                     yield data
                     if len(data) < CHUNK_BYTES:
                         await asyncio.sleep(_pause_s(watch.members))
-                elif is_over:
-                    return
-                else:
-                    await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
                 if change.done():
                     change = events.job_change(log.id)
                 if growth.done() or watched != place.file:
