@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from stoker.api.inotify import Watch, watch_of_loop
 from stoker.api.stream import Chunks
 from stoker.api.tail import CHUNK_BYTES, Place, read_piece, size_of
+from stoker.api.thread import call_in_thread
 
 if TYPE_CHECKING:
     from stoker.engine.broadcast import Broadcast
@@ -96,12 +97,12 @@ class _Source:
 
     async def size(self, path: str) -> int:
         """How long a log is now."""
-        return size_of(path) if self._is_local else await asyncio.to_thread(size_of, path)
+        return size_of(path) if self._is_local else await call_in_thread(size_of, path)
 
     async def read(self, path: str, place: Place, end: int | None = None) -> tuple[bytes, Place]:
         """The next piece of a log."""
         if not self._is_local:
-            return await asyncio.to_thread(read_piece, path, place, end)
+            return await call_in_thread(read_piece, path, place, end)
         async with self._watch.turn:
             await asyncio.sleep(0)
             return read_piece(path, place, end)

@@ -88,7 +88,8 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )
     config.load()
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # What is worth knowing the app logs itself; a stream that is cut off is no error.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
