@@ -150,6 +150,24 @@ def test_a_batch_is_one_job_a_line(queue: Queue) -> None:
     assert [queue.ok("log", str(number)) for number in (1, 2, 3, 4)] == ["1\n", "2\n", "3\n", "4\n"]
 
 
+def test_a_batch_may_hold_more_jobs_than_one_request(queue: Queue) -> None:
+    queue.add("-g", "2", "sleep 60")
+
+    told = queue.ok("add", "-g", "2", "--batch", "-", stdin="true\n" * 100_001)
+
+    assert told == "added jobs 2-100002\n"
+    assert queue.ls("@")[100_002]["state"] == "waiting"
+
+
+def test_a_batch_with_an_impossible_option_is_refused_in_one_line(queue: Queue) -> None:
+    ended = queue("add", "-p", "99999999", "--batch", "-", stdin="true\n")
+
+    assert ended.code == 2
+    assert ended.err.startswith("stoker: ")
+    assert ended.err.count("\n") == 1
+    assert queue.ls() == {}
+
+
 def test_a_gpupeasy_batch_has_names_and_output_files(queue: Queue) -> None:
     text = "one;;one.txt;;echo 1;;;\ntwo;;two.txt;;echo\n2 | cat;;;"
 
