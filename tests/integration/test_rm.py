@@ -46,3 +46,12 @@ def test_all_means_what_is_over_unless_kill_is_said(queue: Queue) -> None:
 
 def test_naming_no_job_is_wrong_usage(queue: Queue) -> None:
     assert queue("rm").code == 2
+
+
+def test_all_with_kill_takes_what_waits_before_it_can_start(queue: Queue) -> None:
+    queue.add("-g", "2", "sleep 60")
+    queue.until_running(1)
+    queue.add("true")
+
+    assert queue.ok("rm", "--all", "--kill") == "removed 2 jobs: 1-2\n"
+    assert queue.ok("rm", "--all") == "nothing to remove\n"

@@ -32,6 +32,7 @@ class Queue(Protocol):
 
     rejected: deque[tuple[Entry, str]]
     unfinished: bool
+    already_done: int
 
     def __len__(self) -> int: ...
 

@@ -18,6 +18,7 @@ class StoredQueue:
         self._jobs = jobs
         self.rejected: deque[tuple[Entry, str]] = deque()
         self.unfinished = False
+        self.already_done = 0
 
     def __len__(self) -> int:
         return self._jobs.count(State.WAITING)

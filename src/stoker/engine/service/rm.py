@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 
 from stoker.core.lifecycle import State, is_live
 from stoker.engine.hub import Hub
@@ -17,29 +18,37 @@ from stoker.wire import Changed, Refusal, Remove
 
 async def rm(hub: Hub, order: Remove) -> Changed:
     """Forget jobs that are over or wait; with `kill` also those that run, once they have ended."""
-    found = find(hub, order)
+    found = [job for job, _state in find(hub, order)]
     named = order.ids is not None
-    refused: list[Refusal] = []
-    if order.kill:
-        await _kill(hub, [job for job, state in found if is_live(state)])
     gone: list[int] = []
-    for start in range(0, len(found), SLICE):
-        rows = []
-        for job, _state in found[start : start + SLICE]:
-            state = state_of(hub, job)
-            if state is None or (not named and not order.kill and state is State.WAITING):
-                continue
-            if is_live(state):
-                refused.append(Refusal(job, f"job {job} is {state.value}: rm --kill ends it first"))
-            else:
-                rows.append((job, state))
-        forget(hub, rows)
-        gone += [job for job, _state in rows]
-        await asyncio.sleep(0)
+    if order.kill:
+        # What waits goes first: it would take the place of what is ended.
+        gone += await _forget_those(hub, found, lambda state: state is State.WAITING)
+        await _kill(hub, [job for job in found if is_live(state_of(hub, job) or State.DONE)])
+    spared = () if named or order.kill else (State.WAITING,)
+    gone += await _forget_those(
+        hub, found, lambda state: not is_live(state) and state not in spared
+    )
+    refused = [
+        Refusal(job, f"job {job} is {state.value}: rm --kill ends it first")
+        for job in (found if named else ())
+        if (state := state_of(hub, job)) is not None
+    ]
     hub.database.sync()
     hub.events.touch()
     hub.pulse.poke()
-    return Changed(ids=gone, refused=refused if named else [])
+    return Changed(ids=sorted(gone), refused=refused)
+
+
+async def _forget_those(hub: Hub, jobs: list[int], goes: Callable[[State], bool]) -> list[int]:
+    gone: list[int] = []
+    for start in range(0, len(jobs), SLICE):
+        states = [(job, state_of(hub, job)) for job in jobs[start : start + SLICE]]
+        rows = [(job, state) for job, state in states if state is not None and goes(state)]
+        forget(hub, rows)
+        gone += [job for job, _state in rows]
+        await asyncio.sleep(0)
+    return gone
 
 
 async def _kill(hub: Hub, jobs: list[int]) -> None:

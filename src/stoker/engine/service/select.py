@@ -67,9 +67,11 @@ def _find(hub: Hub, term: Term) -> list[tuple[int, State]]:
         case Span():
             rows = _rows(hub, "WHERE id BETWEEN ? AND ?", (term.first, term.last))
             if not rows:
-                many = f"jobs {term.first}-{term.last}"
-                what = f"job {term.first}" if term.first == term.last else many
-                raise NotFoundError(f"there is no {what}: stoker ls -a shows all")
+                if term.first == term.last:
+                    raise NotFoundError(f"there is no job {term.first}: stoker ls -a shows all")
+                raise NotFoundError(
+                    f"there are no jobs {term.first}-{term.last}: stoker ls -a shows all"
+                )
             return rows
         case Named():
             return [_named(hub, term)]
