@@ -201,6 +201,13 @@ class QueuedJobs(Jobs):
         )
         self._pending[State.WAITING.value] += len(rows)
 
+    def added(self, reservation: Reservation) -> int:
+        """How many of a submission's jobs are in by now."""
+        row = self._execute(
+            "SELECT added FROM submission WHERE id = ?", (reservation.submission,)
+        ).fetchone()
+        return int(row[0])
+
     def facts(self, job: int) -> Facts:
         """All that is needed to start a job that exists."""
         return Facts(*self._execute(f"{_FACTS} WHERE job.id = ?", (job,)).fetchone())
