@@ -53,6 +53,7 @@ class Keeper(Shepherd):
         self.records: dict[str, Record] = {}
         self.orphanage = Orphanage(self.poll)
         self.claimed: set[str] = set()
+        self.ordered: set[str] = set()
         self.detached: dict[str, list[str]] = {}
         self.listener: socket.socket | None = None
         self.has_client = False
@@ -191,6 +192,7 @@ class Keeper(Shepherd):
         self.occupied.clear()
         self.contexts.clear()
         self.claimed.clear()
+        self.ordered.clear()
         self.finishing = False
         self.release_unused()
         gc.collect()  # a place refers to itself
@@ -262,10 +264,15 @@ class Keeper(Shepherd):
     def on_start(
         self, key: str, context: int, place: int, argv: list[str], log: str | None
     ) -> None:
-        """Start an attempt, unless it has been started already."""
-        waits = any(key == other.key for there in self.places.values() for other in there.queue)
-        if key not in self.records and not waits:
+        """Start an attempt, unless it has been started already, or waits to be."""
+        if key not in self.records and key not in self.ordered:
+            self.ordered.add(key)
             super().on_start(key, context, place, argv, log)
+
+    def on_revoke(self, key: str) -> None:
+        """Take an attempt back, unless it has started; it may be ordered again."""
+        super().on_revoke(key)
+        self.ordered.discard(key)
 
     def spawn(self, attempt: Attempt) -> Start:
         """Make a process; in a folder as it is now, for it may have been replaced, or be unmounted later."""
@@ -277,12 +284,14 @@ class Keeper(Shepherd):
         self.records[attempt.key] = Record(
             pid=start.pid, ticks=start.ticks, until=start.until, at_us=start.at_us, boot=self.boot
         )
+        self.ordered.discard(attempt.key)
         return start
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """Remember a refusal."""
         super().refuse(attempt, refusal)
         self.records[attempt.key] = Record(refusal=refusal)
+        self.ordered.discard(attempt.key)
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Remember an end."""
