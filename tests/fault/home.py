@@ -76,7 +76,7 @@ class Home:
 
     def daemon(self) -> int | None:
         """The pid of the daemon that runs, or starts up."""
-        return _verified(_number_in(self.folder / "daemon.lock"), b"stoker.daemon", self.path)
+        return _verified(_number_in(self.folder / "daemon.lock"), b"daemon", self.path)
 
     def shepherds(self) -> list[int]:
         """The pids of the shepherds that live."""

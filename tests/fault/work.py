@@ -104,6 +104,16 @@ class Work:
             case _:
                 return NewJob(command=line)
 
+    def hidden_job(self, ms: int, code: int) -> NewJob:
+        """A job that drops its environment and every descriptor it was started with."""
+        keep = "STOKER_JOB_ID=$STOKER_JOB_ID STOKER_ATTEMPT=$STOKER_ATTEMPT"
+        keep += " CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"
+        close = (
+            "for fd in /proc/self/fd/*; do fd=${fd##*/}; [ $fd -lt 3 ] || eval exec $fd'>&-'; done"
+        )
+        line = f"{self._program} {self.record} {ms} {code}"
+        return NewJob(command=["bash", "-c", f"{close}; exec env -i {keep} {line}"])
+
     def submission(
         self,
         jobs: list[NewJob],
