@@ -24,9 +24,9 @@ async def kill(hub: Hub, order: Kill) -> Changed:
     for start in range(0, len(found), SLICE):
         part = [job for job, _state in found[start : start + SLICE]]
         _kill_slice(hub, part, order.grace_s, ended, refused)
+        hub.pulse.poke()
         await asyncio.sleep(0)
     hub.database.sync()
-    hub.pulse.poke()
     return Changed(ids=ended, refused=refused if named else [])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from stoker.core.lifecycle import State, is_live
 from stoker.engine.hub import Hub
-from stoker.engine.orders import log_path
+from stoker.engine.orders import is_script, log_path, script_path
 from stoker.engine.service.kill import REASON, SLICE, state_of
 from stoker.engine.service.select import find
 from stoker.failpoints import reach
@@ -25,7 +25,9 @@ async def rm(hub: Hub, order: Remove) -> Changed:
         # What waits goes first: it would take the place of what is ended.
         gone += await _forget_those(hub, found, lambda state: state is State.WAITING)
         await _kill(hub, [job for job in found if is_live(state_of(hub, job) or State.DONE)])
-    spared = () if named or order.kill else (State.WAITING,)
+    # What waits goes only if it is meant: by id, by its state, or with all that lives.
+    meant = named or order.kill or State.WAITING in order.states
+    spared = () if meant else (State.WAITING,)
     gone += await _forget_those(
         hub, found, lambda state: not is_live(state) and state not in spared
     )
@@ -76,8 +78,8 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
         facts = hub.jobs.facts(job)
         if facts.log is None:
             files += [log_path(hub.home, facts, number + 1) for number in range(facts.attempt)]
-        if facts.form == "script":
-            files.append(os.path.join(hub.home, "scripts", str(job)))
+        if is_script(facts):
+            files.append(script_path(hub.home, job))
     with hub.database.transaction():
         hub.jobs.remove(rows)
     reach("rm-committed")
