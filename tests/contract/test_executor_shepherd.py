@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,6 @@ from stoker.core.slot import Slot
 from stoker.executors.contract import Ended, ExecutorLostError, Finished, Launch, Started, Synced
 from stoker.executors.kept import KeptExecutor, stop_shepherd
 from stoker.executors.shepherd import trees
-from stoker.executors.shepherd.journal import Journal
-from stoker.executors.shepherd.keep import Keeper
 from stoker.executors.shepherd.spawn import start_keeper
 
 
@@ -87,6 +84,7 @@ def test_asked_to_stop_it_stays_while_something_runs(kept: Rig, path: Path) -> N
     kept.started("1.1")
     kept.executor.stop(kill=False)  # type: ignore[attr-defined]
     assert alive([pid])
+    kept.reach()
     kept.executor.close()
     assert not stop_shepherd(str(path), kill=False)
     assert alive([pid])
@@ -108,16 +106,10 @@ def test_asked_to_stop_everything_it_ends_all_and_tells_so(kept: Rig) -> None:
     assert not alive(hydra)
     assert [report.key for report in reports if isinstance(report, Ended)] == ["1.1"]
     assert not any(isinstance(report, Started) and report.key == "2.1" for report in reports)
-
-
-def test_a_shepherd_that_nobody_ever_called_goes_after_a_while() -> None:
-    keeper = Keeper("test", "boot")
-    keeper.journal = Journal()
-    assert not keeper.is_needless()
-    assert 0 < keeper.patience() <= 30
-
-    keeper.expect_until = time.monotonic() - 1
-    assert keeper.is_needless()
+    assert executor.observe() == []
+    executor.launch([Launch("3.1", (0,), ["/bin/true"])])
+    assert executor.stop(kill=True) == []
+    assert not alive(executor.pids)
 
 
 def test_a_second_shepherd_leaves_the_first_in_peace(kept: Rig, surroundings: Path) -> None:
@@ -138,7 +130,7 @@ def test_it_is_in_nobodys_way(kept: Rig, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (process.group, process.session) == (pid, pid)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
-    assert trees.marks_of(pid) == ([], True)
+    assert trees.marks_of(pid)[:2] == ([], True)
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         ignored = int(file.read().partition("SigIgn:")[2].split()[0], 16)
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):

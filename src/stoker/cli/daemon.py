@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _status(home: str) -> Status | None:
     try:
-        with Client(home) as client:
+        with Client(home, restart=False) as client:
             return client.status()
     except NoDaemonError:
         return None

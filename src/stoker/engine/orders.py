@@ -57,6 +57,8 @@ class Orders:
             env = read_environment(self._jobs.environment(surroundings.environment))
             env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             env["STOKER_SUBMIT_DIR"] = os.fsdecode(surroundings.cwd)
+            if surroundings.linger:
+                env["STOKER_LINGER"] = "1"
             cwd = run_folder(self._home, surroundings, fresh=bool(facts.fresh))
             context = Context(self._numbers, env, cwd, surroundings.shell or DEFAULT_SHELL)
             self._contexts[key] = context

@@ -13,7 +13,7 @@ from stoker.core.job import Request
 from stoker.core.selector import check_name
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
-from stoker.errors import StokerError, UsageError
+from stoker.errors import ConflictError, UsageError
 from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
@@ -89,7 +89,7 @@ def _fill(
 def _check(hub: Hub, submission: Submission) -> None:
     slots = len(hub.engine.board.places)
     if submission.gpus and not slots:
-        raise StokerError(
+        raise ConflictError(
             f"{hub.no_gpu_reason or 'this queue has no GPU'}:"
             " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU"
         )

@@ -61,6 +61,7 @@ class Keeper(Shepherd):
         self.client_fd = -1
         self.fresh = True
         self.stopping = False
+        self.ends_all = False
         self.expect_until = time.monotonic() + _FIRST_CLIENT_WITHIN_S
         self.compact_bytes = _COMPACT_BYTES
         self.verbs |= {
@@ -137,8 +138,9 @@ class Keeper(Shepherd):
         """Let in who has connected, and nobody after them until they are gone."""
         try:
             client, _address = listener.accept()
-        except OSError:
-            return  # they have gone again
+        except OSError:  # they have gone again, or no descriptor is left
+            time.sleep(0.01)
+            return
         peer = sockets.peer_of(client)
         if peer.uid != os.getuid():
             client.close()
@@ -338,8 +340,16 @@ class Keeper(Shepherd):
             self.end_orphan(key)
         self.sweep_at = min(self.sweep_at, self.orphanage.sweep(LEFTOVER_GRACE_S))
 
+    def strays(self) -> set[int]:
+        """Living children that are left over; those that may linger count only when all must end."""
+        found = super().strays()
+        if self.ends_all:
+            return found
+        return {pid for pid in found if not trees.marks_of(pid).lingers}
+
     def slay_all(self) -> None:
         """Kill every tree, also those of earlier shepherds."""
+        self.ends_all = True
         super().slay_all()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
         while self.orphanage and time.monotonic() < give_up_at:
