@@ -154,3 +154,14 @@ def test_without_systemd_one_line_says_what_to_do_instead(queue: Queue, tmp_path
     assert ended.err.startswith("stoker: there is no systemd")
     assert "crontab" in ended.err
     assert ended.err.count("\n") == 1
+
+
+def test_stop_with_kill_ends_also_what_a_dead_daemon_has_left(queue: Queue) -> None:
+    job = queue.add("sleep 600")
+    pid = queue.until_running(job)
+    os.kill(int((queue.home / "daemon.lock").read_text()), signal.SIGKILL)
+
+    assert "what it had left running was ended" in queue.ok("daemon", "stop", "--kill")
+    assert not os.path.exists(f"/proc/{pid}")
+    queue.start()
+    assert queue.show(job)["state"] in ("failed", "killed", "lost")
