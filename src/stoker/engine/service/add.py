@@ -13,7 +13,7 @@ from stoker.core.job import Request
 from stoker.core.selector import check_name
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
-from stoker.errors import ConflictError, UsageError
+from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
