@@ -51,6 +51,7 @@ class KeptExecutor:
         self._children: set[int] = set()
         self._orphans: dict[str, int] = {}
         self._news: list[Report] = []
+        self._is_stopped = False
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
         self._poll.register(self._bell, select.EPOLLIN)
@@ -111,7 +112,7 @@ class KeptExecutor:
     def observe(self) -> list[Report]:
         """Read all reports that have arrived; if the shepherd is gone, find or start another."""
         reports = self._take_news()
-        heard = self._line.receive()
+        heard = [] if self._is_stopped else self._line.receive()
         if heard is None:
             self._close_line()
             self._line = self._open_line()
@@ -150,13 +151,18 @@ class KeptExecutor:
         """
         reports = self._take_news()
         reports += _stop(self._line, kill)
+        if not self._line.is_busy and not self._is_stopped:
+            self._is_stopped = True  # nobody is there any more, and nobody is to be started
+            self._poll.unregister(self._line.socket)
+            self._line.hang_up()
         self._reap()
         return reports
 
     def close(self) -> None:
         """Let go; what runs goes on, and so does the shepherd while there is anything to do."""
-        self._close_line()
-        self._let_go()
+        if not self._poll.closed:
+            self._close_line()
+            self._let_go()
 
     def _let_go(self) -> None:
         self._poll.close()
@@ -283,6 +289,7 @@ def stop_shepherd(socket: str, kill: bool) -> bool:
 
 
 def _stop(line: Line, kill: bool) -> list[Report]:
+    line.is_busy = False
     line.send(["stop", kill])
     deadline = time.monotonic() + _STOP_PATIENCE_S
     reports: list[Report] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Sequence
@@ -67,3 +68,8 @@ class Line:
             else:
                 reports.append(reply)
         return reports
+
+    def hang_up(self) -> None:
+        """Neither send nor receive any more."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)

@@ -295,10 +295,18 @@ class Shepherd:
         trees.send(found, signum)
         return bool(found)
 
+    def own_children(self) -> set[int]:
+        """Living children that are attempts, or come from them."""
+        running = self.running.keys()
+        return {
+            pid
+            for pid in trees.living_children()
+            if pid in running or not self.is_foreign(trees.marks_of(pid))
+        }
+
     def strays(self) -> set[int]:
         """Living children that are left over from attempts."""
-        others = trees.living_children() - self.running.keys()
-        return {pid for pid in others if not self.is_foreign(trees.marks_of(pid))}
+        return self.own_children() - self.running.keys()
 
     def is_foreign(self, marks: trees.Marks) -> bool:
         """Whether a process is another Stoker's that was started by a job, or a job of that Stoker's."""
@@ -356,7 +364,7 @@ class Shepherd:
         for place in self.places.values():
             place.queue.clear()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
-        while (left := self.running.keys() | self.strays()) and time.monotonic() < give_up_at:
+        while (left := self.own_children()) and time.monotonic() < give_up_at:
             trees.send(left, signal.SIGKILL)
             time.sleep(0.001)
             self.reap()

@@ -13,8 +13,9 @@ from typing import NamedTuple
 COOKIE = "STOKER_COOKIE"
 COOKIE_BYTES = COOKIE.encode()
 MARKER = "STOKER_PART"
-LINGER = "STOKER_LINGER"
 """Set in the environment of a daemon and its shepherd: no job owns them, wherever they were started."""
+LINGER = "STOKER_LINGER"
+"""Set in the environment of a job whose leftovers may stay."""
 _MARKER_BYTES = MARKER.encode()
 _LINGER_BYTES = LINGER.encode()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
