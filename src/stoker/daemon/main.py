@@ -37,10 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         lock = Lock(home)
         reach("daemon-locked")
         asyncio.run(_serve(home, args.gpus, args.ready_fd))
-    except (StokerError, sqlite3.Error) as error:
-        log(f"error: {error}")
-        _tell(args.ready_fd, f"error: {error}\n")
-        return 1
+    except (StokerError, sqlite3.OperationalError) as error:
+        return _give_up(args.ready_fd, str(error))
+    except sqlite3.DatabaseError as error:
+        reason = f"{find_home()}/stoker.db is damaged ({error}): move it away to start anew"
+        return _give_up(args.ready_fd, reason)
     del lock
     return 0
 
@@ -59,6 +60,12 @@ async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
     finally:
         daemon.close()
         log(f"stopped after {time.time() - daemon.since:.0f} s")
+
+
+def _give_up(ready_fd: int | None, reason: str) -> int:
+    log(f"error: {reason}")
+    _tell(ready_fd, f"error: {reason}\n")
+    return 1
 
 
 def _tell(ready_fd: int | None, text: str) -> None:

@@ -14,6 +14,7 @@ from stoker.failpoints import reach
 SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
+_CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever it is opened
 
 
 class Database:
@@ -43,11 +44,16 @@ class Database:
         with open(self.path, "rb") as file:
             if file.read(16) != b"SQLite format 3\0":
                 raise sqlite3.DatabaseError("file is not a database")
-        connection = open_read_only(self.path)
+        # With nothing beside it that belongs to it, nothing is left beside it either.
+        connection = open_read_only(self.path, alone=not os.path.exists(f"{self.path}-wal"))
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             objects = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if application == _APPLICATION_ID and os.path.getsize(self.path) <= _CHECKED_BYTES:
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if found != "ok":
+                    raise sqlite3.DatabaseError(found.splitlines()[-1])
         finally:
             connection.close()
         if version <= SCHEMA_VERSION and objects and application != _APPLICATION_ID:
@@ -211,11 +217,12 @@ class Database:
         os.close(self._wal)
 
 
-def open_read_only(path: str) -> sqlite3.Connection:
-    """Open a database without ever changing it."""
+def open_read_only(path: str, *, alone: bool = False) -> sqlite3.Connection:
+    """Open a database without ever changing it; with `alone` nobody else does meanwhile."""
     from urllib.parse import quote
 
-    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
+    options = "mode=ro&immutable=1" if alone else "mode=ro"
+    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?{options}", uri=True)
 
 
 def _wait_a_second(_message: str) -> None:
