@@ -63,7 +63,7 @@ _ADD = (
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(", attempt = attempt + 1, slots = ?")
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
-    ", attempt = attempt - 1, tries = max(tries - 1, 0)"
+    ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)"
 )
 _CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
 _AGAIN = {
