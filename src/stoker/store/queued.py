@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -304,6 +303,8 @@ class QueuedJobs(Jobs):
             )
 
     def _intern(self, block: bytes) -> int:
+        import hashlib  # late: a foreground run has no use for it
+
         digest = hashlib.sha256(block).digest()
         find = "SELECT id FROM environment WHERE digest = ?"
         row = self._execute(find, (digest,)).fetchone()
