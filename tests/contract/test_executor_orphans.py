@@ -198,6 +198,27 @@ def test_shepherds_may_be_killed_again_and_again(kept: Rig) -> None:
     assert kept.ended("1.1").status == 3 << 8
 
 
+def test_one_that_could_not_be_started_is_tried_again_when_asked_for_news(kept: Rig) -> None:
+    executor = kept.executor
+    assert isinstance(executor, KeptExecutor)
+    kept.sh("1.1", FOREVER)
+    kept.started("1.1")
+    journal = kept.work.parent / "journal"
+    os.kill(executor.pids[0], signal.SIGKILL)
+    kept.until_quietly(lambda: not alive(executor.pids))
+    os.rename(journal, journal.with_suffix(".away"))
+    journal.mkdir()
+    for _ in range(2):
+        with pytest.raises(ExecutorLostError, match="journal: Is a directory"):
+            executor.observe()
+        executor.hold(0)  # nobody hears
+    journal.rmdir()
+    os.rename(journal.with_suffix(".away"), journal)
+    kept.reports.clear()
+
+    assert kept.synced().keys == {"1.1"}
+
+
 def test_a_part_of_stoker_is_spared_also_by_a_later_shepherd(kept: Rig) -> None:
     kept.sh("1.1", "(env STOKER_PART=daemon setsid sleep 600 & echo $! > part); sleep 600")
     part = int(kept.read("part"))

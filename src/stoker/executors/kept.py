@@ -116,12 +116,12 @@ class KeptExecutor:
         if heard is None:
             self._close_line()
             self._line = self._open_line()
-            heard = self._take_news()
             # Whoever is there now, what this client held is held no more.
-            heard = [_as_fresh(report) for report in heard]
+            heard = [_as_fresh(report) for report in self._take_news()]
+        reports += heard
         if self._orphans:
-            self._bury(heard)
-        return reports + heard
+            self._bury(reports)
+        return reports
 
     def acknowledge(self, keys: Sequence[str]) -> None:
         """Let the shepherd forget ends."""

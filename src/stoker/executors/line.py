@@ -45,7 +45,7 @@ class Line:
         while view:
             try:
                 view = view[self.socket.send(view) :]
-            except ConnectionError:
+            except OSError:
                 return  # the shepherd is gone: `receive` tells
 
     def receive(self) -> list[Report] | None:
@@ -54,7 +54,7 @@ class Line:
             data = self.socket.recv(1 << 18, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
-        except ConnectionResetError:
+        except OSError:
             return None
         if not data:
             return None

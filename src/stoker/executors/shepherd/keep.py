@@ -149,9 +149,8 @@ class Keeper(Shepherd):
         self.has_client = self.had_client = True
         failpoints.reach("shepherd-welcomed")
         self.wire.attach(client)
-        with contextlib.suppress(
-            OSError
-        ):  # gone already, or of another pid namespace: EOF will tell
+        # If it is gone already, or of another pid namespace, its end-of-file will tell.
+        with contextlib.suppress(OSError):
             self.client_fd = os.pidfd_open(peer.pid)
             self.poll.register(self.client_fd, select.EPOLLIN)
         protocols = wire.PROTOCOL, os.getpid(), wire.LOWEST_PROTOCOL
