@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from stoker.errors import NotFoundError, UsageError
+from stoker.errors import NotFoundError, StokerError, UsageError
+from stoker.gpus.slots import parse_slots
 from stoker.store.database import Database
 from stoker.wire import Setting
+
+_MOST_PLACES = 10_000
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -34,7 +37,21 @@ def _positive(text: str) -> int:
 
 
 def _places(text: str) -> int | None:
-    return None if text == "auto" else _positive(text)
+    if text == "auto":
+        return None
+    number = _positive(text)
+    if number > _MOST_PLACES:
+        raise ValueError(f"auto, or a whole number from 1 to {_MOST_PLACES}")
+    return number
+
+
+def _gpus(text: str) -> None:
+    # Whether they exist is seen when the daemon starts; it must not be kept from starting by a slip.
+    if text != "default":
+        try:
+            parse_slots(text, None, "0")
+        except StokerError as error:
+            raise ValueError(str(error)) from None
 
 
 def _size(text: str) -> int:
@@ -48,7 +65,7 @@ def _size(text: str) -> int:
 
 
 ENTRIES = {
-    "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", str),
+    "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),

@@ -17,5 +17,6 @@ def change(hub: Hub, setting: NewSetting) -> Setting:
     changed = hub.config.change(setting.name, setting.value)
     reach("config-committed")
     hub.engine.board.cpu_places = hub.config.cpu_places
+    hub.events.touch()
     hub.pulse.poke()
     return changed
