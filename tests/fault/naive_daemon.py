@@ -13,13 +13,13 @@ class NaiveEngine(Engine):
 
     def turn(self) -> None:
         """Launch, then commit."""
-        commit = self._database.commit
-        self._database.commit = lambda: None  # type: ignore[method-assign]
+        commit = self.recorder.commit
+        self.recorder.commit = lambda: True  # type: ignore[method-assign]
         try:
             super().turn()
         finally:
-            self._database.commit = commit  # type: ignore[method-assign]
-        self._database.commit()
+            self.recorder.commit = commit  # type: ignore[method-assign]
+        self.recorder.commit()
 
 
 if __name__ == "__main__":

@@ -135,7 +135,9 @@ class Daemon:
             running.killed_because = running.killed_because or _STOPPED
         self.engine.kill_all(_STOPPED)
         self._pulse.poke()
-        while self.engine.board.running and not self._pulse.stopped.done():
+        while self.engine.board.running and not (
+            self._pulse.stopped.done() or self.engine.recorder.is_held_up
+        ):
             await self.hub.events.changed_since(self.hub.events.version)
         self._executor.stop(kill=True)
 

@@ -17,6 +17,10 @@ _SYNC_PERIOD_S = 1.0
 _CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever it is opened
 
 
+class FullDiskError(StokerError):
+    """Something could not be written, and was undone."""
+
+
 class Database:
     """Opens or makes the file, and keeps what is committed safe: at most a second of it at power loss."""
 
@@ -25,6 +29,8 @@ class Database:
         self.on_full: Callable[[str], None] = _wait_a_second
         self.before_commit: Callable[[], None] = _nothing
         self.on_rollback: Callable[[], None] = _nothing
+        self.refusal: str | None = None
+        """Why what was written last is not committed yet; nothing else can be written until it is."""
         self._written: list[tuple[str, Sequence[object]]] = []
         self._patient = True
         try:
@@ -100,7 +106,9 @@ class Database:
 
     def write(self, statement: str, values: Sequence[object]) -> int:
         """Execute a statement inside the open transaction, begun here if need be; rows changed."""
-        if not self._written:
+        if self.refusal is not None:
+            self._begin_again(self.refusal)
+        elif not self._written:
             self.execute("BEGIN IMMEDIATE")
         self._written.append((statement, values))
         while True:
@@ -111,23 +119,32 @@ class Database:
                     raise
                 # A transaction that outgrows the cache is written before its commit.
                 last = self._written.pop()
-                self._begin_again(error)
+                self._begin_again(str(error))
                 self._written.append(last)
 
     def commit(self) -> None:
         """Make what was written since the last commit last; waits for space on a full disk."""
+        while not self.try_commit():
+            self.on_full(f"cannot write {self.path}: {self.refusal}")
+
+    def try_commit(self) -> bool:
+        """The same without waiting: False if it is refused; it is kept, for the next time."""
         if not self._written:
-            return
-        self.before_commit()
-        while True:
-            try:
-                self.execute("COMMIT")
-                break
-            except sqlite3.OperationalError as error:
-                self._begin_again(error)
+            return True
+        try:
+            if self.refusal is not None:
+                self._write_again()
+                self.refusal = None
+            self.before_commit()
+            self.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._rollback()
+            self.refusal = str(error)
+            return False
         self._written.clear()
         if self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
+        return True
 
     def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Execute a statement for each of many rows, inside `transaction`."""
@@ -140,6 +157,8 @@ class Database:
 
         With `durable`, it is on the disk itself when this returns.
         """
+        if self.refusal is not None:
+            raise self._refuse(self.refusal)
         assert not self._written, "a transaction is open"
         self._written.append(("", ()))
         self._patient = False
@@ -154,10 +173,7 @@ class Database:
             self._rollback()
             self.on_rollback()
             if isinstance(error, sqlite3.OperationalError):
-                raise StokerError(
-                    f"cannot write {self.path}: {error}; nothing was changed: make room, then try"
-                    " again"
-                ) from error
+                raise self._refuse(str(error)) from error
             raise
         finally:
             self._written.clear()
@@ -171,19 +187,29 @@ class Database:
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
 
-    def _begin_again(self, error: sqlite3.OperationalError) -> None:
+    def _begin_again(self, refusal: str) -> None:
         """Wait for space, then write once more all that this transaction has written so far."""
         while True:
             self._rollback()
-            self.on_full(f"cannot write {self.path}: {error}")
+            self.refusal = refusal
+            self.on_full(f"cannot write {self.path}: {refusal}")
             try:
-                self.execute("BEGIN IMMEDIATE")
-                for statement, values in self._written:
-                    self.execute(statement, values)
-            except sqlite3.OperationalError as again:
-                error = again
+                self._write_again()
+            except sqlite3.OperationalError as error:
+                refusal = str(error)
             else:
+                self.refusal = None
                 return
+
+    def _write_again(self) -> None:
+        self.execute("BEGIN IMMEDIATE")
+        for statement, values in self._written:
+            self.execute(statement, values)
+
+    def _refuse(self, reason: str) -> FullDiskError:
+        return FullDiskError(
+            f"cannot write {self.path}: {reason}; nothing was changed: make room, then try again"
+        )
 
     def sync_due_s(self) -> float | None:
         """In how many seconds commits have to be pushed to the disk; None if there are none."""

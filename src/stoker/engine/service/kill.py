@@ -9,6 +9,7 @@ from stoker.core.lifecycle import State, is_final
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find
 from stoker.failpoints import reach
+from stoker.store.database import FullDiskError
 from stoker.wire import Changed, JobEvent, Kill, Refusal
 
 SLICE = 500
@@ -35,28 +36,40 @@ def _kill_slice(
 ) -> None:
     now_us = time.time_ns() // 1000
     cancelled, running = [], []
-    with hub.database.transaction():
-        for job in jobs:
-            state = state_of(hub, job)
-            if state is State.WAITING:
-                hub.jobs.cancel(job, REASON, now_us)
-                cancelled.append(job)
-            elif state is None or is_final(state):
-                word = "gone" if state is None else state.value
-                refused.append(Refusal(job, f"job {job} is {word} already"))
-            else:
-                hub.jobs.mark_ending(job, REASON)
-                running.append(job)
+    try:
+        with hub.database.transaction():
+            for job in jobs:
+                state = state_of(hub, job)
+                if state is State.WAITING:
+                    hub.jobs.cancel(job, REASON, now_us)
+                    cancelled.append(job)
+                elif state is None or is_final(state):
+                    word = "gone" if state is None else state.value
+                    refused.append(Refusal(job, f"job {job} is {word} already"))
+                else:
+                    hub.jobs.mark_ending(job, REASON)
+                    running.append(job)
+    except FullDiskError as error:
+        # It may be the very job that has filled the disk.
+        _end(hub, jobs, grace_s)
+        raise FullDiskError(
+            f"cannot write {hub.database.path}: what waits is not killed, what runs is told to end all"
+            " the same; make room, then try again"
+        ) from error
     reach("kill-committed")
-    for job in running:
-        attempt = hub.running(job)
-        if attempt is not None:
-            hub.engine.kill(attempt, REASON, grace_s)
+    _end(hub, running, grace_s)
     for job in cancelled:
         hub.events.publish(
             JobEvent(id=job, state=State.KILLED, attempt=0, at=now_us / 1e6, reason=REASON)
         )
     ended += sorted([*cancelled, *running])
+
+
+def _end(hub: Hub, jobs: list[int], grace_s: float) -> None:
+    for job in jobs:
+        attempt = hub.running(job)
+        if attempt is not None:
+            hub.engine.kill(attempt, REASON, grace_s)
 
 
 def state_of(hub: Hub, job: int) -> State | None:

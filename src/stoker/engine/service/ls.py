@@ -102,8 +102,11 @@ def _in_order(
 
 
 def _running(hub: Hub, after: int) -> Iterator[tuple[str, Any]]:
-    jobs = sorted({running.attempt.job for running in hub.engine.board.running.values()})
-    for job in jobs:
+    if hub.engine.recorder.is_held_up:  # the last turn is not on record: show what is
+        jobs = {facts.id for facts in hub.jobs.live_facts()}
+    else:
+        jobs = {running.attempt.job for running in hub.engine.board.running.values()}
+    for job in sorted(jobs):
         if job > after:
             row = hub.database.execute(f"{_SELECT} WHERE job.id = ?", (job,)).fetchone()
             if row is not None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 
 import pytest
 
@@ -108,14 +109,16 @@ def test_listeners_are_told_of_what_is_taken_out_of_the_queue(make_world: MakeWo
     ]
 
 
-def test_with_a_full_disk_it_is_refused_and_nothing_is_signalled(
+def test_with_a_full_disk_it_is_refused_and_what_runs_is_told_to_end_all_the_same(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.add("a")
+    """It may be the very job that has filled the disk."""
+    world.add("a", "b", "c")
     monkeypatch.setattr(world.database, "before_commit", lambda: world.database.execute("nonsense"))
-    with pytest.raises(StokerError, match="nothing was changed"):
-        world.run(kill(world.hub, Kill(ids="1")))
+    with pytest.raises(StokerError, match="told to end all the same"):
+        world.run(kill(world.hub, Kill(ids="1,3")))
     monkeypatch.undo()
+    world.settle()
 
-    assert world.executor.signals == []
-    assert world.column("ending", 1) is None
+    assert world.executor.signals == [("1.1", signal.SIGTERM)]
+    assert world.states() == {1: "killed", 2: "running", 3: "running"}
