@@ -98,7 +98,9 @@ class Orders:
             try:
                 os.makedirs(folder, exist_ok=True)
             except OSError as error:
-                raise OSError(error.errno, f"{error.filename}: {error.strerror}") from error
+                # In text that can be kept, whatever the path is made of.
+                name = os.fsencode(error.filename or folder).decode("utf-8", "backslashreplace")
+                raise OSError(error.errno, f"{error.strerror}: {name}") from error
             if len(self._made_folders) > 1000:
                 self._made_folders.clear()
             self._made_folders.add(folder)
