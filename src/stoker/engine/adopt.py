@@ -30,7 +30,7 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
                 begun=now,
                 killed_because=facts.ending,
                 asked_to_end=facts.ending is not None,
-                grace_s=GRACE_S,
+                grace_s=GRACE_S if facts.grace_s is None else facts.grace_s,
             )
         )
 

@@ -22,7 +22,8 @@ _ADD = (
 )
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
-    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us"
+    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us,"
+    " grace_s"
     " FROM job JOIN class ON class.id = job.class"
 )
 
@@ -102,6 +103,7 @@ class Facts(msgspec.Struct, frozen=True):
     slots: str | None
     pid: int | None
     started_at_us: int | None
+    grace_s: float | None
 
     @property
     def request(self) -> Request:
@@ -277,9 +279,9 @@ class QueuedJobs(Jobs):
         """Remember how often a job with retries has been tried."""
         self._write("UPDATE job SET tries = ? WHERE id = ?", (tries, attempt.job))
 
-    def mark_ending(self, job: int, reason: str) -> None:
+    def mark_ending(self, job: int, reason: str, grace_s: float) -> None:
         """Remember that a job is being killed, whatever happens to this process."""
-        self._write("UPDATE job SET ending = ? WHERE id = ?", (reason, job))
+        self._write("UPDATE job SET ending = ?, grace_s = ? WHERE id = ?", (reason, grace_s, job))
 
     def remove(self, jobs: Iterable[tuple[int, State]]) -> None:
         """Forget jobs that are over or wait."""

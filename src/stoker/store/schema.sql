@@ -40,7 +40,8 @@ CREATE TABLE job (
   retries       INTEGER,                     -- how often a failure is tried again
   tries         INTEGER,                     -- attempts since it was added or retried by hand
   fresh         INTEGER,                     -- 1: run in the folder itself, not in the snapshot
-  ending        TEXT                         -- why it is being killed, until it has ended
+  ending        TEXT,                        -- why it is being killed, until it has ended
+  grace_s       REAL                         -- and how long it has between TERM and KILL
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;

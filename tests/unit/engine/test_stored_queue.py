@@ -431,12 +431,14 @@ class TestKill:
     def test_it_outlives_a_crash(self, world: World) -> None:
         world.add("a", retries=3)
         world.executor.ignore_signals("1.1")
-        world.kill("1", grace_s=100)
+        world.kill("1", grace_s=20)
         world.restart()
         world.settle()
         assert world.executor.running == ["1.1"]
         assert world.executor.signals == [("1.1", signal.SIGTERM)] * 2
-        world.wait(10)
+        world.wait(19)
+        assert world.executor.running == ["1.1"]
+        world.wait(1)
 
         assert world.executor.signals[-1] == ("1.1", signal.SIGKILL)
         assert world.attempts(1) == [(1, "killed", "killed by request")]

@@ -47,7 +47,7 @@ def _kill_slice(
                     word = "gone" if state is None else state.value
                     refused.append(Refusal(job, f"job {job} is {word} already"))
                 else:
-                    hub.jobs.mark_ending(job, REASON)
+                    hub.jobs.mark_ending(job, REASON, grace_s)
                     running.append(job)
     except FullDiskError as error:
         # It may be the very job that has filled the disk.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from stoker.core.lifecycle import State, is_live
 from stoker.engine.hub import Hub
+from stoker.engine.loop import GRACE_S
 from stoker.engine.orders import is_script, log_path, script_path
 from stoker.engine.service.kill import REASON, SLICE, state_of
 from stoker.engine.service.select import find
@@ -57,7 +58,7 @@ async def _kill(hub: Hub, jobs: list[int]) -> None:
     """End trees, and return when they have ended."""
     with hub.database.transaction(durable=True):
         for job in jobs:
-            hub.jobs.mark_ending(job, REASON)
+            hub.jobs.mark_ending(job, REASON, GRACE_S)
     reach("rm-ending")
     for job in jobs:
         running = hub.running(job)

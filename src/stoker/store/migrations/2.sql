@@ -19,6 +19,7 @@ ALTER TABLE job ADD COLUMN retries INTEGER;
 ALTER TABLE job ADD COLUMN tries INTEGER;
 ALTER TABLE job ADD COLUMN fresh INTEGER;
 ALTER TABLE job ADD COLUMN ending TEXT;
+ALTER TABLE job ADD COLUMN grace_s REAL;
 CREATE INDEX job_undone ON job (state, id) WHERE reason IS NOT NULL;
 CREATE INDEX job_name ON job (name, id) WHERE name IS NOT NULL;
 CREATE INDEX job_ended ON job (ended_at_us, id) WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL;
