@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from benchmarks.peers import Peers
 
 FAKE_GPUS = 4
+HOMES = "homes"
 _FAKE_GPU_MEM_BYTES = 16 * 2**30
 _WARM_UP_JOBS = 50
+_REMOVED = "removed"
+# It does not use an inode again that was deleted less than five minutes ago, but looks at each.
+_SLOW_AFTER_REMOVAL_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +54,17 @@ class Arena:
 
     @contextlib.contextmanager
     def home(self) -> Iterator[dict[str, str]]:
-        """Lend an environment with a fresh Stoker home on disk; it goes away afterwards."""
-        os.makedirs(self.folder, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="home-", dir=self.folder) as home:
-            leases = os.path.join(home, "leases")
-            os.mkdir(leases)
-            yield {
-                **self.env,
-                "STOKER_HOME": os.path.abspath(home),
-                "STOKER_LEASE_DIR": os.path.abspath(leases),
-            }
+        """Lend an environment with a fresh Stoker home on disk.
+
+        It stays until the whole run is over, for a daemon makes a file for every job, and ext4 makes
+        files slowly for minutes after many were deleted.
+        """
+        homes = os.path.join(self.folder, HOMES)
+        os.makedirs(homes, exist_ok=True)
+        home = os.path.abspath(tempfile.mkdtemp(prefix="home-", dir=homes))
+        leases = os.path.join(home, "leases")
+        os.mkdir(leases)
+        yield {**self.env, "STOKER_HOME": home, "STOKER_LEASE_DIR": leases}
 
     def run(
         self,
@@ -72,9 +78,9 @@ class Arena:
 
     def race(self, contestants: Sequence[Contestant], line: str) -> dict[str, list[Sample]]:
         """Warm everyone up with a few jobs of `line`, then run the interleaved rounds."""
-        few = self.lines("warm-up", line, _WARM_UP_JOBS)
         for contestant in contestants:
-            self.run(replace(contestant, stdin=few, jobs=_WARM_UP_JOBS))
+            few = min(contestant.jobs, _WARM_UP_JOBS)
+            self.run(replace(contestant, stdin=self.lines("warm-up", line, few), jobs=few))
         return interleave(contestants, self.rounds, self.run, self.progress)
 
     def progress(self, round_no: int) -> None:
@@ -89,6 +95,24 @@ class Arena:
             )
 
 
+def remove_homes(folder: str) -> None:
+    """Delete every home that was lent, and note when."""
+    shutil.rmtree(os.path.join(folder, HOMES), ignore_errors=True)
+    with open(os.path.join(folder, _REMOVED), "w", encoding="utf-8"):
+        pass
+
+
+def warn_of_removal(folder: str) -> None:
+    """Say so if homes were deleted a short while ago."""
+    with contextlib.suppress(FileNotFoundError):
+        ago_s = time.time() - os.stat(os.path.join(folder, _REMOVED)).st_mtime
+        if ago_s < _SLOW_AFTER_REMOVAL_S:
+            say(
+                f"files were deleted here {ago_s:.0f} s ago: on ext4 new ones are made slowly until"
+                f" {_SLOW_AFTER_REMOVAL_S} s have passed, and Stoker makes one for every queued job"
+            )
+
+
 def say(text: str) -> None:
     """Show progress; results go to stdout."""
     print(text, file=sys.stderr, flush=True)
@@ -96,7 +120,8 @@ def say(text: str) -> None:
 
 def command_line(contestant: Contestant) -> str:
     """Return the exact command as one would type it."""
-    return f"{shlex.join(contestant.argv)} < {shlex.quote(contestant.stdin)}"
+    typed = f"{shlex.join(contestant.argv)} < {shlex.quote(contestant.stdin)}"
+    return typed if contestant.cwd == "." else f"cd {shlex.quote(contestant.cwd)} && {typed}"
 
 
 def common_environment(folder: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ class Contestant:
     stdin: str
     jobs: int
     env: Mapping[str, str] = field(repr=False)
+    cwd: str = "."
     timeout_s: float = 300.0
 
 

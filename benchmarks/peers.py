@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from benchmarks.errors import BenchError
 
 SGS_VERSION = "0.1.4"
+GFLOW_VERSION = "0.4.18"
 _QUIET_INSTALL = ("install", "--quiet", "--disable-pip-version-check")
 
 
@@ -32,10 +33,12 @@ class Peers:
     xargs: Peer
     parallel: Peer
     simple_gpu_scheduler: Peer
+    tsp: Peer
+    gflow: Peer
 
     def all(self) -> tuple[Peer, ...]:
         """Return the peers in the order they are printed."""
-        return (self.stoker, self.python, self.xargs, self.parallel, self.simple_gpu_scheduler)
+        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 def find_peers(folder: str) -> Peers:
@@ -50,6 +53,8 @@ def find_peers(folder: str) -> Peers:
         xargs=_xargs(),
         parallel=_parallel(),
         simple_gpu_scheduler=_simple_gpu_scheduler(os.path.join(folder, "simple-gpu-scheduler")),
+        tsp=_tsp(),
+        gflow=_gflow(os.path.join(folder, "gflow")),
     )
 
 
@@ -103,11 +108,28 @@ def _parallel() -> Peer:
 
 
 def _simple_gpu_scheduler(venv: str) -> Peer:
-    """Install the original in a virtual environment of its own: no namesake can take its place."""
-    python = os.path.join(venv, "bin", "python")
+    version = _install_apart(venv, "simple-gpu-scheduler", SGS_VERSION, "simple_gpu_scheduler")
     program = os.path.join(venv, "bin", "simple_gpu_scheduler")
-    requirement = f"simple-gpu-scheduler=={SGS_VERSION}"
-    if not os.path.exists(program):
+    return Peer("simple_gpu_scheduler", _shown(program), version)
+
+
+def _tsp() -> Peer:
+    path = need_program("tsp", "task-spooler")
+    return Peer("tsp", path, _first_line(_quietly([path, "-V"]) or "unknown").partition(" - ")[0])
+
+
+def _gflow(venv: str) -> Peer:
+    """Install what PyPI calls runqd; it runs its jobs in tmux."""
+    need_program("tmux", "tmux")
+    version = _install_apart(venv, "runqd", GFLOW_VERSION, "gflowd")
+    return Peer("gflow", _shown(os.path.join(venv, "bin", "gflowd")), f"runqd {version}")
+
+
+def _install_apart(venv: str, name: str, version: str, program: str) -> str:
+    """Install a package in a virtual environment of its own: no namesake can take its place."""
+    python = os.path.join(venv, "bin", "python")
+    requirement = f"{name}=={version}"
+    if not os.path.exists(os.path.join(venv, "bin", program)):
         print(f"installing {requirement} under {_shown(venv)}", file=sys.stderr, flush=True)
         shutil.rmtree(venv, ignore_errors=True)
         pip = [python, "-m", "pip", *_QUIET_INSTALL]
@@ -115,18 +137,18 @@ def _simple_gpu_scheduler(venv: str) -> Peer:
         if made is None or _quietly([*pip, requirement]) is None:
             shutil.rmtree(venv, ignore_errors=True)
             raise BenchError(
-                "simple-gpu-scheduler could not be installed; try: "
+                f"{name} could not be installed; try: "
                 f"python3 -m venv {_shown(venv)} && "
                 f"{_shown(venv)}/bin/pip install {requirement}"
             )
     names = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
     if "stoker" in (_quietly([python, "-c", names]) or "stoker").split():
         raise BenchError(f"{_shown(venv)} holds stoker too; remove that folder and run again")
-    ask = "import importlib.metadata as m; print(m.version('simple-gpu-scheduler'))"
-    version = _first_line(_quietly([python, "-c", ask]) or "")
-    if version != SGS_VERSION:
+    ask = f"import importlib.metadata as m; print(m.version({name!r}))"
+    found = _first_line(_quietly([python, "-c", ask]) or "")
+    if found != version:
         raise BenchError(f"{_shown(venv)} does not hold {requirement}; remove it and run again")
-    return Peer("simple_gpu_scheduler", _shown(program), version)
+    return found
 
 
 def _quietly(argv: list[str], env: dict[str, str] | None = None) -> str | None:

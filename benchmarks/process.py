@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.errors import BenchError
 from benchmarks.measure import Contestant, Sample
+from benchmarks.proc import children_of, tree_cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +36,11 @@ def run_once(
 ) -> Sample:
     """Run a contestant to its end; `watch` is called with its pid now and then while it lives.
 
-    The last call of `watch` comes when the process has ended but is not yet reaped.
+    The last call of `watch` comes when the process has ended but is not yet reaped. What was there
+    before, such as a daemon that the contestant talks to, stays; what it uses meanwhile counts.
     """
+    residents = set(children_of(os.getpid()))
+    cpu_before_s = sum(map(tree_cpu_s, residents))
     forks_before = _forks()
     started = time.monotonic()
     pid = _spawn(contestant, stderr_path)
@@ -44,19 +49,27 @@ def run_once(
     except BaseException:
         os.killpg(pid, signal.SIGKILL)
         os.wait4(pid, 0)
-        _reap_leftovers(contestant)
+        _reap_leftovers(contestant, residents)
         raise
     wall_s = time.monotonic() - started
     if watch is not None:
         watch(pid)
     _, status, usage = os.wait4(pid, 0)
-    cpu_s = usage.ru_utime + usage.ru_stime + _reap_leftovers(contestant)
+    cpu_s = usage.ru_utime + usage.ru_stime + _reap_leftovers(contestant, residents)
+    cpu_s += sum(map(tree_cpu_s, residents)) - cpu_before_s
     code = os.waitstatus_to_exitcode(status)
     if code != 0:
         raise BenchError(f"{contestant.name} ended with status {code}: {_last_line(stderr_path)}")
     if _forks() - forks_before < contestant.jobs:
         raise BenchError(f"{contestant.name} started fewer processes than it was given jobs")
     return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=cpu_s)
+
+
+def reap_ended() -> None:
+    """See off daemons that have ended: they are ours since they left whoever started them."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _forks() -> int:
@@ -67,18 +80,24 @@ def _forks() -> int:
 
 def _spawn(contestant: Contestant, stderr_path: str) -> int:
     create = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    return os.posix_spawnp(
-        contestant.argv[0],
-        list(contestant.argv),
-        contestant.env,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, contestant.stdin, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 2, stderr_path, create, 0o600),
-        ],
-        setsid=True,
-        setsigdef=[signal.SIGPIPE],
-    )
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.path.abspath(contestant.stdin), os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.path.abspath(stderr_path), create, 0o600),
+    ]
+    here = os.getcwd()
+    os.chdir(contestant.cwd)  # posix_spawn knows no folders
+    try:
+        return os.posix_spawnp(
+            contestant.argv[0],
+            list(contestant.argv),
+            contestant.env,
+            file_actions=actions,
+            setsid=True,
+            setsigdef=[signal.SIGPIPE],
+        )
+    finally:
+        os.chdir(here)
 
 
 def _wait_for_end(
@@ -105,7 +124,7 @@ def _wait_for_end(
         os.close(pidfd)
 
 
-def _reap_leftovers(contestant: Contestant) -> float:
+def _reap_leftovers(contestant: Contestant, residents: set[int]) -> float:
     """Wait for orphans that came to us, and return their CPU time."""
     cpu_s = 0.0
     deadline = time.monotonic() + _LEFTOVERS_TIMEOUT_S
@@ -116,6 +135,8 @@ def _reap_leftovers(contestant: Contestant) -> float:
             return cpu_s
         if pid:
             cpu_s += usage.ru_utime + usage.ru_stime
+        elif residents.issuperset(children_of(os.getpid())):
+            return cpu_s
         elif time.monotonic() > deadline:
             raise BenchError(f"{contestant.name} left processes behind that do not end")
         else:

@@ -9,7 +9,15 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from benchmarks.arena import Arena, check_gpus, check_on_disk, common_environment, say
+from benchmarks.arena import (
+    Arena,
+    check_gpus,
+    check_on_disk,
+    common_environment,
+    remove_homes,
+    say,
+    warn_of_removal,
+)
 from benchmarks.cases import CASES, LONG
 from benchmarks.errors import BenchError
 from benchmarks.machine import Bystanders, describe_machine, describe_noise
@@ -32,7 +40,8 @@ METHOD = """\
 In each round every contestant runs once, in turns; a ratio is taken within a round, and its median
 over the rounds decides. Stoker runs with its store on disk, its leases and its GPU watching on
 (4 fake GPUs behind NVML). All contestants read a file on stdin, share one environment, and write to
-/dev/null. CPU time is that of the whole process tree. Paths are relative to the repository."""
+/dev/null. CPU time is that of the whole process tree, a daemon's among it. Every daemon has a home
+of its own and is stopped with its jobs. Paths are relative to the repository."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ def main() -> int:
     except KeyboardInterrupt:
         say("benchmarks: interrupted; nothing was kept")
         return 130
+    finally:
+        remove_homes(FOLDER)
 
 
 def run(options: Options) -> int:
@@ -74,6 +85,7 @@ def run(options: Options) -> int:
 
     os.makedirs(FOLDER, exist_ok=True)
     file_system = check_on_disk(FOLDER)
+    warn_of_removal(FOLDER)
     peers = find_peers(FOLDER)
     arena = Arena(
         folder=FOLDER,

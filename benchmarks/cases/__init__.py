@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import gap, million, planner, startup, throughput_direct, throughput_shell
+from benchmarks.cases import (
+    add,
+    bulk_add,
+    followers,
+    gap,
+    idle,
+    million,
+    planner,
+    queue_direct,
+    queue_million,
+    queue_shell,
+    request,
+    startup,
+    throughput_direct,
+    throughput_shell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +34,14 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "throughput_direct": throughput_direct.run,
     "gap": gap.run,
     "million": million.run,
+    "add": add.run,
+    "queue_shell": queue_shell.run,
+    "queue_direct": queue_direct.run,
+    "bulk_add": bulk_add.run,
+    "queue_million": queue_million.run,
+    "request": request.run,
+    "followers": followers.run,
+    "idle": idle.run,
 }
 
 LONG = frozenset({"million"})

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import array
 import itertools
 import os
-import shlex
 import statistics
-import subprocess
 from typing import TYPE_CHECKING
 
 from benchmarks.arena import command_line
 from benchmarks.errors import BenchError
 from benchmarks.measure import Contestant, interleave, ratios, spread
-from benchmarks.peers import need_program
 from benchmarks.report import Bound, Figure, Result, Table, Target
+from benchmarks.stamp import build_stamp, read_stamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +20,13 @@ if TYPE_CHECKING:
 
 JOBS = 1000
 QUICK_JOBS = 300
-_SOURCE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "stamp.c")
 
 
 def run(arena: Arena) -> Result:
     """Run jobs that note their own start and end, on one slot."""
     jobs = QUICK_JOBS if arena.quick else JOBS
     # `exec` makes the job's shell and the stamping program one process: its exit is the job's.
-    line = f"exec {_build_stamp(arena.folder)}"
+    line = f"exec {build_stamp(arena.folder)}"
     lines = arena.lines("gap", line, jobs)
     stamps = os.path.abspath(os.path.join(arena.folder, "stamps"))
     peers = arena.peers
@@ -59,10 +55,7 @@ def run(arena: Arena) -> Result:
 
 def read_gaps_us(path: str, contestant: Contestant) -> list[float]:
     """Return the microseconds between each job's end and the next one's start."""
-    stamps = array.array("q")
-    with open(path, "rb") as file:
-        stamps.frombytes(file.read())
-    jobs = sorted(zip(stamps[::2], stamps[1::2], strict=True))
+    jobs = read_stamps(path)
     if len(jobs) != contestant.jobs:
         raise BenchError(f"{contestant.name} ran {len(jobs)} of {contestant.jobs} jobs")
     gaps_us = [(after - end) / 1e3 for (_, end), (after, _) in itertools.pairwise(jobs)]
@@ -107,14 +100,3 @@ def _result(
             "The next job's start is taken in its program: the shell's own start is in the gap."
         ],
     )
-
-
-def _build_stamp(folder: str) -> str:
-    program = os.path.join(folder, "stamp")
-    compiler = need_program("gcc", "gcc")
-    build = [compiler, "-O2", "-o", program, _SOURCE]
-    # A static program starts fastest; not every machine has a static C library.
-    for flags in (["-static"], []):
-        if subprocess.run([*build, *flags], capture_output=True, check=False).returncode == 0:
-            return program
-    raise BenchError(f"gcc cannot build stamp.c; see why with: {shlex.join(build)}")

@@ -1,22 +1,54 @@
 """Named places at which a test can kill this very process; nothing happens unless one is armed.
 
-`STOKER_FAILPOINT=NAME:N` sends SIGKILL the N-th time that place is reached. Standard library only.
+`STOKER_FAILPOINT=NAME:N` sends SIGKILL the N-th time that place is reached. With `NAME:N:FILE` that
+happens once only, whatever processes inherit it: FILE tells that it has. Several are separated by
+commas. Places of the shepherd are named `shepherd-…`, all others are the daemon's. Standard library
+only. On a hot path: `if is_armed: reach(…)`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from typing import NamedTuple
 
-_name, _, _count = os.environ.get("STOKER_FAILPOINT", "").partition(":")
-_left = int(_count or 1)
-is_armed = bool(_name)
+
+class _Arm(NamedTuple):
+    """When to die at a place, and where to say so."""
+
+    at: int
+    file: str
+
+
+def _read(text: str) -> dict[str, _Arm]:
+    arms = {}
+    for word in filter(None, text.split(",")):
+        name, _, rest = word.partition(":")
+        count, _, file = rest.partition(":")
+        arms[name] = _Arm(int(count or 1), file)
+    return arms
+
+
+_arms = _read(os.environ.get("STOKER_FAILPOINT", ""))
+_reached = dict.fromkeys(_arms, 0)
+is_armed = bool(_arms)
 
 
 def reach(name: str) -> None:
     """Die here, if this is the place and the time."""
-    global _left
-    if name == _name:
-        _left -= 1
-        if _left <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+    arm = _arms.get(name)
+    if arm is None:
+        return
+    _reached[name] += 1
+    if _reached[name] >= arm.at and _is_first(arm.file):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_first(file: str) -> bool:
+    if not file:
+        return True
+    try:
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True

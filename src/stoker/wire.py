@@ -255,10 +255,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     exit_code: int | None
     signal: int | None
-    begin_at: float | None
     submitted_at: float | None
     started_at: float | None
     ended_at: float | None
+    begin_at: float | None = None
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,8 +331,8 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     jobs: list[int]
     closed: str | None
-    drained: str | None
     held: bool
+    drained: str | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,9 +346,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[State, int]
     slots: list[SlotInfo]
     cpu_places: int
-    queue_paused: str | None
-    projects_paused: dict[str, str]
     notices: list[str]
+    queue_paused: str | None = None
+    projects_paused: dict[str, str] = {}
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

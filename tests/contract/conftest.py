@@ -34,6 +34,12 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def path(surroundings: Path) -> Path:
+    """Where a kept executor's shepherd listens."""
+    return surroundings.parent / "shepherd.sock"
+
+
+@pytest.fixture
 def local(surroundings: Path) -> Iterator[Rig]:
     rig = Rig(local_executor(surroundings), surroundings, occupy_for_real)
     try:

@@ -106,6 +106,13 @@ class Rig:
             select.select([self.executor], [], [], 0.02)
             self.reports += self.executor.observe()
 
+    def until_quietly(self, fact: Callable[[], object], within_s: float = 10.0) -> None:
+        """Wait for a fact without taking anything in."""
+        deadline = time.monotonic() + within_s
+        while not fact():
+            assert time.monotonic() < deadline, "it never came true"
+            time.sleep(0.005)
+
     def first(self, kind: type[K], key: str) -> K:
         """Wait for an attempt's report of one kind."""
         self.until(lambda: any(report.key == key for report in self.of(kind)))

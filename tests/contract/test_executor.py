@@ -23,6 +23,7 @@ from stoker.executors.contract import (
     Started,
     Unheld,
 )
+from stoker.testing.executor import FakeExecutor
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 127, 255])
@@ -73,6 +74,50 @@ def test_what_waits_behind_another_starts_only_when_that_has_ended(rig: Rig) -> 
     rig.executor.kill("1.1")
     rig.ended("1.1")
     rig.started("2.1")
+
+
+def test_a_launch_on_several_slots_takes_them_all(rig: Rig) -> None:
+    rig.sh("1.1", FOREVER, 0, 1)
+    rig.sh("2.1", FOREVER, 0)
+    rig.sh("3.1", FOREVER, 1)
+    rig.started("1.1")
+    rig.reach()
+    assert [report.key for report in rig.of(Started)] == ["1.1"]
+
+    rig.executor.kill("1.1")
+    rig.started("2.1")
+    rig.started("3.1")
+    rig.executor.kill("2.1")
+    rig.ended("2.1")
+    rig.sh("4.1", "exit 0", 0)
+    rig.ended("4.1")
+    rig.executor.kill("3.1")
+    rig.ended("3.1")
+    rig.sh("5.1", "exit 5", 1, 0)
+    assert rig.ended("5.1").status == 5 << 8
+
+
+def test_launches_on_no_slot_wait_for_nothing(rig: Rig) -> None:
+    rig.sh("9.1", FOREVER, 0)
+    keys = [f"{number}.1" for number in range(1, 6)]
+    rig.executor.launch([Launch(key, (), ["/bin/sh", "-c", FOREVER]) for key in keys])
+    for key in keys:
+        rig.started(key)
+    assert rig.of(Ended) == []
+
+    for key in [*keys, "9.1"]:
+        rig.executor.kill(key)
+        assert rig.ended(key).status == signal.SIGKILL
+
+
+def test_a_start_is_told_with_the_time_since_boot(rig: Rig) -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    rig.sh("1.1", FOREVER)
+    started = rig.started("1.1")
+    if isinstance(rig.executor, FakeExecutor):
+        assert started.at_s == pytest.approx(started.at_us / 1e6)
+    else:
+        assert before - 0.02 <= started.at_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def test_every_launch_ends_in_exactly_one_way(rig: Rig) -> None:

@@ -14,7 +14,12 @@ from starlette.routing import Route
 from stoker.api.access import Receive, Scope, Send, asker_of
 from stoker.api.body import read_json, refuse_body
 from stoker.api.endpoint import Endpoint, Media
-from stoker.api.problem import RefusedError, answer_error, answer_http_exception
+from stoker.api.problem import (
+    RefusedError,
+    answer_error,
+    answer_http_exception,
+    log_error,
+)
 from stoker.api.query import read_query
 from stoker.api.routes import ENDPOINTS
 from stoker.api.stream import Stream
@@ -58,7 +63,10 @@ class _Place:
             response = await _answer(self._hub, endpoint, Request(scope, receive))
         except Exception as error:
             response = answer_error(error)
-        await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        except Exception as error:
+            log_error(error)
 
 
 async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> Response | Stream:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from stoker.api.inotify import Watch, watch_of_loop
 from stoker.api.stream import Chunks
 from stoker.api.tail import CHUNK_BYTES, Place, read_piece, size_of
+from stoker.api.thread import call_in_thread
 
 if TYPE_CHECKING:
     from stoker.engine.broadcast import Broadcast
@@ -57,24 +58,26 @@ async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: 
     place = Place(offset)
     with watch.join():
         change = events.job_change(log.id)
-        growth = source.change(log.path)
+        growth, watched = source.change(log.path), place.file
         try:
             while True:
-                # Before reading: what is written between the two is read in the next round.
-                is_over = log.is_over()
                 data, place = await source.read(log.path, place)
-                if data:
+                if not data and log.is_over():
+                    # Once more: it may have written its last words between the two.
+                    data, place = await source.read(log.path, place)
+                    if not data:
+                        return
+                if not data:
+                    await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
+                else:
                     yield data
                     if len(data) < CHUNK_BYTES:
                         await asyncio.sleep(_pause_s(watch.members))
-                elif is_over:
-                    return
-                else:
-                    await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
                 if change.done():
                     change = events.job_change(log.id)
-                if growth.done():
-                    growth = source.change(log.path)
+                if growth.done() or watched != place.file:
+                    growth.cancel()
+                    growth, watched = source.change(log.path), place.file
         finally:
             change.cancel()
             growth.cancel()
@@ -94,12 +97,12 @@ class _Source:
 
     async def size(self, path: str) -> int:
         """How long a log is now."""
-        return size_of(path) if self._is_local else await asyncio.to_thread(size_of, path)
+        return size_of(path) if self._is_local else await call_in_thread(size_of, path)
 
     async def read(self, path: str, place: Place, end: int | None = None) -> tuple[bytes, Place]:
         """The next piece of a log."""
         if not self._is_local:
-            return await asyncio.to_thread(read_piece, path, place, end)
+            return await call_in_thread(read_piece, path, place, end)
         async with self._watch.turn:
             await asyncio.sleep(0)
             return read_piece(path, place, end)

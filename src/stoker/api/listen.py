@@ -36,14 +36,10 @@ def bind(path: str) -> Listener:
     The folder is closed to others first, so that nobody can connect in the moment before the file
     gets its mode 0600.
     """
-    folder = os.path.dirname(path)
-    if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
-        os.chmod(folder, 0o700)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
     sock = Listener(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     sock.path = path
     try:
+        _clear(path)
         _bind(sock, path)
         os.chmod(path, 0o600)
         sock.listen(_BACKLOG)
@@ -52,6 +48,14 @@ def bind(path: str) -> Listener:
         sock.close()
         raise StokerError(f"cannot listen at {path}: {error.strerror}") from error
     return sock
+
+
+def _clear(path: str) -> None:
+    folder = os.path.dirname(path)
+    if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
+        os.chmod(folder, 0o700)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _bind(sock: socket.socket, path: str) -> None:
@@ -84,7 +88,8 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )
     config.load()
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    # What is worth knowing the app logs itself; a stream that is cut off is no error.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(

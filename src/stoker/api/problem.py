@@ -52,8 +52,13 @@ def answer_error(error: Exception) -> Response:
     if isinstance(error, StokerError):
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
         return problem(status, str(error))
-    _log.error("a request failed", exc_info=error)
+    log_error(error)
     return problem(500, f"an error inside the daemon ({type(error).__name__}); its log says more")
+
+
+def log_error(error: Exception) -> None:
+    """Leave a trace of what nobody foresaw; requests themselves are never logged."""
+    _log.error("a request failed", exc_info=error)
 
 
 async def answer_http_exception(_request: Request, error: Exception) -> Response:

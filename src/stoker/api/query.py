@@ -28,7 +28,7 @@ def read_query(text: bytes, kind: type[T]) -> T:
     """The parameters of a request as a value of this kind; a list takes its parameter repeatedly."""
     try:
         return msgspec.convert(_collect(text, kind) if text else {}, kind)
-    except ValueError as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise RefusedError(400, f"in the query: {error}") from None
 
 

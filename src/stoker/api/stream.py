@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping
 
 from stoker.api.access import Receive, Scope, Send
+from stoker.errors import StokerError
 
 Chunks = AsyncGenerator[bytes, None]
 
@@ -14,7 +15,8 @@ Chunks = AsyncGenerator[bytes, None]
 class Stream:
     """Sends chunks as they come, each when the one before it has found room.
 
-    A listener that hangs up ends the source at once, also while that waits for something to send.
+    A listener that hangs up ends the source at once, also while that waits for something to send. A
+    source that fails cuts the stream off, so that whoever reads it knows that it is not at its end.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class Stream:
             leaving.cancel()
             if not sending.done():
                 sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            with contextlib.suppress(asyncio.CancelledError, StokerError):
                 await sending
             await self._chunks.aclose()
 

@@ -187,11 +187,17 @@ def _send_many(message: Message, question: Question) -> list[Message]:
     import msgspec
 
     from stoker.client.client import Client
-    from stoker.wire import Submission
+    from stoker.wire import NewJob, Submission
 
     _take_commit(message, question)
+    try:
+        jobs = msgspec.convert(message["jobs"], list[NewJob])
+        # More jobs than one request may hold: the client splits them.
+        submission = msgspec.convert({**message, "jobs": jobs[:1]}, Submission)
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from None
     with Client(start=True) as client:
-        added = client.add(msgspec.convert(message, Submission))
+        added = client.add(msgspec.structs.replace(submission, jobs=jobs))
     return [msgspec.to_builtins(part) for part in added]
 
 
@@ -203,7 +209,11 @@ def _take_commit(message: Message, question: Question) -> None:
 
 
 def _tell(added: list[Message], *, quiet: bool) -> None:
-    spans = [(part["first"], part["last"]) for part in added]
+    spans: list[tuple[int, int]] = []
+    for part in added:
+        follows = bool(spans) and part["first"] == spans[-1][1] + 1
+        first = spans.pop()[0] if follows else part["first"]
+        spans.append((first, part["last"]))
     ids = ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
     words = "" if quiet else "added job " if ids.isdecimal() else "added jobs "
     sys.stdout.write(f"{words}{ids}\n")

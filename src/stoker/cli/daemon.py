@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import select
 import sys
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _status(home: str) -> Status | None:
     try:
-        with Client(home) as client:
+        with Client(home, restart=False) as client:
             return client.status()
     except NoDaemonError:
         return None
@@ -91,8 +92,8 @@ def _start(home: str, gpus: str | None, status: Status | None) -> int:
 
 def _stop(home: str, status: Status | None, *, kill: bool) -> int:
     if status is None:
-        left = ": to end jobs it has left, start it, then stop it with --kill" if kill else ""
-        print(f"no daemon runs{left}")
+        ended = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
+        print(f"no daemon runs{ended}")
         return 0
     _end(home, status, kill=kill)
     running = sum(count for state, count in status.counts.items() if is_live(state))
@@ -125,6 +126,16 @@ def _launch(home: str, gpus: str | None) -> None:
     print(f"started (pid {status.pid}), {where}")
     for notice in status.notices:
         sys.stderr.write(f"stoker: {notice}\n")
+
+
+def _end_leftovers(home: str) -> bool:
+    """End what runs without a daemon; whether there was anything. The next daemon learns of it."""
+    from stoker.executors.kept import stop_shepherd
+
+    sockets = glob.glob(os.path.join(glob.escape(home), "shepherd-*.sock"))
+    for path in sockets:
+        stop_shepherd(path, kill=True)
+    return bool(sockets)
 
 
 def _end(home: str, status: Status, *, kill: bool) -> None:

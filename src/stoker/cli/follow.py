@@ -7,7 +7,6 @@ import sys
 from stoker.cli.log import print_stream
 from stoker.client.client import Client
 from stoker.core.lifecycle import State
-from stoker.wire import Selection
 
 
 def follow(job: int) -> int:
@@ -15,10 +14,14 @@ def follow(job: int) -> int:
     name = str(job)
     try:
         with Client() as client:
-            print_stream(client.log(name, follow=True))
-            for _progress in client.wait(Selection(ids=name)):
-                pass
-            found = client.show(name)
+            attempt = 1
+            while True:
+                # One after another: the first may have ended before we could ask.
+                print_stream(client.log(name, attempt, follow=True))
+                found = client.show(name)
+                if found.attempt <= attempt:
+                    break
+                attempt += 1
     except KeyboardInterrupt:
         sys.stderr.write(
             f"\nstoker: job {job} goes on: stoker log -f {job}, or stoker kill {job}\n"

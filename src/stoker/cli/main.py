@@ -60,6 +60,10 @@ def answer_for(program: str, action: Callable[[], int]) -> int:
         # Whoever read our output has gone; there is nobody left to tell.
         sys.stderr.close()
         return 1
+    except OSError as error:
+        # A full disk behind our output, a device that fails: nothing a traceback would explain.
+        sys.stderr.write(f"{program}: {error}\n")
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -71,7 +75,7 @@ def _leave(code: int) -> None:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:
+    except (OSError, ValueError):  # nobody reads what is left, or we have closed it ourselves
         code = code or 1
     os._exit(code)
 

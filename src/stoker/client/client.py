@@ -25,8 +25,9 @@ _encode = msgspec.json.encode
 class Client:
     """Talks to the daemon of a home; for one thread, and best in a `with` block.
 
-    `home` is the state folder, by default the user's own. A daemon that died is started again when
-    it is needed; with `start` one is started also where none was. Every method raises StokerError
+    `home` is the state folder, by default the user's own. With `start` the daemon is started where
+    none runs. One that died is started again when it is needed in any case, unless `restart` is
+    false; one that was stopped is not. Every method raises StokerError
     when it cannot do its work: UsageError for what makes no sense, NotFoundError for what does not
     exist, ConflictError for what is in no state for it, NoDaemonError where no daemon runs, and
     BrokenError where it went away before it had answered.
@@ -38,13 +39,15 @@ class Client:
                 print(progress.left, "left")
     """
 
-    def __init__(self, home: str | None = None, start: bool = False) -> None:
+    def __init__(
+        self, home: str | None = None, start: bool = False, *, restart: bool = True
+    ) -> None:
         if home is None:
             from stoker.home import find_home
 
             home = find_home()
         self.home = home
-        self._session = Session(home, start=start)
+        self._session = Session(home, start=start, restart=restart)
 
     def __enter__(self) -> Client:  # noqa: PYI034 - Self came with Python 3.11
         return self

@@ -14,12 +14,13 @@ _STEP_S = 0.05
 class Session:
     """Keeps a connection for one request after another, and makes one of its own for each stream.
 
-    A daemon that died is started again when it is needed; with `start` also one that never was.
+    With `restart` a daemon that died is started again; with `start` also one that never was.
     """
 
-    def __init__(self, home: str, *, start: bool) -> None:
+    def __init__(self, home: str, *, start: bool = False, restart: bool = True) -> None:
         self.home = home
         self.start = start
+        self._restart = restart
         self._connection: Connection | None = None
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ class Session:
         try:
             return Connection(self.home)
         except NoDaemonError as error:
-            if not (self.start or error.died):
+            if not (self.start or (self._restart and error.died)):
                 raise
         from stoker.client.autostart import ensure_daemon
 

@@ -21,6 +21,7 @@ from stoker.engine.watchman import Watchman
 from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.shepherd import trees
+from stoker.failpoints import reach
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.store.database import Database
@@ -70,6 +71,7 @@ class Daemon:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
         with bind(os.path.join(self._home, "stoker.sock")) as listener:
+            reach("daemon-listening")
             self.hub.pulse.start()
             server = asyncio.ensure_future(serve(make_app(self.hub), listener))
             tasks = [
@@ -86,6 +88,7 @@ class Daemon:
             done, _pending = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
             if self.hub.stopping in done and self.hub.stopping.result():
                 await self._kill_everything()
+            reach("daemon-stopping")
             self.hub.events.close()
             for task in (*tasks, server):
                 task.cancel()
@@ -112,7 +115,9 @@ class Daemon:
             running.killed_because = running.killed_because or _STOPPED
         self.engine.kill_all(_STOPPED)
         self.hub.pulse.poke()
-        while self.engine.board.running and not self.hub.pulse.stopped.done():
+        while self.engine.board.running and not (
+            self.hub.pulse.stopped.done() or self.engine.recorder.is_held_up
+        ):
             await self.hub.events.changed_since(self.hub.events.version)
         self._executor.stop(kill=True)
 

@@ -18,6 +18,7 @@ from stoker.daemon.build import Daemon
 from stoker.daemon.lock import Lock
 from stoker.engine.publisher import log
 from stoker.errors import StokerError
+from stoker.failpoints import reach
 from stoker.home import find_home
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -34,17 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         home = find_home()
         lock = Lock(home)
+        reach("daemon-locked")
         asyncio.run(_serve(home, args.gpus, args.ready_fd))
-    except (StokerError, sqlite3.Error) as error:
-        log(f"error: {error}")
-        _tell(args.ready_fd, f"error: {error}\n")
-        return 1
+    except (StokerError, sqlite3.OperationalError) as error:
+        return _give_up(args.ready_fd, str(error))
+    except sqlite3.DatabaseError as error:
+        reason = f"{find_home()}/stoker.db is damaged ({error}): move it away to start anew"
+        return _give_up(args.ready_fd, reason)
     del lock
     return 0
 
 
 async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
     daemon = Daemon(home, gpus)
+    reach("daemon-built")
     loop = asyncio.get_running_loop()
     for signum in _SIGNALS:
         loop.add_signal_handler(signum, daemon.ask_to_stop)
@@ -56,6 +60,12 @@ async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
     finally:
         daemon.close()
         log(f"stopped after {time.time() - daemon.since:.0f} s")
+
+
+def _give_up(ready_fd: int | None, reason: str) -> int:
+    log(f"error: {reason}")
+    _tell(ready_fd, f"error: {reason}\n")
+    return 1
 
 
 def _tell(ready_fd: int | None, text: str) -> None:

@@ -36,9 +36,13 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
                 asked_to_end=ending is not None,
                 paused_at=_paused_at(facts, now),
                 stopped_s=(facts.stopped_us or 0) / 1e6,
-                grace_s=facts.request.options.grace_s,
+                grace_s=_grace_s(facts),
             )
         )
+
+
+def _grace_s(facts: Facts) -> float:
+    return facts.request.options.grace_s if facts.grace_s is None else facts.grace_s
 
 
 def _paused_at(facts: Facts, now: float) -> float | None:

@@ -9,9 +9,12 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.core.selector import check_name
-from stoker.errors import NotFoundError, UsageError
+from stoker.errors import NotFoundError, StokerError, UsageError
+from stoker.gpus.slots import parse_slots
 from stoker.store.database import Database
 from stoker.wire import Setting
+
+_MOST_PLACES = 10_000
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -36,15 +39,30 @@ def _positive(text: str) -> int:
 
 
 def _places(text: str) -> int | None:
-    return None if text == "auto" else _positive(text)
+    if text == "auto":
+        return None
+    number = _positive(text)
+    if number > _MOST_PLACES:
+        raise ValueError(f"auto, or a whole number from 1 to {_MOST_PLACES}")
+    return number
+
+
+def _gpus(text: str) -> None:
+    # Whether they exist is seen when the daemon starts; it must not be kept from starting by a slip.
+    if text != "default":
+        try:
+            parse_slots(text, None, "0")
+        except StokerError as error:
+            raise ValueError(str(error)) from None
 
 
 def _limit(text: str) -> int | None:
     return None if text == "none" else _positive(text)
 
 
-def _ours(_text: str) -> None:
-    raise ValueError("stoker gpus add|drain|remove changes it")
+def _ours(text: str) -> None:
+    if text != "none":
+        raise ValueError("stoker gpus add|drain|remove changes it")
 
 
 def _size(text: str) -> int:
@@ -58,7 +76,7 @@ def _size(text: str) -> int:
 
 
 ENTRIES = {
-    "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", str),
+    "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus),
     "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", _ours),
     "gpus-removed": Entry("none", "GPUs that are not used by default (stoker gpus remove)", _ours),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),

@@ -17,6 +17,7 @@ from stoker.engine.events import Listener
 from stoker.engine.holds import Holds
 from stoker.engine.policy import Policy
 from stoker.engine.queue import Entry, Queue
+from stoker.engine.record import Recorder
 from stoker.engine.recover import outcome_of
 from stoker.engine.rules import Order, Preview, Rules, Tally
 from stoker.executors.contract import (
@@ -87,29 +88,44 @@ class Engine:
         self._lacks_slots = False
         self._told: set[str] = set()
         self._ended_keys: list[str] = []
+        self._launches: list[Launch] = []
+        self.recorder = Recorder(database, listener, outlived=rules.outlived)
         executor.define_slots([place.slot for place in board.places])
 
     def turn(self) -> None:
         """Take one step: hear what happened, record it, and start what can start."""
-        reports = self._executor.observe()
         now = self._clock()
-        if reports:
+        if self.recorder.is_held_up:  # limits and kills count as ever
+            for running in [*self.board.running.values()]:
+                self.endings.check_deadline(running, now)
+            self._conclude()
+            return
+        if reports := self._executor.observe():
             self._apply(reports, now)
         if now >= self._next_due(now):
             self._enforce_limits(now)
         if self.draining:
             self.holds.release_idle()
         self._turn_again = self._lacks_slots = False
-        launches = [] if self.draining or now < self._paused_until else self._fill(now)
+        paused = self.draining or now < self._paused_until
+        self._launches = [] if paused else self._fill(now)
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Record the turn; only what is on record is acknowledged and launched."""
         reach("before-commit")
-        self._database.commit()
+        if not self.recorder.commit():
+            # Whatever fills the disk has to end, also while that cannot be recorded.
+            self.endings.carry_out()
+            return
         reach("after-commit")
         if self._ended_keys:
             self._executor.acknowledge(self._ended_keys)
             self._ended_keys = []
             reach("after-acknowledge")
-        if launches:
-            self._executor.launch(launches)
+        if self._launches:
+            self._executor.launch(self._launches)
+            self._launches = []
             reach("after-launch")
         self.endings.carry_out()
         self._database.sync_when_due()
@@ -121,6 +137,9 @@ class Engine:
     def patience_s(self) -> float | None:
         """How long the loop may wait for events; None for as long as it likes."""
         now = self._clock()
+        if self.recorder.is_held_up:
+            deadlines = [running.deadline for running in self.board.running.values()]
+            return max(0.0, min([now + _PAUSE_S, *filter(None, deadlines)]) - now)
         due = self._next_due(now)
         sync_s = self._database.sync_due_s()
         if sync_s is not None:

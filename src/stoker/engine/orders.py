@@ -12,6 +12,7 @@ from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
+from stoker.failpoints import reach
 from stoker.store.queued import Facts, QueuedJobs, Surroundings
 
 _CONTEXTS = 64
@@ -79,22 +80,23 @@ class Orders:
             words = [os.fsdecode(word) for word in split_words(facts.command)]
             program = find_program(words[0], context.env.get("PATH", os.defpath))
             return [program or words[0], *words[1:]]
-        if facts.form is None and len(facts.command) < MAX_ARGUMENT_BYTES:
+        if not is_script(facts):
             return context.command_line.words(facts.command)
         script = self._write_script(facts)
         starts_itself = facts.form == "script" and facts.command.startswith(b"#!")
         return [script] if starts_itself else [context.shell, script]
 
     def _write_script(self, facts: Facts) -> str:
-        folder = os.path.join(self._home, "scripts")
-        self._make_folder(folder)
-        path = os.path.join(folder, str(facts.id))
+        path = script_path(self._home, facts.id)
+        self._make_folder(os.path.dirname(path))
         # A file that somebody still has open for writing cannot be executed.
         with open(
             os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb"
         ) as file:
             file.write(facts.command if facts.command.endswith(b"\n") else facts.command + b"\n")
+        reach("script-written")
         os.replace(f"{path}.new", path)
+        reach("script-renamed")
         return path
 
     def _make_folder(self, folder: str) -> None:
@@ -102,7 +104,9 @@ class Orders:
             try:
                 os.makedirs(folder, exist_ok=True)
             except OSError as error:
-                raise OSError(error.errno, f"{error.filename}: {error.strerror}") from error
+                # In text that can be kept, whatever the path is made of.
+                name = os.fsencode(error.filename or folder).decode("utf-8", "backslashreplace")
+                raise OSError(error.errno, f"{error.strerror}: {name}") from error
             if len(self._made_folders) > 1000:
                 self._made_folders.clear()
             self._made_folders.add(folder)
@@ -111,6 +115,17 @@ class Orders:
 def checkpoint_folder(home: str, job: int) -> str:
     """Where a job keeps what its next attempt goes on from: the same over all attempts."""
     return os.path.join(home, "checkpoints", str(job))
+
+
+def is_script(facts: Facts) -> bool:
+    """Whether a job runs from a file of ours: a script, or a line too long for an argument."""
+    is_long = facts.form is None and len(facts.command) >= MAX_ARGUMENT_BYTES
+    return facts.form == "script" or is_long
+
+
+def script_path(home: str, job: int) -> str:
+    """Where that file is."""
+    return os.path.join(home, "scripts", str(job))
 
 
 def log_path(home: str, facts: Facts, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import deque
@@ -72,6 +73,7 @@ class Publisher:
 
 
 def log(text: str) -> None:
-    """Write a line to the daemon's log."""
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-    sys.stderr.flush()
+    """Write a line to the daemon's log; a full disk is no reason to stop."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        sys.stderr.flush()

@@ -63,12 +63,14 @@ class Pulse:
             self._fd = None
 
     def _listen(self) -> None:
-        # An executor that was replaced may be heard on another descriptor.
-        fd = self._executor.fileno()
+        # An executor that was replaced may be heard on another descriptor; one that the engine cannot
+        # hear for now would ring all the time.
+        fd = None if self._engine.recorder.is_held_up else self._executor.fileno()
         if fd != self._fd:
             if self._fd is not None:
                 self._loop.remove_reader(self._fd)
-            self._loop.add_reader(fd, self.beat)
+            if fd is not None:
+                self._loop.add_reader(fd, self.beat)
             self._fd = fd
 
 

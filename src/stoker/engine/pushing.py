@@ -62,7 +62,7 @@ class Pushing:
 
     def _push_out(self, job: int, pusher: Facts) -> None:
         reason = f"preempted by job {pusher.id}"
-        self._jobs.mark_ending(job, reason, Ending.PUSH)
+        self._jobs.mark_ending(job, reason, ending=Ending.PUSH)
         victim = self._jobs.facts(job)
         if (victim.priority, victim.rank) == (pusher.priority, min(victim.rank, pusher.rank)):
             # What waits again must not come before the one that it makes room for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -12,7 +12,9 @@ from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
 from stoker.core.plan import Candidate
 from stoker.store.jobs import Jobs, Known
-from stoker.store.queued import Facts
+
+if TYPE_CHECKING:
+    from stoker.store.queued import Facts
 
 _LOOK_AT_ONCE = 1000
 _NUL_REASON = "could not start, it holds a NUL byte (separate multi-line commands with --null)"

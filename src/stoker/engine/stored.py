@@ -117,8 +117,9 @@ class StoredQueue:
             self._jobs.put_behind(job)
 
     def note_ending(self, job: int, ending: Ending, reason: str) -> None:
-        """Record why a running job is about to be ended."""
-        self._jobs.mark_ending(job, reason, ending)
+        """Record why a running job is about to be ended; it is ended also if the disk is full."""
+        if self._jobs.database.refusal is None:
+            self._jobs.mark_ending(job, reason, ending=ending)
 
     def on_over(self, job: int) -> None:
         """A job has come to its end: what follows for those that wait for it."""

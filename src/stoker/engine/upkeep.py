@@ -10,17 +10,23 @@ import time
 from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.service.rm import forget
+from stoker.errors import StokerError
 
 _PRUNE_PERIOD_S = 3600.0
 _CAP_PERIOD_S = 5.0
 _SLICE = 200
+_PAUSE_S = 0.01
 _OLD_SNAPSHOT_S = 86400.0
+_GONE = ".gone-"
 
 
 async def prune_for_ever(hub: Hub) -> None:
     """Forget what is older, or more, than the settings keep; a little at a time."""
     while True:
-        await prune(hub)
+        try:
+            await prune(hub)
+        except (StokerError, OSError) as error:
+            hub.engine.tell_once(f"cannot forget old jobs for now: {error}")
         await asyncio.sleep(_PRUNE_PERIOD_S)
 
 
@@ -28,16 +34,10 @@ async def prune(hub: Hub) -> None:
     """Forget ended jobs beyond `keep.days` and `keep.jobs`; failures among them are told."""
     oldest_us = (time.time() - hub.config.count("keep.days") * 86400) * 1e6
     undone = 0
-    while True:
-        tally = hub.jobs.tally()
-        ended = sum(tally.get(state, 0) for state in _ENDED)
-        surplus = max(0, ended - hub.config.count("keep.jobs"))
-        rows = _oldest(hub, oldest_us, surplus)
+    while rows := _oldest(hub, oldest_us):
         forget(hub, rows)
         undone += sum(state is not State.DONE for _job, state in rows)
-        if len(rows) < _SLICE:
-            break
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(_PAUSE_S)
     if undone:
         hub.publisher.on_notice(
             f"forgot {undone} old jobs that had not succeeded (stoker config keep.days)"
@@ -49,17 +49,23 @@ async def prune(hub: Hub) -> None:
 _ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 
 
-def _oldest(hub: Hub, oldest_us: float, surplus: int) -> list[tuple[int, State]]:
+def _oldest(hub: Hub, oldest_us: float) -> list[tuple[int, State]]:
     """The jobs to forget next: too old, or too many; what failed is the last to go for its number."""
-    sql = (
-        "SELECT id, state FROM job WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL AND {}"
-        " ORDER BY ended_at_us LIMIT ?"
-    )
-    old = hub.database.execute(sql.format("ended_at_us < ?"), (oldest_us, _SLICE)).fetchall()
-    if not old and surplus:
-        done = sql.format("state IN ('done', 'killed', 'skipped')")
-        old = hub.database.execute(done, (min(surplus, _SLICE),)).fetchall()
-    return [(job, State(state)) for job, state in old]
+    ended = sum(hub.jobs.tally().get(state, 0) for state in _ENDED)
+    surplus = max(0, ended - hub.config.count("keep.jobs"))
+    for condition, values in (
+        ("ended_at_us < ?", (oldest_us, _SLICE)),
+        ("state IN ('done', 'killed', 'skipped')", (min(surplus, _SLICE),)),
+        ("1", (min(surplus, _SLICE),)),
+    ):
+        rows = hub.database.execute(
+            "SELECT id, state FROM job WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL"  # noqa: S608
+            f" AND {condition} ORDER BY ended_at_us LIMIT ?",
+            values,
+        ).fetchall()
+        if rows:
+            return [(job, State(state)) for job, state in rows]
+    return []
 
 
 async def _prune_snapshots(hub: Hub) -> None:
@@ -69,24 +75,38 @@ async def _prune_snapshots(hub: Hub) -> None:
         names = os.listdir(folder)
     except FileNotFoundError:
         return
-    rows = hub.database.execute("SELECT DISTINCT snapshot FROM submission WHERE snapshot NOTNULL")
-    used = {snapshot.partition("/")[0] for (snapshot,) in rows}
-    for name in set(names) - used:
+    for name in names:
         path = os.path.join(folder, name)
-        # One that was just taken belongs to a submission that is still on its way.
-        if time.time() - os.lstat(path).st_mtime > _OLD_SNAPSHOT_S:
-            await asyncio.to_thread(shutil.rmtree, path, True)
+        if not name.startswith(_GONE):
+            # One that was just taken, or wanted again, belongs to a submission that is on its way.
+            if time.time() - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S or _is_used(hub, name):
+                continue
+            # Out of the way at once: nobody must find half of it.
+            os.rename(path, os.path.join(folder, f"{_GONE}{name}"))
+            path = os.path.join(folder, f"{_GONE}{name}")
+        await asyncio.to_thread(shutil.rmtree, path, True)
+
+
+def _is_used(hub: Hub, name: str) -> bool:
+    row = hub.database.execute(
+        "SELECT 1 FROM submission WHERE snapshot = ?1 OR snapshot GLOB ?1 || '/*' LIMIT 1", (name,)
+    ).fetchone()
+    return row is not None
 
 
 async def cap_logs_for_ever(hub: Hub) -> None:
     """Cut the logs of running jobs that outgrow `log.cap`; sleeps while there is no cap or no job."""
+    before: set[str] = set()
     while True:
         cap = hub.config.log_cap_bytes
-        running = list(hub.engine.board.running.values()) if cap else []
-        for each in running:
-            if each.log is not None and cap is not None:
-                cut_log(each.log, cap)
-        if running:
+        running = hub.engine.board.running.values() if cap else ()
+        logs = {each.log for each in running if each.log is not None}
+        for path in logs | before:  # also what has ended since the last time
+            if cap is not None:
+                # In a thread: what is kept of it may be large, and its disk slow.
+                await asyncio.to_thread(cut_log, path, cap)
+        before = logs
+        if logs:
             await asyncio.sleep(_CAP_PERIOD_S)
         else:
             await hub.events.changed_since(hub.events.version)
@@ -105,7 +125,7 @@ def cut_log(path: str, cap_bytes: int) -> None:
                 return
             head, tail = cap_bytes // 4, cap_bytes // 4
             file.seek(size - tail)
-            rest = file.read()
+            rest = file.read(cap_bytes)
             os.ftruncate(file.fileno(), head)
             marker = f"\n[stoker: {size - head - tail} bytes cut here: log.cap is {cap_bytes}]\n"
         with open(path, "ab") as file:

@@ -24,12 +24,12 @@ class Atlas:
     def place(self, slots: tuple[int, ...]) -> tuple[int, list[Message]]:
         """The number of the place made of these slots, and what must be told first if it is new."""
         if len(slots) == 1:
-            return slots[0], []
+            return self._slots[slots[0]].index, []
         number = self._composites.get(slots)
         if number is not None:
             return number, []
-        number = self._composites[slots] = -1 - len(self._composites)
         found = [self._slots[index] for index in slots]
+        number = self._composites[slots] = -1 - len(self._composites)
         visible = dict.fromkeys(gpu for slot in found for gpu in slot.gpus)
         keys = dict.fromkeys(key for slot in found for key in slot.keys)
         env = {"CUDA_VISIBLE_DEVICES": ",".join(visible)}

@@ -28,6 +28,7 @@ from stoker.executors.shepherd.spawn import start_keeper
 from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL
 
 _PATIENCE_S = 10.0
+_START_PATIENCE_S = 5.0
 _STOP_PATIENCE_S = 20.0
 _CONTEXTS_HELD = 64
 
@@ -50,6 +51,7 @@ class KeptExecutor:
         self._children: set[int] = set()
         self._orphans: dict[str, int] = {}
         self._news: list[Report] = []
+        self._is_stopped = False
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
         self._poll.register(self._bell, select.EPOLLIN)
@@ -110,16 +112,16 @@ class KeptExecutor:
     def observe(self) -> list[Report]:
         """Read all reports that have arrived; if the shepherd is gone, find or start another."""
         reports = self._take_news()
-        heard = self._line.receive()
+        heard = [] if self._is_stopped else self._line.receive()
         if heard is None:
             self._close_line()
             self._line = self._open_line()
-            heard = self._take_news()
             # Whoever is there now, what this client held is held no more.
-            heard = [_as_fresh(report) for report in heard]
+            heard = [_as_fresh(report) for report in self._take_news()]
+        reports += heard
         if self._orphans:
-            self._bury(heard)
-        return reports + heard
+            self._bury(reports)
+        return reports
 
     def acknowledge(self, keys: Sequence[str]) -> None:
         """Let the shepherd forget ends."""
@@ -149,13 +151,18 @@ class KeptExecutor:
         """
         reports = self._take_news()
         reports += _stop(self._line, kill)
+        if not self._line.is_busy and not self._is_stopped:
+            self._is_stopped = True  # nobody is there any more, and nobody is to be started
+            self._poll.unregister(self._line.socket)
+            self._line.hang_up()
         self._reap()
         return reports
 
     def close(self) -> None:
         """Let go; what runs goes on, and so does the shepherd while there is anything to do."""
-        self._close_line()
-        self._let_go()
+        if not self._poll.closed:
+            self._close_line()
+            self._let_go()
 
     def _let_go(self) -> None:
         self._poll.close()
@@ -196,7 +203,12 @@ class KeptExecutor:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             line = self._connect(deadline)
-            if self._sync(line, deadline):
+            try:
+                is_synced = self._sync(line, deadline)
+            except StokerError:
+                line.socket.close()
+                raise
+            if is_synced:
                 break
             line.socket.close()  # it died, or was just about to go
             if time.monotonic() > deadline:
@@ -214,7 +226,7 @@ class KeptExecutor:
             try:
                 return Line(0, sockets.connect(self._path))
             except (FileNotFoundError, ConnectionError):
-                problem = self._start(deadline)
+                problem = self._start(max(deadline, time.monotonic() + _START_PATIENCE_S))
             except OSError as error:
                 raise ExecutorLostError(f"{self._path}: {error.strerror}") from error
             if problem and time.monotonic() > deadline:
@@ -277,6 +289,7 @@ def stop_shepherd(socket: str, kill: bool) -> bool:
 
 
 def _stop(line: Line, kill: bool) -> list[Report]:
+    line.is_busy = False
     line.send(["stop", kill])
     deadline = time.monotonic() + _STOP_PATIENCE_S
     reports: list[Report] = []

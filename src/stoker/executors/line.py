@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class Line:
         while view:
             try:
                 view = view[self.socket.send(view) :]
-            except ConnectionError:
+            except OSError:
                 return  # the shepherd is gone: `receive` tells
 
     def receive(self) -> list[Report] | None:
@@ -53,7 +54,7 @@ class Line:
             data = self.socket.recv(1 << 18, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
-        except ConnectionResetError:
+        except OSError:
             return None
         if not data:
             return None
@@ -67,3 +68,8 @@ class Line:
             else:
                 reports.append(reply)
         return reports
+
+    def hang_up(self) -> None:
+        """Neither send nor receive any more."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)

@@ -9,10 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stoker.errors import StokerError
+from stoker.failpoints import reach
 
 SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
+_CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever it is opened
+
+
+class FullDiskError(StokerError):
+    """Something could not be written, and was undone."""
 
 
 class Database:
@@ -23,6 +29,8 @@ class Database:
         self.on_full: Callable[[str], None] = _wait_a_second
         self.before_commit: Callable[[], None] = _nothing
         self.on_rollback: Callable[[], None] = _nothing
+        self.refusal: str | None = None
+        """Why what was written last is not committed yet; nothing else can be written until it is."""
         self._written: list[tuple[str, Sequence[object]]] = []
         self._patient = True
         try:
@@ -42,11 +50,16 @@ class Database:
         with open(self.path, "rb") as file:
             if file.read(16) != b"SQLite format 3\0":
                 raise sqlite3.DatabaseError("file is not a database")
-        connection = open_read_only(self.path)
+        # With nothing beside it that belongs to it, nothing is left beside it either.
+        connection = open_read_only(self.path, alone=not os.path.exists(f"{self.path}-wal"))
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             objects = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if application == _APPLICATION_ID and os.path.getsize(self.path) <= _CHECKED_BYTES:
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if found != "ok":
+                    raise sqlite3.DatabaseError(found.splitlines()[-1])
         finally:
             connection.close()
         if version <= SCHEMA_VERSION and objects and application != _APPLICATION_ID:
@@ -71,6 +84,7 @@ class Database:
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
         if version == 0:
+            reach("database-empty")
             self.run_script(
                 "schema.sql",
                 f"PRAGMA user_version = {SCHEMA_VERSION};"
@@ -80,6 +94,7 @@ class Database:
             self.run_script(
                 os.path.join("migrations", f"{number}.sql"), f"PRAGMA user_version = {number};"
             )
+        reach("database-prepared")
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
 
@@ -91,7 +106,9 @@ class Database:
 
     def write(self, statement: str, values: Sequence[object]) -> int:
         """Execute a statement inside the open transaction, begun here if need be; rows changed."""
-        if not self._written:
+        if self.refusal is not None:
+            self._begin_again(self.refusal)
+        elif not self._written:
             self.execute("BEGIN IMMEDIATE")
         self._written.append((statement, values))
         while True:
@@ -102,23 +119,32 @@ class Database:
                     raise
                 # A transaction that outgrows the cache is written before its commit.
                 last = self._written.pop()
-                self._begin_again(error)
+                self._begin_again(str(error))
                 self._written.append(last)
 
     def commit(self) -> None:
         """Make what was written since the last commit last; waits for space on a full disk."""
+        while not self.try_commit():
+            self.on_full(f"cannot write {self.path}: {self.refusal}")
+
+    def try_commit(self) -> bool:
+        """The same without waiting: False if it is refused; it is kept, for the next time."""
         if not self._written:
-            return
-        self.before_commit()
-        while True:
-            try:
-                self.execute("COMMIT")
-                break
-            except sqlite3.OperationalError as error:
-                self._begin_again(error)
+            return True
+        try:
+            if self.refusal is not None:
+                self._write_again()
+                self.refusal = None
+            self.before_commit()
+            self.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._rollback()
+            self.refusal = str(error)
+            return False
         self._written.clear()
         if self._unsynced_since is None:
             self._unsynced_since = time.monotonic()
+        return True
 
     def write_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Execute a statement for each of many rows, inside `transaction`."""
@@ -131,6 +157,8 @@ class Database:
 
         With `durable`, it is on the disk itself when this returns.
         """
+        if self.refusal is not None:
+            raise self._refuse(self.refusal)
         assert not self._written, "a transaction is open"
         self._written.append(("", ()))
         self._patient = False
@@ -138,15 +166,14 @@ class Database:
             self.execute("BEGIN IMMEDIATE")
             yield
             self.before_commit()
+            reach("database-before-commit")
             self.execute("COMMIT")
+            reach("database-after-commit")
         except BaseException as error:
             self._rollback()
             self.on_rollback()
             if isinstance(error, sqlite3.OperationalError):
-                raise StokerError(
-                    f"cannot write {self.path}: {error}; nothing was changed: make room, then try"
-                    " again"
-                ) from error
+                raise self._refuse(str(error)) from error
             raise
         finally:
             self._written.clear()
@@ -160,19 +187,29 @@ class Database:
         if self.connection.in_transaction:
             self.execute("ROLLBACK")
 
-    def _begin_again(self, error: sqlite3.OperationalError) -> None:
+    def _begin_again(self, refusal: str) -> None:
         """Wait for space, then write once more all that this transaction has written so far."""
         while True:
             self._rollback()
-            self.on_full(f"cannot write {self.path}: {error}")
+            self.refusal = refusal
+            self.on_full(f"cannot write {self.path}: {refusal}")
             try:
-                self.execute("BEGIN IMMEDIATE")
-                for statement, values in self._written:
-                    self.execute(statement, values)
-            except sqlite3.OperationalError as again:
-                error = again
+                self._write_again()
+            except sqlite3.OperationalError as error:
+                refusal = str(error)
             else:
+                self.refusal = None
                 return
+
+    def _write_again(self) -> None:
+        self.execute("BEGIN IMMEDIATE")
+        for statement, values in self._written:
+            self.execute(statement, values)
+
+    def _refuse(self, reason: str) -> FullDiskError:
+        return FullDiskError(
+            f"cannot write {self.path}: {reason}; nothing was changed: make room, then try again"
+        )
 
     def sync_due_s(self) -> float | None:
         """In how many seconds commits have to be pushed to the disk; None if there are none."""
@@ -190,6 +227,7 @@ class Database:
 
     def sync(self) -> None:
         """Push all commits to the disk itself, now."""
+        reach("database-before-sync")
         try:
             os.fdatasync(self._wal)
         except OSError as error:
@@ -200,15 +238,17 @@ class Database:
 
     def close(self) -> None:
         """Leave one tidy file behind."""
+        reach("database-before-close")
         self.connection.close()
         os.close(self._wal)
 
 
-def open_read_only(path: str) -> sqlite3.Connection:
-    """Open a database without ever changing it."""
+def open_read_only(path: str, *, alone: bool = False) -> sqlite3.Connection:
+    """Open a database without ever changing it; with `alone` nobody else does meanwhile."""
     from urllib.parse import quote
 
-    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True)
+    options = "mode=ro&immutable=1" if alone else "mode=ro"
+    return sqlite3.connect(f"file:{quote(os.fsencode(path))}?{options}", uri=True)
 
 
 def _wait_a_second(_message: str) -> None:

@@ -70,12 +70,12 @@ _SHELVE = {
     for event in (Event.HOLD, Event.BLOCK, Event.DELAY, Event.READY, Event.SKIP)
 }
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
-    ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, stopped_at_us = NULL,"
+    ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, grace_s = NULL, stopped_at_us = NULL,"
     " stopped_us = NULL"
 )
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
-    ", attempt = attempt - 1, tries = max(tries - 1, 0)"
+    ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)"
 )
 _CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
 _AGAIN = {

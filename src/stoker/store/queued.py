@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -24,8 +23,8 @@ _ADD = (
 )
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
-    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, state, options, rank,"
-    " begin_at_us, held, stopped_at_us, stopped_us"
+    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
+    " rank, begin_at_us, held, stopped_at_us, stopped_us"
     " FROM job JOIN class ON class.id = job.class"
 )
 
@@ -115,6 +114,7 @@ class Facts(msgspec.Struct, frozen=True):
     slots: str | None
     pid: int | None
     started_at_us: int | None
+    grace_s: float | None
     state: str
     options: bytes | None
     rank: int
@@ -245,6 +245,13 @@ class QueuedJobs(Jobs):
             (offset + len(rows), reservation.submission),
         )
         self._pending[State.WAITING.value] += len(rows)
+
+    def added(self, reservation: Reservation) -> int:
+        """How many of a submission's jobs are in by now."""
+        row = self._execute(
+            "SELECT added FROM submission WHERE id = ?", (reservation.submission,)
+        ).fetchone()
+        return int(row[0])
 
     def heads_by_project(
         self,
@@ -381,10 +388,12 @@ class QueuedJobs(Jobs):
         """Remember how often a job with retries has been tried."""
         self._write("UPDATE job SET tries = ? WHERE id = ?", (tries, attempt.job))
 
-    def mark_ending(self, job: int, reason: str, ending: Ending = Ending.KILL) -> None:
+    def mark_ending(
+        self, job: int, reason: str, grace_s: float | None = None, ending: Ending = Ending.KILL
+    ) -> None:
         """Remember that a job is being ended and why, whatever happens to this process."""
         mark = f"{ending.value}: {reason}"
-        self._write("UPDATE job SET ending = ? WHERE id = ?", (mark, job))
+        self._write("UPDATE job SET ending = ?, grace_s = ? WHERE id = ?", (mark, grace_s, job))
 
     def forgive(self, job: int) -> None:
         """Let a try not count among those that a job has."""
@@ -428,6 +437,8 @@ class QueuedJobs(Jobs):
             )
 
     def _intern(self, block: bytes) -> int:
+        import hashlib  # late: a foreground run has no use for it
+
         digest = hashlib.sha256(block).digest()
         find = "SELECT id FROM environment WHERE digest = ?"
         row = self._execute(find, (digest,)).fetchone()

@@ -41,6 +41,7 @@ CREATE TABLE job (
   tries         INTEGER,                     -- attempts since it was added or retried by hand
   fresh         INTEGER,                     -- 1: run in the folder itself, not in the snapshot
   ending        TEXT,                        -- why it is being ended, until it is claimed again: 'kill: …'
+  grace_s       REAL,                        -- and how long it has from the signal to KILL, if not as it asks
   options       BLOB,                        -- how it is ended and may be pushed out: JSON, if not as usual
   begin_at_us   INTEGER,                     -- not before
   held          INTEGER,                     -- 1: not before it is released

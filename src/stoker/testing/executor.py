@@ -45,6 +45,7 @@ class FakeExecutor:
     `script` says for each launch with which wait status it ends by itself, at once; None lets it run
     until `end`, a signal or a kill. Lease keys in `foreign` are somebody else's. With `kept` it is
     one that outlives its client: it remembers ends until they are acknowledged, and is synced first.
+    What an earlier client launched keeps its leases, but no slot: to leave that free is the client's.
     """
 
     def __init__(
@@ -66,6 +67,9 @@ class FakeExecutor:
         self._kept = kept
         self._slots: dict[int, Slot] = {}
         self._running: dict[str, Launch] = {}
+        self._detached: dict[str, set[str]] = {}
+        self._claimed: set[str] = set()
+        self._inherited: set[str] = set()
         self._waiting: list[Launch] = []
         self._stories: dict[str, list[Report]] = {}
         self._refusals: deque[tuple[int, str]] = deque()
@@ -110,14 +114,18 @@ class FakeExecutor:
         """Let an attempt survive every signal but a kill."""
         self._stubborn.add(key)
 
+    def say(self, *reports: Report) -> None:
+        """Report whatever a test wants heard, true or not."""
+        for report in reports:
+            self._tell(report)
+
     def lose_client(self) -> None:
         """Be left by the client and found by the next one, to whom all that is not acknowledged is told."""
-        in_use = {key for launch in self._running.values() for key in self._keys_of(launch)}
-        self._sync(self.leased & in_use, fresh=False)
+        self._sync(fresh=False)
 
     def begin_anew(self) -> None:
-        """Be killed and started again: what runs is found, leases are not."""
-        self._sync(set(), fresh=True)
+        """Be killed and started again: what runs is found, and has its leases for itself."""
+        self._sync(fresh=True)
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is news."""
@@ -134,15 +142,17 @@ class FakeExecutor:
     def hold(self, slot: int) -> None:
         """Lease all GPUs of a slot, or none."""
         for key in self._slots[slot].keys:
-            if key in self.foreign:
+            if key in self.foreign or key in self._inherited:
                 self._tell(Unheld(slot, key, None))
                 return
+        self._claimed.update(self._slots[slot].keys)
         self.leased.update(self._slots[slot].keys)
         self._tell(Held(slot))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
-        self.leased.difference_update(gpu_keys)
+        self._claimed.difference_update(gpu_keys)
+        self._keep_needed_leases()
         self._tell(Released(slot))
 
     def launch(self, launches: Sequence[Launch]) -> None:
@@ -211,14 +221,23 @@ class FakeExecutor:
         self._waiting.clear()
         os.close(self._wake)
 
-    def _sync(self, leased: set[str], *, fresh: bool) -> None:
+    def _sync(self, *, fresh: bool) -> None:
         self.observe()
-        self.leased = leased
+        for key, launch in self._running.items():
+            self._detached.setdefault(key, self._keys_of(launch))
+        self._claimed.clear()
+        self._inherited |= set().union(*self._detached.values()) if fresh else set()
+        self._keep_needed_leases()
         self._waiting.clear()
         for story in self._stories.values():
             for report in story:
                 self._tell(report)
         self._tell(Synced(frozenset(self._stories), fresh))
+
+    def _keep_needed_leases(self) -> None:
+        in_use = set().union(*self._detached.values())
+        self._inherited &= in_use
+        self.leased &= self._claimed | in_use
 
     def _keys_of(self, launch: Launch) -> set[str]:
         return {key for slot in launch.slots for key in self._slots[slot].keys}
@@ -228,7 +247,8 @@ class FakeExecutor:
         again = True
         while again:
             again = False
-            taken = {slot for launch in self._running.values() for slot in launch.slots}
+            ours = (each for key, each in self._running.items() if key not in self._detached)
+            taken = {slot for launch in ours for slot in launch.slots}
             for launch in list(self._waiting):
                 if taken.isdisjoint(launch.slots):
                     self._waiting.remove(launch)
@@ -243,6 +263,13 @@ class FakeExecutor:
         if self._refusals:
             self._remember(Refused(launch.key, *self._refusals.popleft()))
             return
+        for gpu in self._keys_of(launch):
+            known = [
+                self._detached.get(key) or self._keys_of(it) for key, it in self._running.items()
+            ]
+            room = sum(gpu in slot.keys for slot in self._slots.values())
+            taken = sum(gpu in keys for keys in known)
+            assert taken < room, f"{launch.key} is started on {gpu}, where another one lives on"
         self._pids += 1
         self._running[launch.key] = launch
         self._remember(Started(launch.key, self._pids, self._now_us(), self._clock()))
@@ -253,6 +280,8 @@ class FakeExecutor:
 
     def _conclude(self, report: Ended | Lost) -> None:
         del self._running[report.key]
+        if self._detached.pop(report.key, None) is not None:
+            self._keep_needed_leases()
         self._remember(report)
         self._start_waiting()
 

@@ -4,10 +4,12 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stoker.api import follow
+from stoker.api.tail import read_piece
 from stoker.engine.service import log as service
 from stoker.errors import NotFoundError, UsageError
 
@@ -198,3 +200,24 @@ def test_tail_and_offset_exclude_each_other(desk: Desk) -> None:
     with pytest.raises(UsageError, match="not both"):
         connection.request("GET", "/v1/log?job=1&tail=1&offset=1")
     connection.close()
+
+
+def test_a_log_that_comes_to_be_while_one_begins_to_follow_is_watched_at_once(
+    desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = desk.add("x")
+    path = log_of(desk, job)
+    real = read_piece
+
+    def late(*details: Any) -> Any:
+        if not path.exists():
+            append(path, b"one\n")
+        return real(*details)
+
+    monkeypatch.setattr(follow, "read_piece", late)
+    pieces = client.log(job, follow=True)
+    assert next(pieces) == b"one\n"
+    append(path, b"two\n")
+    begun = time.monotonic()
+    assert next(pieces) == b"two\n"
+    assert time.monotonic() - begun < 1

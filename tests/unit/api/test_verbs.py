@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stoker.client.client import Client
 from stoker.core.lifecycle import State
 from stoker.errors import NotFoundError, UsageError
 from stoker.wire import (
@@ -18,7 +19,6 @@ from stoker.wire import (
 )
 
 if TYPE_CHECKING:
-    from stoker.client.client import Client
     from unit.api.desk import Desk
 
 
@@ -125,3 +125,13 @@ def test_what_makes_no_sense_is_a_usage_error(client: Client) -> None:
         client.ls(after="nonsense")
     with pytest.raises(NotFoundError):
         client.show("nobody")
+
+
+def test_waiting_for_a_job_that_is_removed_ends_with_the_reason(desk: Desk, client: Client) -> None:
+    job = desk.add("one", "two", "three") + 2
+    steps = client.wait(Selection(ids=str(job)))
+    assert next(steps).left == 1
+    with Client(desk.home) as other:
+        other.rm(Remove(ids=str(job)))
+    with pytest.raises(NotFoundError):
+        list(steps)

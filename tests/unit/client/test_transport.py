@@ -133,6 +133,6 @@ def test_importing_the_way_of_add_brings_nothing_expensive() -> None:
         "import sys; before = set(sys.modules); import stoker.client.submit, stoker.client.quickjson;"
         "print(*sorted(set(sys.modules) - before))"
     )
-    words = [sys.executable, "-I", "-c", program]
+    words = [sys.executable, "-c", program]
     loaded = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     assert [name for name in loaded if not name.startswith("stoker")] == ["__future__", "_socket"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import signal
 
@@ -10,6 +11,7 @@ import pytest
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S
 from stoker.engine.service.add import add
+from stoker.wire import Base64
 from unit.engine.world import FAILED, MakeWorld, World
 
 
@@ -429,12 +431,14 @@ class TestKill:
     def test_it_outlives_a_crash(self, world: World) -> None:
         world.add("a", retries=3)
         world.executor.ignore_signals("1.1")
-        world.kill("1", grace_s=100)
+        world.kill("1", grace_s=20)
         world.restart()
         world.settle()
         assert world.executor.running == ["1.1"]
         assert world.executor.signals == [("1.1", signal.SIGTERM)] * 2
-        world.wait(10)
+        world.wait(19)
+        assert world.executor.running == ["1.1"]
+        world.wait(1)
 
         assert world.executor.signals[-1] == ("1.1", signal.SIGKILL)
         assert world.attempts(1) == [(1, "killed", "killed by request")]
@@ -489,8 +493,16 @@ class TestRefusals:
         world.add("b")
 
         ((_, state, reason),) = world.attempts(1)
-        assert (state, reason) == ("failed", f"could not start: {world.home}/file: File exists")
+        assert (state, reason) == ("failed", f"could not start: File exists: {world.home}/file")
         assert world.executor.running == ["2.1"]
+
+    def test_a_reason_may_name_a_path_that_is_no_text(self, world: World) -> None:
+        (world.home / "\udcff").write_text("in the way")
+        world.add("a", log=Base64(base64.b64encode(b"\xff/{id}.log").decode()))
+
+        ((_, state, reason),) = world.attempts(1)
+        assert state == "failed"
+        assert reason == rf"could not start: File exists: {world.home}/\xff"
 
 
 class TestLeases:

@@ -93,6 +93,10 @@ class World:
         self.loop = asyncio.new_event_loop()
         self._requests = itertools.count(1)
         self.hub: Hub = None  # type: ignore[assignment]
+        self.begin()
+
+    def begin(self) -> None:
+        """Be a daemon from now on."""
         self.run(self._begin())
 
     async def _begin(self) -> None:
@@ -255,7 +259,12 @@ class World:
             self.executor.begin_anew()
         else:
             self.executor.lose_client()
-        self.run(self._begin())
+        self.begin()
+
+    def lose_shepherd(self) -> None:
+        """Let the executor die and begin anew, while the daemon lives on."""
+        self.executor.begin_anew()
+        self.settle()
 
     def stop(self) -> None:
         """Die at this moment."""

@@ -3,7 +3,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import resource
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from stoker.executors.shepherd.journal import (
     Ending,
     Journal,
     Record,
+    Refusal,
     journal_path,
     read_journal,
     read_journals,
@@ -216,3 +220,106 @@ def test_an_ending_in_one_journal_is_not_forgotten_for_an_intent_in_another(tmp_
 
     assert story.names == {"one", "two"}
     assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3), boot="b")}
+
+
+FULL = {
+    "1.1": Record(4242, 99887766, ENDING, 99887767, 1700000000000000, boot=BOOT_ID),
+    "2.1": Record(refusal=Refusal(2, "No such file or directory: /a b/\u00fc\t."), boot=BOOT_ID),
+    "3.1": Record(5, 6, None, 7, 8, loss="nobody knows. It is so .", boot=BOOT_ID),
+    "4.1": Record(5, 6, None, 7, 8, boot=BOOT_ID),
+    "5.1": Record(boot=BOOT_ID),
+}
+
+
+def test_a_record_tells_itself_in_lines_that_are_read_as_the_same_record(path: str) -> None:
+    assert told(path, BOOT + "".join(record.lines(key) for key, record in FULL.items())) == FULL
+    assert [record.is_over for record in FULL.values()] == [True, True, True, False, False]
+
+
+def test_what_is_acknowledged_is_told_no_more(path: str) -> None:
+    text = BOOT + "".join(record.lines(key) for key, record in FULL.items())
+    assert told(path, text + "ack 1.1 .\nack 2.1 .\nack 9.9 .\nack 3.1") == {
+        key: record for key, record in FULL.items() if key not in ("1.1", "2.1")
+    }
+
+
+def test_attempts_of_an_earlier_boot_are_told_apart(path: str) -> None:
+    text = "boot earlier 77 .\nspawn 1.1 .\n" + BOOT + "spawn 2.1 .\nend 1.1 0 1 2 3 .\n"
+
+    records = told(path, text)
+    assert (records["1.1"].boot, records["2.1"].boot) == ("earlier", BOOT_ID)
+
+
+class TestRewriting:
+    def test_a_rewritten_journal_says_the_new_and_goes_on(self, path: str) -> None:
+        with journal_at(path) as journal:
+            journal.intend("spawn 1.1 .\n")
+            journal.note("end 1.1 0 1 2 3 .\n")
+            journal.rewrite("spawn 2.1 .\n")
+            assert journal.is_written
+            assert journal.size == os.path.getsize(path)
+            journal.intend("spawn 3.1 .\n")
+            assert journal.size == os.path.getsize(path)
+
+        assert set(read_journal(path)) == {"2.1", "3.1"}
+        assert os.listdir(os.path.dirname(path)) == ["journal"]
+
+    def test_it_is_locked_all_the_time(self, path: str) -> None:
+        with journal_at(path) as journal, open(path, "rb") as early:
+            journal.rewrite("spawn 2.1 .\n")
+            fcntl.flock(
+                early, fcntl.LOCK_SH | fcntl.LOCK_NB
+            )  # of the old file, which is nobody's now
+            with open(path, "rb") as late, pytest.raises(BlockingIOError):
+                fcntl.flock(late, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with pytest.raises(BlockingIOError):
+                Journal().claim(path)
+
+    def test_who_has_waited_for_the_old_one_reads_the_new(self, path: str) -> None:
+        read: list[dict[str, Record]] = []
+        with journal_at(path) as journal:
+            journal.intend("spawn 1.1 .\n")
+            reader = threading.Thread(target=lambda: read.append(read_journal(path)))
+            reader.start()
+            inode = os.stat(path).st_ino
+            until_waited_for(inode)
+            journal.rewrite("spawn 2.1 .\n")
+            until_waited_for(os.stat(path).st_ino)
+            assert read == []
+            journal.intend("spawn 3.1 .\n")
+        reader.join()
+
+        assert set(read[0]) == {"2.1", "3.1"}
+
+    def test_on_a_full_disk_the_old_one_stays_and_goes_on(self, path: str) -> None:
+        with journal_at(path) as journal:
+            journal.intend("spawn 1.1 .\n")
+            with room_for(path, 10), pytest.raises(OSError, match="File too large"):
+                journal.rewrite("spawn 2.1 .\n" * 10)
+            journal.intend("spawn 3.1 .\n")
+
+        assert set(read_journal(path)) == {"1.1", "3.1"}
+        assert os.listdir(os.path.dirname(path)) == ["journal"]
+
+    def test_a_half_made_one_of_a_killed_process_is_no_obstacle(self, path: str) -> None:
+        Path(f"{path}.new").write_text("spawn 9.9 .\n")
+        with journal_at(path) as journal:
+            journal.rewrite("spawn 2.1 .\n")
+
+        assert set(read_journal(path)) == {"2.1"}
+
+    def test_claiming_tells_what_is_there_and_appends_to_it(self, path: str) -> None:
+        Path(path).write_text(BOOT + "spawn 1.1 .\nend 2.1 0 1")
+        journal = Journal()
+        story = journal.claim(path)
+        journal.intend("spawn 3.1 .\n")
+        os.close(journal._fd)
+
+        assert (set(story.records), story.names) == ({"1.1"}, {"77"})
+        assert set(read_journal(path)) == {"1.1", "3.1"}
+
+
+def until_waited_for(inode: int) -> None:
+    """Wait until somebody waits for the lock of a file."""
+    while not re.search(rf"-> FLOCK .*:{inode} ", Path("/proc/locks").read_text()):
+        time.sleep(0.001)

@@ -113,11 +113,11 @@ def test_descent_is_followed_over_generations() -> None:
 def test_a_cookie_is_read_from_the_environment_a_process_was_started_with() -> None:
     with child("sleep", "600", cookie="outer:1.1/inner:2.1") as process:
         until(lambda: trees.marks_of(process.pid).cookies)
-        assert trees.marks_of(process.pid) == (["outer:1.1", "inner:2.1"], False)
+        assert trees.marks_of(process.pid) == (["outer:1.1", "inner:2.1"], False, False)
     with child("env", "-i", "sleep", "600") as process:
         until(lambda: b"sleep" in command_line(process.pid))
-        assert trees.marks_of(process.pid) == ([], False)
-    assert trees.marks_of(1 << 22) == ([], False)
+        assert trees.marks_of(process.pid)[:2] == ([], False)
+    assert trees.marks_of(1 << 22)[:2] == ([], False)
 
 
 def command_line(pid: int) -> bytes:
@@ -149,6 +149,28 @@ def test_who_left_the_tree_and_the_session_is_known_by_its_cookie() -> None:
             assert trees.members(1 << 22, f"{NAME}:1.1", flock) == {root, daemon}
         finally:
             os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_part_of_stoker_is_no_member_nor_is_anything_below_it() -> None:
+    script = f"env {trees.MARKER}=daemon sh -c 'sleep 600 & echo $! ; echo $$; wait' & wait"
+    with child("/bin/sh", "-c", script, cookie=f"{NAME}:1.1") as process:
+        below, part = read_pid(process), read_pid(process)
+        try:
+            assert trees.members(process.pid, f"{NAME}:1.1", {process.pid}) == {process.pid}
+            assert trees.members(process.pid, f"{NAME}:1.1", {part, below}) == set()
+            assert trees.marks_of(part)[:2] == ([f"{NAME}:1.1"], True)
+            assert part not in trees.Snapshot().bearers(NAME)[f"{NAME}:1.1"]
+        finally:
+            trees.send({part, below}, signal.SIGKILL)
+
+
+def test_bearers_are_found_on_the_whole_machine_by_each_of_their_cookies() -> None:
+    with child("sleep", "600", cookie=f"outer:9.9/{NAME}:1.1") as process:
+        until(lambda: trees.marks_of(process.pid).cookies)
+
+        found = trees.Snapshot().bearers(f"{NAME}:")
+        assert found[f"{NAME}:1.1"] == {process.pid}
+        assert "outer:9.9" not in found
 
 
 def test_a_cookie_that_only_begins_alike_is_another() -> None:

@@ -366,7 +366,7 @@ def test_a_job_retried_by_hand_has_all_its_retries_again(
     submit(database, jobs, request=Request(retries=2))
     jobs.claim(1, "0")
     jobs.count_try(Attempt(1, 1), 3)
-    jobs.mark_ending(1, "killed by request")
+    jobs.mark_ending(1, "killed by request", 10.0)
     jobs.end(1, Outcome(event=Event.KILL, status=15, reason="killed by request"))
     jobs.renew(1, State.KILLED, fresh=True)
     database.commit()
@@ -407,7 +407,7 @@ def test_live_jobs_are_told_with_all_that_adopting_them_needs(
     jobs.claim(1, "0+1")
     jobs.claim(2, "2")
     jobs.mark_running(2, 77, 8_000_000)
-    jobs.mark_ending(2, "killed by request")
+    jobs.mark_ending(2, "killed by request", 10.0)
     database.commit()
 
     told = [

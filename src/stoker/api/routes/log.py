@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -11,6 +10,7 @@ from stoker.api.endpoint import OWNER, Endpoint, Media
 from stoker.api.follow import follow_log, read_log
 from stoker.api.stream import Stream
 from stoker.api.tail import offset_of_last
+from stoker.api.thread import call_in_thread
 from stoker.engine.service import log as service
 from stoker.errors import UsageError
 
@@ -45,7 +45,7 @@ async def log(hub: Hub, query: Query, _body: None) -> Stream:
     offset = query.offset or 0
     if query.tail is not None:
         # In a thread: the lines asked for may be a gigabyte.
-        offset = await asyncio.to_thread(offset_of_last, found.path, query.tail)
+        offset = await call_in_thread(offset_of_last, found.path, query.tail)
     headers = {
         "stoker-job": str(found.id),
         "stoker-attempt": str(found.attempt),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,12 @@ from stoker.engine.service import wait as service
 if TYPE_CHECKING:
     from stoker.engine.hub import Hub
 
-_PAUSE_S = 0.1
+# Thousands of changes a second make ten lines a second, and the last one comes soon nevertheless.
+_LONGEST_PAUSE_S = 0.1
+_SHORTEST_PAUSE_S = 0.005
+_PAUSE_PER_JOB_S = 0.0005
+# To look through thousands of jobs takes milliseconds, which others must not wait for too often.
+_PAUSE_PER_LOOK = 20
 
 
 async def wait(hub: Hub, query: wire.Selection, _body: None) -> Stream:
@@ -32,12 +38,19 @@ async def _lines(hub: Hub, selection: wire.Selection, progress: wire.Progress) -
         if not progress.left:
             return
         version = hub.events.version
+        began = time.monotonic()
         progress = service.progress(hub, selection)
+        look_s = time.monotonic() - began
         if progress == told:
             await hub.events.changed_since(version)
-            # Thousands of changes a second make ten lines a second.
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(pause_s(progress.left, look_s))
             progress = service.progress(hub, selection)
+
+
+def pause_s(left: int, look_s: float) -> float:
+    """How long to gather changes: at most about as long as it takes to run what is left."""
+    wanted_s = max(_SHORTEST_PAUSE_S, _PAUSE_PER_JOB_S * left, _PAUSE_PER_LOOK * look_s)
+    return min(_LONGEST_PAUSE_S, wanted_s)
 
 
 WAIT = Endpoint(

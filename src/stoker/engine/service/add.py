@@ -15,12 +15,13 @@ from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.engine.service.needs import read_needs
 from stoker.engine.service.shelving import settle
-from stoker.errors import StokerError, UsageError
+from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
+_PAUSE_S = 1.0
 MAX_COMMAND_BYTES = 32 * 2**20
 
 
@@ -28,7 +29,8 @@ async def add(hub: Hub, submission: Submission) -> Added:
     """Add jobs, all of them; a request that was made before gets its first answer.
 
     A large submission goes in slices, between which the engine turns. What a crash cut short goes
-    on where it ended when the client asks again.
+    on where it ended when the client asks again. Once it has begun it ends well: where the disk is
+    full, it waits for space, for some of its jobs may have run already.
     """
     _check(hub, submission)
     rows = [_row(job, submission) for job in submission.jobs]
@@ -43,13 +45,13 @@ async def add(hub: Hub, submission: Submission) -> Added:
     reach("add-reserved")
     if len(rows) > _SLICE:
         await _fill_in_slices(hub, reservation, rows, submission, needs)
-    repeated = reservation.added == len(rows)
-    if not repeated:
-        hub.database.sync()
+    # Also for a repeat: a crash may have come between its commit and this.
+    hub.database.sync()
     reach("add-synced")
     hub.events.touch()
     hub.pulse.poke()
     first, last = reservation.first_job, reservation.first_job + len(rows) - 1
+    repeated = reservation.added == len(rows)
     notice = _notice(hub, submission, first, last)
     return Added(first=first, last=last, repeated=repeated, notice=notice)
 
@@ -86,13 +88,21 @@ async def _fill_in_slices(
     submission: Submission,
     needs: list[tuple[int, bool]],
 ) -> None:
-    offset = reservation.added
-    while offset < len(rows):
+    added = reservation.added
+    while added < len(rows):
         await asyncio.sleep(0)
-        part = rows[offset : offset + _SLICE]
-        with hub.database.transaction():
-            _fill(hub, reservation, offset, part, submission, needs)
-        offset += len(part)
+        try:
+            with hub.database.transaction():
+                # The same request, made a second time, may be at it too.
+                offset = hub.jobs.added(reservation)
+                part = rows[offset : offset + _SLICE]
+                if part:
+                    _fill(hub, reservation, offset, part, submission, needs)
+        except StokerError as error:
+            hub.engine.tell_once(f"{error}; jobs {reservation.first_job} and on wait for space")
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        added = offset + len(part)
         reach("add-slice")
         hub.pulse.poke()
 
@@ -141,7 +151,7 @@ def _shelve(hub: Hub, job: int, submission: Submission, needs: list[tuple[int, b
 def _check(hub: Hub, submission: Submission) -> None:
     slots = hub.engine.board.slots_left()
     if submission.gpus and not slots:
-        raise StokerError(
+        raise ConflictError(
             f"{hub.no_gpu_reason or 'this queue has no GPU'}:"
             " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU"
         )
@@ -163,6 +173,9 @@ def _check(hub: Hub, submission: Submission) -> None:
         check_name("the project", submission.project)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path")
+    shell = submission.shell
+    if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
+        raise UsageError("the shell is not an absolute path")
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:
@@ -214,7 +227,7 @@ def _common(submission: Submission) -> Common:
 
 
 def _snapshot(text: str | None) -> str | None:
-    if text is not None and (text.startswith("/") or ".." in text.split("/") or "\0" in text):
+    if text is not None and ("\0" in text or {"", ".", ".."} & set(text.split("/"))):
         raise UsageError("a snapshot is named by its id, and a folder in it")
     return text
 
@@ -228,8 +241,10 @@ def _environment(submission: Submission) -> bytes:
             entries += base64.b64decode(submission.env_b64, validate=True).split(b"\0")
         except binascii.Error as error:
             raise UsageError(f"env_b64 is no base64: {error}") from None
-    if any(b"\0" in entry for entry in entries) or "" in submission.env:
-        raise UsageError("the environment holds a NUL byte or a variable without a name")
+    if any("=" in name for name in submission.env) or any(
+        entry and (b"\0" in entry or entry.find(b"=") < 1) for entry in entries
+    ):
+        raise UsageError("the environment holds a NUL byte or a variable without a proper name")
     return b"".join(sorted(entry + b"\0" for entry in entries if entry))
 
 

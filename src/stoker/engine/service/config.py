@@ -6,6 +6,7 @@ from stoker.core.plan import plan
 from stoker.engine.hub import Hub
 from stoker.engine.policy import DEFAULT, CheckedPolicy, find_policy
 from stoker.errors import UsageError
+from stoker.failpoints import reach
 from stoker.wire import NewSetting, Setting
 
 _GPUS_OF = "gpus."
@@ -21,9 +22,11 @@ def change(hub: Hub, setting: NewSetting) -> Setting:
     if setting.value is not None:
         _check(hub, setting.name, setting.value)
     changed = hub.config.change(setting.name, setting.value)
+    reach("config-committed")
     apply(hub)
     if setting.name == "policy":
         choose_policy(hub)
+    hub.events.touch()
     hub.pulse.poke()
     return changed
 

@@ -11,6 +11,7 @@ from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.select import find
 from stoker.engine.service.shelving import settle_dependants
 from stoker.failpoints import reach
+from stoker.store.database import FullDiskError
 from stoker.wire import Changed, JobEvent, Kill, Refusal
 
 REASON = "killed by request"
@@ -25,9 +26,9 @@ async def kill(hub: Hub, order: Kill) -> Changed:
     for start in range(0, len(found), SLICE):
         part = [job for job, _state in found[start : start + SLICE]]
         _kill_slice(hub, part, order.grace_s, ended, refused)
+        hub.pulse.poke()
         await asyncio.sleep(0)
     hub.database.sync()
-    hub.pulse.poke()
     return Changed(ids=ended, refused=refused if named else [])
 
 
@@ -36,26 +37,39 @@ def _kill_slice(
 ) -> None:
     now_us = time.time_ns() // 1000
     cancelled, running = [], []
-    with hub.database.transaction():
-        for job in jobs:
-            state = state_of(hub, job)
-            if state is not None and is_pending(state):
-                hub.jobs.cancel(job, REASON, now_us)
-                settle_dependants(hub, job)
-                cancelled.append(job)
-            elif state is None or is_final(state):
-                word = "gone" if state is None else state.value
-                refused.append(Refusal(job, f"job {job} is {word} already"))
-            else:
-                hub.jobs.mark_ending(job, REASON)
-                running.append(job)
+    try:
+        with hub.database.transaction():
+            for job in jobs:
+                state = state_of(hub, job)
+                if state is not None and is_pending(state):
+                    hub.jobs.cancel(job, REASON, now_us)
+                    settle_dependants(hub, job)
+                    cancelled.append(job)
+                elif state is None or is_final(state):
+                    word = "gone" if state is None else state.value
+                    refused.append(Refusal(job, f"job {job} is {word} already"))
+                else:
+                    hub.jobs.mark_ending(job, REASON, grace_s)
+                    running.append(job)
+    except FullDiskError as error:
+        # It may be the very job that has filled the disk.
+        _end(hub, jobs, grace_s)
+        hub.pulse.poke()
+        raise FullDiskError(
+            f"cannot write {hub.database.path}: what waits is not killed, what runs is told to end all"
+            " the same; make room, then try again"
+        ) from error
     reach("kill-committed")
-    for job in running:
-        attempt = hub.running(job)
-        if attempt is not None:
-            hub.engine.endings.kill(attempt, REASON, grace_s)
+    _end(hub, running, grace_s)
     for job in cancelled:
         hub.events.publish(
             JobEvent(id=job, state=State.KILLED, attempt=0, at=now_us / 1e6, reason=REASON)
         )
     ended += sorted([*cancelled, *running])
+
+
+def _end(hub: Hub, jobs: list[int], grace_s: float | None) -> None:
+    for job in jobs:
+        attempt = hub.running(job)
+        if attempt is not None:
+            hub.engine.endings.kill(attempt, REASON, grace_s)

@@ -11,62 +11,72 @@ from stoker.engine.hub import Hub
 from stoker.engine.service.rows import COLUMNS, TABLES, job_of
 from stoker.engine.service.select import find
 from stoker.errors import UsageError
-from stoker.wire import Job, Page, Selection
+from stoker.wire import MAX_PRIORITY, Job, Page, Selection
 
 _SELECT = f"SELECT {COLUMNS} FROM {TABLES}"  # noqa: S608 - our own columns
-_WAITING = (
-    f"{_SELECT} WHERE class = ? AND state = 'waiting'"
-    " AND (priority < ? OR (priority = ? AND (rank, job.id) > (?, ?)))"
-    " ORDER BY priority DESC, rank, job.id"
+# Three questions for what one comparison of three columns would ask: so the index answers each.
+_SAME_RANK = (
+    f"{_SELECT} WHERE class = ? AND state = 'waiting' AND priority = ? AND rank = ? AND job.id > ?"
+    " ORDER BY job.id"
 )
-_FIRST_WAITING = (
-    f"{_SELECT} WHERE class = ? AND state = 'waiting' ORDER BY priority DESC, rank, job.id"
+_SAME_PRIORITY = (
+    f"{_SELECT} WHERE class = ? AND state = 'waiting' AND priority = ? AND rank > ?"
+    " ORDER BY rank, job.id"
+)
+_LOWER_PRIORITIES = (
+    f"{_SELECT} WHERE class = ? AND state = 'waiting' AND priority < ?"
+    " ORDER BY priority DESC, rank, job.id"
 )
 # All of these have a reason: found by the index on states.
 _SHELVED = f"{_SELECT} WHERE state = ? AND reason IS NOT NULL AND job.id > ? ORDER BY job.id"
 _ON_SHELF = (State.HELD, State.BLOCKED, State.DELAYED)
 _ENDED = (
     f"{_SELECT} WHERE ended_at_us IS NOT NULL AND submission IS NOT NULL"
-    " AND (ended_at_us, job.id) < (?, ?) ORDER BY ended_at_us DESC, job.id DESC"
+    " AND (ended_at_us, job.id) < (?, ?){} ORDER BY ended_at_us DESC, job.id DESC"
 )
 # Few jobs fail among many that are done: found by the index on states (+ forbids the other one).
 _UNDONE = (
-    f"{_SELECT} WHERE state IN ({{}}) AND reason IS NOT NULL AND (+ended_at_us, job.id) < (?, ?)"
+    f"{_SELECT} WHERE state IN ({{}}) AND reason IS NOT NULL AND (+ended_at_us, job.id) < (?, ?){{}}"
     " ORDER BY +ended_at_us DESC, job.id DESC"
 )
 _NEVER_US = 2**62
+_LOOK_AT = 5000
+_NAMED = {"i": 1}
+_ORDERED = {"r": 1, "w": 3, "s": 1, "e": 2}
 
 
 def ls(hub: Hub, selection: Selection, *, text: str | None, after: str | None, limit: int) -> Page:
-    """A page of the jobs selected (by default all); `after` is the cursor that the last one gave."""
-    cursor = _read_cursor(after)
-    select = _in_order if selection.ids is None else _named
-    rows = select(hub, selection, cursor)
-    found: list[tuple[str, Job]] = []
-    for position, row in rows:
-        if _fits(row, selection, text):
-            found.append((position, job_of(row)))
-            if len(found) > limit:
-                break
-    page = found[:limit]
-    return Page(
-        jobs=[job for _position, job in page],
-        next=page[-1][0] if len(found) > limit else None,
-    )
+    """A page of the jobs selected (by default all); `after` is the cursor that the last one gave.
+
+    `text` must occur in a job's name or at the beginning of its command. Where few do, a page may
+    hold less than its limit, or nothing, and still have a next one: the others want to be served too.
+    """
+    if selection.ids is not None:
+        rows = _named(hub, selection, _read_cursor(after, _NAMED))
+    else:
+        rows = _in_order(hub, selection, _read_cursor(after, _ORDERED))
+    jobs: list[Job] = []
+    last = after
+    for looked_at, (position, row) in enumerate(rows):
+        fits = _fits(row, selection, text)
+        if looked_at >= _LOOK_AT or (fits and len(jobs) == limit):
+            return Page(jobs=jobs, next=last)
+        if fits:
+            jobs.append(job_of(row))
+        last = position
+    return Page(jobs=jobs)
 
 
-def _read_cursor(after: str | None) -> tuple[str, list[int]]:
+def _read_cursor(after: str | None, wanted: dict[str, int]) -> tuple[str, list[int]]:
     if after is None:
         return "", []
     kind, _, numbers = after.partition(":")
-    parts = numbers.split(":")
-    wanted = {"r": 1, "w": 3, "s": 1, "e": 2, "i": 1}
     try:
-        values = [int(part) for part in parts]
+        values = [int(part) for part in numbers.split(":")]
     except ValueError:
         values = []
     if len(values) != wanted.get(kind) or any(abs(value) >= 2**63 for value in values):
-        raise UsageError(f"'{after[:100]}' is no cursor of a page")
+        raise UsageError(f"{after[:100]!r} is no cursor of such a page")
     return kind, values
 
 
@@ -93,12 +103,15 @@ def _in_order(
         yield from _shelved(hub, states, values[0] if kind == "s" else 0)
     if any(map(is_final, states)):
         newest = [_NEVER_US, 0]
-        yield from _ended(hub, values if kind == "e" else newest, states)
+        yield from _ended(hub, selection.project, values if kind == "e" else newest, states)
 
 
 def _running(hub: Hub, after: int) -> Iterator[tuple[str, Any]]:
-    jobs = sorted({running.attempt.job for running in hub.engine.board.running.values()})
-    for job in jobs:
+    if hub.engine.recorder.is_held_up:  # the last turn is not on record: show what is
+        jobs = {facts.id for facts in hub.jobs.live_facts()}
+    else:
+        jobs = {running.attempt.job for running in hub.engine.board.running.values()}
+    for job in sorted(jobs):
         if job > after:
             row = hub.database.execute(f"{_SELECT} WHERE job.id = ?", (job,)).fetchone()
             if row is not None:
@@ -106,18 +119,19 @@ def _running(hub: Hub, after: int) -> Iterator[tuple[str, Any]]:
 
 
 def _waiting(hub: Hub, project: str | None, after: list[int]) -> Iterator[tuple[str, Any]]:
-    found = []
-    for number, name in hub.database.execute("SELECT id, project FROM class").fetchall():
-        if project is not None and name != project:
-            continue
-        if after:
-            priority, rank, job = after
-            values = (number, priority, priority, rank, job)
-            found.append(hub.database.execute(_WAITING, values))
-        else:
-            found.append(hub.database.execute(_FIRST_WAITING, (number,)))
-    for row in heapq.merge(*found, key=lambda row: (-row[7], row[15], row[0])):
+    """What waits, merged from its classes; no further read than it is wanted."""
+    parts = [_waiting_in_class(hub, number, after) for number in _classes(hub, project)]
+    for row in heapq.merge(*parts, key=lambda row: (-row[7], row[15], row[0])):
         yield f"w:{row[7]}:{row[15]}:{row[0]}", row
+
+
+def _waiting_in_class(hub: Hub, number: int, after: list[int]) -> Iterator[Any]:
+    execute = hub.database.execute
+    priority, rank, job = after or (MAX_PRIORITY + 1, 0, 0)
+    if after:
+        yield from execute(_SAME_RANK, (number, priority, rank, job))
+        yield from execute(_SAME_PRIORITY, (number, priority, rank))
+    yield from execute(_LOWER_PRIORITIES, (number, priority))
 
 
 def _shelved(hub: Hub, states: list[State], after: int) -> Iterator[tuple[str, Any]]:
@@ -130,12 +144,23 @@ def _shelved(hub: Hub, states: list[State], after: int) -> Iterator[tuple[str, A
         yield f"s:{row[0]}", row
 
 
-def _ended(hub: Hub, after: list[int], states: list[State]) -> Iterator[tuple[str, Any]]:
-    sql = _ENDED
+def _ended(
+    hub: Hub, project: str | None, after: list[int], states: list[State]
+) -> Iterator[tuple[str, Any]]:
+    ours = ""
+    if project is not None:
+        ours = f" AND class IN ({', '.join(map(str, _classes(hub, project)))})"
+    sql = _ENDED.format(ours)
     if State.DONE not in states:
-        sql = _UNDONE.format(", ".join(f"'{state.value}'" for state in states if is_final(state)))
+        names = ", ".join(f"'{state.value}'" for state in states if is_final(state))
+        sql = _UNDONE.format(names, ours)
     for row in hub.database.execute(sql, after):
         yield f"e:{row[14]}:{row[0]}", row
+
+
+def _classes(hub: Hub, project: str | None) -> list[int]:
+    rows = hub.database.execute("SELECT id, project FROM class")
+    return [number for number, name in rows if project is None or name == project]
 
 
 def _fits(row: Any, selection: Selection, text: str | None) -> bool:

@@ -20,7 +20,7 @@ async def preempt(hub: Hub, order: Preempt) -> Changed:
         running = hub.running(job)
         if running is not None and running.killed_because is not None:
             return f"job {job} is being ended already: {running.killed_because}"
-        hub.jobs.mark_ending(job, REASON, Ending.PREEMPT)
+        hub.jobs.mark_ending(job, REASON, ending=Ending.PREEMPT)
         return None
 
     return await change_each(

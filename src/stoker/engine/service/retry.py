@@ -10,18 +10,20 @@ from stoker.engine.hub import Hub
 from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.select import find
 from stoker.engine.service.shelving import settle, settle_dependants
-from stoker.errors import UsageError
 from stoker.failpoints import reach
 from stoker.wire import Changed, JobEvent, Refusal, Retry
 
-_UNDONE = (State.FAILED, State.KILLED, State.LOST)
+Found = tuple[int, State]
 
 
 async def retry(hub: Hub, order: Retry) -> Changed:
     """Queue ended jobs again, at their old place; without ids only what did not succeed."""
     found = find(hub, order)
-    if order.ids is None and not order.states:
-        found = [(job, state) for job, state in found if state in _UNDONE]
+    if order.ids is None:
+        meant = [state for state in order.states or State if is_final(state)]
+        if not order.states:
+            meant.remove(State.DONE)
+        found = [(job, state) for job, state in found if state in meant]
     if order.reason is not None:
         wanted = order.reason.lower()
         found = [row for row in found if wanted in _reason_of(hub, row[0]).lower()]
@@ -30,22 +32,28 @@ async def retry(hub: Hub, order: Retry) -> Changed:
     again: list[int] = []
     refused: list[Refusal] = []
     for start in range(0, len(found), SLICE):
-        with hub.database.transaction():
-            for job, state in found[start : start + SLICE]:
-                reason = _retry_one(hub, job, state, order)
-                if reason is None:
-                    again.append(job)
-                else:
-                    refused.append(Refusal(job, reason))
-        reach("retried-slice")
+        again += _retry_slice(hub, found[start : start + SLICE], order, refused)
         await asyncio.sleep(0)
     hub.database.sync()
+    return Changed(ids=sorted(again), refused=refused)
+
+
+def _retry_slice(hub: Hub, rows: list[Found], order: Retry, refused: list[Refusal]) -> list[int]:
+    again = []
+    with hub.database.transaction():
+        for job, state in rows:
+            reason = _retry_one(hub, job, state, order)
+            if reason is None:
+                again.append(job)
+            else:
+                refused.append(Refusal(job, reason))
+    reach("retry-committed")
     for job in again:
-        state_now = state_of(hub, job)
-        if state_now is not None:
-            hub.events.publish(JobEvent(id=job, state=state_now, attempt=0, at=time.time()))
+        now = state_of(hub, job)
+        if now is not None:
+            hub.events.publish(JobEvent(id=job, state=now, attempt=0, at=time.time()))
     hub.pulse.poke()
-    return Changed(ids=sorted(again), refused=refused if order.ids is not None else [])
+    return again
 
 
 def _reason_of(hub: Hub, job: int) -> str:
@@ -54,20 +62,18 @@ def _reason_of(hub: Hub, job: int) -> str:
 
 
 def _retry_one(hub: Hub, job: int, found_as: State, order: Retry) -> str | None:
-    """Queue one job again; why not, if it cannot be."""
+    """Queue a job again, or say why not."""
     state = state_of(hub, job)
     if state is not None and found_as is State.SKIPPED and is_pending(state):
         return None  # what it needs was retried just now, and has revived it
     if state is None or not is_final(state):
         word = "gone" if state is None else state.value
         return f"job {job} is {word}: only what is over can be retried"
-    if state is State.SKIPPED:
-        lost = [need for need in hub.shelf.needs_of(job) if need.is_hopeless]
-        if lost:
-            return f"job {job} {_reason_of(hub, job)}: retry that, or stoker set {job} after=none"
+    if state is State.SKIPPED and any(need.is_hopeless for need in hub.shelf.needs_of(job)):
+        return f"job {job} {_reason_of(hub, job)}: retry that, or stoker set {job} after=none"
     slots = hub.engine.board.slots_left()
     if hub.jobs.facts(job).gpus > slots:
-        raise UsageError(f"job {job} asks for more GPUs than the {slots} of this queue")
+        return f"job {job} asks for more GPUs than the {slots} of this queue"
     hub.jobs.renew(job, state, fresh=order.fresh)
     hub.shelf.hold(job, False)
     settle(hub, job)

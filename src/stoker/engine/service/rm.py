@@ -6,42 +6,53 @@ import asyncio
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
 
 from stoker.core.lifecycle import State, is_live, is_pending
 from stoker.engine.hub import Hub
-from stoker.engine.orders import checkpoint_folder, log_path
+from stoker.engine.orders import checkpoint_folder, is_script, log_path, script_path
 from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.kill import REASON
 from stoker.engine.service.select import find
 from stoker.engine.service.shelving import settle_dependants
+from stoker.failpoints import reach
 from stoker.wire import Changed, Refusal, Remove
 
 
 async def rm(hub: Hub, order: Remove) -> Changed:
     """Forget jobs that are over or wait; with `kill` also those that run, once they have ended."""
-    found = find(hub, order)
+    found = [job for job, _state in find(hub, order)]
     named = order.ids is not None
-    refused: list[Refusal] = []
-    if order.kill:
-        await _kill(hub, [job for job, state in found if is_live(state)])
     gone: list[int] = []
-    for start in range(0, len(found), SLICE):
-        rows = []
-        for job, _state in found[start : start + SLICE]:
-            state = state_of(hub, job)
-            if state is None or (not named and not order.kill and is_pending(state)):
-                continue
-            if is_live(state):
-                refused.append(Refusal(job, f"job {job} is {state.value}: rm --kill ends it first"))
-            else:
-                rows.append((job, state))
-        forget(hub, rows)
-        gone += [job for job, _state in rows]
-        await asyncio.sleep(0)
+    if order.kill:
+        # What waits goes first: it would take the place of what is ended.
+        gone += await _forget_those(hub, found, is_pending)
+        await _kill(hub, [job for job in found if is_live(state_of(hub, job) or State.DONE)])
+    # What waits goes only if it is meant: by id, by its state, or with all that lives.
+    meant = named or order.kill or any(map(is_pending, order.states))
+    gone += await _forget_those(
+        hub, found, lambda state: not is_live(state) and (meant or not is_pending(state))
+    )
+    refused = [
+        Refusal(job, f"job {job} is {state.value}: rm --kill ends it first")
+        for job in (found if named else ())
+        if (state := state_of(hub, job)) is not None
+    ]
     hub.database.sync()
     hub.events.touch()
     hub.pulse.poke()
-    return Changed(ids=gone, refused=refused if named else [])
+    return Changed(ids=sorted(gone), refused=refused)
+
+
+async def _forget_those(hub: Hub, jobs: list[int], goes: Callable[[State], bool]) -> list[int]:
+    gone: list[int] = []
+    for start in range(0, len(jobs), SLICE):
+        states = [(job, state_of(hub, job)) for job in jobs[start : start + SLICE]]
+        rows = [(job, state) for job, state in states if state is not None and goes(state)]
+        forget(hub, rows)
+        gone += [job for job, _state in rows]
+        await asyncio.sleep(0)
+    return gone
 
 
 async def _kill(hub: Hub, jobs: list[int]) -> None:
@@ -49,6 +60,7 @@ async def _kill(hub: Hub, jobs: list[int]) -> None:
     with hub.database.transaction(durable=True):
         for job in jobs:
             hub.jobs.mark_ending(job, REASON)
+    reach("rm-ending")
     for job in jobs:
         running = hub.running(job)
         if running is not None:
@@ -68,8 +80,8 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
         facts = hub.jobs.facts(job)
         if facts.log is None:
             files += [log_path(hub.home, facts, number + 1) for number in range(facts.attempt)]
-        if facts.form == "script":
-            files.append(os.path.join(hub.home, "scripts", str(job)))
+        if is_script(facts):
+            files.append(script_path(hub.home, job))
         folders.append(checkpoint_folder(hub.home, job))
     with hub.database.transaction():
         for job, state in rows:
@@ -79,6 +91,7 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
         hub.jobs.remove(rows)
         for job, _state in rows:
             settle_dependants(hub, job)
+    reach("rm-committed")
     for path in files:
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -10,14 +10,16 @@ from stoker.core.lifecycle import State
 from stoker.engine.orders import split_words
 from stoker.wire import Job
 
+_SHOWN_BYTES = 1000
+# Of the command only its beginning: a page of the longest ones would not fit into memory.
 COLUMNS = (
-    "job.id, name, project, state, command, form, class.slots, priority, attempt, job.slots, reason,"
-    " status, submitted_at_us, started_at_us, ended_at_us, rank, begin_at_us"
+    f"job.id, name, project, state, substr(command, 1, {_SHOWN_BYTES}), form, class.slots, priority,"
+    " attempt, job.slots, reason, status, submitted_at_us, started_at_us, ended_at_us, rank,"
+    " begin_at_us"
 )
 TABLES = (
     "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
 )
-_SHOWN_BYTES = 1000
 
 
 def job_of(row: Sequence[Any]) -> Job:
@@ -44,12 +46,11 @@ def job_of(row: Sequence[Any]) -> Job:
 
 
 def text_of(command: bytes, form: str | None) -> str:
-    """A command in text as one would type it, its beginning at least."""
-    start = command[:_SHOWN_BYTES]
+    """A command in text as one would type it."""
     if form == "argv":
-        words = [word.decode("utf-8", "replace") for word in split_words(start)]
+        words = [word.decode("utf-8", "replace") for word in split_words(command)]
         return shlex.join(words)
-    return start.decode("utf-8", "replace")
+    return command.decode("utf-8", "replace")
 
 
 def ending(status: int | None) -> tuple[int | None, int | None]:

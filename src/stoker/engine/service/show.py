@@ -17,8 +17,8 @@ from stoker.engine.service.select import find_one
 from stoker.store.queued import Facts
 from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, Need, to_wire
 
-_SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|CRED|AUTH|COOKIE|PRIVATE|DSN")
-_URL_SECRET = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+_SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|_PAT$|CRED|AUTH|COOKIE|PRIVATE|DSN")
+_URL_SECRET = re.compile(r"(://)[^/\s]+@")
 _ATTEMPT = (
     "SELECT {}, {}, slots, pid, started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb"
     " FROM {} WHERE {} = ?"
@@ -95,7 +95,7 @@ def _attempt(hub: Hub, facts: Facts, row: Sequence[Any]) -> AttemptInfo:
 def redact(env: dict[str, str]) -> dict[str, str]:
     """An environment that may be shown: what looks like a secret is hidden."""
     return {
-        _text(name): "***" if _SECRET.search(name) else _text(_URL_SECRET.sub(r"\1:***@", value))
+        _text(name): "***" if _SECRET.search(name) else _text(_URL_SECRET.sub(r"\1***@", value))
         for name, value in sorted(env.items())
     }
 
@@ -108,9 +108,11 @@ def _last_line(hub: Hub, facts: Facts) -> str | None:
     if not facts.attempt:
         return None
     try:
-        with open(log_path(hub.home, facts, facts.attempt), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+        # Without waiting for a writer, where the log is a pipe.
+        fd = os.open(log_path(hub.home, facts, facts.attempt), os.O_RDONLY | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            file.seek(max(0, os.fstat(fd).st_size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return None
     return next((line for line in reversed(lines) if line.strip()), None)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from stoker import failpoints
 from stoker.executors.shepherd import trees, wire
 from stoker.executors.shepherd.journal import Ending, Journal, Refusal, Start, end_line, refuse_line
 from stoker.executors.shepherd.places import Attempt, Context, Leases, Place
@@ -101,7 +102,11 @@ class Shepherd:
 
     def flush(self, late: bool = False) -> None:
         """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
+        if failpoints.is_armed and not self.journal.is_written:
+            failpoints.reach("shepherd-before-journal")
         self.journal.flush()
+        if failpoints.is_armed and self.reports:
+            failpoints.reach("shepherd-before-report")
         self.wire.flush(late)
 
     def take_name(self, name: str) -> None:
@@ -128,6 +133,7 @@ class Shepherd:
     def on_hold(self, number: int) -> None:
         """Take the leases of a place: all of them or none."""
         missing = self.leases.take(self.places[number].keys, self.name)
+        failpoints.reach("shepherd-leased")
         if missing is None:
             self.leases.fit(self.places.values())
             self.tell("held", number)
@@ -137,6 +143,7 @@ class Shepherd:
     def on_release(self, number: int, keys: list[str]) -> None:
         """Give back the named leases of a place."""
         self.leases.release(keys)
+        failpoints.reach("shepherd-released")
         self.leases.fit(self.places.values())
         self.tell("released", number)
 
@@ -160,12 +167,15 @@ class Shepherd:
     def on_signal(self, key: str, signum: int) -> None:
         """Signal a job's whole tree once."""
         if key in self.pids:
+            failpoints.reach("shepherd-before-signal")
             self.signal_tree(trees.Snapshot(), key, self.pids[key], signum)
+            failpoints.reach("shepherd-after-signal")
 
     def on_kill(self, key: str) -> None:
         """Kill a job's whole tree, again and again until nothing of it is left."""
         if key in self.pids:
             self.strike(key)
+            failpoints.reach("shepherd-struck")
             self.doomed[key] = Doom(self.pids[key], 0)
             self.sweep_at = 0.0
 
@@ -189,6 +199,8 @@ class Shepherd:
             attempt = queue.popleft()
             try:
                 self.journal.intend(f"spawn {attempt.key} .\n")
+                if failpoints.is_armed:
+                    failpoints.reach("shepherd-intended")
                 self.spawn(attempt)
             except OSError as error:
                 self.refuse(attempt, Refusal(error.errno or 0, _reason_of(error)))
@@ -223,6 +235,8 @@ class Shepherd:
         finally:
             if log_fd >= 0:
                 os.close(log_fd)
+        if failpoints.is_armed:
+            failpoints.reach("shepherd-spawned")
         until = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self.running[pid] = attempt
         self.pids[attempt.key] = pid
@@ -233,6 +247,7 @@ class Shepherd:
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """An attempt cannot be started."""
+        failpoints.reach("shepherd-before-refusal")
         self.journal.note(refuse_line(attempt.key, refusal))
         self.tell("refused", attempt.key, *refusal)
 
@@ -250,6 +265,8 @@ class Shepherd:
             if attempt is None:
                 self.sweep_soon()  # what it leaves may have nobody else to look after it
             else:
+                if failpoints.is_armed:
+                    failpoints.reach("shepherd-reaped")
                 cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
                 self.end(attempt, Ending(status, time.time_ns() // 1000, cpu_us, usage.ru_maxrss))
 
@@ -280,10 +297,18 @@ class Shepherd:
         trees.send(found, signum)
         return bool(found)
 
+    def own_children(self) -> set[int]:
+        """Living children that are attempts, or come from them."""
+        running = self.running.keys()
+        return {
+            pid
+            for pid in trees.living_children()
+            if pid in running or not self.is_foreign(trees.marks_of(pid))
+        }
+
     def strays(self) -> set[int]:
         """Living children that are left over from attempts."""
-        others = trees.living_children() - self.running.keys()
-        return {pid for pid in others if not self.is_foreign(trees.marks_of(pid))}
+        return self.own_children() - self.running.keys()
 
     def is_foreign(self, marks: trees.Marks) -> bool:
         """Whether a process is another Stoker's that was started by a job, or a job of that Stoker's."""
@@ -341,7 +366,7 @@ class Shepherd:
         for place in self.places.values():
             place.queue.clear()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
-        while (left := self.running.keys() | self.strays()) and time.monotonic() < give_up_at:
+        while (left := self.own_children()) and time.monotonic() < give_up_at:
             trees.send(left, signal.SIGKILL)
             time.sleep(0.001)
             self.reap()

@@ -25,6 +25,8 @@ import os
 from collections.abc import Container
 from typing import IO, NamedTuple
 
+from stoker import failpoints
+
 
 class Ending(NamedTuple):
     """How an attempt ended, as the shepherd saw it."""
@@ -180,8 +182,10 @@ class Journal:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
+            failpoints.reach("shepherd-before-rename")
             os.fdatasync(fd)
             os.rename(path, self._path)
+            failpoints.reach("shepherd-after-rename")
         except OSError:
             os.close(fd)
             os.unlink(path)

@@ -16,6 +16,7 @@ import sys
 import time
 
 import stoker
+from stoker import failpoints
 from stoker.executors.shepherd import sockets, trees, wire
 from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
 from stoker.executors.shepherd.base import (
@@ -52,6 +53,7 @@ class Keeper(Shepherd):
         self.records: dict[str, Record] = {}
         self.orphanage = Orphanage(self.poll)
         self.claimed: set[str] = set()
+        self.ordered: set[str] = set()
         self.detached: dict[str, list[str]] = {}
         self.listener: socket.socket | None = None
         self.has_client = False
@@ -59,6 +61,7 @@ class Keeper(Shepherd):
         self.client_fd = -1
         self.fresh = True
         self.stopping = False
+        self.ends_all = False
         self.expect_until = time.monotonic() + _FIRST_CLIENT_WITHIN_S
         self.compact_bytes = _COMPACT_BYTES
         self.verbs |= {
@@ -135,18 +138,19 @@ class Keeper(Shepherd):
         """Let in who has connected, and nobody after them until they are gone."""
         try:
             client, _address = listener.accept()
-        except OSError:
-            return  # they have gone again
+        except OSError:  # they have gone again, or no descriptor is left
+            time.sleep(0.01)
+            return
         peer = sockets.peer_of(client)
         if peer.uid != os.getuid():
             client.close()
             return
         self.poll.unregister(listener.fileno())
         self.has_client = self.had_client = True
+        failpoints.reach("shepherd-welcomed")
         self.wire.attach(client)
-        with contextlib.suppress(
-            OSError
-        ):  # gone already, or of another pid namespace: EOF will tell
+        # If it is gone already, or of another pid namespace, its end-of-file will tell.
+        with contextlib.suppress(OSError):
             self.client_fd = os.pidfd_open(peer.pid)
             self.poll.register(self.client_fd, select.EPOLLIN)
         protocols = wire.PROTOCOL, os.getpid(), wire.LOWEST_PROTOCOL
@@ -168,6 +172,7 @@ class Keeper(Shepherd):
     def lose_client(self) -> None:
         """Go on without: what runs goes on, what has not started does not."""
         self.wire.detach()
+        failpoints.reach("shepherd-client-lost")
         if self.client_fd >= 0:
             self.poll.unregister(self.client_fd)
             os.close(self.client_fd)
@@ -188,6 +193,7 @@ class Keeper(Shepherd):
         self.occupied.clear()
         self.contexts.clear()
         self.claimed.clear()
+        self.ordered.clear()
         self.finishing = False
         self.release_unused()
         gc.collect()  # a place refers to itself
@@ -205,6 +211,7 @@ class Keeper(Shepherd):
             self.retell(key, record)
         self.tell("synced", list(self.records), self.fresh)
         self.fresh = False
+        failpoints.reach("shepherd-synced")
 
     def retell(self, key: str, record: Record) -> None:
         """Report all that is known of an attempt."""
@@ -225,6 +232,8 @@ class Keeper(Shepherd):
             if record is not None and record.is_over:
                 del self.records[key]
                 self.journal.note(f"ack {key} .\n")
+        if failpoints.is_armed:
+            failpoints.reach("shepherd-acknowledged")
 
     def on_forget(self, number: int) -> None:
         """Forget a context; what waits to be started in it has it still."""
@@ -234,6 +243,7 @@ class Keeper(Shepherd):
         """Go, once everything is killed, or else only if nothing is left."""
         if kill:
             self.slay_all()
+        failpoints.reach("shepherd-slain")
         if kill or self.is_idle():
             self.stopping = True
         else:
@@ -255,10 +265,15 @@ class Keeper(Shepherd):
     def on_start(
         self, key: str, context: int, place: int, argv: list[str], log: str | None
     ) -> None:
-        """Start an attempt, unless it has been started already."""
-        waits = any(key == other.key for there in self.places.values() for other in there.queue)
-        if key not in self.records and not waits:
+        """Start an attempt, unless it has been started already, or waits to be."""
+        if key not in self.records and key not in self.ordered:
+            self.ordered.add(key)
             super().on_start(key, context, place, argv, log)
+
+    def on_revoke(self, key: str) -> None:
+        """Take an attempt back, unless it has started; it may be ordered again."""
+        super().on_revoke(key)
+        self.ordered.discard(key)
 
     def spawn(self, attempt: Attempt) -> Start:
         """Make a process; in a folder as it is now, for it may have been replaced, or be unmounted later."""
@@ -270,12 +285,14 @@ class Keeper(Shepherd):
         self.records[attempt.key] = Record(
             pid=start.pid, ticks=start.ticks, until=start.until, at_us=start.at_us, boot=self.boot
         )
+        self.ordered.discard(attempt.key)
         return start
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """Remember a refusal."""
         super().refuse(attempt, refusal)
         self.records[attempt.key] = Record(refusal=refusal)
+        self.ordered.discard(attempt.key)
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Remember an end."""
@@ -287,6 +304,7 @@ class Keeper(Shepherd):
 
     def end_orphan(self, key: str) -> None:
         """The first process of an earlier shepherd's job is over; others may have seen how."""
+        failpoints.reach("shepherd-orphan-ended")
         status = self.orphanage.mourn(key)
         del self.pids[key]
         if status is None:
@@ -321,8 +339,16 @@ class Keeper(Shepherd):
             self.end_orphan(key)
         self.sweep_at = min(self.sweep_at, self.orphanage.sweep(LEFTOVER_GRACE_S))
 
+    def strays(self) -> set[int]:
+        """Living children that are left over; those that may linger count only when all must end."""
+        found = super().strays()
+        if self.ends_all:
+            return found
+        return {pid for pid in found if not trees.marks_of(pid).lingers}
+
     def slay_all(self) -> None:
         """Kill every tree, also those of earlier shepherds."""
+        self.ends_all = True
         super().slay_all()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
         while self.orphanage and time.monotonic() < give_up_at:
@@ -371,14 +397,18 @@ def main() -> None:
     except OSError as error:
         _say(f"{journal}: {error.strerror}")
         return
+    failpoints.reach("shepherd-claimed")
     keeper.take_over(story)
+    failpoints.reach("shepherd-taken-over")
     try:
         listener = sockets.listen(path)
     except OSError as error:
         _say(f"{path}: {error.strerror}")
         return
+    failpoints.reach("shepherd-listening")
     _say("ready")
     keeper.serve(listener)
+    failpoints.reach("shepherd-leaving")
     # The journal is still locked: whoever is next finds no socket of ours, and does not lose its own.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

@@ -131,7 +131,9 @@ class Orphanage:
         now = time.monotonic()
         snapshot = trees.Snapshot() if self.leftovers else None
         for key, (orphan, since) in list(self.leftovers.items()):
-            found = orphan.members(snapshot) if snapshot else []
+            assert snapshot is not None
+            members = orphan.members(snapshot)
+            found = [each for each in members if not snapshot.marks(each.pid).lingers]
             if not found or now - since > 2 * grace_s:
                 del self.leftovers[key]
             elif now - since > grace_s:

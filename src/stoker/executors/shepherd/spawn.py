@@ -13,7 +13,7 @@ _BOOTSTRAP = (
 )
 _PASSED_FD = 3
 # What a job has in its environment, and a daemon that a job has started must not hand on.
-_OF_A_JOB = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT")
+_OF_A_JOB = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_LINGER")
 
 
 class Shepherd(NamedTuple):

@@ -14,7 +14,10 @@ COOKIE = "STOKER_COOKIE"
 COOKIE_BYTES = COOKIE.encode()
 MARKER = "STOKER_PART"
 """Set in the environment of a daemon and its shepherd: no job owns them, wherever they were started."""
+LINGER = "STOKER_LINGER"
+"""Set in the environment of a job whose leftovers may stay."""
 _MARKER_BYTES = MARKER.encode()
+_LINGER_BYTES = LINGER.encode()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -34,6 +37,7 @@ class Marks(NamedTuple):
 
     cookies: list[str]
     is_part: bool
+    lingers: bool = False
 
 
 def become_subreaper() -> None:
@@ -109,14 +113,16 @@ def marks_of(pid: int) -> Marks:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return Marks([], False)
     cookies: list[str] = []
-    is_part = False
+    is_part = lingers = False
     for entry in entries:
         name, _, value = entry.partition(b"=")
         if name == COOKIE_BYTES:
             cookies = value.decode("ascii", "replace").split("/")
         elif name == _MARKER_BYTES:
             is_part = True
-    return Marks(cookies, is_part)
+        elif name == _LINGER_BYTES:
+            lingers = True
+    return Marks(cookies, is_part, lingers)
 
 
 class Snapshot:

@@ -1,0 +1,18 @@
+"""Shell lines through the daemon, beside other queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.queues.race import race_queues
+
+if TYPE_CHECKING:
+    from benchmarks.arena import Arena
+    from benchmarks.report import Result
+
+LINE = "true && true"
+
+
+def run(arena: Arena) -> Result:
+    """Race everyone; gflow must be told that it is a line for a shell."""
+    return race_queues(arena, "queue_shell", LINE, f"sh -c '{LINE}'")

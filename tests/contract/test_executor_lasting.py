@@ -1,0 +1,268 @@
+"""What an executor that outlives its client remembers for the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contract.rig import FOREVER, Rig
+from stoker.executors.contract import (
+    Ended,
+    Launch,
+    Refused,
+    Started,
+    Synced,
+    Unheld,
+)
+from stoker.executors.kept import KeptExecutor
+from stoker.gpus import lease
+
+# A client that launches what it is told, says so, and waits to be killed.
+CLIENT = """
+import json, os, select, sys
+from stoker.core.slot import Slot
+from stoker.executors.contract import Held, Launch, Started
+from stoker.executors.kept import KeptExecutor
+given = json.loads(sys.argv[1])
+executor = KeptExecutor(**given["paths"])
+executor.define_slots([Slot(0, ("0",), ("GPU-0",)), Slot(1, ("2", "3"), ("GPU-2", "GPU-3"))])
+executor.define_context(0, dict(os.environ), given["cwd"], "/bin/sh")
+executor.hold(0)
+executor.hold(1)
+reports = []
+while sum(isinstance(report, Held) for report in reports) < 2:
+    select.select([executor], [], [])
+    reports += executor.observe()
+launches = [Launch(key, tuple(slots), ["/bin/sh", "-c", text]) for key, slots, text in given["jobs"]]
+executor.launch(launches)
+while sum(isinstance(report, Started) for report in reports) < given["starts"]:
+    select.select([executor], [], [])
+    reports += executor.observe()
+print("ready", flush=True)
+if given["last"]:
+    executor.launch([Launch(given["last"], (), ["/bin/sh", "-c", "exit 9"])])
+    os.kill(os.getpid(), 9)
+sys.stdin.read()
+"""
+
+
+def test_the_first_thing_told_is_that_nothing_was_there(lasting: Rig) -> None:
+    assert lasting.reports[0] == Synced(frozenset(), fresh=True)
+
+
+def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Rig) -> None:
+    lasting.sh("1.1", FOREVER)
+    started = lasting.started("1.1")
+
+    synced = lasting.reconnect()
+    assert synced == Synced(frozenset({"1.1"}), fresh=False)
+    assert lasting.reports == [started, synced]
+    lasting.executor.kill("1.1")
+    assert lasting.ended("1.1").status == signal.SIGKILL
+
+
+def test_an_end_is_told_to_every_client_until_one_acknowledges_it(lasting: Rig) -> None:
+    lasting.sh("1.1", "exit 7")
+    ended = lasting.ended("1.1")
+    for _ in range(2):
+        assert lasting.reconnect().keys == {"1.1"}
+        assert lasting.of(Ended) == [ended]
+        assert lasting.of(Started)[0].key == "1.1"
+    lasting.executor.acknowledge(["1.1", "9.9"])
+
+    assert lasting.reconnect().keys == frozenset()
+
+
+def test_only_what_is_over_can_be_acknowledged(lasting: Rig) -> None:
+    lasting.sh("1.1", FOREVER)
+    lasting.started("1.1")
+    lasting.executor.acknowledge(["1.1"])
+
+    assert lasting.reconnect().keys == {"1.1"}
+
+
+def test_what_has_not_started_is_dropped_with_its_client(lasting: Rig) -> None:
+    lasting.sh("1.1", FOREVER)
+    lasting.sh("2.1", "exit 0")
+    lasting.started("1.1")
+
+    assert lasting.reconnect().keys == {"1.1"}
+    lasting.executor.kill("1.1")
+    lasting.ended("1.1")
+    lasting.reach()
+    assert [report.key for report in lasting.of(Started)] == ["1.1"]
+
+
+def test_an_attempt_that_is_known_is_not_started_again(lasting: Rig) -> None:
+    lasting.sh("1.1", FOREVER)
+    lasting.sh("2.1", "exit 0", 1)
+    lasting.ended("2.1")
+    lasting.reconnect()
+    lasting.executor.hold(0)
+    lasting.executor.hold(1)
+    lasting.sh("1.1", "exit 0")
+    lasting.sh("2.1", "exit 0", 1)
+    lasting.reach()
+    lasting.executor.kill("1.1")
+    assert lasting.ended("1.1").status == signal.SIGKILL
+
+    assert [report.key for report in lasting.of(Started)] == ["1.1", "2.1"]
+    assert [report.key for report in lasting.of(Ended)] == ["2.1", "1.1"]
+
+
+def test_leases_that_no_job_needs_are_given_back_when_the_client_goes(kept: Rig) -> None:
+    kept.sh("1.1", FOREVER, 1)
+    kept.started("1.1")
+    kept.reconnect()
+    assert lease.holder("GPU-0") is None
+    assert lease.holder("GPU-2") is not None
+    assert lease.holder("GPU-3") is not None
+
+    kept.executor.kill("1.1")
+    kept.ended("1.1")
+    kept.until(lambda: lease.holder("GPU-2") is None)
+    assert lease.holder("GPU-3") is None
+
+
+def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kept: Rig) -> None:
+    kept.sh("1.1", FOREVER, 1)
+    kept.started("1.1")
+    kept.reconnect()
+    kept.executor.hold(1)
+    kept.executor.release(1, ["GPU-2"])  # in vain: a job needs it
+    kept.reach()
+    assert lease.holder("GPU-2") is not None
+
+    kept.executor.kill("1.1")
+    kept.ended("1.1")
+    kept.reach()
+    assert lease.holder("GPU-2") is None
+    assert lease.holder("GPU-3") is not None
+
+
+def test_a_place_passes_on_the_leases_held_now_however_often_they_were_given_back(
+    kept: Rig,
+) -> None:
+    kept.sh("1.1", "exit 0", 1, 0)
+    assert kept.ended("1.1").status == 0
+    for round_ in range(3):
+        kept.executor.release(1, ["GPU-3"])
+        kept.executor.release(0, ["GPU-0"])
+        kept.executor.hold(1)
+        kept.executor.hold(0)
+        key = f"2.{round_ + 1}"
+        kept.sh(key, "ls -l /proc/self/fd | grep -c 'gpu-GPU-[023]' > count", 1, 0)
+        assert kept.ended(key).status == 0
+        assert kept.read("count") == "3\n"
+
+
+@pytest.fixture
+def paths(surroundings: Path) -> dict[str, str]:
+    folder = surroundings.parent
+    return {
+        "name": "kept-client",
+        "socket": str(folder / "shepherd.sock"),
+        "journal": str(folder / "journal"),
+        "log": str(folder / "shepherd.log"),
+    }
+
+
+def start_client(
+    paths: dict[str, str],
+    work: Path,
+    jobs: list[tuple[str, list[int], str]],
+    starts: int,
+    last: str,
+) -> subprocess.Popen[str]:
+    given = {"paths": paths, "cwd": str(work), "jobs": jobs, "starts": starts, "last": last}
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, json.dumps(given)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_true_exit_statuses_are_known_after_the_client_was_killed(
+    surroundings: Path, paths: dict[str, str]
+) -> None:
+    jobs = [
+        ("1.1", [], "exit 7"),
+        ("2.1", [], "kill -9 $$"),
+        ("3.1", [], "read x < fifo; exit 3"),
+        ("4.1", [0], "read x < fifo; kill -11 $$"),
+        ("5.1", [0], "exit 0"),
+        ("6.1", [], "exit 0"),
+    ]
+    os.mkfifo(surroundings / "fifo")
+    client = start_client(paths, surroundings, jobs, 5, "")
+    client.kill()
+    with client:
+        pass
+    # Both read the one pipe, and end while no client is there.
+    writer = os.open(surroundings / "fifo", os.O_WRONLY)
+    os.write(writer, b"go\n" * 200)
+    os.close(writer)
+
+    executor = KeptExecutor(**paths)
+    rig = Rig(executor, surroundings, lambda _key: lambda: None)
+    try:
+        for key in ("1.1", "2.1", "3.1", "4.1", "6.1"):
+            rig.ended(key)
+        statuses = {report.key: report.status for report in rig.of(Ended)}
+        assert statuses == {"1.1": 7 << 8, "2.1": 9, "3.1": 3 << 8, "4.1": 11, "6.1": 0}
+        assert len(rig.of(Ended)) == 5
+    finally:
+        executor.stop(kill=True)
+        executor.close()
+
+
+def test_the_last_words_of_a_client_are_carried_out_before_the_next_is_served(
+    surroundings: Path, paths: dict[str, str]
+) -> None:
+    """A daemon that is killed right after it asked for a start has committed that start."""
+    with start_client(paths, surroundings, [("1.1", [0], FOREVER)], 1, "2.1"):
+        executor = KeptExecutor(**paths)
+    rig = Rig(executor, surroundings, lambda _key: lambda: None)
+    try:
+        assert rig.synced().keys == {"1.1", "2.1"}
+        assert rig.ended("2.1").status == 9 << 8
+    finally:
+        executor.stop(kill=True)
+        executor.close()
+
+
+def test_a_refusal_is_told_again_with_its_reason(kept: Rig) -> None:
+    kept.sh("1.1", "exit 0", log=kept.work / "missing" / "a log")
+    refused = kept.refused("1.1")
+
+    assert kept.reconnect().keys == {"1.1"}
+    assert kept.of(Refused) == [refused]
+    kept.executor.acknowledge(["1.1"])
+    assert kept.reconnect().keys == frozenset()
+
+
+def test_contexts_and_composites_need_not_be_defined_again_after_a_new_start(kept: Rig) -> None:
+    assert isinstance(kept.executor, KeptExecutor)
+    kept.executor.define_context(4, {"PATH": os.environ["PATH"], "A": "4"}, "/", "/bin/sh")
+    words = ["/bin/sh", "-c", "exit $A"]
+    kept.executor.launch([Launch("1.1", (0, 1), words, context=4)])
+    kept.ended("1.1")
+    kept.reports.clear()
+    os.kill(kept.executor.pids[0], signal.SIGKILL)
+    assert kept.synced().fresh
+    kept.executor.hold(0)
+    kept.executor.hold(1)
+    kept.executor.launch([Launch("2.1", (0, 1), words, context=4)])
+
+    assert kept.ended("2.1").status == 4 << 8
+    assert kept.of(Unheld) == []

@@ -1,0 +1,352 @@
+"""When the daemon's shepherd is killed among running jobs: the next one goes on with them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.rig import FOREVER, Rig, alive, kept_executor, occupy_for_real, put_away
+from stoker.executors.contract import (
+    Ended,
+    ExecutorLostError,
+    Held,
+    Lost,
+    Started,
+    Synced,
+    Unheld,
+)
+from stoker.executors.kept import KeptExecutor
+from stoker.executors.shepherd import pidfd, trees
+from stoker.executors.shepherd.adopt import RESTARTED, UNWATCHED
+from stoker.executors.shepherd.base import boot_id
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.fixture(params=["others", "nobody", "us"])
+def reaper(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Who reaps what a killed shepherd leaves: init at once, or this process, or nobody for now."""
+    subreaper = int(request.param != "others")
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(_PR_SET_CHILD_SUBREAPER, subreaper, 0, 0, 0) == 0
+    yield str(request.param)
+    assert libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
+
+
+def kill_shepherd(rig: Rig) -> Synced:
+    """Kill it, and see what the next one tells; all reports are of that one."""
+    assert isinstance(rig.executor, KeptExecutor)
+    rig.reports.clear()
+    (pid,) = rig.executor.pids
+    os.kill(pid, signal.SIGKILL)
+    synced = rig.synced()
+    assert rig.executor.pids != [pid]
+    assert synced.fresh
+    return synced
+
+
+def kernel_tells_exits() -> bool:
+    """Whether a pidfd tells how its process ended once it was reaped (Linux 6.15)."""
+    pid = os.spawnv(os.P_NOWAIT, "/bin/true", ["true"])
+    fd = os.pidfd_open(pid)
+    try:
+        os.waitpid(pid, 0)
+        return pidfd.exit_status(fd, pid, 0) == 0
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("exit 7", 7 << 8), ("exit 0", 0), ("kill -9 $$", 9), ("kill -15 $$", 15)]
+)
+def test_jobs_go_on_and_their_ends_are_known_as_far_as_the_kernel_tells(
+    kept: Rig, reaper: str, words: str, status: int
+) -> None:
+    let_go = kept.fifo("fifo")
+    kept.sh("1.1", f"read x < fifo; {words}")
+    started = kept.started("1.1")
+    synced = kill_shepherd(kept)
+    assert synced.keys == {"1.1"}
+    assert kept.of(Started) == [started]
+
+    let_go()
+    if reaper == "others" and not kernel_tells_exits():
+        assert kept.lost("1.1").reason == UNWATCHED
+    else:
+        assert kept.ended("1.1").status == status
+    kept.until(lambda: not os.path.exists(f"/proc/{started.pid}"))
+
+
+def test_an_end_that_nobody_saw_is_lost_unless_it_can_still_be_read(kept: Rig, reaper: str) -> None:
+    let_go = kept.fifo("fifo")
+    kept.sh("1.1", "read x < fifo; exit 7")
+    pid = kept.started("1.1").pid
+    assert isinstance(kept.executor, KeptExecutor)
+    os.kill(kept.executor.pids[0], signal.SIGKILL)
+    let_go()
+    kept.until_quietly(lambda: not alive([pid]))
+    if reaper == "us":
+        os.waitpid(pid, 0)
+    elif reaper == "others":
+        kept.until_quietly(lambda: not os.path.exists(f"/proc/{pid}"))
+    kept.reports.clear()
+    kept.synced()
+
+    if reaper == "nobody":
+        assert kept.ended("1.1").status == 7 << 8
+    else:
+        assert kept.lost("1.1").reason == UNWATCHED
+        assert kept.of(Ended) == []
+        kept.executor.acknowledge(["1.1"])
+        assert kept.reconnect().keys == frozenset()
+
+
+def test_ends_that_were_not_acknowledged_are_told_by_the_next_shepherd(kept: Rig) -> None:
+    kept.sh("1.1", "exit 7")
+    kept.sh("2.1", "exit 0", log=kept.work / "missing" / "log")
+    kept.sh("3.1", "exit 0")
+    ended, refused = kept.ended("1.1"), kept.refused("2.1")
+    kept.ended("3.1")
+    kept.executor.acknowledge(["3.1"])
+    kept.reach()
+
+    assert kill_shepherd(kept).keys == {"1.1", "2.1"}
+    assert kept.ended("1.1") == ended
+    assert kept.refused("2.1") == refused
+
+
+def test_a_job_of_a_killed_shepherd_can_be_signalled(kept: Rig) -> None:
+    kept.sh("1.1", "trap 'exit 5' USR1; echo ready > ready; while :; do sleep 0.01; done")
+    kept.read("ready")
+    kill_shepherd(kept)
+    kept.executor.signal("1.1", signal.SIGUSR1)
+
+    assert kept.ended("1.1").status in (5 << 8, signal.SIGUSR1)
+
+
+def test_a_tree_of_a_killed_shepherd_is_killed_to_the_last_process(kept: Rig) -> None:
+    hydra = kept.hydra("1.1")
+    kept.sh("2.1", "env -i sleep 600 & echo $! > hidden; wait", 1)
+    hidden = int(kept.read("hidden"))
+    bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        kill_shepherd(kept)
+        kept.executor.kill("1.1")
+        assert kept.ended("1.1").status == signal.SIGKILL
+        kept.until(lambda: not alive(hydra))
+        assert alive([hidden])
+        kept.executor.kill("2.1")
+        kept.until(lambda: not alive([hidden]))
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_leftovers_of_a_killed_shepherds_job_have_five_seconds(kept: Rig) -> None:
+    let_go = kept.fifo("fifo")
+    kept.sh("1.1", "setsid sleep 600 & echo $! > early")  # over before the shepherd is killed
+    kept.sh("2.1", "setsid sleep 600 & echo $! > late; read x < fifo", 1)
+    kept.ended("1.1")
+    early, late = int(kept.read("early")), int(kept.read("late"))
+    kill_shepherd(kept)
+    let_go()
+    kept.ended("2.1")
+    began = time.monotonic()
+    assert alive([early, late]) == {early, late}
+
+    kept.until(lambda: not alive([early, late]), within_s=8)
+    assert time.monotonic() - began > 3
+
+
+def test_a_gpu_stays_taken_while_a_job_of_a_killed_shepherd_is_on_it(kept: Rig) -> None:
+    kept.sh("1.1", FOREVER, 1)
+    kept.started("1.1")
+    kill_shepherd(kept)
+    kept.executor.hold(1)
+    kept.until(lambda: kept.of(Unheld))
+    assert kept.of(Unheld)[0].reason is None
+
+    kept.executor.kill("1.1")
+    kept.ended("1.1")
+
+    def hold_again() -> bool:
+        kept.executor.hold(1)
+        return bool(kept.of(Held))
+
+    kept.until(hold_again)
+
+
+def test_shepherds_may_be_killed_again_and_again(kept: Rig) -> None:
+    let_go = kept.fifo("fifo")
+    kept.sh("1.1", "read x < fifo; exit 3")
+    started = kept.started("1.1")
+    for _ in range(3):
+        assert kill_shepherd(kept).keys == {"1.1"}
+        assert kept.of(Started) == [started]
+    let_go()
+
+    assert kept.ended("1.1").status == 3 << 8
+
+
+def test_one_that_could_not_be_started_is_tried_again_when_asked_for_news(kept: Rig) -> None:
+    executor = kept.executor
+    assert isinstance(executor, KeptExecutor)
+    kept.sh("1.1", FOREVER)
+    kept.started("1.1")
+    journal = kept.work.parent / "journal"
+    os.kill(executor.pids[0], signal.SIGKILL)
+    kept.until_quietly(lambda: not alive(executor.pids))
+    os.rename(journal, journal.with_suffix(".away"))
+    journal.mkdir()
+    for _ in range(2):
+        with pytest.raises(ExecutorLostError, match="journal: Is a directory"):
+            executor.observe()
+        executor.hold(0)  # nobody hears
+    journal.rmdir()
+    os.rename(journal.with_suffix(".away"), journal)
+    kept.reports.clear()
+
+    assert kept.synced().keys == {"1.1"}
+
+
+def test_a_part_of_stoker_is_spared_also_by_a_later_shepherd(kept: Rig) -> None:
+    kept.sh("1.1", "(env STOKER_PART=daemon setsid sleep 600 & echo $! > part); sleep 600")
+    part = int(kept.read("part"))
+    try:
+        kill_shepherd(kept)
+        kept.executor.kill("1.1")
+        kept.ended("1.1")
+        kept.executor.stop(kill=True)  # type: ignore[attr-defined]
+        assert alive([part])
+    finally:
+        os.kill(part, signal.SIGKILL)
+
+
+class TestJournals:
+    """Shepherds that begin with a journal somebody else has left."""
+
+    @pytest.fixture
+    def stranger(self) -> Iterator[trees.Process]:
+        """A process that is nobody's job."""
+        process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        seen = trees.look(process.pid)
+        assert seen is not None
+        yield seen
+        assert process.poll() is None, "a stranger was ended"
+        process.kill()
+        process.wait()
+
+    @contextlib.contextmanager
+    def beginning_with(self, work: Path, *lines: str) -> Iterator[Rig]:
+        (work.parent / "journal").write_text("".join(f"{line}\n" for line in lines))
+        rig = Rig(kept_executor(work), work, occupy_for_real)
+        try:
+            yield rig
+        finally:
+            put_away(rig.executor)
+
+    @pytest.mark.parametrize("off_by", [-500, 500])
+    def test_a_number_that_another_process_has_by_now_is_never_signalled(
+        self, surroundings: Path, stranger: trees.Process, off_by: int
+    ) -> None:
+        ticks = stranger.ticks + off_by
+        with self.beginning_with(
+            surroundings,
+            f"boot {boot_id()} before .",
+            "spawn 1.1 .",
+            f"start 1.1 {stranger.pid} {ticks} {ticks} 1700000000000000 .",
+        ) as rig:
+            assert rig.synced().keys == {"1.1"}
+            assert rig.of(Lost) == [Lost("1.1", UNWATCHED)]
+            rig.executor.kill("1.1")
+            rig.executor.signal("1.1", signal.SIGTERM)
+
+    def test_another_jobs_cookie_proves_that_it_is_another(
+        self, surroundings: Path, stranger: trees.Process
+    ) -> None:
+        env = {**os.environ, trees.COOKIE: "before:2.1"}
+        other = subprocess.Popen(["sleep", "600"], start_new_session=True, env=env)
+        try:
+            seen = trees.look(other.pid)
+            assert seen is not None
+            with self.beginning_with(
+                surroundings,
+                f"boot {boot_id()} before .",
+                f"start 1.1 {seen.pid} {seen.ticks} {seen.ticks} 1700000000000000 .",
+                f"start 2.1 {seen.pid} {seen.ticks} {seen.ticks} 1700000000000000 .",
+            ) as rig:
+                assert rig.synced().keys == {"1.1", "2.1"}
+                assert rig.of(Lost) == [Lost("1.1", UNWATCHED)]
+                rig.executor.kill("2.1")
+                other.wait(10)
+                rig.first(Ended, "2.1")
+        finally:
+            other.kill()
+            other.wait()
+
+    def test_a_start_that_was_not_noted_is_found_by_its_cookie(self, surroundings: Path) -> None:
+        env = {**os.environ, trees.COOKIE: "before:1.1"}
+        job = subprocess.Popen(
+            ["sh", "-c", "sleep 600 & wait; exit 3"], start_new_session=True, env=env
+        )
+        try:
+            with self.beginning_with(
+                surroundings, f"boot {boot_id()} before .", "spawn 1.1 .", "spawn 2.1 ."
+            ) as rig:
+                assert rig.synced().keys == {"1.1", "2.1"}
+                assert rig.of(Lost) == [Lost("2.1", UNWATCHED)]
+                started = rig.started("1.1")
+                assert started.pid == job.pid
+                assert abs(started.at_us / 1e6 - time.time()) < 10
+                rig.executor.kill("1.1")
+                job.wait(10)
+                assert rig.ended("1.1").status == signal.SIGKILL
+        finally:
+            job.kill()
+            job.wait()
+
+    def test_after_a_restart_of_the_machine_everything_is_lost_and_nobody_signalled(
+        self, surroundings: Path, stranger: trees.Process
+    ) -> None:
+        with self.beginning_with(
+            surroundings,
+            "boot 0f2dd1a4-5f0e-4a3a-9d4b-1c2d3e4f5a6b before .",
+            "spawn 1.1 .",
+            f"start 1.1 {stranger.pid} {stranger.ticks} {stranger.ticks} 1700000000000000 .",
+            "spawn 2.1 .",
+            "spawn 3.1 .",
+            "end 3.1 0 1700000001500000 2250000 4096 .",
+        ) as rig:
+            assert rig.synced().keys == {"1.1", "2.1", "3.1"}
+            assert rig.of(Lost) == [Lost("1.1", RESTARTED), Lost("2.1", RESTARTED)]
+            assert rig.ended("3.1").status == 0
+
+    def test_a_torn_journal_is_gone_on_with(self, surroundings: Path) -> None:
+        with self.beginning_with(
+            surroundings, f"boot {boot_id()} before .", "end 1.1 0 1 2 3 .", "end 2.1 0 17000"
+        ) as rig:
+            assert rig.synced().keys == {"1.1"}
+            rig.hold_all()
+            rig.sh("3.1", "exit 0")
+            rig.ended("3.1")
+            assert rig.reconnect().keys == {"1.1", "3.1"}
+
+    def test_a_journal_that_another_process_writes_is_left_to_it(
+        self, surroundings: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("stoker.executors.kept._PATIENCE_S", 0.3)
+        path = surroundings.parent / "journal"
+        with open(path, "w", encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(ExecutorLostError, match="another process has locked"):
+                kept_executor(surroundings)

@@ -1,0 +1,232 @@
+"""The daemon's shepherd as a process: who may speak with it, when it goes, and what it needs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+from contract.rig import (
+    FOREVER,
+    SLOTS,
+    Rig,
+    alive,
+    end_all,
+    kept_executor,
+    name_of,
+    occupy_for_real,
+)
+from stoker.core.slot import Slot
+from stoker.executors.contract import Ended, ExecutorLostError, Finished, Launch, Started, Synced
+from stoker.executors.kept import KeptExecutor, stop_shepherd
+from stoker.executors.shepherd import trees
+from stoker.executors.shepherd.spawn import start_keeper
+
+
+def shepherd_of(rig: Rig) -> int:
+    assert isinstance(rig.executor, KeptExecutor)
+    (pid,) = rig.executor.pids
+    return pid
+
+
+def test_socket_and_journal_are_the_owners_alone(kept: Rig, path: Path) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (path.parent / "journal").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_socket_at_a_long_path_works(surroundings: Path) -> None:
+    folder = surroundings.parent / ("x" * 120)
+    folder.mkdir()
+    executor = KeptExecutor(
+        name=name_of(surroundings), socket=str(folder / "s"), journal=str(folder / "journal")
+    )
+    try:
+        assert executor.observe() == [Synced(frozenset(), fresh=True)]
+    finally:
+        executor.stop(kill=True)
+        executor.close()
+
+
+def test_with_nothing_to_do_it_goes_when_its_client_does(kept: Rig, path: Path) -> None:
+    pid = shepherd_of(kept)
+    kept.sh("1.1", "exit 7")
+    ended = kept.ended("1.1")
+    kept.executor.close()
+    kept.until_quietly(lambda: not alive([pid]))
+    assert not path.exists()
+
+    kept.reports.clear()
+    kept.executor = kept_executor(kept.work)
+    assert kept.synced().keys == {"1.1"}
+    assert kept.ended("1.1") == ended
+
+
+def test_it_goes_only_when_the_last_leftover_is_gone(kept: Rig) -> None:
+    pid = shepherd_of(kept)
+    let_go = kept.fifo("fifo")
+    kept.sh("1.1", "setsid sh -c 'read x < fifo' & exit 0")
+    kept.ended("1.1")
+    kept.executor.stop(kill=False)  # type: ignore[attr-defined]
+    assert alive([pid])
+    kept.executor.close()
+    assert alive([pid])
+    let_go()
+    kept.until_quietly(lambda: not alive([pid]))
+    kept.executor = kept_executor(kept.work)
+
+
+def test_asked_to_stop_it_stays_while_something_runs(kept: Rig, path: Path) -> None:
+    pid = shepherd_of(kept)
+    kept.sh("1.1", FOREVER)
+    kept.started("1.1")
+    kept.executor.stop(kill=False)  # type: ignore[attr-defined]
+    assert alive([pid])
+    kept.reach()
+    kept.executor.close()
+    assert not stop_shepherd(str(path), kill=False)
+    assert alive([pid])
+
+    assert stop_shepherd(str(path), kill=True)
+    assert not alive([pid])
+    assert stop_shepherd(str(path), kill=True)
+    kept.executor = kept_executor(kept.work)
+    assert kept.ended("1.1").status == signal.SIGKILL
+
+
+def test_asked_to_stop_everything_it_ends_all_and_tells_so(kept: Rig) -> None:
+    executor = kept.executor
+    assert isinstance(executor, KeptExecutor)
+    hydra = kept.hydra()
+    kept.sh("2.1", FOREVER)
+    reports = executor.stop(kill=True)
+
+    assert not alive(hydra)
+    assert [report.key for report in reports if isinstance(report, Ended)] == ["1.1"]
+    assert not any(isinstance(report, Started) and report.key == "2.1" for report in reports)
+    assert executor.observe() == []
+    executor.launch([Launch("3.1", (0,), ["/bin/true"])])
+    assert executor.stop(kill=True) == []
+    assert not alive(executor.pids)
+
+
+def test_a_second_shepherd_leaves_the_first_in_peace(kept: Rig, surroundings: Path) -> None:
+    folder = surroundings.parent
+    keeper = start_keeper(str(folder / "shepherd.sock"), str(folder / "journal"), "second")
+    with os.fdopen(keeper.fd, "rb") as file:
+        assert file.read() == b"busy"
+    os.waitpid(keeper.pid, 0)
+    kept.sh("1.1", "exit 0")
+
+    assert kept.ended("1.1").status == 0
+
+
+def test_it_is_in_nobodys_way(kept: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its own session and folder, and nothing of a job that may have started the daemon."""
+    pid = shepherd_of(kept)
+    process = trees.processes()[pid]
+    assert (process.group, process.session) == (pid, pid)
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    assert trees.marks_of(pid)[:2] == ([], True)
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        ignored = int(file.read().partition("SigIgn:")[2].split()[0], 16)
+    for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        assert ignored & 1 << (signum - 1)
+
+
+def test_a_daemon_started_by_a_job_hands_nothing_of_the_job_on(
+    surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (trees.COOKIE, "STOKER_JOB_ID", "STOKER_ATTEMPT"):
+        monkeypatch.setenv(variable, "outer:1.1")
+    lease_fd = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(lease_fd, True)
+    executor = kept_executor(surroundings)
+    try:
+        with open(f"/proc/{executor.pids[0]}/environ", "rb") as file:
+            assert b"outer:1.1" not in file.read()
+        fds = os.listdir(f"/proc/{executor.pids[0]}/fd")
+        targets = [os.readlink(f"/proc/{executor.pids[0]}/fd/{fd}") for fd in fds]
+        assert targets.count("/dev/null") == 1
+    finally:
+        os.close(lease_fd)
+        executor.stop(kill=True)
+        executor.close()
+        end_all(name_of(surroundings))
+
+
+def test_few_descriptors_are_enough_for_many_logs(surroundings: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        rig = Rig(kept_executor(surroundings), surroundings, occupy_for_real)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        rig.hold_all()
+        keys = [f"{number}.1" for number in range(300)]
+        rig.executor.launch(
+            [Launch(key, (), ["/bin/sleep", "600"], str(rig.work / key)) for key in keys]
+        )
+        rig.until(lambda: len(rig.of(Started)) == len(keys), within_s=30)
+        rig.reports.clear()
+        os.kill(shepherd_of(rig), signal.SIGKILL)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        try:
+            assert rig.synced().keys == set(keys)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for key in keys[-3:]:
+            os.kill(rig.started(key).pid, signal.SIGTERM)
+        rig.until(lambda: {report.key for report in rig.of(Ended)} >= set(keys[-3:]))
+        rig.sh("400.1", "exit 0")
+        assert rig.ended("400.1").status == 0
+    finally:
+        rig.executor.stop(kill=True)  # type: ignore[attr-defined]
+        rig.executor.close()
+        end_all(name_of(surroundings))
+
+
+def test_a_long_queue_of_short_jobs_keeps_the_journal_short(
+    kept: Rig, surroundings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = surroundings.parent / "journal"
+    kept.sh("1.1", FOREVER, 1)
+    keys = [f"{number}.1" for number in range(2, 2000)]
+    kept.executor.launch([Launch(key, (0,), ["/bin/true"]) for key in keys])
+    kept.until(lambda: len(kept.of(Ended)) == len(keys), within_s=60)
+    kept.executor.acknowledge(keys)
+    kept.reach()
+    assert journal.stat().st_size > 200_000
+    inode = journal.stat().st_ino
+    kept.reports.clear()
+    os.kill(shepherd_of(kept), signal.SIGKILL)
+
+    assert kept.synced().keys == {"1.1"}
+    assert journal.stat().st_size < 1000
+    assert journal.stat().st_ino != inode
+
+
+def test_what_prevents_a_start_is_named(surroundings: Path) -> None:
+    folder = str(surroundings / "missing")
+    paths = {"socket": f"{folder}/s", "journal": f"{folder}/j", "log": os.devnull}
+    with pytest.raises(
+        ExecutorLostError, match=r"cannot start a shepherd: .*missing/j: No such file"
+    ):
+        KeptExecutor(name="x", **paths)
+    with pytest.raises(ExecutorLostError, match=r"cannot start a shepherd: .*No such file"):
+        KeptExecutor(name="x", **{**paths, "log": f"{folder}/log"})
+
+
+def test_finishing_is_answered_as_often_as_asked(kept: Rig) -> None:
+    for number in (1, 2):
+        kept.sh(f"{number}.1", "exit 0")
+        kept.executor.finish()
+        kept.until(lambda count=number: len(kept.of(Finished)) == count)  # type: ignore[misc]
+    kept.executor.define_slots([Slot(5, ("5",), ()), *SLOTS])
+    kept.executor.launch([Launch("3.1", (5,), ["/bin/true"])])
+
+    assert kept.ended("3.1").status == 0

@@ -1,0 +1,182 @@
+"""A day in a queue's life: every verb is used, and whoever uses it asks again when a daemon dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from fault.home import Home, is_alive, kill, until
+from fault.ledger import FINAL, Verdict, expectations, judge, leaks
+from fault.work import Batch, Expected, Work
+from stoker.client.client import Client
+from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
+from stoker.wire import Added, Kill, NewJob, NewSetting, Remove, Retry
+
+T = TypeVar("T")
+_PATIENCE_S = 30.0
+
+
+class Day:
+    """What was asked for, and what must have become of it in the evening."""
+
+    def __init__(self, home: Home, work: Work) -> None:
+        self._home = home
+        self._work = work
+        self._answers: list[tuple[Batch, Added]] = []
+        self._removed: set[int] = set()
+        self._stubborn = 0
+
+    def begin(self, *arguments: str) -> None:
+        """Start the daemon, as often as it takes."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while self._home.daemon() is None:
+            try:
+                self._home.start(*arguments)
+            except StokerError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def spend(self) -> None:
+        """Do everything that can be done with a queue."""
+        self.add_jobs()
+        self.kill_a_job()
+        self.lose_a_shepherd()
+        self.restart()
+        self.retry_a_job()
+        self.remove_jobs()
+        self.add_many_jobs()
+        self.ask(lambda client: client.set_config(NewSetting(name="cpu.jobs", value="3")))
+        self.wait()
+        self.stop_everything()
+
+    def verdict(self, *, may_lose: bool) -> Verdict:
+        """What has gone wrong."""
+        self.wait()
+        until(self._is_at_rest, "the GPUs are given back")
+        expected = expectations(self._answers)
+        attempts, events = self._home.attempts(), self._work.events()
+        verdict = judge(expected, attempts, events, may_lose=may_lose, removed=self._removed)
+        verdict.leaked.extend(leaks(self._home, self._home.status(), self._home.lease_folder))
+        return verdict
+
+    def ask(self, action: Callable[[Client], T]) -> T:
+        """Ask until there is an answer."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                with self._home.client() as client:
+                    return action(client)
+            except (UsageError, NotFoundError, ConflictError):
+                raise
+            except StokerError:
+                if time.monotonic() > deadline:
+                    raise
+
+    def add(self, batch: Batch) -> int:
+        """Add jobs; returns the first one's id."""
+        (added,) = self.ask(lambda client: client.add(batch.submission))
+        self._answers.append((batch, added))
+        return added.first
+
+    def add_jobs(self) -> None:
+        """Add jobs of all kinds, also one that cannot be started."""
+        for size in (1, 12, 3, 8):
+            self.add(self._work.batch(size))
+        homeless = self._work.submission([NewJob(command="true")], cwd="/nowhere")
+        self.add(Batch(homeless, [None]))
+
+    def add_many_jobs(self) -> None:
+        """Add more than goes into one transaction."""
+        jobs = [self._work.job(0, 0) for _ in range(510)]
+        self.add(Batch(self._work.submission(jobs), [Expected(0, 1, 1)] * len(jobs)))
+
+    def kill_a_job(self) -> None:
+        """Kill one that ignores TERM."""
+        job, pid = self.add_stubborn()
+        self.ask(lambda client: client.kill(Kill(ids=str(job), grace_s=0.1)))
+        self.until(lambda: not is_alive(pid), "the job that was killed is dead")
+
+    def lose_a_shepherd(self) -> None:
+        """Kill the shepherd while jobs run."""
+        jobs = [self._work.job(300, 0) for _ in range(3)]
+        first = self.add(Batch(self._work.submission(jobs), [None] * len(jobs)))
+        self.until(lambda: self._has_begun(first), "the job has begun")
+        for pid in self._home.shepherds():
+            kill(pid)
+
+    def restart(self) -> None:
+        """Stop the daemon, and start another."""
+        self.ask(lambda client: client.stop())
+        until(lambda: self._home.daemon() is None, "the daemon has stopped")
+        self.ask(lambda client: client.status())
+
+    def retry_a_job(self) -> None:
+        """Let a job that failed run once more."""
+        job = self.add(Batch(self._work.submission([self._work.job(0, 3)]), [None]))
+        self.until(lambda: self._state(job) in FINAL, "the job has failed")
+        # Whether a request was heard whose answer is missing, its attempt tells.
+        while self._attempt(job) < 2 and self._state(job) in FINAL:
+            self.ask(lambda client: client.retry(Retry(ids=str(job))))
+            self.until(lambda: self._state(job) in FINAL, "the job has failed again")
+
+    def remove_jobs(self) -> None:
+        """Forget a job that is over, and one that runs."""
+        over = self.add(Batch(self._work.submission([self._work.job(0, 0)]), [None]))
+        self.until(lambda: self._state(over) in FINAL, "the job is over")
+        runs, pid = self.add_stubborn("-")
+        for job in (over, runs):
+            self._removed.add(job)
+            self.ask(lambda client, job=job: self._remove(client, job))  # type: ignore[misc]
+        self.until(lambda: not is_alive(pid), "the job that was removed is dead")
+
+    def _remove(self, client: Client, job: int) -> None:
+        try:
+            client.rm(Remove(ids=str(job), kill=True))
+        except NotFoundError:
+            return  # the first request was heard, and only its answer is missing
+
+    def stop_everything(self) -> None:
+        """Stop the daemon with all that runs."""
+        _job, pid = self.add_stubborn()
+        while is_alive(pid):
+            self.ask(lambda client: client.stop(kill=True))
+            until(lambda: self._home.daemon() is None, "the daemon has stopped", 20.0)
+
+    def add_stubborn(self, action: str = "''") -> tuple[int, int]:
+        """A job without GPU that ignores TERM (or treats it so), and its pid once it does."""
+        self._stubborn += 1
+        file = self._work.folder / f"stubborn{self._stubborn}"
+        line = f"trap {action} TERM; echo $$ > {file}.new; mv {file}.new {file}"
+        jobs = [NewJob(command=f"{line}; while :; do sleep 0.05; done")]
+        submission = self._work.submission(jobs, gpus=0)
+        job = self.add(Batch(submission, [None]))
+        self.until(file.exists, "the stubborn job has begun")
+        return job, int(file.read_text())
+
+    def wait(self) -> None:
+        """Wait until nothing is left to do."""
+        self.ask(lambda client: [*client.wait()])
+
+    def until(self, fact: Callable[[], bool], what: str) -> None:
+        """Wait for something, as a user would who looks at the queue now and then."""
+
+        def look() -> bool:
+            self.ask(lambda client: client.status())
+            return fact()
+
+        until(look, what, _PATIENCE_S)
+
+    def _is_at_rest(self) -> bool:
+        status = self.ask(lambda client: client.status())
+        return not any(slot.held for slot in status.slots)
+
+    def _has_begun(self, job: int) -> bool:
+        live = {attempt.job: attempt for attempt in self._home.live()}
+        return (job in live and live[job].pid is not None) or self._state(job) in FINAL
+
+    def _state(self, job: int) -> str:
+        return str(self._home.query(f"SELECT state FROM job WHERE id = {job}")[0][0])
+
+    def _attempt(self, job: int) -> int:
+        return int(self._home.query(f"SELECT attempt FROM job WHERE id = {job}")[0][0])

@@ -1,0 +1,111 @@
+"""A database that is not what it should be is refused, left as it is, and the remedy is named."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stoker.wire import NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fault.home import Home
+    from fault.work import Work
+
+
+def truncate(path: Path) -> None:
+    """Cut it in its middle."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2 // 4096 * 4096 + 100])
+
+
+def truncate_to_header(path: Path) -> None:
+    """Leave nothing but its beginning."""
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def scribble(path: Path) -> None:
+    """Overwrite pages, the first one excepted."""
+    data = bytearray(path.read_bytes())
+    data[4096:12288] = b"\xa5" * 8192
+    path.write_bytes(data)
+
+
+def scribble_on_header(path: Path) -> None:
+    """Overwrite its beginning."""
+    data = bytearray(path.read_bytes())
+    data[:100] = b"\xa5" * 100
+    path.write_bytes(data)
+
+
+def make_newer(path: Path) -> None:
+    """Let a Stoker to come have written it."""
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+
+
+def make_foreign(path: Path) -> None:
+    """Let another program have written it."""
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE bookmark (url TEXT)")
+        db.execute("INSERT INTO bookmark VALUES ('https://example.org')")
+    db.close()
+
+
+def make_text(path: Path) -> None:
+    """Let it be no database at all."""
+    path.write_text("Dear diary,\n" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "remedy"),
+    [
+        (truncate, "move it away to start anew"),
+        (truncate_to_header, "move it away to start anew"),
+        (scribble, "move it away to start anew"),
+        (scribble_on_header, "move it away to start anew"),
+        (make_newer, "upgrade Stoker"),
+        (make_foreign, "move it away to start anew"),
+        (make_text, "move it away to start anew"),
+    ],
+)
+def test_a_spoilt_database_is_refused_and_left_as_it_is(
+    home: Home, work: Work, spoil: Callable[[Path], None], remedy: str
+) -> None:
+    home.start("--gpus", "0")
+    with home.client() as client:
+        client.add(work.submission([NewJob(command="true")] * 300))
+        [*client.wait()]
+    home.stop()
+    path = home.folder / "stoker.db"
+    spoil(path)
+    before = path.read_bytes()
+
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-m", "stoker", "add", "true"],
+            cwd=work.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+        assert ended.returncode == 1
+        assert ended.stdout == ""
+        assert ended.stderr.count("\n") == 1
+        assert ended.stderr.startswith("stoker: ")
+        assert str(path) in ended.stderr
+        assert remedy in ended.stderr
+    assert path.read_bytes() == before
+    assert sorted(file.name for file in home.folder.glob("stoker.db*")) == ["stoker.db"]
+    assert home.daemon() is None
+    assert "Traceback" not in home.log()

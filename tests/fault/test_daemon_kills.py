@@ -1,0 +1,128 @@
+"""The daemon is killed again and again, at any moment: nothing is lost, nothing is doubled."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fault.home import until
+from fault.ledger import Verdict, expectations, judge, leaks
+from fault.moments import Moment, histogram, moment_of
+from fault.table import LONG, say
+from fault.work import SLOTS, Submitter, Work
+from stoker.errors import StokerError
+
+if TYPE_CHECKING:
+    from fault.conftest import Tell
+    from fault.home import Home
+
+JOBS, KILLS, SEEDS = (10_000, 1000, 3) if LONG else (300, 30, 1)
+SUBMITTERS = 3
+LONGEST_UP_S = 0.06
+IN_START_UP = 0.1
+LONGEST_START_UP_S = 0.4
+
+
+class Killer:
+    """Kills daemons, and notes at which moments they died."""
+
+    def __init__(self, home: Home, rng: random.Random) -> None:
+        self._home = home
+        self._rng = rng
+        self.moments: Counter[Moment] = Counter()
+
+    def kill_once(self) -> None:
+        """See to it that there is a daemon, and kill it a moment later."""
+        rng, home = self._rng, self._home
+        if rng.random() < IN_START_UP:
+            with ThreadPoolExecutor() as pool:
+                pool.submit(self._ask)
+                until(home.daemon, "a daemon has been started")
+                time.sleep(rng.uniform(0.0, LONGEST_START_UP_S))
+                self._kill()
+        else:
+            while not self._ask():
+                pass
+            time.sleep(rng.uniform(0.0, LONGEST_UP_S))  # to kill at any moment
+            self._kill()
+
+    def _ask(self) -> bool:
+        try:
+            self._home.status()
+        except StokerError:
+            return False
+        return True
+
+    def _kill(self) -> None:
+        if self._home.kill_daemon():
+            self.moments[self._look()] += 1
+
+    def _look(self) -> Moment:
+        killed_at_us = time.time_ns() // 1000
+        journal = self._home.journal()
+        ((waiting,),) = self._home.query("SELECT count(*) FROM job WHERE state = 'waiting'")
+        return moment_of(killed_at_us, self._home.live(), waiting, journal)
+
+
+def run_with_kills(home: Home, work: Work, rng: random.Random) -> tuple[Verdict, Killer]:
+    """Submit and run jobs while daemons are killed; then let them come to their ends."""
+    batches = work.batches(JOBS, largest=40 if LONG else 12)
+    if LONG:
+        batches.insert(len(batches) // 3, work.batch(1200))
+    submitters = [Submitter(home.path, batches[n::SUBMITTERS]) for n in range(SUBMITTERS)]
+    total = sum(len(batch.expected) for batch in batches)
+    killer = Killer(home, rng)
+    for submitter in submitters:
+        submitter.start()
+        submitter.allow(total // 20)
+    while sum(killer.moments.values()) < KILLS:
+        for submitter in submitters:
+            submitter.allow(max(1, total // SUBMITTERS // KILLS))
+        killer.kill_once()
+        if sum(killer.moments.values()) % 100 == 0:
+            say(f"{sum(killer.moments.values())} of {KILLS} kills")
+    for submitter in submitters:
+        submitter.allow(total)
+        submitter.join(60)
+        assert submitter.failure is None, submitter.failure
+        assert not submitter.is_alive()
+    return settle(home, work, submitters), killer
+
+
+def settle(home: Home, work: Work, submitters: list[Submitter]) -> Verdict:
+    """Wait until everything is over, and judge it."""
+    answers = [answer for submitter in submitters for answer in submitter.answers]
+    with home.client() as client:
+        for _progress in client.wait():
+            pass
+        for batch, added in answers[::7]:
+            (again,) = client.add(batch.submission)
+            assert (again.first, again.last, again.repeated) == (added.first, added.last, True)
+    until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
+    verdict = judge(expectations(answers), home.attempts(), work.events())
+    verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
+    return verdict
+
+
+@pytest.mark.timeout(1800 if LONG else 120)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_kills_at_any_moment_lose_nothing_and_double_nothing(
+    home: Home, job_program: str, tell: Tell, seed: int
+) -> None:
+    rng = random.Random(seed)
+    work = Work(job_program, home.work, rng)
+    home.start("--gpus", ",".join(map(str, range(SLOTS))))
+
+    verdict, killer = run_with_kills(home, work, rng)
+
+    details = {moment.value: killer.moments[moment] for moment in Moment}
+    tell("daemon killed at any moment", KILLS, verdict, **details)
+    print(histogram(killer.moments))
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
+    between = sum(count for moment, count in killer.moments.items() if moment.is_between)
+    assert between >= KILLS // 2, histogram(killer.moments)

@@ -1,0 +1,88 @@
+"""The shepherd is killed among running jobs: each is adopted or LOST, and keeps its GPU while it lives."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fault.home import is_alive, kill, until
+from fault.ledger import FINAL, expectations, judge, leaks
+from fault.table import LONG, say
+from fault.work import SLOTS, Batch, Expected, Work
+
+if TYPE_CHECKING:
+    from fault.conftest import Tell
+    from fault.home import Attempt, Home
+
+KILLS = 20 if LONG else 4
+SETTLED_WITHIN_S = 5.0
+
+
+def batches(work: Work, rng: random.Random, jobs: int) -> list[Batch]:
+    """Jobs that mostly outlive the start of a shepherd; some hide what they were started with."""
+    found = []
+    for _ in range(jobs):
+        gpus = rng.choices((1, 2, 0), (75, 15, 10))[0]
+        code = rng.choice((0, 0, 0, 5))
+        job = work.job(rng.randrange(100, 1500), code)
+        if rng.random() < 0.2:
+            job = work.hidden_job(rng.randrange(100, 1500), code)
+        submission = work.submission([job], gpus=gpus)
+        found.append(Batch(submission, [Expected(code << 8, gpus, 1)]))
+    return found
+
+
+def is_settled(home: Home, attempt: Attempt) -> bool:
+    """Whether it is known what has become of an attempt: it is over, never was, or lives and is watched."""
+    live = {each.key: each for each in home.live()}
+    if attempt.key not in live:
+        return True
+    now = live[attempt.key]
+    return now.pid is not None and is_alive(now.pid)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("with_daemon", [False, True], ids=["alone", "with the daemon"])
+def test_a_shepherd_that_is_killed_leaves_no_job_unaccounted_for(
+    home: Home, job_program: str, tell: Tell, with_daemon: bool
+) -> None:
+    rng = random.Random(int(with_daemon))
+    work = Work(job_program, home.work, rng)
+    home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    with home.client() as client:
+        answers = [
+            (batch, client.add(batch.submission)[0]) for batch in batches(work, rng, 5 * KILLS)
+        ]
+    for number in range(KILLS):
+        until(lambda: sum(each.pid is not None for each in home.live()) >= 3, "jobs run")
+        time.sleep(rng.uniform(0.0, 0.3))  # to kill at any moment
+        (shepherd,) = home.shepherds()
+        affected = home.live()
+        kill(shepherd)
+        if with_daemon:
+            home.kill_daemon()
+        home.status()
+        until(
+            lambda: all(is_settled(home, attempt) for attempt in affected),  # noqa: B023 - at once
+            f"all of {affected} are adopted or lost",
+            SETTLED_WITHIN_S,
+        )
+        say(f"shepherd killed {number + 1} of {KILLS} times")
+    with home.client() as client:
+        for _progress in client.wait():
+            pass
+    until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
+
+    attempts = home.attempts()
+    verdict = judge(expectations(answers), attempts, work.events(), may_lose=True)
+    verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
+
+    lost = sum(attempt.state == "lost" for attempt in attempts)
+    what = "shepherd and daemon" if with_daemon else "shepherd"
+    tell(f"{what} killed among running jobs", KILLS, verdict)
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
+    assert all(attempt.state in FINAL for attempt in attempts)
+    print(f"{lost} of {len(attempts)} jobs are LOST")

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.api.document import make_document
+from stoker.api.routes import ENDPOINTS
+from stoker.client.transport import Connection
+
+if TYPE_CHECKING:
+    from unit.api.desk import Desk
+
+
+def test_every_endpoint_is_in_the_document_with_a_summary_and_its_refusals() -> None:
+    document = make_document(ENDPOINTS)
+    for endpoint in ENDPOINTS:
+        operation = document["paths"][endpoint.path][endpoint.method.lower()]
+        assert operation["summary"].endswith(".")
+        assert str(endpoint.status) in operation["responses"]
+        assert "403" in operation["responses"]
+        assert ("requestBody" in operation) is endpoint.takes_body
+
+
+def test_every_reference_leads_somewhere() -> None:
+    document = make_document(ENDPOINTS)
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+            return own + [each for part in value.values() for each in references(part)]
+        if isinstance(value, list):
+            return [each for part in value for each in references(part)]
+        return []
+
+    found = references(document)
+    assert found
+    names = {name.rpartition("/")[2] for name in found}
+    assert names <= document["components"]["schemas"].keys()
+
+
+def test_every_verb_has_its_own_path() -> None:
+    paths = {endpoint.path for endpoint in ENDPOINTS} - {"/v1/openapi.json"}
+    verbs = [
+        "add",
+        "ls",
+        "show",
+        "why",
+        "log",
+        "kill",
+        "rm",
+        "retry",
+        "hold",
+        "release",
+        "pause",
+        "resume",
+        "start",
+        "preempt",
+        "move",
+        "set",
+        "gpus",
+        "wait",
+        "status",
+        "config",
+        "events",
+        "stop",
+    ]
+    assert paths == {f"/v1/{verb}" for verb in verbs}
+
+
+def test_the_daemon_serves_the_document(desk: Desk) -> None:
+    with Connection(desk.home) as connection:
+        served = msgspec.json.decode(connection.request("GET", "/v1/openapi.json").body)
+    assert served == msgspec.to_builtins(make_document(ENDPOINTS))

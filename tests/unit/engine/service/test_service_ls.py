@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.core.lifecycle import State, is_final, is_live
+from stoker.engine.service import ls as service
+from stoker.engine.service.ls import ls
+from stoker.errors import NotFoundError, UsageError
+from stoker.wire import Base64, Job, NewJob, Page, Selection
+from unit.engine.world import FAILED, MakeWorld, World
+
+steady = settings(derandomize=True, deadline=None, max_examples=25)
+
+
+def page(
+    world: World,
+    after: str | None = None,
+    limit: int = 100,
+    text: str | None = None,
+    **selection: Any,
+) -> Page:
+    return ls(world.hub, Selection(**selection), text=text, after=after, limit=limit)
+
+
+def pages(world: World, limit: int, **how: Any) -> list[Job]:
+    """All jobs, page by page; no page may be longer than asked for."""
+    found: list[Job] = []
+    after = None
+    for _ in range(1000):
+        part = page(world, after, limit, **how)
+        assert len(part.jobs) <= limit
+        found += part.jobs
+        if part.next is None:
+            return found
+        assert part.next != after
+        after = part.next
+    raise AssertionError("the pages never end")
+
+
+def ids(jobs: list[Job]) -> list[int]:
+    return [job.id for job in jobs]
+
+
+def documented_order(world: World) -> list[int]:
+    """What runs by id, what waits as it will start, what has ended by its end, the last one first."""
+    rows = world.database.execute(
+        "SELECT id, state, priority, rank, ended_at_us FROM job"
+    ).fetchall()
+    live = sorted(row[0] for row in rows if is_live(State(row[1])))
+    waiting = sorted((-row[2], row[3], row[0]) for row in rows if row[1] == "waiting")
+    ended = sorted(((row[4], row[0]) for row in rows if is_final(State(row[1]))), reverse=True)
+    return live + [row[2] for row in waiting] + [row[1] for row in ended]
+
+
+def motley(world: World, plan: list[tuple[int, int, str | None, str]]) -> None:
+    """Jobs of all priorities, projects and fates: each entry is (gpus, priority, project, fate)."""
+    for number, (gpus, priority, project, fate) in enumerate(plan, 1):
+        world.now += 1
+        text = f"needle {number}" if number % 3 == 0 else f"hay {number}"
+        world.add(text, gpus=gpus, priority=priority, project=project, name=f"n{number % 2}")
+        if fate == "wait":
+            continue
+        running = f"{number}.1" in world.executor.running
+        if fate in ("end", "fail") and running:
+            world.end(f"{number}.1", FAILED if fate == "fail" else 0)
+        elif fate == "kill":
+            world.kill(str(number))
+    world.database.write("UPDATE job SET rank = id % 3 - 1 WHERE id % 5 = 0", ())
+    world.database.commit()
+
+
+plans = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(-1, 1),
+        st.sampled_from([None, "vision", "text"]),
+        st.sampled_from(["wait", "wait", "end", "fail", "kill"]),
+    ),
+    max_size=25,
+)
+selections = st.fixed_dictionaries(
+    {},
+    optional={
+        "states": st.lists(st.sampled_from(State), min_size=1, max_size=4, unique=True),
+        "project": st.sampled_from(["vision", "text", "nobody"]),
+        "text": st.sampled_from(["NEEDLE", "n1", "hay 1", "nowhere", ""]),
+    },
+)
+
+
+@steady
+@given(plans, st.integers(1, 30), selections, st.sampled_from([3, 5000]))
+def test_the_pages_hold_every_job_once_in_the_documented_order(
+    plan: list[tuple[int, int, str | None, str]], limit: int, how: dict[str, Any], look_at: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "_LOOK_AT", look_at)
+        world = World(Path(folder))
+        motley(world, plan)
+        everything = {job.id: job for job in pages(world, 1000)}
+        assert list(everything) == documented_order(world)
+
+        wanted = [job.id for job in everything.values() if fits(job, **how)]
+        assert ids(pages(world, limit, **how)) == wanted
+        world.close()
+
+
+def fits(
+    job: Job,
+    states: list[State] | None = None,
+    project: str | None = None,
+    text: str | None = None,
+) -> bool:
+    return (
+        (states is None or job.state in states)
+        and (project is None or job.project == project)
+        and (text is None or text.lower() in f"{job.command} {job.name}".lower())
+    )
+
+
+@steady
+@given(st.integers(1, 7), st.sampled_from(["1-9", "9,3,1-2", "@", "5"]))
+def test_named_jobs_come_once_each_by_id(limit: int, names: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        world.add(*["a"] * 9)
+        found = ids(pages(world, limit, ids=names))
+        world.close()
+
+    assert found == {"1-9": [*range(1, 10)], "9,3,1-2": [1, 2, 3, 9], "@": [9], "5": [5]}[names]
+
+
+def test_an_empty_queue_has_one_empty_page(world: World) -> None:
+    assert page(world) == Page(jobs=[], next=None)
+    assert page(world, states=[State.WAITING], project="nobody") == Page(jobs=[], next=None)
+
+
+def test_a_page_that_is_just_full_has_no_next_one(world: World) -> None:
+    world.add("a", "b", "c")
+
+    assert page(world, limit=3).next is None
+    assert page(world, limit=2).next is not None
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "r",
+        "r:",
+        "r:a",
+        "r:1:2",
+        "w:1:2",
+        "e:1",
+        "e:1:2:3",
+        "i:1",
+        "r:9223372036854775808",
+        "é:1",
+        "r:1\n:",
+        "w:::",
+        "r:0x1",
+        "e:-99999999999999999999:1",
+    ],
+)
+def test_a_cursor_that_is_none_is_refused(world: World, cursor: str) -> None:
+    with pytest.raises(UsageError, match="is no cursor"):
+        page(world, cursor)
+
+
+@pytest.mark.parametrize("cursor", ["r:1", "w:0:0:1", "e:1:1", "", "i:"])
+def test_a_cursor_of_other_pages_is_refused_for_named_jobs(world: World, cursor: str) -> None:
+    world.add("a")
+    with pytest.raises(UsageError, match="is no cursor"):
+        page(world, cursor, ids="1")
+
+
+@steady
+@given(st.text(max_size=20))
+def test_any_text_as_a_cursor_is_a_page_or_a_refusal(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        world.add("a", "b", "c")
+        try:
+            assert page(world, text).jobs is not None
+        except UsageError as error:
+            refusal = str(error)
+        else:
+            refusal = "is no cursor"
+        world.close()
+
+    assert "is no cursor" in refusal
+    assert len(refusal.splitlines()) == 1
+
+
+def test_a_job_is_shown_as_it_stands(make_world: MakeWorld) -> None:
+    world = make_world(gpus=2)
+    world.add(NewJob(command="python train.py", name="one"), project="vision", gpus=2, priority=3)
+    world.now += 9
+    world.end("1.1", 3 << 8)
+    (job,) = page(world).jobs
+
+    assert (job.id, job.name, job.project, job.state) == (1, "one", "vision", State.FAILED)
+    assert (job.command, job.gpus, job.priority, job.attempt) == ("python train.py", 2, 3, 1)
+    assert (job.slots, job.reason, job.exit_code, job.signal) == ("0,1", "exit 3", 3, None)
+    assert (job.started_at, job.ended_at) == (1000.0, 1009.0)
+    assert job.submitted_at is not None
+
+
+def test_a_signal_is_told_as_one(world: World) -> None:
+    world.add("a")
+    world.end("1.1", 9)
+    (job,) = page(world).jobs
+
+    assert (job.exit_code, job.signal, job.reason) == (None, 9, "killed by SIGKILL")
+
+
+def test_commands_are_shown_as_one_would_type_them_also_where_they_are_no_text(
+    world: World,
+) -> None:
+    world.add(["echo", "a b", "$x"], Base64("ZWNobyD/"), NewJob(command="echo a\n", script=True))
+    shown = {job.id: job.command for job in page(world).jobs}
+
+    assert shown == {1: "echo 'a b' '$x'", 2: "echo �", 3: "echo a\n"}
+
+
+def test_of_a_very_long_command_only_the_beginning_is_read(world: World) -> None:
+    world.add("x" * 5_000_000)
+    (job,) = page(world).jobs
+
+    assert job.command == "x" * 1000
+
+
+def test_a_name_that_is_not_there_is_an_error(world: World) -> None:
+    with pytest.raises(NotFoundError):
+        page(world, ids="nobody")
+
+
+def test_a_waiting_job_whose_claim_was_revoked_has_no_slot(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add(*["a"] * 3)
+    world.run_short_jobs("1.1")
+    world.wait(0.2)
+    assert world.executor.revoked == ["3.1"]
+
+    assert [job.slots for job in page(world, states=[State.WAITING]).jobs] == [None]

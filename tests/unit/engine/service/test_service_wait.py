@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from stoker.core.lifecycle import State
+from stoker.engine.service.wait import progress
+from stoker.errors import NotFoundError
+from stoker.wire import Progress, Selection
+from unit.engine.world import FAILED, MakeWorld, World
+
+
+def test_by_default_all_jobs_are_waited_for(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add("a", "b", "c")
+    world.now += 5
+    world.end("1.1", FAILED)
+
+    assert progress(world.hub, Selection()) == Progress(
+        counts={State.FAILED: 1, State.RUNNING: 1, State.WAITING: 1}, left=2
+    )
+
+
+def test_or_those_that_are_named(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add("a", "b", "c")
+    world.add("d", project="vision")
+    world.now += 5
+    world.end("1.1")
+
+    assert progress(world.hub, Selection(ids="1")) == Progress(counts={State.DONE: 1}, left=0)
+    assert progress(world.hub, Selection(ids="1-2")).left == 1
+    assert progress(world.hub, Selection(project="vision")).left == 1
+    assert progress(world.hub, Selection(project="nobody")) == Progress(counts={}, left=0)
+
+
+def test_what_starts_is_as_good_as_running_to_whoever_waits(world: World) -> None:
+    world.add("a")
+    world.database.write("UPDATE job SET state = 'starting'", ())
+
+    assert progress(world.hub, Selection(ids="1")).counts == {State.RUNNING: 1}
+    assert progress(world.hub, Selection()).counts == {State.RUNNING: 1}
+    world.database.write("UPDATE job SET state = 'running'", ())
+
+
+def test_an_empty_queue_is_done(world: World) -> None:
+    assert progress(world.hub, Selection()) == Progress(counts={}, left=0)
+
+
+def test_what_is_not_there_is_an_error(world: World) -> None:
+    with pytest.raises(NotFoundError):
+        progress(world.hub, Selection(ids="1"))

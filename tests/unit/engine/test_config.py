@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stoker.engine.config import ENTRIES
+from stoker.engine.service.config import change, read
+from stoker.errors import NotFoundError, UsageError
+from stoker.wire import NewSetting, Setting
+from unit.engine.world import MakeWorld, World
+
+
+def put(world: World, name: str, value: str | None) -> Setting:
+    return change(world.hub, NewSetting(name=name, value=value))
+
+
+def test_every_setting_has_a_default_that_it_would_accept_itself(world: World) -> None:
+    for setting in read(world.hub):
+        assert setting.value == setting.default
+        assert setting.meaning
+        ENTRIES[setting.name].check(setting.default)
+    assert [setting.name for setting in read(world.hub)] == list(ENTRIES)
+
+
+def test_what_is_set_stays_set_through_a_restart(world: World) -> None:
+    assert put(world, "keep.days", "7").value == "7"
+    put(world, "log.cap", "20M")
+    world.restart()
+
+    assert world.hub.config.count("keep.days") == 7
+    assert world.hub.config.log_cap_bytes == 20 * 2**20
+
+
+def test_none_and_the_default_itself_put_the_default_back(world: World) -> None:
+    for value in (None, "90"):
+        put(world, "keep.days", "7")
+        assert put(world, "keep.days", value).value == "90"
+    assert world.database.execute("SELECT count(*) FROM config").fetchone() == (0,)
+
+
+def test_the_defaults_mean_what_they_say(world: World) -> None:
+    config = world.hub.config
+    assert config.gpus is None
+    assert config.log_cap_bytes is None
+    assert config.cpu_places == len(os.sched_getaffinity(0))
+    assert config.count("keep.jobs") == 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("gpus", ["default", "0", "0,1", "0-3", "0+1,2+3", "all", "GPU-abc"]),
+        ("cpu.jobs", ["auto", "1", "10000"]),
+        ("keep.days", ["1", "36500"]),
+        ("keep.jobs", ["0", "999999999999"]),
+        ("log.cap", ["none", "4096", "4K", "500K", "20M", "1G"]),
+    ],
+)
+def test_values_that_make_sense_are_taken(world: World, name: str, values: list[str]) -> None:
+    for value in values:
+        assert put(world, name, value).value == value
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("gpus", ["", " ", "3-1", "0+0", "0-99999"]),
+        ("cpu.jobs", ["0", "-1", "many", "", "1.5", "10001", "9" * 5000]),
+        ("keep.days", ["0", "-1", "x", "", "9" * 13]),
+        ("keep.jobs", ["-1", "1e3", "9" * 13]),
+        ("log.cap", ["0", "1K", "4095", "K", "", "20MB", "-1G", "9" * 5000 + "G", "1 G"]),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_in_one_line_and_change_nothing(
+    world: World, name: str, values: list[str]
+) -> None:
+    before = read(world.hub)
+    for value in values:
+        with pytest.raises(UsageError, match=name) as caught:
+            put(world, name, value)
+        assert len(str(caught.value).splitlines()) == 1
+    assert read(world.hub) == before
+
+
+def test_a_setting_that_does_not_exist_is_an_error_that_lists_those_that_do(world: World) -> None:
+    with pytest.raises(NotFoundError, match=r"no setting 'colour'; there are: gpus, gpus-drained"):
+        put(world, "colour", "blue")
+
+
+def test_more_places_for_jobs_without_gpu_are_used_at_once(make_world: MakeWorld) -> None:
+    world = make_world(cpu_places=1)
+    world.add("a", "b", "c", gpus=0)
+    assert world.executor.running == ["1.1"]
+    put(world, "cpu.jobs", "3")
+    world.settle()
+
+    assert world.executor.running == ["1.1", "2.1", "3.1"]
+
+
+def test_fewer_places_end_nothing_that_runs(make_world: MakeWorld) -> None:
+    world = make_world(cpu_places=3)
+    world.add("a", "b", "c", "d", gpus=0)
+    put(world, "cpu.jobs", "1")
+    world.settle()
+    assert world.executor.running == ["1.1", "2.1", "3.1"]
+
+    for key in ("1.1", "2.1"):
+        world.end(key)
+    assert world.executor.running == ["3.1"]
+    world.end("3.1")
+    assert world.executor.running == ["4.1"]
+
+
+def test_whoever_cuts_logs_hears_of_a_new_cap(world: World) -> None:
+    version = world.hub.events.version
+    put(world, "log.cap", "4K")
+
+    assert world.hub.events.version != version
