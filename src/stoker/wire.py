@@ -313,6 +313,7 @@ class JobDetail(Job, frozen=True, kw_only=True):
     user: str | None
     host: str | None
     last_line: str | None
+    log: Bytes | None
     needs: list[Need]
     options: JobOptions
     attempts: list[AttemptInfo]
@@ -333,6 +334,7 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     closed: str | None
     held: bool
     drained: str | None = None
+    paused: bool = False
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,6 +78,12 @@ class Queue:
 
         return self.stoker.until(pid, f"job {job} runs")
 
+    def kill_daemon(self) -> None:
+        """Kill the daemon with SIGKILL; the next verb starts another."""
+        pid = json.loads(self.ok("status", "--json"))["pid"]
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: not self.stoker.is_alive(pid), "the daemon is gone")
+
     def until(self, fact: Callable[[], object], what: str = "") -> None:
         """Wait until something is so."""
         self.stoker.until(fact, what)

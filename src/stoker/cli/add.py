@@ -30,13 +30,26 @@ examples:
   stoker add -n big -g 2 -p 5 python big.py   two GPUs, a name, ahead of others
   stoker add -g 0 python evaluate.py          without a GPU
   stoker add -t 2h --retries 1 python a.py    ended after two hours, tried once more
+  stoker add --after 7,8 python report.py     when both have succeeded
+  stoker add --begin 22:00 python night.py    not before ten in the evening
   stoker add --follow python train.py         show its output; exit 0 if it succeeds
   stoker add --script experiment.sh           a whole script, as it is now
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
 """
 
-_PLACEHOLDERS = ("project", "name", "id")
+_WISHES = (
+    "hold",
+    "after",
+    "after_any",
+    "begin",
+    "backoff",
+    "signal",
+    "grace",
+    "requeue",
+    "preemptible",
+    "preempt",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +62,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
+    add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")
+    add("--hold", action="store_true", help="keep it until stoker release lets it go on")
+    add("--after", metavar="IDS", help="not before these have succeeded; skipped if one does not")
+    add("--after-any", metavar="IDS", help="not before these have ended, however that may be")
+    add("--begin", metavar="WHEN", help="not before: +10m, 22:00, 2027-01-31T08:00")
+    add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
+    add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
+    add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
+    add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
     add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")
     add(
         "-o",
@@ -111,13 +134,9 @@ def _check(args: argparse.Namespace) -> None:
 def _check_template(log: str, *, is_batch: bool, form: str) -> None:
     if is_batch and form == "gpupeasy":
         raise UsageError("-o: every job of a gpupeasy batch names its own output file")
-    found = [piece.partition("}")[0] for piece in log.split("{")[1:] if "}" in piece]
-    for word in found:
-        if word not in _PLACEHOLDERS:
-            raise UsageError(
-                f"-o {log}: there is no {{{word}}}, only {{project}}, {{name}}, {{id}}"
-            )
-    if is_batch and "id" not in found:
+    from stoker.cli.templates import check_template
+
+    if "id" not in check_template(log) and is_batch:
         raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
 
 
@@ -166,6 +185,10 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
         from stoker.cli.durations import parse_duration
 
         message["timeout_s"] = parse_duration(args.timeout)
+    if any(getattr(args, wish) for wish in _WISHES):
+        from stoker.cli.wishes import read_wishes
+
+        message.update(read_wishes(args))
     if args.snapshot:
         from stoker.home import find_home
         from stoker.snapshot import take

@@ -30,6 +30,20 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_span(text: str) -> float:
+    """As `parse_duration`, but 0 is a duration too."""
+    return 0.0 if text in ("0", "0s") else parse_duration(text)
+
+
+def spell_duration(seconds: float) -> str:
+    """A duration as `parse_duration` reads it: 1d12h, 90s."""
+    text, rest = "", seconds
+    for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
+        count, rest = divmod(rest, size_s)
+        text += f"{count:.0f}{unit}" if count else ""
+    return f"{text}{rest:.9g}s" if rest or not text else text
+
+
 def format_duration(seconds: float) -> str:
     """A duration for people: 0.4 s, 12 s, 3:05, 1:02:03, 2 d 03:04."""
     if seconds < 10:

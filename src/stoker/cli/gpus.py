@@ -1,14 +1,15 @@
-"""`stoker gpus`: which GPUs there are, how busy, and who has them."""
+"""`stoker gpus`: which GPUs there are, how busy, and who has them; and which of them the queue uses."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from stoker.cli.tables import Column, print_table
-from stoker.errors import StokerError
+from stoker.errors import StokerError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -17,24 +18,65 @@ if TYPE_CHECKING:
     from stoker.gpus.survey import GpuState
     from stoker.gpus.users import GpuUser
 
-SUMMARY = "show this machine's GPUs: memory, utilisation, who uses and who holds each"
+SUMMARY = """\
+Show this machine's GPUs: memory, utilisation, who uses and who holds each, and what the queue does there.
+Or change which of them the queue uses, while jobs run: what runs on a GPU is never touched."""
 EXAMPLES = """\
 examples:
-  stoker gpus           a table
-  stoker gpus --json    a list for scripts: [] where there is no GPU
+  stoker gpus             a table
+  stoker gpus --json      a list for scripts: [] where there is no GPU
+  stoker gpus drain 1     start nothing more on GPU 1; what runs there comes to its end
+  stoker gpus add 1       use it again, or a GPU that the queue did not have
+  stoker gpus remove 1    let the queue have it no longer
 """
 
 _COLUMNS = [
     Column(header, fold=True) for header in ("GPU", "NAME", "MEMORY", "UTIL", "USED BY", "HELD BY")
 ]
+_QUEUE = Column("QUEUE", fold=True)
+_ACTIONS = ("add", "drain", "remove")
+_PATIENCE_S = 2.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what this verb takes."""
-    parser.add_argument("--json", action="store_true", help="print a JSON list")
+    add = parser.add_argument
+    add("action", nargs="?", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
+    add("gpu", nargs="?", metavar="ID", help="a GPU as the table names it; 0+1 is a slot of two")
+    add("--json", action="store_true", help="print a JSON list")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the GPUs, or change which of them the queue uses."""
+    if args.action is None:
+        return _show(args)
+    if args.gpu is None:
+        raise UsageError(f"which GPU? stoker gpus {args.action} 1; stoker gpus shows them")
+    if args.json:
+        raise UsageError(f"--json is for the table, not for {args.action}")
+    return _change(args.action, args.gpu)
+
+
+def _change(action: str, gpu: str) -> int:
+    from stoker.cli.selection import name_jobs
+    from stoker.client.client import Client
+    from stoker.wire import GpuOrder
+
+    with Client() as client:
+        changed = client.gpus(GpuOrder(action=action, gpu=gpu))  # type: ignore[arg-type]
+    done = {"add": "in use", "drain": "drained", "remove": "removed"}[action]
+    print(
+        f"GPU {', '.join(changed.slots)} {'are' if len(changed.slots) > 1 else 'is'} {done}", end=""
+    )
+    if changed.jobs and action != "add":
+        print(f"; {name_jobs(changed.jobs)} still on it", end="")
+    print(flush=True)
+    if changed.notice:
+        sys.stderr.write(f"stoker: {changed.notice}\n")
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
     """Print the GPUs; without any, a table is an error and JSON is an empty list."""
     # Imported late, so that other verbs start fast.
     from stoker.gpus.lease import holder
@@ -44,20 +86,57 @@ def run(args: argparse.Namespace) -> int:
     nvml = Nvml.open()
     states = survey(nvml) if nvml else ()
     rows = [(state, holder(state.gpu.uuid)) for state in states]
+    slots = _slots_of_queue()
     if args.json:
-        print(json.dumps([_json_row(*row) for row in rows], indent=2))
+        print(json.dumps([_json_row(*row, slots) for row in rows], indent=2))
+    elif not rows and slots:
+        labels = [slot["label"] for slot in slots]
+        print_table([_COLUMNS[0], _QUEUE], [(label, _in_queue(label, slots)) for label in labels])
     elif not rows:
         reason = "lists none" if nvml else why_unavailable()
         raise StokerError(f"no GPU found (NVML: {reason})")
-    else:
+    elif slots is None:
         print_table(_COLUMNS, [_text_row(*row) for row in rows])
+    else:
+        print_table(
+            [*_COLUMNS, _QUEUE],
+            [(*_text_row(*row), _in_queue(row[0].gpu.label, slots)) for row in rows],
+        )
     return 0
 
 
-def _json_row(state: GpuState, held_by: Holder | None) -> dict[str, Any]:
+def _slots_of_queue() -> list[dict[str, Any]] | None:
+    """What the daemon says of its slots; None if there is none, which is no reason to start one."""
+    from stoker.client.transport import Connection
+    from stoker.home import find_home
+
+    try:
+        with Connection(find_home(), _PATIENCE_S) as connection:
+            status = json.loads(connection.request("GET", "/v1/status").body)
+    except StokerError:
+        return None
+    found = status["slots"]
+    assert isinstance(found, list)
+    return found
+
+
+def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
+    """What the queue does on a GPU."""
+    words = []
+    for slot in slots:
+        if label in (slot["label"], *slot["label"].split("+")):
+            jobs = [f"job {job}" for job in slot["jobs"]]
+            words += [*jobs, *filter(None, [slot["drained"]])] or ["in use"]
+    return ", ".join(dict.fromkeys(words)) or "-"
+
+
+def _json_row(
+    state: GpuState, held_by: Holder | None, slots: list[dict[str, Any]] | None
+) -> dict[str, Any]:
     import msgspec
 
     gpu, reading = state.gpu, state.reading
+    mine = [slot for slot in slots or () if gpu.label in slot["label"].split("+")]
     return {
         **msgspec.to_builtins(gpu),
         "lost": reading.lost,
@@ -68,6 +147,7 @@ def _json_row(state: GpuState, held_by: Holder | None) -> dict[str, Any]:
         "power_w": reading.power_w,
         "users": msgspec.to_builtins(state.users),
         "holder": held_by._asdict() if held_by else None,
+        "queue": mine if slots is not None else None,
     }
 
 

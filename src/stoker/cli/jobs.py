@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.cli.durations import format_ago, format_duration
 from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, Row
-from stoker.core.lifecycle import State, is_live
+from stoker.core.lifecycle import State, is_live, is_pending
 
 if TYPE_CHECKING:
     from stoker.wire import AttemptInfo, Job
@@ -29,8 +29,8 @@ _REASON_WIDTH = 40
 _COMMAND_WIDTH = 300
 
 
-def row_of(job: Job, now: float) -> Row:
-    """One job, as of now."""
+def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
+    """One job, as of now; grouped, a line above it names its project."""
     return (
         str(job.id),
         (job.state.value, STYLES[job.state]),
@@ -38,8 +38,8 @@ def row_of(job: Job, now: float) -> Row:
         took(job, now),
         (when(job, now), "dim"),
         str(job.priority) if job.priority else "",
-        cut(full_name(job), _NAME_WIDTH),
-        cut(job.reason or "", _REASON_WIDTH),
+        cut((job.name or "") if grouped else full_name(job), _NAME_WIDTH),
+        cut(_reason(job), _REASON_WIDTH),
         cut(" ".join(job.command.split()), _COMMAND_WIDTH),
     )
 
@@ -68,9 +68,16 @@ def took(job: Job | AttemptInfo, now: float) -> str:
 
 
 def when(job: Job, now: float) -> str:
-    """How long ago it was added or ended; of what runs, its own clock says enough."""
-    at = job.submitted_at if job.state is State.WAITING else job.ended_at
+    """How long ago it was added or ended, or when it may begin; what runs has a clock of its own."""
+    if job.state is State.DELAYED and job.begin_at is not None:
+        return f"in {format_duration(max(0.0, job.begin_at - now))}"
+    at = job.submitted_at if is_pending(job.state) else job.ended_at
     return "" if at is None else format_ago(now - at)
+
+
+def _reason(job: Job) -> str:
+    """Why it did not succeed, or what it waits for, where its state does not say that already."""
+    return "" if job.reason is None or job.reason == job.state.value else job.reason
 
 
 def cut(text: str, width: int) -> str:
@@ -78,6 +85,27 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def rows_of(jobs: Sequence[Job], now: float) -> list[Row]:
-    """Many jobs."""
-    return [row_of(job, now) for job in jobs]
+def lines_of(
+    jobs: Sequence[Job], now: float, paused: Mapping[str, str]
+) -> tuple[list[Row], dict[int, Cell]]:
+    """Many jobs as rows, and the titles between them: where there are several projects, one for each.
+
+    `paused` tells which projects are, and why.
+    """
+    projects = list(dict.fromkeys(job.project for job in jobs))
+    if len(projects) < 2:
+        return [row_of(job, now) for job in jobs], {}
+    rows: list[Row] = []
+    titles: dict[int, Cell] = {}
+    for project in projects:
+        titles[len(rows)] = _title(project, paused)
+        rows += [row_of(job, now, grouped=True) for job in jobs if job.project == project]
+    return rows, titles
+
+
+def _title(project: str | None, paused: Mapping[str, str]) -> Cell:
+    if project is None:
+        return ("no project", "bold")
+    if project in paused:
+        return (f"{project}, paused: {paused[project]}", "bold yellow")
+    return (project, "bold")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker.cli.changes import tell
-from stoker.cli.durations import parse_duration
-from stoker.cli.selection import add_selection, join_ids, parse_states, require_some
+from stoker.cli.durations import parse_span
+from stoker.cli.selection import add_selection, read_selection
 from stoker.client.client import Client
 from stoker.wire import Kill
 
@@ -32,21 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_selection(parser, all_help="all that run or wait")
     parser.add_argument(
         "--grace",
-        default="10s",
         metavar="TIME",
-        help="from TERM to KILL (default: 10s; 0: at once)",
+        help="from TERM to KILL (default: as it was added, 10s; 0: at once)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """End them; 1 if one named was over already."""
-    require_some(args, "kill")
-    order = Kill(
-        ids=join_ids(args.ids),
-        states=parse_states(args.state),
-        project=args.project,
-        all=args.all,
-        grace_s=0.0 if args.grace in ("0", "0s") else parse_duration(args.grace),
-    )
+    grace_s = None if args.grace is None else parse_span(args.grace)
+    order = Kill(**read_selection(args, "kill"), grace_s=grace_s)
     with Client() as client:
         return tell(client.kill(order), "ending", "nothing to end")

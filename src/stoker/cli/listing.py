@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.cli.states import ORDER
-from stoker.core.lifecycle import State, is_final, is_live
+from stoker.core.lifecycle import State, is_final, is_live, is_pending
 from stoker.wire import Selection
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def take_listing(client: Client, selection: Selection, lines: int = LINES) -> Li
     project = selection.project
     live = _first(client, [state for state in asked if is_live(state)], project, _LIVE_SHOWN)
     room = max(_FEWEST, lines - len(live))
-    waiting = _first(client, [state for state in asked if state is State.WAITING], project, room)
+    waiting = _first(client, [state for state in asked if is_pending(state)], project, room)
     ended = _first(client, [state for state in asked if is_final(state)], project, room)
     # What has ended gets what is left by what waits, and a third at least.
     shown_ended = ended[: max(room // _ENDED_SHARE, room - len(waiting))]

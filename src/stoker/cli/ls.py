@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stoker.cli.jobs import COLUMNS, rows_of
+from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import LINES, Listing, take_listing
 from stoker.cli.selection import add_selection, join_ids, parse_states
+from stoker.cli.status import pauses
 from stoker.cli.tables import print_line, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
 from stoker.errors import UsageError
-from stoker.wire import Job, Selection
+from stoker.wire import Job, Selection, Status
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             if args.json:
                 print("[]")
             else:
-                _print(Listing([], []), selection)
+                _print(Listing([], []), selection, None)
     return 0
 
 
@@ -70,27 +71,31 @@ def _list(client: Client, args: argparse.Namespace, selection: Selection) -> Non
     if args.json:
         _print_json(client.jobs(selection))
     elif args.all or selection.ids:
-        _print(Listing(list(client.jobs(selection)), []), selection)
+        _print(Listing(list(client.jobs(selection)), []), selection, client.status())
     else:
         lines = os.get_terminal_size().lines - 3 if sys.stdout.isatty() else LINES
-        _print(take_listing(client, selection, lines), selection)
+        _print(take_listing(client, selection, lines), selection, client.status())
 
 
-def _print(listing: Listing, selection: Selection) -> None:
+def _print(listing: Listing, selection: Selection, status: Status | None) -> None:
     if listing.jobs:
-        print_table(COLUMNS, rows_of(listing.jobs, time.time()))
+        paused = status.projects_paused if status is not None else {}
+        rows, titles = lines_of(listing.jobs, time.time(), paused)
+        print_table(COLUMNS, rows, titles)
     if listing.left_out:
         _remark(f"… {', '.join(listing.left_out)}: -a shows all")
     elif not listing.jobs and (selection.states or selection.project):
         _remark("no such job: stoker ls -a shows all")
     elif not listing.jobs:
         _remark("no job yet: stoker add python train.py")
+    for pause in pauses(status, selection.project) if status is not None else ():
+        _remark(pause, "bold yellow")
 
 
-def _remark(text: str) -> None:
+def _remark(text: str, style: str = "dim") -> None:
     """Tell a person: beside the table on a terminal, out of the way where a program reads it."""
     if sys.stdout.isatty():
-        print_line((text, "dim"))
+        print_line((text, style))
     else:
         sys.stderr.write(f"{text}\n")
 

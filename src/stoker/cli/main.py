@@ -15,17 +15,31 @@ VERBS = {
     "add": "add a job to the queue; it runs also after you log out",
     "ls": "list jobs: what runs, what waits, what has ended",
     "show": "show everything about a job",
+    "why": "tell why a job waits, was skipped or failed",
     "log": "print a job's output, or follow it",
     "wait": "wait until jobs are over; exit 1 if any failed",
     "kill": "end jobs",
     "retry": "let jobs run once more",
     "rm": "forget jobs and their logs",
+    "hold": "keep jobs from starting",
+    "release": "let held jobs go on",
+    "pause": "stop jobs where they are, or let the queue start nothing more",
+    "resume": "let paused jobs, or the queue, go on",
+    "start": "let jobs start as the very next",
+    "preempt": "let running jobs make room and wait again",
+    "move": "put a waiting job at another position of the queue",
+    "set": "change what jobs ask for",
+    "edit": "change a job in your editor",
     "status": "show how the queue is, at a glance",
     "config": "show or change the queue's settings",
     "daemon": "start, stop or install the process that runs the queue",
-    "gpus": "show the GPUs, who uses them and who holds them",
+    "gpus": "show the GPUs and who uses them; add, drain or remove one",
     "demo": "see Stoker at work on fake GPUs, with real processes",
+    "completion": "print what lets bash, zsh or fish complete stoker's words",
+    "help": "explain a verb or a topic, with examples",
 }
+# For scripts of ours; people have no use for them.
+_HIDDEN = ("complete",)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
         sys.stdout.write(f"stoker {__version__}\n")
         return 0
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] in ("-h", "--help") or words == ["help"]:
         _mend_standard_streams()
         sys.stdout.write(_overview())
         return 0 if words else 2
@@ -86,7 +100,7 @@ def _run_verb(verb: str, words: list[str]) -> int:
     from stoker.cli.quick import parse_quickly
     from stoker.errors import UsageError
 
-    if verb not in VERBS:
+    if verb not in VERBS and verb not in _HIDDEN:
         raise UsageError(_unknown(verb))
 
     module = import_module(f"stoker.cli.{verb}")
@@ -126,7 +140,15 @@ def _overview() -> str:
         "Stoker keeps every GPU fed.\n\n"
         f"usage: stoker VERB …\n\n{verbs}\n"
         "stoker VERB -h explains a verb, with examples; stoker --version tells the version.\n"
+        f"stoker help TOPIC explains {_topics()}.\n"
     )
+
+
+def _topics() -> str:
+    from stoker.cli.topics import TOPICS
+
+    *most, last = TOPICS
+    return f"{', '.join(most)} and {last}"
 
 
 def _unknown(word: str) -> str:

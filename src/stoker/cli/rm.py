@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker.cli.changes import tell
-from stoker.cli.selection import add_selection, join_ids, parse_states, require_some
+from stoker.cli.selection import add_selection, read_selection
 from stoker.client.client import Client
 from stoker.wire import Remove
 
@@ -32,13 +32,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Remove them; 1 if one named still runs."""
-    require_some(args, "rm")
-    order = Remove(
-        ids=join_ids(args.ids),
-        states=parse_states(args.state),
-        project=args.project,
-        all=args.all,
-        kill=args.kill,
-    )
+    order = Remove(**read_selection(args, "rm"), kill=args.kill)
     with Client() as client:
         return tell(client.rm(order), "removed", "nothing to remove")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stoker.core.lifecycle import State
 from stoker.errors import UsageError
@@ -43,6 +43,28 @@ def parse_states(words: Sequence[str]) -> list[State]:
 def join_ids(words: Sequence[str]) -> str | None:
     """Several words are one list: `1 2 5-9` is `1,2,5-9`."""
     return ",".join(words) or None
+
+
+def add_queue_flag(parser: argparse.ArgumentParser, text: str) -> None:
+    """Let a verb be for the queue itself instead of jobs."""
+    parser.add_argument("--queue", action="store_true", help=text)
+
+
+def read_selection(args: argparse.Namespace, verb: str) -> dict[str, Any]:
+    """The jobs that a verb is told; for the queue itself there are none, perhaps a project."""
+    if getattr(args, "queue", False):
+        if args.ids or args.state or args.all:
+            raise UsageError(
+                f"stoker {verb} --queue is for no single jobs; -P PROJECT can be added"
+            )
+    else:
+        require_some(args, verb)
+    return {
+        "ids": join_ids(args.ids),
+        "states": parse_states(args.state),
+        "project": args.project,
+        "all": args.all,
+    }
 
 
 def require_some(args: argparse.Namespace, verb: str) -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from stoker.cli.durations import format_ago, format_duration
 from stoker.cli.jobs import full_name, took
+from stoker.cli.moments import format_moment
 from stoker.cli.selection import IDS_HELP
+from stoker.cli.signals import format_signal
 from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, print_facts, print_line, print_table
 from stoker.cli.terminal import clean
@@ -84,7 +86,12 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("GPUs", _gpus(job)),
         ("priority", str(job.priority) if job.priority else None),
         ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
-        ("retries", str(job.retries) if job.retries else None),
+        ("retries", _retries(job)),
+        ("after", _needs(job, any_end=False)),
+        ("after any", _needs(job, any_end=True)),
+        ("begins", _begin(job, now)),
+        ("ended by", _ending(job)),
+        ("preemption", _preemption(job)),
         ("git", _git(job)),
         ("by", "@".join(part for part in (job.user, job.host) if part)),
         ("added", _moment(job.submitted_at, now)),
@@ -117,6 +124,44 @@ def _gpus(job: JobDetail) -> str:
     if job.gpus == 0:
         return "none"
     return f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+
+
+def _retries(job: JobDetail) -> str | None:
+    if not job.retries:
+        return None
+    backoff_s = job.options.backoff_s
+    pause = f", the first after {format_duration(backoff_s)}" if backoff_s else ""
+    return f"{job.retries}{pause}"
+
+
+def _needs(job: JobDetail, *, any_end: bool) -> str | None:
+    needs = [need for need in job.needs if need.any is any_end]
+    return ", ".join(f"{need.id} ({need.state.value if need.state else 'gone'})" for need in needs)
+
+
+def _begin(job: JobDetail, now: float) -> str | None:
+    if job.begin_at is None or job.begin_at < now:
+        return None
+    return f"{format_moment(job.begin_at)}, in {format_duration(job.begin_at - now)}"
+
+
+def _ending(job: JobDetail) -> str | None:
+    """How it is ended, where that is not as usual."""
+    options = job.options
+    if (options.stop_signal, options.grace_s) == (15, 10.0):
+        return None
+    word = format_signal(options.stop_signal)
+    return f"SIG{word}, SIGKILL {format_duration(options.grace_s)} later"
+
+
+def _preemption(job: JobDetail) -> str | None:
+    options = job.options
+    words = {
+        "may be pushed out": options.preemptible,
+        "may push out others": options.preempt,
+        "waits again when over its time limit": options.requeue,
+    }
+    return ", ".join(word for word, is_so in words.items() if is_so)
 
 
 def _git(job: JobDetail) -> str | None:

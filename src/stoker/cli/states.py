@@ -6,12 +6,18 @@ from stoker.core.lifecycle import State
 
 STYLES = {
     State.WAITING: "yellow",
+    State.HELD: "blue",
+    State.BLOCKED: "blue",
+    State.DELAYED: "blue",
     State.STARTING: "cyan",
     State.RUNNING: "bold cyan",
+    State.PAUSED: "bold yellow",
     State.DONE: "green",
     State.FAILED: "bold red",
     State.KILLED: "magenta",
     State.LOST: "bold yellow on red",
+    State.SKIPPED: "red",
+    State.PREEMPTED: "yellow",
 }
 
 # How a count of jobs reads, past to future.
@@ -20,11 +26,16 @@ ORDER = (
     State.FAILED,
     State.KILLED,
     State.LOST,
+    State.SKIPPED,
     State.RUNNING,
     State.STARTING,
+    State.PAUSED,
     State.WAITING,
+    State.BLOCKED,
+    State.DELAYED,
+    State.HELD,
 )
-BAD = (State.FAILED, State.KILLED, State.LOST)
+BAD = (State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 
 
 def sum_up(counts: dict[State, int]) -> list[tuple[str, str]]:

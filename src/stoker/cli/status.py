@@ -24,6 +24,7 @@ examples:
 """
 
 _COLUMNS = (Column("GPU"), Column("JOB"), Column("STATE", gives=True))
+_FREE = ("free", "green")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +58,8 @@ def print_status(status: Status) -> None:
     )
     print()
     print_line(*_counts(status))
+    for pause in pauses(status):
+        print_line((pause, "bold yellow"))
     if status.slots:
         print()
         print_table(_COLUMNS, [_row(slot) for slot in status.slots])
@@ -75,9 +78,25 @@ def _counts(status: Status) -> list[Cell]:
     return [piece for count in counts for piece in ("   ", count)][1:]
 
 
+def pauses(status: Status, project: str | None = None) -> list[str]:
+    """What is paused, why, and how it goes on; of all projects, or of one."""
+    told = []
+    if status.queue_paused is not None:
+        told.append(f"the queue is paused ({status.queue_paused}): stoker resume --queue")
+    for name, reason in sorted(status.projects_paused.items()):
+        if project in (None, name):
+            told.append(f"project {name} is paused ({reason}): stoker resume --queue -P {name}")
+    return told
+
+
 def _row(slot: SlotInfo) -> Row:
+    words: list[tuple[str, str]] = []
     if slot.jobs:
-        state: Cell = ("running", STYLES[State.RUNNING])
-    else:
-        state = (slot.closed, "yellow") if slot.closed else ("free", "green")
-    return (slot.label, format_ids(slot.jobs) or "–", state)
+        state = State.PAUSED if slot.paused else State.RUNNING
+        words.append((state.value, STYLES[state]))
+    if slot.drained is not None:
+        words.append((slot.drained, "yellow"))
+    elif slot.closed is not None and not slot.jobs:
+        words.append((slot.closed, "yellow"))
+    cell: Cell = (", ".join(word for word, _style in words), words[-1][1]) if words else _FREE
+    return (slot.label, format_ids(slot.jobs) or "–", cell)

@@ -6,7 +6,7 @@ Every cell is made harmless here: names, commands and reasons come from outside.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 Cell = str | tuple[str, str]  # a text, or a text and its style
 Row = Sequence[Cell]
+Titles = Mapping[int, Cell]  # lines of their own, each before the row of this number
+
+
+_NONE: Titles = {}
 
 
 class Column(NamedTuple):
@@ -40,14 +44,14 @@ def harmless(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """Print rows under their headers."""
+def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles = _NONE) -> None:
+    """Print rows under their headers; none may be folded if there are titles."""
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console(highlight=False).print(draw_table(columns, rows))
+        Console(highlight=False).print(draw_titled(columns, rows, titles))
     else:
-        _print_plain([[column.header for column in columns], *map(_texts, rows)])
+        _print_plain([[column.header for column in columns], *map(_texts, rows)], titles)
 
 
 def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
@@ -91,6 +95,12 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     for row in rows:
         table.add_row(*(_draw_cell(row[place], columns[place]) for place in shown))
     return table
+
+
+def draw_titled(columns: Sequence[Column], rows: Sequence[Row], titles: Titles) -> RenderableType:
+    """Build the table of a terminal with titles between its rows, each of which is one line."""
+    table = draw_table(columns, rows)
+    return _Titled(table, {number: draw(title) for number, title in titles.items()})
 
 
 def draw_facts(facts: Sequence[tuple[str, Cell]]) -> RenderableType:
@@ -148,12 +158,35 @@ class _CutInTheMiddle:
         yield text
 
 
+class _Titled:
+    """A table with lines between its rows; the columns are those of one table."""
+
+    def __init__(self, table: Table, titles: Mapping[int, Text]) -> None:
+        self._table = table
+        self._titles = titles
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        from rich.segment import Segment, Segments
+
+        if not self._titles:
+            yield self._table
+            return
+        for number, line in enumerate(console.render_lines(self._table, options), -1):
+            if number in self._titles:
+                yield self._titles[number]
+            yield Segments([*line, Segment.line()])
+
+
 def _texts(cells: Row) -> list[str]:
     return [harmless(cell if isinstance(cell, str) else cell[0]) for cell in cells]
 
 
-def _print_plain(lines: Sequence[Sequence[str]]) -> None:
+def _print_plain(lines: Sequence[Sequence[str]], titles: Titles = _NONE) -> None:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
+    for number, line in enumerate(lines, -1):
+        if number in titles:
+            print(*_texts([titles[number]]))
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print("  ".join(cells).rstrip())

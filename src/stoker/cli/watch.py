@@ -11,10 +11,11 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from stoker.cli.jobs import COLUMNS, rows_of
+from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import Listing, take_listing
 from stoker.cli.states import sum_up
-from stoker.cli.tables import draw_table, harmless
+from stoker.cli.status import pauses
+from stoker.cli.tables import draw_titled, harmless
 from stoker.client.client import Client
 from stoker.errors import StokerError
 
@@ -87,10 +88,12 @@ def _draw(listing: Listing, status: Status) -> Group:
     headline = Text("   ").join(Text(text, style) for text, style in counts)
     headline.append(f"   {time.strftime('%H:%M:%S')}", "dim")
     lines: list[RenderableType] = [headline]
+    lines += [Text(harmless(pause), "bold yellow") for pause in pauses(status)]
     lines += [Text(harmless(notice), "yellow") for notice in status.notices]
     lines.append(Text())
     if listing.jobs:
-        lines.append(draw_table(COLUMNS, rows_of(listing.jobs, time.time())))
+        rows, titles = lines_of(listing.jobs, time.time(), status.projects_paused)
+        lines.append(draw_titled(COLUMNS, rows, titles))
     if listing.left_out:
         lines.append(Text(f"… {', '.join(listing.left_out)}", "dim"))
     return Group(*lines)

@@ -193,3 +193,49 @@ def test_a_snapshot_is_taken_now(sent: list[Message], tmp_path: Path) -> None:
 
     copy = tmp_path / "home" / "snapshots" / sent[0]["snapshot"]
     assert (copy / "train.py").read_text() == "one"
+
+
+def test_every_wish_is_sent(sent: list[Message], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    words = (
+        "add --hold --after 1,2 --after-any train --begin +10m --retries 2 --backoff 1m -t 1h"
+        " --requeue --preemptible --preempt --signal USR1 --grace 0 true"
+    )
+
+    assert main(words.split()) == 0
+
+    wishes = {
+        "hold": True,
+        "after": "1,2",
+        "after_any": "train",
+        "begin_at": 1600.0,
+        "backoff_s": 60.0,
+        "requeue": True,
+        "preemptible": True,
+        "preempt": True,
+        "stop_signal": 10,
+        "grace_s": 0.0,
+    }
+    assert {name: sent[0][name] for name in wishes} == wishes
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("--begin 2001-01-01", "lies in the past"),
+        ("--begin soon", "is no time"),
+        ("--after ,", "--after: name jobs"),
+        ("--backoff 1m", "give --retries as well"),
+        ("--retries 1 --backoff 2d", "at most 1d"),
+        ("--requeue", "give -t as well"),
+        ("--signal STOP", "never ends it"),
+        ("--grace soon", "is no duration"),
+    ],
+)
+def test_a_wish_that_makes_no_sense_is_refused(
+    sent: list[Message], words: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["add", *words.split(), "true"]) == 2
+
+    assert complaint in capsys.readouterr().err
+    assert sent == []

@@ -58,6 +58,7 @@ def show(hub: Hub, job: str) -> JobDetail:
         user=user,
         host=host,
         last_line=_last_line(hub, facts),
+        log=None if facts.log is None else to_wire(facts.log),
         needs=[
             Need(id=need.id, state=need.state, any=need.any) for need in hub.shelf.needs_of(number)
         ],

@@ -29,6 +29,7 @@ def status(hub: Hub) -> Status:
                 closed=place.closed or (None if place.held else place.waits_for),
                 drained=place.drained,
                 held=place.held,
+                paused=place.current is not None and place.current.paused_at is not None,
             )
             for place in hub.engine.board.places
             if place.drained != REMOVED or place.current is not None

@@ -1,0 +1,52 @@
+"""What `stoker add` can be told about when a job runs and how it gives way; read only where asked for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from stoker.cli.durations import parse_duration, parse_span
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+_LONGEST_S = 86400.0
+
+
+def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
+    """The entries of a submission that these options stand for."""
+    wishes: dict[str, Any] = {
+        name: True for name in ("hold", "requeue", "preemptible", "preempt") if getattr(args, name)
+    }
+    for name in ("after", "after_any"):
+        text = getattr(args, name)
+        if text is not None:
+            if not text.strip(", "):
+                raise UsageError(f"--{name.replace('_', '-')}: name jobs: 12, 1,5-9, @ or a name")
+            wishes[name] = text
+    if args.begin is not None:
+        from stoker.cli.moments import parse_moment
+
+        wishes["begin_at"] = parse_moment(args.begin, time.time())
+    if args.signal is not None:
+        from stoker.cli.signals import parse_signal
+
+        wishes["stop_signal"] = parse_signal(args.signal)
+    if args.grace is not None:
+        wishes["grace_s"] = _at_most_a_day("--grace", args.grace, parse_span(args.grace))
+    if args.backoff is not None:
+        if not args.retries:
+            raise UsageError("--backoff is the pause before a retry: give --retries as well")
+        wishes["backoff_s"] = _at_most_a_day(
+            "--backoff", args.backoff, parse_duration(args.backoff)
+        )
+    if args.requeue and args.timeout is None:
+        raise UsageError("--requeue is for a job over its time limit: give -t as well")
+    return wishes
+
+
+def _at_most_a_day(option: str, text: str, seconds: float) -> float:
+    if seconds > _LONGEST_S:
+        raise UsageError(f"{option} {text}: at most 1d")
+    return seconds

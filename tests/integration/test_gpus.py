@@ -1,0 +1,91 @@
+"""`gpus add|drain|remove` with a daemon; the table without one has tests of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from integration.door import Queue
+
+
+def test_a_gpu_is_drained_and_used_again_with_jobs_elsewhere_untouched(queue: Queue) -> None:
+    pids = [queue.until_running(queue.add("sleep 60")) for _ in range(2)]
+    place = {queue.show(job)["slots"]: job for job in (1, 2)}
+    queue.add("echo third")
+
+    assert queue.ok("gpus", "drain", "1") == f"GPU 1 is drained; job {place['1']} still on it\n"
+    assert "GPU 1 drained" in queue.ok("why", "3")
+    queue.ok("kill", "--grace", "0", str(place["1"]))
+    queue.ok("daemon", "restart")
+    assert queue.show(3)["state"] == "waiting"
+
+    assert queue.ok("gpus", "add", "1") == "GPU 1 is in use\n"
+    queue.ok("wait", "3")
+    assert queue.show(place["0"])["state"] == "running"
+    assert queue.stoker.is_alive(pids[place["0"] - 1])
+
+
+def test_a_new_gpu_is_used_at_once_and_a_removed_one_no_more(queue: Queue) -> None:
+    for _ in range(3):
+        queue.add("sleep 60")
+    queue.until(lambda: sorted(queue.states().values()) == ["running", "running", "waiting"])
+
+    assert queue.ok("gpus", "add", "3") == "GPU 3 is in use\n"
+    queue.until(lambda: queue.show(3)["slots"] == "3")
+    queue.ok("gpus", "remove", "0")
+    queue.ok("daemon", "restart")
+
+    assert [slot["label"] for slot in json.loads(queue.ok("status", "--json"))["slots"]] == [
+        "1",
+        "3",
+    ]
+    assert set(queue.states().values()) == {"running"}
+    assert queue.ok("config", "gpus") == "1,3\n"
+
+
+def test_the_last_one_is_drained_with_a_warning(queue: Queue) -> None:
+    queue.ok("gpus", "drain", "0")
+    ended = queue("gpus", "drain", "1")
+
+    assert (ended.code, ended.out) == (0, "GPU 1 is drained\n")
+    assert ended.err.startswith("stoker: no GPU is left in use: only jobs without GPU start")
+    queue.add("-g", "0", "true")
+    queue.ok("wait")
+
+
+def test_the_table_shows_what_the_queue_does(queue: Queue) -> None:
+    queue.until_running(queue.add("sleep 60"))
+    queue.ok("gpus", "drain", "1")
+
+    header, first, second, third, _fourth = queue.ok("gpus").splitlines()
+    assert header.endswith("QUEUE")
+    assert first.endswith("job 1")
+    assert second.endswith("drained")
+    assert third.endswith("-")
+    rows = json.loads(queue.ok("gpus", "--json"))
+    assert [[slot["drained"] for slot in row["queue"]] for row in rows] == [
+        [None],
+        ["drained"],
+        [],
+        [],
+    ]
+
+
+def test_without_a_daemon_the_table_is_as_ever_and_none_is_started(idle_queue: Queue) -> None:
+    assert "QUEUE" not in idle_queue.ok("gpus")
+    assert not (idle_queue.home / "stoker.db").exists()
+
+
+def test_wrong_words_are_one_clear_line(queue: Queue) -> None:
+    for words, code, complaint in (
+        (["drain"], 2, "which GPU?"),
+        (["drain", "9"], 1, "there is no GPU 9 in this queue; there are: 0, 1"),
+        (["add", "0"], 1, "GPU 0 is in use already"),
+        (["add", "9"], 2, "GPU 9 does not exist: this machine has 0-3"),
+        (["paint", "0"], 2, "invalid choice"),
+    ):
+        ended = queue("gpus", *words)
+        assert ended.code == code, ended
+        assert complaint in ended.err
+        assert ended.err.count("\n") == 1

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from integration.test_cli_help import stoker
+from stoker.cli.main import VERBS
+from stoker.cli.topics import TOPICS, explain
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_topic_is_explained_with_examples(topic: str) -> None:
+    ended = stoker("help", topic)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "\n  stoker " in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 110
+
+
+def examples() -> list[str]:
+    """Every example of every topic and verb, without the words that explain it."""
+    from importlib import import_module
+
+    texts = [explain(topic) for topic in TOPICS]
+    texts += [import_module(f"stoker.cli.{verb}").EXAMPLES for verb in VERBS]
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    return sorted({line.split("  ")[0] for line in lines if line.startswith("stoker ")})
+
+
+@pytest.mark.parametrize("example", examples())
+def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
+    from importlib import import_module
+
+    from stoker.cli.parser import Parser
+
+    words = shlex.split(example, comments=True)
+    for sign in (">", ">>", "&&", "|", ";"):
+        if sign in words:
+            words = words[: words.index(sign)]
+    module = import_module(f"stoker.cli.{words[1]}")
+    parser = Parser("stoker", "", "")
+    module.configure(parser)
+    parser.parse_args([word.rstrip(";") for word in words[2:]])
+
+
+def test_a_verb_is_explained_as_by_itself() -> None:
+    assert stoker("help", "kill").stdout == stoker("kill", "-h").stdout
+
+
+def test_all_topics_are_in_the_overview() -> None:
+    overview = stoker("help").stdout
+
+    assert all(topic in overview for topic in TOPICS)
+
+
+def test_an_unknown_topic_is_answered_with_the_nearest() -> None:
+    ended = stoker("help", "dependency")
+
+    assert ended.returncode == 2
+    assert (
+        ended.stderr
+        == "stoker: there is nothing about 'dependency': did you mean 'dependencies'?\n"
+    )

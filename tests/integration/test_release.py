@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from integration.door import Queue
+
+
+def test_what_is_released_starts_in_its_order(queue: Queue) -> None:
+    for number in (1, 2, 3):
+        queue.add("--hold", "-g", "2", f"echo {number} >> order")
+
+    assert queue.ok("release", "--all") == "released 3 jobs: 1-3\n"
+    queue.ok("wait")
+
+    assert queue.stoker.read("order") == ["1", "2", "3"]
+
+
+def test_what_is_not_held_is_refused(queue: Queue) -> None:
+    queue.add("true")
+    queue.ok("wait")
+
+    ended = queue("release", "1")
+
+    assert (ended.code, ended.err) == (1, "stoker: job 1 is done, not held\n")
+    assert queue.ok("release", "--all") == "nothing is held\n"

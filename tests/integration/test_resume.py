@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from integration.door import Queue
+
+
+def test_all_that_are_paused_go_on(queue: Queue) -> None:
+    for number in (1, 2):
+        queue.add(f"while [ ! -e go ]; do sleep 0.02; done; echo {number}")
+        queue.until_running(number)
+    queue.ok("pause", "--all")
+    (queue.work / "go").touch()
+    assert set(queue.states().values()) == {"paused"}
+
+    assert queue.ok("resume", "--all") == "resumed 2 jobs: 1-2\n"
+    assert queue("wait").code == 0
+
+
+def test_what_is_not_paused_is_refused(queue: Queue) -> None:
+    queue.add("--hold", "true")
+
+    assert queue("resume", "1").err == "stoker: job 1 is held, not paused\n"
+    assert queue.ok("resume", "--all") == "nothing is paused\n"

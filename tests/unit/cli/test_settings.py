@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.cli.durations import parse_duration, spell_duration
+from stoker.cli.edit import find_changes, read_text
+from stoker.cli.settings import NAMES, OF_RUNNING, read_settings
+from stoker.errors import UsageError
+from stoker.wire import Settings
+
+
+def test_only_what_is_given_is_sent() -> None:
+    assert msgspec.json.encode(read_settings([("priority", "5"), ("timeout", "2h")])) == (
+        b'{"timeout_s":7200.0,"priority":5}'
+    )
+
+
+def test_none_is_sent_as_none() -> None:
+    names = ("name", "project", "timeout", "begin", "after", "after_any", "log")
+
+    settings = read_settings([(name, "none") for name in names])
+
+    values = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    given = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+    assert len(given) == len(names)
+    assert set(given.values()) == {None}
+
+
+@pytest.mark.parametrize("name", ["priority", "gpus", "retries", "command"])
+def test_what_must_have_a_value_cannot_be_none(name: str) -> None:
+    with pytest.raises(UsageError, match="it must have a value"):
+        read_settings([(name, "none")])
+
+
+def test_every_field_of_the_wire_can_be_set_by_a_name() -> None:
+    assert len(NAMES) == len(Settings.__struct_fields__)
+    assert set(OF_RUNNING) <= set(NAMES)
+
+
+@given(st.floats(0.001, 1e7))
+def test_a_spelled_duration_is_read_as_the_same(seconds: float) -> None:
+    assert parse_duration(spell_duration(seconds)) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(90, "1m30s"), (7200, "2h"), (129600, "1d12h"), (0.5, "0.5s")]
+)
+def test_durations_are_spelled_briefly(seconds: float, text: str) -> None:
+    assert spell_duration(seconds) == text
+
+
+TEXT = "# remark\nname = a\npriority = 0\n\n--- command ---\nx = 1\n# no remark\n"
+
+
+def test_below_the_mark_all_is_command() -> None:
+    assert read_text(TEXT)["command"] == "x = 1\n# no remark"
+
+
+def test_a_line_that_was_taken_out_changes_nothing() -> None:
+    assert find_changes(TEXT, TEXT.replace("priority = 0\n", "")) == {}
+    assert find_changes(TEXT, TEXT.replace("name = a", "name=b")) == {"name": "b"}
+
+
+def test_a_setting_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="name is there twice"):
+        read_text("name = a\nname = b\n")

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from stoker.cli.complete import _STATES
+from stoker.cli.states import BAD, ORDER, STYLES
+from stoker.core.lifecycle import MEANING, TABLE, State, is_final
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "queue.md"
+
+
+def test_every_state_has_a_meaning_a_colour_and_a_place_in_the_count() -> None:
+    assert set(MEANING) == set(STYLES) == set(State)
+    # No job rests as preempted.
+    assert set(ORDER) == set(State) - {State.PREEMPTED} == set(map(State, _STATES))
+
+
+def test_whatever_is_over_without_success_is_bad() -> None:
+    assert set(BAD) == {state for state in State if is_final(state)} - {State.DONE}
+
+
+def test_the_table_in_the_docs_is_the_table_in_the_lifecycle() -> None:
+    rows = re.findall(r"(?m)^\| (\w+) \| ([^|]+) \| ([^|]+) \|$", REFERENCE.read_text())
+    told = {
+        name: (meaning, leads) for name, meaning, leads in rows if name in {*map(str.lower, State)}
+    }
+
+    assert {name: meaning for name, (meaning, _) in told.items()} == {
+        state.value: meaning for state, meaning in MEANING.items()
+    }
+    for state in State:
+        ways = {event.value for event, (sources, _target) in TABLE.items() if state in sources}
+        assert set(re.findall(r"\w+", told[state.value][1])) == (ways or {"–"} - {"–"})
