@@ -39,10 +39,7 @@ class Verdict(NamedTuple):
         )
 
 
-def join(verdicts: Iterable[Verdict]) -> Verdict:
-    """Several as one."""
-    columns = zip(*verdicts, strict=True)
-    return Verdict(*([text for found in column for text in found] for column in columns))
+CLEAN = Verdict([], [], [], [], [], [])
 
 
 def expectations(answers: Iterable[tuple[Batch, Added]]) -> dict[int, Expected | None]:

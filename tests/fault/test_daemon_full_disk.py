@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from fault.home import is_alive, until
+from fault.ledger import CLEAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fault.conftest import Tell
     from fault.home import Home
 
 ENTER = ["nsenter", "--mount", "--target"]
@@ -94,6 +96,11 @@ def disk(home: Home, request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
     finally:
         disk.stoker("daemon", "stop", "--kill")
         disk.close()
+
+
+@pytest.fixture(autouse=True)
+def _counted(tell: Tell) -> None:
+    tell("full disk under database and logs", 1, CLEAN)
 
 
 def is_one_line(text: str) -> bool:
