@@ -14,7 +14,7 @@ from fault.home import until
 from fault.ledger import Verdict, expectations, judge, leaks
 from fault.moments import Moment, histogram, moment_of
 from fault.table import LONG, say
-from fault.work import SLOTS, Submitter, Work
+from fault.work import SLOTS, Batch, Submitter, Work
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fault.home import Home
 
 JOBS, KILLS, SEEDS = (10_000, 1000, 3) if LONG else (300, 30, 1)
+SHARING_KILLS = 100 if LONG else 8
 SUBMITTERS = 3
 LONGEST_UP_S = 0.06
 IN_START_UP = 0.1
@@ -69,44 +70,50 @@ class Killer:
         return moment_of(killed_at_us, self._home.live(), waiting, journal)
 
 
-def run_with_kills(home: Home, work: Work, rng: random.Random) -> tuple[Verdict, Killer]:
-    """Submit and run jobs while daemons are killed; then let them come to their ends."""
-    batches = work.batches(JOBS, largest=40 if LONG else 12)
-    if LONG:
-        batches.insert(len(batches) // 3, work.batch(1200))
-    submitters = [Submitter(home.path, batches[n::SUBMITTERS]) for n in range(SUBMITTERS)]
-    total = sum(len(batch.expected) for batch in batches)
-    killer = Killer(home, rng)
-    for submitter in submitters:
-        submitter.start()
-        submitter.allow(total // 20)
-    while sum(killer.moments.values()) < KILLS:
-        for submitter in submitters:
-            submitter.allow(max(1, total // SUBMITTERS // KILLS))
-        killer.kill_once()
-        if sum(killer.moments.values()) % 100 == 0:
-            say(f"{sum(killer.moments.values())} of {KILLS} kills")
-    for submitter in submitters:
-        submitter.allow(total)
-        submitter.join(60)
-        assert submitter.failure is None, submitter.failure
-        assert not submitter.is_alive()
-    return settle(home, work, submitters), killer
+class Run:
+    """Submits and runs jobs while daemons are killed."""
 
+    def __init__(self, home: Home, work: Work, batches: list[Batch], kills: int) -> None:
+        self._home = home
+        self._work = work
+        self._kills = kills
+        self._total = sum(len(batch.expected) for batch in batches)
+        self._submitters = [
+            Submitter(home.path, batches[number::SUBMITTERS]) for number in range(SUBMITTERS)
+        ]
 
-def settle(home: Home, work: Work, submitters: list[Submitter]) -> Verdict:
-    """Wait until everything is over, and judge it."""
-    answers = [answer for submitter in submitters for answer in submitter.answers]
-    with home.client() as client:
-        for _progress in client.wait():
-            pass
-        for batch, added in answers[::7]:
-            (again,) = client.add(batch.submission)
-            assert (again.first, again.last, again.repeated) == (added.first, added.last, True)
-    until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
-    verdict = judge(expectations(answers), home.attempts(), work.events())
-    verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
-    return verdict
+    def endure(self, killer: Killer) -> None:
+        """Kill as often as is wanted; work is always under way."""
+        for submitter in self._submitters:
+            submitter.start()
+            submitter.allow(self._total // 20)
+        while (done := sum(killer.moments.values())) < self._kills:
+            if done % 100 == 0:
+                say(f"{done} of {self._kills} kills")
+            for submitter in self._submitters:
+                submitter.allow(max(1, self._total // SUBMITTERS // self._kills))
+            killer.kill_once()
+        for submitter in self._submitters:
+            submitter.allow(self._total)
+            submitter.join(60)
+            assert submitter.failure is None, submitter.failure
+            assert not submitter.is_alive()
+
+    def judge(self, per_gpu: int = 1) -> Verdict:
+        """Wait until everything is over, and judge it."""
+        answers = [answer for submitter in self._submitters for answer in submitter.answers]
+        home = self._home
+        with home.client() as client:
+            for _progress in client.wait():
+                pass
+            for batch, added in answers[::7]:
+                (again,) = client.add(batch.submission)
+                assert (again.first, again.last, again.repeated) == (added.first, added.last, True)
+        until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
+        expected, events = expectations(answers), self._work.events()
+        verdict = judge(expected, home.attempts(), events, per_gpu=per_gpu)
+        verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
+        return verdict
 
 
 @pytest.mark.timeout(1800 if LONG else 120)
@@ -116,13 +123,33 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(
 ) -> None:
     rng = random.Random(seed)
     work = Work(job_program, home.work, rng)
+    killer = Killer(home, rng)
+    batches = work.batches(JOBS, largest=40 if LONG else 12)
+    if LONG:
+        batches.insert(len(batches) // 3, work.batch(1200))
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    run = Run(home, work, batches, KILLS)
 
-    verdict, killer = run_with_kills(home, work, rng)
+    run.endure(killer)
+    verdict = run.judge()
 
     details = {moment.value: killer.moments[moment] for moment in Moment}
     tell("daemon killed at any moment", KILLS, verdict, **details)
-    print(histogram(killer.moments))
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
     between = sum(count for moment, count in killer.moments.items() if moment.is_between)
     assert between >= KILLS // 2, histogram(killer.moments)
+
+
+def test_kills_at_any_moment_while_two_jobs_share_each_gpu(
+    home: Home, job_program: str, tell: Tell
+) -> None:
+    rng = random.Random(0)
+    work = Work(job_program, home.work, rng)
+    home.start("--gpus", "0,0,1,1")
+    run = Run(home, work, work.batches(10 * SHARING_KILLS, most_gpus=1), SHARING_KILLS)
+
+    run.endure(Killer(home, rng))
+    verdict = run.judge(per_gpu=2)
+
+    tell("daemon killed at any moment, two jobs a GPU", SHARING_KILLS, verdict)
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
