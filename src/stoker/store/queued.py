@@ -332,11 +332,12 @@ class QueuedJobs(Jobs):
             )
 
     def _forget(self) -> None:
-        """After a rollback: believe only what is committed."""
+        """After a rollback: believe only what is committed; ids that nobody was told are free again."""
         self._pending.clear()
         self._classes.clear()
         rows = self._execute("SELECT name, value FROM tally")
         self._committed = Counter(dict(rows.fetchall()))
+        self._last_id = self._committed[_LAST_ID]
 
 
 def _are_lines(rows: Sequence[NewRow]) -> bool:

@@ -30,15 +30,17 @@ async def add(hub: Hub, submission: Submission) -> Added:
     on where it ended when the client asks again. Once it has begun it ends well: where the disk is
     full, it waits for space, for some of its jobs may have run already.
     """
-    _check(hub, submission)
+    _check(submission)
     rows = [_row(job, submission) for job in submission.jobs]
     common = _common(submission)
     with hub.database.transaction(durable=len(rows) > _SLICE):
         reservation = hub.jobs.reserve(common)
         if reservation.jobs != len(rows):
             raise UsageError("another request had this request id: make a new one")
-        if not reservation.added and len(rows) <= _SLICE:
-            _fill(hub, reservation, 0, rows, submission)
+        if not reservation.added:
+            _check_gpus(hub, submission)  # what was added before stays added, whatever is here now
+            if len(rows) <= _SLICE:
+                _fill(hub, reservation, 0, rows, submission)
     reach("add-reserved")
     if len(rows) > _SLICE:
         await _fill_in_slices(hub, reservation, rows, submission)
@@ -86,7 +88,19 @@ def _fill(
     hub.jobs.fill(reservation, offset, rows, key, request)
 
 
-def _check(hub: Hub, submission: Submission) -> None:
+def _check(submission: Submission) -> None:
+    for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
+        check_name("the name", name or "")
+    if submission.project is not None:
+        check_name("the project", submission.project)
+    if not os.path.isabs(_decode(submission.cwd, "cwd")):
+        raise UsageError("cwd is not an absolute path")
+    shell = submission.shell
+    if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
+        raise UsageError("the shell is not an absolute path")
+
+
+def _check_gpus(hub: Hub, submission: Submission) -> None:
     slots = len(hub.engine.board.places)
     if submission.gpus and not slots:
         raise ConflictError(
@@ -97,15 +111,6 @@ def _check(hub: Hub, submission: Submission) -> None:
         raise UsageError(
             f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)"
         )
-    for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
-        check_name("the name", name or "")
-    if submission.project is not None:
-        check_name("the project", submission.project)
-    if not os.path.isabs(_decode(submission.cwd, "cwd")):
-        raise UsageError("cwd is not an absolute path")
-    shell = submission.shell
-    if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
-        raise UsageError("the shell is not an absolute path")
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:
