@@ -31,6 +31,7 @@ _PATIENCE_S = 10.0
 _START_PATIENCE_S = 5.0
 _STOP_PATIENCE_S = 20.0
 _CONTEXTS_HELD = 64
+_MOST_DEATHS = 3
 
 
 class KeptExecutor:
@@ -49,6 +50,7 @@ class KeptExecutor:
         self._contexts: dict[int, Message] = {}
         self._held_contexts: OrderedDict[int, None] = OrderedDict()
         self._children: set[int] = set()
+        self._deaths = 0
         self._orphans: dict[str, int] = {}
         self._news: list[Report] = []
         self._is_stopped = False
@@ -245,7 +247,11 @@ class KeptExecutor:
                 said += more
         word = said.decode("utf-8", "replace")
         if word == "ready":
+            self._deaths = 0
             return None
+        if not word and self._deaths < _MOST_DEATHS and time.monotonic() < deadline:
+            self._deaths += 1  # somebody may have killed it
+            return f"it died, see {self._log}"
         if word == "busy":
             time.sleep(0.02)  # another one is about to listen, or to go
             return f"another process has locked {self._journal}"
