@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from door import Queue
+    from integration.door import Queue
 
 LEAVE = "sleep 600 > /dev/null 2>&1 & echo $! > {}.pid"
 

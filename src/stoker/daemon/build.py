@@ -146,13 +146,15 @@ class Daemon:
         known = None if self._nvml is None else self._nvml.gpus()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         named = gpus or self._config.gpus
-        if named is not None and named != "default":
-            slots = parse_slots(named, known, visible)
-        else:
-            try:
+        try:
+            if named is None or named == "default":
                 slots = default_slots(known, visible)
-            except StokerError as error:
-                return (), str(error).partition(";")[0]
+            else:
+                slots = parse_slots(named, known, visible)
+        except StokerError as error:
+            if gpus is not None and named != "default":
+                raise
+            return (), str(error).partition(";")[0]
         if gpus is not None:
             self._config.change("gpus", gpus)
         return slots, None

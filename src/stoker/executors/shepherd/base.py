@@ -392,7 +392,11 @@ def _posix_spawn(
 
 
 def _open_log(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    # A pipe that nobody reads is refused instead of waited for: other jobs would wait too.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o666)
+    os.set_blocking(fd, True)
+    return fd
 
 
 def _reason_of(error: OSError) -> str:
