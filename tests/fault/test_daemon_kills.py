@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fault.home import until
+from fault.home import kill, until
 from fault.ledger import Verdict, expectations, judge, leaks
 from fault.moments import Moment, histogram, moment_of
 from fault.table import LONG, say
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fault.home import Home
 
 JOBS, KILLS, SEEDS = (10_000, 1000, 3) if LONG else (300, 30, 1)
-SHARING_KILLS = 100 if LONG else 8
+FEW_KILLS = 100 if LONG else 8
 SUBMITTERS = 3
 LONGEST_UP_S = 0.06
 IN_START_UP = 0.1
@@ -45,12 +45,12 @@ class Killer:
                 pool.submit(self._ask)
                 until(home.daemon, "a daemon has been started")
                 time.sleep(rng.uniform(0.0, LONGEST_START_UP_S))
-                self._kill()
+                self._strike()
         else:
             while not self._ask():
                 pass
             time.sleep(rng.uniform(0.0, LONGEST_UP_S))  # to kill at any moment
-            self._kill()
+            self._strike()
 
     def _ask(self) -> bool:
         try:
@@ -59,15 +59,30 @@ class Killer:
             return False
         return True
 
-    def _kill(self) -> None:
-        if self._home.kill_daemon():
+    def _strike(self) -> None:
+        if self.kill():
             self.moments[self._look()] += 1
+
+    def kill(self) -> bool:
+        """Kill the daemon; False if there was none."""
+        return self._home.kill_daemon()
 
     def _look(self) -> Moment:
         killed_at_us = time.time_ns() // 1000
         journal = self._home.journal()
         ((waiting,),) = self._home.query("SELECT count(*) FROM job WHERE state = 'waiting'")
         return moment_of(killed_at_us, self._home.live(), waiting, journal)
+
+
+class Butcher(Killer):
+    """Kills the daemon, or its shepherd, or both."""
+
+    def kill(self) -> bool:
+        """Kill at least one of them."""
+        kind = self._rng.random()
+        shepherds = self._home.shepherds() if kind < 0.4 else []
+        found = [kill(pid) for pid in shepherds]
+        return any(found) if kind < 0.2 else super().kill()
 
 
 class Run:
@@ -99,7 +114,7 @@ class Run:
             assert submitter.failure is None, submitter.failure
             assert not submitter.is_alive()
 
-    def judge(self, per_gpu: int = 1) -> Verdict:
+    def judge(self, *, per_gpu: int = 1, may_lose: bool = False) -> Verdict:
         """Wait until everything is over, and judge it."""
         answers = [answer for submitter in self._submitters for answer in submitter.answers]
         home = self._home
@@ -111,7 +126,8 @@ class Run:
                 assert (again.first, again.last, again.repeated) == (added.first, added.last, True)
         until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
         expected, events = expectations(answers), self._work.events()
-        verdict = judge(expected, home.attempts(), events, per_gpu=per_gpu)
+        attempts = home.attempts()
+        verdict = judge(expected, attempts, events, per_gpu=per_gpu, may_lose=may_lose)
         verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
         return verdict
 
@@ -146,10 +162,25 @@ def test_kills_at_any_moment_while_two_jobs_share_each_gpu(
     rng = random.Random(0)
     work = Work(job_program, home.work, rng)
     home.start("--gpus", "0,0,1,1")
-    run = Run(home, work, work.batches(10 * SHARING_KILLS, most_gpus=1), SHARING_KILLS)
+    run = Run(home, work, work.batches(10 * FEW_KILLS, most_gpus=1), FEW_KILLS)
 
     run.endure(Killer(home, rng))
     verdict = run.judge(per_gpu=2)
 
-    tell("daemon killed at any moment, two jobs a GPU", SHARING_KILLS, verdict)
+    tell("daemon killed at any moment, two jobs a GPU", FEW_KILLS, verdict)
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
+
+
+def test_kills_of_daemons_and_shepherds_at_any_moment_double_nothing(
+    home: Home, job_program: str, tell: Tell
+) -> None:
+    rng = random.Random(0)
+    work = Work(job_program, home.work, rng)
+    home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    run = Run(home, work, work.batches(10 * FEW_KILLS), FEW_KILLS)
+
+    run.endure(Butcher(home, rng))
+    verdict = run.judge(may_lose=True)
+
+    tell("daemon, shepherd or both killed at any moment", FEW_KILLS, verdict)
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
