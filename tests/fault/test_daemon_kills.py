@@ -28,6 +28,8 @@ LONGEST_UP_S = 0.06
 IN_START_UP = 0.1
 LONGEST_START_UP_S = 0.4
 
+pytestmark = pytest.mark.timeout(1800 if LONG else 120)
+
 
 class Killer:
     """Kills daemons, and notes at which moments they died."""
@@ -132,7 +134,6 @@ class Run:
         return verdict
 
 
-@pytest.mark.timeout(1800 if LONG else 120)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     home: Home, job_program: str, tell: Tell, seed: int
