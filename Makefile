@@ -26,7 +26,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run.py
 
 fault: $(VENV)/.dev
-	STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault -s
+	STOKER_FAULT_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault -v -s -n 2 --maxschedchunk=1
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

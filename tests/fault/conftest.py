@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fault.home import Home
-from fault.table import PROPERTY, Entry, format_table
+from fault.table import LONG, PROPERTY, Entry, format_table
 from fault.work import Work, build_job
 
 if TYPE_CHECKING:
@@ -66,14 +66,22 @@ def tell(record_property: Callable[[str, object], None]) -> Tell:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table of faults, where there is anything to put into it."""
-    found = [
-        value
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", None) == "call"
-        for name, value in report.user_properties
-        if name == PROPERTY
-    ]
+    found, failed = [], set()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", None) == "call":
+                entries = [value for name, value in report.user_properties if name == PROPERTY]
+                found += entries
+                failed |= {entry[0] for entry in entries if report.failed}
     if found:
         terminalreporter.write_line("")
-        terminalreporter.write_line(format_table(found))
+        terminalreporter.write_line(format_table(found, failed))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, on all workers: each gets two tests at first, and then one by one."""
+    if LONG:
+        items.sort(key=lambda item: "test_daemon_kills" not in item.nodeid)
+        longest = sum("test_daemon_kills" in item.nodeid for item in items)
+        for number in range(longest):
+            items.insert(2 * number + 1, items.pop())

@@ -49,6 +49,7 @@ class Day:
         self.ask(lambda client: client.set_config(NewSetting(name="cpu.jobs", value="3")))
         self.wait()
         self.stop_everything()
+        self.leave()
 
     def verdict(self, *, may_lose: bool) -> Verdict:
         """What has gone wrong."""
@@ -142,6 +143,14 @@ class Day:
         while is_alive(pid):
             self.ask(lambda client: client.stop(kill=True))
             until(lambda: self._home.daemon() is None, "the daemon has stopped", 20.0)
+
+    def leave(self) -> None:
+        """Stop the daemon with nothing to do: then its shepherd goes too."""
+        for _ in range(2):  # the first one may die of something else
+            self.ask(lambda client: client.status())
+            self.wait()
+            self.ask(lambda client: client.stop())
+            until(lambda: not (self._home.daemon() or self._home.shepherds()), "all have gone")
 
     def add_stubborn(self, action: str = "''") -> tuple[int, int]:
         """A job without GPU that ignores TERM (or treats it so), and its pid once it does."""

@@ -80,11 +80,13 @@ class Home:
 
     def shepherds(self) -> list[int]:
         """The pids of the shepherds that live."""
-        return [
-            pid
+        alike = {
+            pid: _parent_of(pid)
             for pid, words in self.processes().items()
             if "stoker.executors.shepherd" in words and "-I" in words.split()
-        ]
+        }
+        # A job looks like its shepherd until it has become a program of its own.
+        return [pid for pid, parent in alike.items() if parent not in alike]
 
     def kill_daemon(self) -> bool:
         """Kill the daemon with SIGKILL, and return when it is gone; False if there was none."""
@@ -180,6 +182,11 @@ def is_alive(pid: int) -> bool:
     """Whether a process runs; one that only waits to be reaped does not."""
     state = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1]
     return bool(state) and state[0] not in (b"Z", b"X")
+
+
+def _parent_of(pid: int) -> int | None:
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else None
 
 
 def _verified(pid: int | None, word: bytes, home: str) -> int | None:

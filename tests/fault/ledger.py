@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 from fault.home import Attempt, Home
@@ -39,10 +38,7 @@ class Verdict(NamedTuple):
         )
 
 
-def join(verdicts: Iterable[Verdict]) -> Verdict:
-    """Several as one."""
-    columns = zip(*verdicts, strict=True)
-    return Verdict(*([text for found in column for text in found] for column in columns))
+CLEAN = Verdict([], [], [], [], [], [])
 
 
 def expectations(answers: Iterable[tuple[Batch, Added]]) -> dict[int, Expected | None]:
@@ -64,11 +60,13 @@ def judge(
     *,
     may_lose: bool = False,
     removed: Container[int] = (),
+    per_gpu: int = 1,
 ) -> Verdict:
     """Compare what was asked for with the record and with what the jobs themselves wrote down.
 
     A job of which nothing is expected may end in any way. With `may_lose`, any may be LOST, as the
-    second promise has it, but never run twice. What was removed is on record no more.
+    second promise has it, but never run twice. What was removed is on record no more. So many slots
+    as `per_gpu` share each GPU.
     """
     last = {attempt.job: attempt for attempt in attempts}
     verdict = Verdict([], [], [], [], [], [])
@@ -82,8 +80,8 @@ def judge(
             verdict.stranded.append(f"job {attempt.job} is {attempt.state}")
     _judge_ends(expected, attempts, verdict, may_lose=may_lose)
     _judge_starts(attempts, events, verdict, removed)
-    verdict.overlaps.extend(_overlaps_on_record(attempts))
-    verdict.overlaps.extend(_overlaps_as_seen(_with_ends(events, attempts)))
+    verdict.overlaps.extend(_overlaps_on_record(attempts, per_gpu))
+    verdict.overlaps.extend(_overlaps_as_seen(_with_ends(events, attempts), per_gpu))
     return verdict
 
 
@@ -137,7 +135,7 @@ def _judge_starts(
             verdict.untrue.append(f"{event.key} saw GPU {event.gpus}, and is recorded on {label}")
 
 
-def _overlaps_on_record(attempts: list[Attempt]) -> list[str]:
+def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
     """Times on record, told by the shepherd: no slot has two attempts at once."""
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for attempt in attempts:
@@ -146,10 +144,12 @@ def _overlaps_on_record(attempts: list[Attempt]) -> list[str]:
                 spans[slot].append((attempt.started_at_us, attempt.ended_at_us, attempt.key))
     found = []
     for slot, all_spans in spans.items():
-        all_spans.sort()
-        for before, after in pairwise(all_spans):
-            if after[0] < before[1]:
-                found.append(f"{before[2]} and {after[2]} are recorded on GPU {slot} at once")
+        there: list[tuple[int, int, str]] = []
+        for span in sorted(all_spans):
+            there = [each for each in there if each[1] > span[0]]
+            if len(there) >= per_gpu:
+                found.append(f"{there[-1][2]} and {span[2]} are recorded on GPU {slot} at once")
+            there.append(span)
     return found
 
 
@@ -167,20 +167,19 @@ def _with_ends(events: list[Event], attempts: list[Attempt]) -> list[Event]:
     return sorted([*events, *missing], key=lambda event: event.at_us)
 
 
-def _overlaps_as_seen(events: list[Event]) -> list[str]:
+def _overlaps_as_seen(events: list[Event], per_gpu: int) -> list[str]:
     """The jobs' own record: who is on a GPU has written `start` and not yet `end`."""
-    on: dict[str, str] = {}
+    on: dict[str, list[str]] = defaultdict(list)
     found = []
     for event in events:
         gpus = [] if event.gpus == "-" else event.gpus.split(",")
         for gpu in gpus:
             if event.what == "end":
-                if on.get(gpu) == event.key:
-                    del on[gpu]
+                on[gpu] = [key for key in on[gpu] if key != event.key]
                 continue
-            if gpu in on:
-                found.append(f"{event.key} and {on[gpu]} were on GPU {gpu} at once")
-            on[gpu] = event.key
+            if len(on[gpu]) >= per_gpu:
+                found.append(f"{event.key} and {on[gpu][-1]} were on GPU {gpu} at once")
+            on[gpu].append(event.key)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 LONG = "STOKER_FAULT_LONG" in os.environ
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     stranded: int
 
 
-def format_table(found: Sequence[Sequence[Any]]) -> str:
+def format_table(found: Sequence[Sequence[Any]], failed: Container[str]) -> str:
     """All entries, those of the same fault added up, and what there is to say about them."""
     sums: dict[str, Counter[int]] = {}
     details: dict[str, Counter[str]] = {}
@@ -35,7 +35,10 @@ def format_table(found: Sequence[Sequence[Any]]) -> str:
         sums.setdefault(fault, Counter()).update(dict(enumerate(counts)))
         details.setdefault(fault, Counter()).update(more)
     rows = [
-        [fault, *(str(counts[column]) for column in range(len(_TITLES) - 1))]
+        [
+            f"{fault} (FAILED)" if fault in failed else fault,
+            *(f"{counts[column]:,}" for column in range(len(_TITLES) - 1)),
+        ]
         for fault, counts in sorted(sums.items())
     ]
     widths = [max(map(len, column)) for column in zip(_TITLES, *rows, strict=True)]

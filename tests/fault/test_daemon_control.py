@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAIVE = [os.path.join(os.path.dirname(__file__), "naive_daemon.py")]
 TRUE = ["-m", "stoker.daemon"]
-JOBS = 12
+JOBS = 250  # more than all deaths together can launch
 DEATHS = 3
 
 Start = Callable[[list[str]], "subprocess.Popen[bytes]"]

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fault.ledger import CLEAN
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fault.conftest import Tell
     from fault.home import Home
     from fault.work import Work
 
@@ -63,6 +65,11 @@ def make_foreign(path: Path) -> None:
 def make_text(path: Path) -> None:
     """Let it be no database at all."""
     path.write_text("Dear diary,\n" * 1000)
+
+
+@pytest.fixture(autouse=True)
+def _counted(tell: Tell) -> None:
+    tell("damaged, truncated, newer or foreign database", 1, CLEAN)
 
 
 @pytest.mark.parametrize(

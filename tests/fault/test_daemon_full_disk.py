@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from fault.home import is_alive, until
+from fault.ledger import CLEAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from fault.conftest import Tell
     from fault.home import Home
 
 ENTER = ["nsenter", "--mount", "--target"]
@@ -94,6 +96,11 @@ def disk(home: Home, request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
     finally:
         disk.stoker("daemon", "stop", "--kill")
         disk.close()
+
+
+@pytest.fixture(autouse=True)
+def _counted(tell: Tell) -> None:
+    tell("full disk under database and logs", 1, CLEAN)
 
 
 def is_one_line(text: str) -> bool:
@@ -224,3 +231,21 @@ def test_daemon_stop_with_kill_works_on_a_full_disk(home: Home, disk: SmallDisk)
     states = {str(job["id"]): job["state"] for job in disk.jobs()}
     assert states.keys() == {*jobs}
     assert set(states.values()) <= {"killed", "lost", "failed"}
+
+
+@pytest.mark.parametrize("disk", ["size=4M,nr_inodes=60,mode=700"], indirect=True)
+def test_jobs_whose_logs_cannot_be_made_wait_for_space(home: Home, disk: SmallDisk) -> None:
+    assert disk.stoker("daemon", "start", "--gpus", "0").code == 0
+    assert disk.stoker("add", "true").code == 0
+    assert disk.stoker("wait").code == 0
+    with contextlib.suppress(OSError):
+        for number in range(100):
+            (disk.folder / f"hog{number}").touch()
+    assert disk.stoker("add", "-q", f"echo $STOKER_ATTEMPT >> {home.work}/ran; exit 7").code == 0
+    until(lambda: "cannot start" in disk.stoker("status").out, "the daemon has said that it waits")
+    for path in disk.folder.glob("hog*"):
+        path.unlink()
+
+    assert disk.stoker("wait", "@").code == 1
+    assert [(job["exit_code"], job["attempt"]) for job in disk.jobs() if job["id"] == 2] == [(7, 1)]
+    assert (home.work / "ran").read_text() == "1\n"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fault.home import until
+from fault.home import kill, until
 from fault.ledger import Verdict, expectations, judge, leaks
 from fault.moments import Moment, histogram, moment_of
 from fault.table import LONG, say
-from fault.work import SLOTS, Submitter, Work
+from fault.work import SLOTS, Batch, Submitter, Work
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from fault.home import Home
 
 JOBS, KILLS, SEEDS = (10_000, 1000, 3) if LONG else (300, 30, 1)
+FEW_KILLS = 100 if LONG else 8
 SUBMITTERS = 3
 LONGEST_UP_S = 0.06
 IN_START_UP = 0.1
 LONGEST_START_UP_S = 0.4
+
+pytestmark = pytest.mark.timeout(1800 if LONG else 120)
 
 
 class Killer:
@@ -44,12 +47,12 @@ class Killer:
                 pool.submit(self._ask)
                 until(home.daemon, "a daemon has been started")
                 time.sleep(rng.uniform(0.0, LONGEST_START_UP_S))
-                self._kill()
+                self._strike()
         else:
             while not self._ask():
                 pass
             time.sleep(rng.uniform(0.0, LONGEST_UP_S))  # to kill at any moment
-            self._kill()
+            self._strike()
 
     def _ask(self) -> bool:
         try:
@@ -58,9 +61,13 @@ class Killer:
             return False
         return True
 
-    def _kill(self) -> None:
-        if self._home.kill_daemon():
+    def _strike(self) -> None:
+        if self.kill():
             self.moments[self._look()] += 1
+
+    def kill(self) -> bool:
+        """Kill the daemon; False if there was none."""
+        return self._home.kill_daemon()
 
     def _look(self) -> Moment:
         killed_at_us = time.time_ns() // 1000
@@ -69,60 +76,112 @@ class Killer:
         return moment_of(killed_at_us, self._home.live(), waiting, journal)
 
 
-def run_with_kills(home: Home, work: Work, rng: random.Random) -> tuple[Verdict, Killer]:
-    """Submit and run jobs while daemons are killed; then let them come to their ends."""
-    batches = work.batches(JOBS, largest=40 if LONG else 12)
-    if LONG:
-        batches.insert(len(batches) // 3, work.batch(1200))
-    submitters = [Submitter(home.path, batches[n::SUBMITTERS]) for n in range(SUBMITTERS)]
-    total = sum(len(batch.expected) for batch in batches)
-    killer = Killer(home, rng)
-    for submitter in submitters:
-        submitter.start()
-        submitter.allow(total // 20)
-    while sum(killer.moments.values()) < KILLS:
-        for submitter in submitters:
-            submitter.allow(max(1, total // SUBMITTERS // KILLS))
-        killer.kill_once()
-        if sum(killer.moments.values()) % 100 == 0:
-            say(f"{sum(killer.moments.values())} of {KILLS} kills")
-    for submitter in submitters:
-        submitter.allow(total)
-        submitter.join(60)
-        assert submitter.failure is None, submitter.failure
-        assert not submitter.is_alive()
-    return settle(home, work, submitters), killer
+class Butcher(Killer):
+    """Kills the daemon, or its shepherd, or both."""
+
+    def kill(self) -> bool:
+        """Kill at least one of them."""
+        kind = self._rng.random()
+        shepherds = self._home.shepherds() if kind < 0.4 else []
+        found = [kill(pid) for pid in shepherds]
+        return any(found) if kind < 0.2 else super().kill()
 
 
-def settle(home: Home, work: Work, submitters: list[Submitter]) -> Verdict:
-    """Wait until everything is over, and judge it."""
-    answers = [answer for submitter in submitters for answer in submitter.answers]
-    with home.client() as client:
-        for _progress in client.wait():
-            pass
-        for batch, added in answers[::7]:
-            (again,) = client.add(batch.submission)
-            assert (again.first, again.last, again.repeated) == (added.first, added.last, True)
-    until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
-    verdict = judge(expectations(answers), home.attempts(), work.events())
-    verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
-    return verdict
+class Run:
+    """Submits and runs jobs while daemons are killed."""
+
+    def __init__(self, home: Home, work: Work, batches: list[Batch], kills: int) -> None:
+        self._home = home
+        self._work = work
+        self._kills = kills
+        self._total = sum(len(batch.expected) for batch in batches)
+        self._submitters = [
+            Submitter(home.path, batches[number::SUBMITTERS]) for number in range(SUBMITTERS)
+        ]
+
+    def endure(self, killer: Killer) -> None:
+        """Kill as often as is wanted; work is always under way."""
+        for submitter in self._submitters:
+            submitter.start()
+            submitter.allow(self._total // 20)
+        while (done := sum(killer.moments.values())) < self._kills:
+            if done % 100 == 0:
+                say(f"{done} of {self._kills} kills")
+            for submitter in self._submitters:
+                submitter.allow(max(1, self._total // SUBMITTERS // self._kills))
+            killer.kill_once()
+        for submitter in self._submitters:
+            submitter.allow(self._total)
+            submitter.join(60)
+            assert submitter.failure is None, submitter.failure
+            assert not submitter.is_alive()
+
+    def judge(self, *, per_gpu: int = 1, may_lose: bool = False) -> Verdict:
+        """Wait until everything is over, and judge it."""
+        answers = [answer for submitter in self._submitters for answer in submitter.answers]
+        home = self._home
+        with home.client() as client:
+            for _progress in client.wait():
+                pass
+            for batch, added in answers[::7]:
+                (again,) = client.add(batch.submission)
+                assert (again.first, again.last, again.repeated) == (added.first, added.last, True)
+        until(lambda: not any(slot.held for slot in home.status().slots), "the GPUs are given back")
+        expected, events = expectations(answers), self._work.events()
+        attempts = home.attempts()
+        verdict = judge(expected, attempts, events, per_gpu=per_gpu, may_lose=may_lose)
+        verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
+        return verdict
 
 
-@pytest.mark.timeout(1800 if LONG else 120)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     home: Home, job_program: str, tell: Tell, seed: int
 ) -> None:
     rng = random.Random(seed)
     work = Work(job_program, home.work, rng)
+    killer = Killer(home, rng)
+    batches = work.batches(JOBS, largest=40 if LONG else 12)
+    if LONG:
+        batches.insert(len(batches) // 3, work.batch(1200))
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    run = Run(home, work, batches, KILLS)
 
-    verdict, killer = run_with_kills(home, work, rng)
+    run.endure(killer)
+    verdict = run.judge()
 
     details = {moment.value: killer.moments[moment] for moment in Moment}
     tell("daemon killed at any moment", KILLS, verdict, **details)
-    print(histogram(killer.moments))
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
     between = sum(count for moment, count in killer.moments.items() if moment.is_between)
     assert between >= KILLS // 2, histogram(killer.moments)
+
+
+def test_kills_at_any_moment_while_two_jobs_share_each_gpu(
+    home: Home, job_program: str, tell: Tell
+) -> None:
+    rng = random.Random(0)
+    work = Work(job_program, home.work, rng)
+    home.start("--gpus", "0,0,1,1")
+    run = Run(home, work, work.batches(10 * FEW_KILLS, most_gpus=1), FEW_KILLS)
+
+    run.endure(Killer(home, rng))
+    verdict = run.judge(per_gpu=2)
+
+    tell("daemon killed at any moment, two jobs a GPU", FEW_KILLS, verdict)
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
+
+
+def test_kills_of_daemons_and_shepherds_at_any_moment_double_nothing(
+    home: Home, job_program: str, tell: Tell
+) -> None:
+    rng = random.Random(0)
+    work = Work(job_program, home.work, rng)
+    home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    run = Run(home, work, work.batches(10 * FEW_KILLS), FEW_KILLS)
+
+    run.endure(Butcher(home, rng))
+    verdict = run.judge(may_lose=True)
+
+    tell("daemon, shepherd or both killed at any moment", FEW_KILLS, verdict)
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"

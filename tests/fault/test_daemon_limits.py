@@ -48,7 +48,7 @@ def test_with_256_descriptors_all_queued_jobs_run_with_logs_of_their_own(
     ]
     stranded = [each.key for each in home.attempts() if each.state != "done"]
     verdict = Verdict(missing, [], [], leaks(home, home.status(), home.lease_folder), stranded, [])
-    tell("10,000 jobs with logs and 256 descriptors" if LONG else "few descriptors", JOBS, verdict)
+    tell("jobs with logs of their own, 256 descriptors", JOBS, verdict)
     assert verdict.is_clean, verdict
 
 

@@ -12,17 +12,24 @@ import pytest
 
 import stoker
 from fault.home import is_alive, kill, until
+from fault.ledger import CLEAN
 from stoker.errors import StokerError
 from stoker.wire import Kill, NewJob
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fault.conftest import Tell
     from fault.home import Attempt, Home
     from fault.work import Work
     from stoker.wire import JobDetail
 
 ANOTHER_BOOT = "00000000-1111-2222-3333-444444444444"
+
+
+@pytest.fixture(autouse=True)
+def _counted(tell: Tell) -> None:
+    tell("reboot, upgrade, restart with orders and limits under way", 1, CLEAN)
 
 
 def running(home: Home, count: int = 1) -> list[Attempt]:

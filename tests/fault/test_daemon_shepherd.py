@@ -14,6 +14,8 @@ from fault.table import LONG, say
 from fault.work import SLOTS, Batch, Expected, Work
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fault.conftest import Tell
     from fault.home import Attempt, Home
 
@@ -86,3 +88,19 @@ def test_a_shepherd_that_is_killed_leaves_no_job_unaccounted_for(
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
     assert all(attempt.state in FINAL for attempt in attempts)
     print(f"{lost} of {len(attempts)} jobs are LOST")
+
+
+@pytest.mark.parametrize("place", ["claimed", "taken-over", "listening", "welcomed", "synced"])
+def test_a_shepherd_that_is_killed_while_it_starts_is_followed_by_another(
+    home: Home, work: Work, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+) -> None:
+    struck = tmp_path / "struck"
+    monkeypatch.setenv("STOKER_FAILPOINT", f"shepherd-{place}:1:{struck}")
+
+    home.start("--gpus", "0")
+
+    assert struck.exists()
+    with home.client() as client:
+        (added,) = client.add(work.submission([work.job(0, 7)]))
+        [*client.wait()]
+        assert client.show(added.first).exit_code == 7

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fault.home import is_alive, kill, until
-from fault.ledger import Verdict
+from fault.ledger import CLEAN, Verdict
 from fault.table import LONG, say
 from stoker.errors import StokerError
 from stoker.wire import Kill, NewJob, NewSetting
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fault.work import Work
 
 ROUNDS = 200 if LONG else 20
-ROUNDS_WITH_CRASH = 60 if LONG else 20
 AT_ONCE = 20
 # The first process and one that has left its group, its session and its parents, both deaf to TERM.
 FUGITIVE = """
@@ -46,8 +45,7 @@ def test_a_job_that_daemonises_and_ignores_term_is_gone_after_a_kill(
     with home.client() as client:
         client.set_config(NewSetting(name="cpu.jobs", value=str(AT_ONCE)))
     survivors: list[str] = []
-    rounds = ROUNDS_WITH_CRASH if crash else ROUNDS
-    for number in range(rounds // AT_ONCE):
+    for number in range(ROUNDS // AT_ONCE):
         file = work.folder / f"pids{number}"
         jobs = [NewJob(command=FUGITIVE.format(file=file), script=True)] * AT_ONCE
         with home.client() as client:
@@ -62,10 +60,10 @@ def test_a_job_that_daemonises_and_ignores_term_is_gone_after_a_kill(
         until(lambda: not any(map(is_alive, numbers(file))), "they are all dead", 8.0)  # noqa: B023
         survivors += [f"process {pid}" for pid in numbers(file) if is_alive(pid)]
         assert states == {"killed": (number + 1) * AT_ONCE}
-        say(f"{(number + 1) * AT_ONCE} of {rounds} killed")
+        say(f"{(number + 1) * AT_ONCE} of {ROUNDS} killed")
     crashed = ", daemon killed meanwhile" if crash else ""
     verdict = Verdict([], [], [], survivors, [], [])
-    tell(f"job that daemonises and ignores TERM is killed{crashed}", rounds, verdict)
+    tell(f"job that daemonises and ignores TERM is killed{crashed}", ROUNDS, verdict)
 
 
 def numbers(file: Path) -> list[int]:
@@ -139,7 +137,7 @@ def test_a_process_that_has_come_by_a_jobs_number_is_never_signalled(
 
     assert state.value == "lost"
     assert bystander.is_unharmed()
-    tell("pid of a dead job used again", 1, Verdict([], [], [], [], [], []))
+    tell("pid of a dead job used again", 1, CLEAN)
 
 
 def refuse(refused: object) -> None:

@@ -59,19 +59,19 @@ class Work:
         self.folder = folder
         self.record = folder / "record"
 
-    def batches(self, jobs: int, largest: int = 40) -> list[Batch]:
+    def batches(self, jobs: int, largest: int = 40, most_gpus: int = 3) -> list[Batch]:
         """That many jobs in submissions of mixed size and kind."""
         found = []
         while jobs:
             size = min(jobs, self._rng.choice((1, 1, 3, largest // 4, largest)))
-            found.append(self.batch(size))
+            found.append(self.batch(size, most_gpus))
             jobs -= size
         return found
 
-    def batch(self, size: int) -> Batch:
+    def batch(self, size: int, most_gpus: int = 3) -> Batch:
         """A submission of jobs that ask for the same, and end in several ways."""
         rng = self._rng
-        gpus = rng.choices((1, 0, 2, 3), (70, 15, 10, 5))[0]
+        gpus = min(most_gpus, rng.choices((1, 0, 2, 3), (70, 15, 10, 5))[0])
         retries = rng.choices((0, 2), (90, 10))[0]
         jobs: list[NewJob] = []
         expected: list[Expected | None] = []

@@ -49,13 +49,17 @@ def until_attempt(queue: Queue, number: int) -> None:
     queue.until(lambda: queue.show("train")["attempt"] == number, f"attempt {number}")
 
 
+def until_steps(queue: Queue, attempt: int) -> None:
+    queue.until(lambda: len(steps(queue, attempt)) > 15, "some steps")
+
+
 def test_a_training_that_is_preempted_twice_ends_with_the_same_result(queue: Queue) -> None:
     queue.stoker.file("train.py", TRAIN)
     queue.add("-n", "plain", sys.executable, "train.py")
     queue.add("-n", "train", sys.executable, "train.py")
     for attempt in (1, 2):
         until_attempt(queue, attempt)
-        queue.until(lambda number=attempt: len(steps(queue, number)) > 15, "some steps")
+        until_steps(queue, attempt)
         assert queue.ok("preempt", "train") == "making room: job 2\n"
         until_attempt(queue, attempt + 1)
     assert queue("wait").code == 0

@@ -40,9 +40,10 @@ def _read_lines(text: bytes) -> list[dict[str, Any]]:
 
     splitter = Splitter(null=False)
     lines = splitter.feed(text) + splitter.close()
-    for number, line in enumerate(lines, start=1):
-        if b"\0" in line:
-            raise UsageError(f"job {number} of the batch holds a NUL byte: nothing was added")
+    if b"\0" in text:
+        for number, line in enumerate(lines, start=1):
+            if b"\0" in line:
+                raise UsageError(f"job {number} of the batch holds a NUL byte: nothing was added")
     return [{"command": to_wire(line)} for line in lines]
 
 

@@ -37,6 +37,8 @@ def _parts(jobs: list[wire.NewJob]) -> Iterator[list[wire.NewJob]]:
 
 
 def _size_of(job: wire.NewJob) -> int:
+    if type(job.command) is str:
+        return 104 + len(job.command)
     words = job.command if isinstance(job.command, list) else [job.command]
     return 100 + sum(4 + len(word if isinstance(word, str) else word.b64) for word in words)
 

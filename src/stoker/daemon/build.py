@@ -132,15 +132,17 @@ class Daemon:
         named = gpus or self._config.gpus
         if named == "none":
             return (), _ALL_REMOVED
-        if named is not None and named != "default":
-            slots = parse_slots(named, known, visible)
-        else:
-            try:
+        try:
+            if named is None or named == "default":
                 slots = self._without_removed(default_slots(known, visible))
-            except StokerError as error:
-                return (), str(error).partition(";")[0]
-            if not slots:
-                return (), _ALL_REMOVED
+            else:
+                slots = parse_slots(named, known, visible)
+        except StokerError as error:
+            if gpus is not None and named != "default":
+                raise
+            return (), str(error).partition(";")[0]
+        if not slots:
+            return (), _ALL_REMOVED
         if gpus is not None:
             self._config.change("gpus", gpus)
         return slots, None

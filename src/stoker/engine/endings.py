@@ -52,25 +52,24 @@ class Endings:
         """Stop a tree where it is; its time limit waits with it."""
         if running.paused_at is None and running.killed_because is None:
             running.paused_at = self._clock()
-            self.stop_again(running)
-
-    def stop_again(self, running: Running) -> None:
-        """Stop a tree of which nobody knows whether it has been stopped."""
-        self._signal(running, signal.SIGSTOP)
-
-    def resume_at_once(self, running: Running | None) -> None:
-        """Let a stopped tree go on, before that is on record."""
-        if running is not None and running.paused_at is not None:
-            self._executor.signal(running.key, signal.SIGCONT)
+            self._signal(running, signal.SIGSTOP)
 
     def resume(self, running: Running) -> None:
-        """Take note that a tree goes on."""
+        """Let a stopped tree go on."""
         if running.paused_at is not None:
             paused_s = self._clock() - running.paused_at
-            running.stopped_s += paused_s
+            running.stopped_s += max(paused_s, 1e-6)
             if running.deadline is not None:
                 running.deadline += paused_s
             running.paused_at = None
+            self._signal(running, signal.SIGCONT)
+
+    def repeat(self, running: Running) -> None:
+        """Stop a tree, or let it go on, of which nobody knows whether it has heard that."""
+        if running.paused_at is not None:
+            self._signal(running, signal.SIGSTOP)
+        elif running.stopped_s:
+            self._signal(running, signal.SIGCONT)
 
     def renew_deadline(self, running: Running) -> None:
         """Heed a time limit that was changed while the job runs."""

@@ -40,7 +40,11 @@ class Splitter:
     def _commands(self, pieces: list[bytes]) -> list[bytes]:
         commands: list[bytes] = []
         for piece in pieces:
-            if self._null:
+            if not (self._null or self._joined or b"\\" in piece):  # by far the most frequent
+                command = piece.rstrip()
+                if command and not command.lstrip().startswith(b"#"):
+                    commands.append(command)
+            elif self._null:
                 commands += _stripped(piece)
             elif not self._joined and piece.lstrip().startswith(b"#"):
                 continue

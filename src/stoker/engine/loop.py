@@ -278,8 +278,7 @@ class Engine:
             self.endings.terminate(running, now)
         elif timeout_s is not None:
             running.deadline = report.at_s + timeout_s + running.stopped_s
-        if running.paused_at is not None:
-            self.endings.stop_again(running)
+        self.endings.repeat(running)
         if not is_over and known is None:
             self._jobs.mark_running(running.attempt.job, report.pid, report.at_us)
         self._listener.on_start(running)

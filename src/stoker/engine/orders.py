@@ -47,7 +47,10 @@ class Orders:
         assert facts is not None
         context = self._context(facts)
         log = log_path(self._home, facts, attempt.number)
-        self._make_folder(os.path.dirname(log))
+        folder = os.path.dirname(log)
+        if facts.log is not None and not os.path.isdir(folder):
+            self._made_folders.discard(folder)  # people tidy up where they look
+        self._make_folder(folder)
         self._make_folder(self._checkpoints)
         with contextlib.suppress(FileExistsError):
             os.mkdir(checkpoint_folder(self._home, facts.id))

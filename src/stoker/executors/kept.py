@@ -31,6 +31,9 @@ _PATIENCE_S = 10.0
 _START_PATIENCE_S = 5.0
 _STOP_PATIENCE_S = 20.0
 _CONTEXTS_HELD = 64
+# Those used last are remembered for a new shepherd; callers define anew what they have not used for so long.
+_CONTEXTS_KNOWN = 256
+_MOST_DEATHS = 3
 
 
 class KeptExecutor:
@@ -46,9 +49,10 @@ class KeptExecutor:
         self._journal = journal
         self._log = log
         self._atlas = Atlas()
-        self._contexts: dict[int, Message] = {}
+        self._contexts: OrderedDict[int, Message] = OrderedDict()
         self._held_contexts: OrderedDict[int, None] = OrderedDict()
         self._children: set[int] = set()
+        self._deaths = 0
         self._orphans: dict[str, int] = {}
         self._news: list[Report] = []
         self._is_stopped = False
@@ -78,6 +82,8 @@ class KeptExecutor:
         """Remember it; the shepherd is told when something is launched in it."""
         if number not in self._contexts:
             self._contexts[number] = ["context", number, dict(env), cwd, shell]
+            if len(self._contexts) > _CONTEXTS_KNOWN:
+                self._contexts.popitem(last=False)
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
@@ -99,6 +105,7 @@ class KeptExecutor:
             self._line.send(*messages)
 
     def _provide_context(self, number: int) -> list[Message]:
+        self._contexts.move_to_end(number)
         if number in self._held_contexts:
             self._held_contexts.move_to_end(number)
             return []
@@ -245,7 +252,11 @@ class KeptExecutor:
                 said += more
         word = said.decode("utf-8", "replace")
         if word == "ready":
+            self._deaths = 0
             return None
+        if not word and self._deaths < _MOST_DEATHS and time.monotonic() < deadline:
+            self._deaths += 1  # somebody may have killed it
+            return f"it died, see {self._log}"
         if word == "busy":
             time.sleep(0.02)  # another one is about to listen, or to go
             return f"another process has locked {self._journal}"

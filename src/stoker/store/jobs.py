@@ -63,7 +63,7 @@ _ADD = (
 )
 _PAUSE = f"UPDATE job {_guard(Event.PAUSE)}".format(", stopped_at_us = ?")
 _RESUME = f"UPDATE job {_guard(Event.RESUME)}".format(
-    ", stopped_us = coalesce(stopped_us, 0) + max(0, ? - stopped_at_us), stopped_at_us = NULL"
+    ", stopped_us = coalesce(stopped_us, 0) + max(1, ? - stopped_at_us), stopped_at_us = NULL"
 )
 _SHELVE = {
     event: f"UPDATE job {_guard(event)}".format(", reason = ?, ended_at_us = ?")
@@ -101,7 +101,16 @@ _END = {
 }
 
 
-CLASSES = "SELECT id, slots, timeout_s, project FROM class"
+# Classes outlive their jobs, and there may be many: where they are, only those in which something
+# waits are looked at, each found by one step through the index.
+_FEW = 8
+_SOME_CLASSES = f"SELECT id, slots, timeout_s, project FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
+_WAITING_CLASSES = (
+    "WITH RECURSIVE waiting (number) AS (SELECT min(class) FROM job WHERE state = 'waiting'"
+    " UNION ALL SELECT (SELECT min(class) FROM job WHERE state = 'waiting' AND class > number)"
+    " FROM waiting WHERE number IS NOT NULL)"
+    " SELECT id, slots, timeout_s, project FROM waiting JOIN class ON id = number"
+)
 HEADS = (
     "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
     " ORDER BY priority DESC, rank, id LIMIT ?"
@@ -247,13 +256,18 @@ class Jobs:
     def heads(self, limit: int, light: int) -> list[Candidate]:
         """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU."""
         found = []
-        for number, slots, timeout_s, project in self._execute(CLASSES):
+        for number, slots, timeout_s, project in self.classes():
             rows = self._execute(HEADS, (number, limit if slots else light))
             found += [
                 Candidate(job, slots, priority, rank, timeout_s, None, project)
                 for job, priority, rank in rows
             ]
         return sorted(found, key=order_of)
+
+    def classes(self) -> list[tuple[int, int, float | None, str | None]]:
+        """Number, slots, time limit and project of all classes in which something may wait."""
+        found = self._execute(_SOME_CLASSES).fetchall()
+        return self._execute(_WAITING_CLASSES).fetchall() if len(found) > _FEW else found
 
     def counts(self) -> dict[State, int]:
         """How many jobs stand where."""

@@ -12,7 +12,7 @@ from stoker.core.job import Attempt, Ending, Options, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.plan import Candidate
 from stoker.store.database import Database
-from stoker.store.jobs import CLASSES, HEADS, NO_USAGE, ClassKey, Jobs, Usage, order_of
+from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage, order_of
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
@@ -262,7 +262,7 @@ class QueuedJobs(Jobs):
     ) -> list[Candidate]:
         """As `heads`, of each project as many as have room, with the slots that it may use."""
         found: list[Candidate] = []
-        for number, slots, timeout_s, project in self._execute(CLASSES).fetchall():
+        for number, slots, timeout_s, project in self.classes():
             room = room_of(project)
             most = limit if slots else light
             wanted = most if room is None else min(most, room)
@@ -465,11 +465,12 @@ class QueuedJobs(Jobs):
             )
 
     def forget_uncommitted(self) -> None:
-        """After a rollback: believe only what is committed."""
+        """After a rollback: believe only what is committed; ids that nobody was told are free again."""
         self._pending.clear()
         self._classes.clear()
         rows = self._execute("SELECT name, value FROM tally")
         self._committed = Counter(dict(rows.fetchall()))
+        self._last_id = self._committed[_LAST_ID]
         self._paused = self._find_paused()
 
 

@@ -78,8 +78,9 @@ class FakeExecutor:
         self._finishing = False
         self._pids = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_deaf = False
         if kept:
-            self.begin_anew()
+            self._sync(fresh=True)
 
     @property
     def running(self) -> list[str]:
@@ -124,8 +125,12 @@ class FakeExecutor:
         self._sync(fresh=False)
 
     def begin_anew(self) -> None:
-        """Be killed and started again: what runs is found, and has its leases for itself."""
+        """Be killed and started again: what runs is found, and has its leases for itself.
+
+        What the client says before it has heard of that goes nowhere.
+        """
         self._sync(fresh=True)
+        self._is_deaf = True
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is news."""
@@ -141,6 +146,8 @@ class FakeExecutor:
 
     def hold(self, slot: int) -> None:
         """Lease all GPUs of a slot, or none."""
+        if self._is_deaf:
+            return
         for key in self._slots[slot].keys:
             if key in self.foreign or key in self._inherited:
                 self._tell(Unheld(slot, key, None))
@@ -151,13 +158,15 @@ class FakeExecutor:
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
+        if self._is_deaf:
+            return
         self._claimed.difference_update(gpu_keys)
         self._keep_needed_leases()
         self._tell(Released(slot))
 
     def launch(self, launches: Sequence[Launch]) -> None:
         """Start attempts, or queue them behind others of their slots; only on GPUs that are leased."""
-        for launch in launches:
+        for launch in () if self._is_deaf else launches:
             missing = self._keys_of(launch) - self.leased
             assert not missing, f"{launch.key} is launched on {missing}, which nobody has leased"
             assert launch.context == 0 or launch.context in self.contexts, launch
@@ -170,6 +179,7 @@ class FakeExecutor:
 
     def observe(self) -> list[Report]:
         """Tell what has happened since the last call."""
+        self._is_deaf = False
         if self._reports:
             os.eventfd_read(self._wake)
         reports, self._reports = self._reports, []
@@ -178,7 +188,7 @@ class FakeExecutor:
     def acknowledge(self, keys: Sequence[str]) -> None:
         """Forget these ends."""
         self.acknowledged += keys
-        for key in keys:
+        for key in () if self._is_deaf else keys:
             if key not in self._running:
                 self._stories.pop(key, None)
 
@@ -193,14 +203,14 @@ class FakeExecutor:
 
     def signal(self, key: str, signum: int) -> None:
         """End an attempt by a signal, unless it ignores signals; stopped and continued it lives on."""
-        if key in self._running:
+        if key in self._running and not self._is_deaf:
             self.signals.append((key, signum))
             if key not in self._stubborn and signum not in (signal.SIGSTOP, signal.SIGCONT):
                 self.end(key, signum)
 
     def kill(self, key: str) -> None:
         """End an attempt whatever it does."""
-        if key in self._running:
+        if key in self._running and not self._is_deaf:
             self.signals.append((key, signal.SIGKILL))
             self.end(key, signal.SIGKILL)
 

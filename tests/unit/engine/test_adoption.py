@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from stoker.core.slot import Slot
 from stoker.engine.adopt import find_slots
 from stoker.engine.board import Board
 from stoker.executors.contract import Ended, Launch, Lost, Refused, Report, Revoked, Started, Synced
+from stoker.store.database import FullDiskError
 from stoker.testing.executor import FakeExecutor
 from unit.engine.world import FAILED, MakeWorld, World
 
@@ -336,6 +338,7 @@ class Life(RuleBasedStateMachine):
         self.retries: dict[int, int] = {}
         self.killed: dict[int, int] = {}
         self.by_hand: Counter[int] = Counter()
+        self.was_full = False
         self.world = World(Path(self.folder.name), gpus=3, cpu_places=1, script=self.on_start)
 
     def on_start(self, launch: Launch) -> int | None:
@@ -346,8 +349,9 @@ class Life(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6), gpus=st.integers(0, 3), retries=st.integers(0, 2))
     def add(self, count: int, gpus: int, retries: int) -> None:
-        added = self.world.add(*["a"] * count, gpus=gpus, retries=retries)
-        self.retries |= dict.fromkeys(range(added.first, added.last + 1), retries)
+        with self.unless_the_disk_is_full():
+            added = self.world.add(*["a"] * count, gpus=gpus, retries=retries)
+            self.retries |= dict.fromkeys(range(added.first, added.last + 1), retries)
 
     @precondition(lambda self: self.world.executor.running)
     @rule(
@@ -370,21 +374,35 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def kill(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.retries)))
-        # What was ordered already may still start, and is ended then.
-        for ended in self.world.kill(str(job), grace_s=0).ids:
-            self.killed.setdefault(ended, self.tries()[ended] + 1)
+        with self.unless_the_disk_is_full():
+            # What was ordered already may still start, and is ended then.
+            for ended in self.world.kill(str(job), grace_s=0).ids:
+                self.killed.setdefault(ended, self.tries()[ended] + 1)
 
     @precondition(lambda self: self.retries)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.retries)))
-        for again in self.world.retry(str(job)).ids:
-            self.by_hand[again] += 1 + self.retries[again]
-            self.killed.pop(again, None)
+        with self.unless_the_disk_is_full():
+            for again in self.world.retry(str(job)).ids:
+                self.by_hand[again] += 1 + self.retries[again]
+                self.killed.pop(again, None)
 
     @rule(errno=st.sampled_from([28, 13]))
     def refuse_a_start(self, errno: int) -> None:
         self.world.executor.refuse_next(errno, "refused")
+
+    @rule(is_full=st.booleans())
+    def fill_or_empty_the_disk(self, is_full: bool) -> None:
+        self.world.disk_is_full = is_full
+        self.was_full = self.was_full or is_full
+
+    @contextlib.contextmanager
+    def unless_the_disk_is_full(self) -> Iterator[None]:
+        try:
+            yield
+        except FullDiskError:
+            assert self.was_full
 
     @rule()
     def pass_time(self) -> None:
@@ -406,9 +424,11 @@ class Life(RuleBasedStateMachine):
         world = self.world
         match point:
             case "commit":
-                world.database.commit = die  # type: ignore[method-assign]
+                world.database.try_commit = die  # type: ignore[method-assign]
             case "committed":
-                world.database.commit = then_die(world.database.commit)  # type: ignore[method-assign]
+                world.database.try_commit = then_die(  # type: ignore[method-assign]
+                    world.database.try_commit
+                )
             case "launched":
                 world.executor.launch = then_die(world.executor.launch)  # type: ignore[method-assign]
             case _:
@@ -432,6 +452,7 @@ class Life(RuleBasedStateMachine):
     def finish(self) -> None:
         """With nothing new coming, everything comes to its end, and is accounted for."""
         world = self.world
+        world.disk_is_full = False
         world.settle()
         for _ in range(400):
             if not world.engine.board.running and not len(world.engine.queue):
@@ -439,6 +460,7 @@ class Life(RuleBasedStateMachine):
             for key in world.executor.running[:1]:
                 world.executor.end(key)
             world.wait(1.5)
+        world.wait(1.5)
         states = {job: State(state) for job, state in world.states().items()}
         assert set(states) == set(self.retries), "a job was lost"
         assert all(map(is_final, states.values())), states
@@ -463,11 +485,11 @@ def hash_of(key: str) -> int:
     return sum(key.encode())
 
 
-def die(*_words: Any) -> None:
+def die(*_words: Any) -> Any:
     raise Crash
 
 
-def then_die(call: Callable[..., None]) -> Callable[..., None]:
+def then_die(call: Callable[..., Any]) -> Callable[..., Any]:
     def both(*words: Any) -> None:
         call(*words)
         raise Crash

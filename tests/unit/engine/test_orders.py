@@ -102,6 +102,13 @@ def test_each_attempt_has_a_log_of_its_own_in_a_folder_that_exists(world: World)
     assert launched(world).log == str(world.home / "logs" / "0" / "1.2.log")
 
 
+def test_a_folder_of_logs_that_was_tidied_away_is_made_again(world: World) -> None:
+    for _ in range(2):
+        world.add("a", log="mine/{id}.log")
+        assert (world.home / "mine").is_dir()
+        (world.home / "mine").rmdir()
+
+
 def test_a_thousand_jobs_share_a_folder_of_logs(world: World) -> None:
     world.database.write("INSERT INTO tally VALUES ('last_id', 2499)", ())
     world.database.commit()

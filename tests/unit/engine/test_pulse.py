@@ -120,6 +120,7 @@ def test_a_failure_of_the_engine_is_told_once_and_ends_its_turns(world: World) -
 
     world.run(story())
     assert turns == [1]
+    del world.engine.turn
 
 
 def test_after_stop_it_hears_nothing_more(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -87,6 +88,7 @@ class World:
     ) -> None:
         self.home = home
         self.now = 1000.0
+        self.disk_is_full = False
         self.slots = slots(gpus) if isinstance(gpus, int) else gpus
         self.cpu_places = cpu_places
         self.executor = FakeExecutor(lambda: self.now, script, kept=True)
@@ -101,6 +103,14 @@ class World:
 
     async def _begin(self) -> None:
         database = Database(str(self.home / "stoker.db"))
+        execute = database.execute
+
+        def execute_if_there_is_room(sql: str, *values: Any) -> sqlite3.Cursor:
+            if self.disk_is_full and sql == "COMMIT":
+                raise sqlite3.OperationalError("database or disk is full")
+            return execute(sql, *values)
+
+        database.execute = execute_if_there_is_room
         # Syncing goes by a clock of its own; a test of its own is about that.
         database.sync_due_s = lambda: None  # type: ignore[method-assign]
         config = Config(database)
@@ -138,10 +148,11 @@ class World:
         return self.loop.run_until_complete(story)
 
     def settle(self) -> None:
-        """Take turns until there is no more news."""
+        """Take turns until there is no more news, or no room to put it on record."""
         for _ in range(200):
             self.engine.turn()
-            if not self.executor.has_news and self.engine.patience_s() != 0:
+            rests = self.engine.recorder.is_held_up or not self.executor.has_news
+            if rests and self.engine.patience_s() != 0:
                 return
         raise AssertionError("the engine and its executor never come to rest")
 
@@ -274,6 +285,8 @@ class World:
     def close(self) -> None:
         """Let go of everything, once it is seen to be as it must be."""
         try:
+            self.disk_is_full = False
+            self.engine.turn()
             self.check()
         finally:
             self.stop()

@@ -36,6 +36,8 @@ def test_one_that_begins_anew_cannot_hold_the_gpu_of_what_runs_on(fake: FakeExec
     fake.launch([Launch("1.1", (0,), ["x"]), Launch("2.1", (0,), ["x"])])
     fake.begin_anew()
     assert (fake.running, fake.queued) == (["1.1"], [])
+    fake.hold(0)  # said to the one that is gone
+    assert fake.observe()[-1] == Synced(frozenset({"1.1"}), fresh=True)
 
     fake.hold(0)
     assert fake.observe()[-1] == Unheld(0, "GPU-0", None)

@@ -266,6 +266,22 @@ def test_heads_are_limited_class_by_class_and_those_without_gpu_apart(jobs: Jobs
     assert [head.id for head in jobs.heads(1, 3)] == [1, 2, 3, 4, 7]
 
 
+@pytest.mark.parametrize("classes", [1, 8, 9, 60])
+def test_heads_are_the_same_however_many_classes_there_are(jobs: Jobs, classes: int) -> None:
+    for number in range(3 * classes):
+        wants = Request(timeout_s=float(number % classes + 1), priority=number % 4)
+        jobs.add_waiting(b"a", wants)
+    for job in range(1, 3 * classes + 1):
+        if job % classes % 3 == 1:
+            jobs.cancel(job, "not wanted", 1)
+    rest = [job for job in range(1, 3 * classes + 1) if job % classes % 3 != 1]
+
+    heads = jobs.heads(9, 9)
+
+    assert [head.id for head in heads] == sorted(rest, key=lambda job: (-((job - 1) % 4), job))
+    assert all(head.timeout_s == (head.id - 1) % classes + 1 for head in heads)
+
+
 def test_jobs_that_ask_for_the_same_are_one_class_also_after_reopening(
     database: Database, jobs: Jobs
 ) -> None:

@@ -32,7 +32,7 @@ async def add(hub: Hub, submission: Submission) -> Added:
     on where it ended when the client asks again. Once it has begun it ends well: where the disk is
     full, it waits for space, for some of its jobs may have run already.
     """
-    _check(hub, submission)
+    _check(submission)
     rows = [_row(job, submission) for job in submission.jobs]
     common = _common(submission)
     with hub.database.transaction(durable=len(rows) > _SLICE):
@@ -40,8 +40,12 @@ async def add(hub: Hub, submission: Submission) -> Added:
         if reservation.jobs != len(rows):
             raise UsageError("another request had this request id: make a new one")
         needs = _needs(hub, submission, reservation)
-        if not reservation.added and len(rows) <= _SLICE:
-            _fill(hub, reservation, 0, rows, submission, needs)
+        if not reservation.added:
+            _check_wishes(
+                hub, submission
+            )  # what was added before stays added, whatever is here now
+            if len(rows) <= _SLICE:
+                _fill(hub, reservation, 0, rows, submission, needs)
     reach("add-reserved")
     if len(rows) > _SLICE:
         await _fill_in_slices(hub, reservation, rows, submission, needs)
@@ -148,7 +152,21 @@ def _shelve(hub: Hub, job: int, submission: Submission, needs: list[tuple[int, b
     settle(hub, job)
 
 
-def _check(hub: Hub, submission: Submission) -> None:
+def _check(submission: Submission) -> None:
+    for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
+        check_name("the name", name or "")
+    if submission.project is not None:
+        check_name("the project", submission.project)
+    if not os.path.isabs(_decode(submission.cwd, "cwd")):
+        raise UsageError("cwd is not an absolute path")
+    shell = submission.shell
+    if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
+        raise UsageError("the shell is not an absolute path")
+
+
+def _check_wishes(hub: Hub, submission: Submission) -> None:
+    if submission.begin_at is not None and submission.begin_at < time.time() - 60:
+        raise UsageError("the time to begin lies in the past: leave it out to begin at once")
     slots = hub.engine.board.slots_left()
     if submission.gpus and not slots:
         raise ConflictError(
@@ -165,17 +183,6 @@ def _check(hub: Hub, submission: Submission) -> None:
             f"the job asks for {submission.gpus} GPUs, and project {submission.project} may use"
             f" {len(allowed)} (stoker config gpus.{submission.project})"
         )
-    for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
-        check_name("the name", name or "")
-    if submission.begin_at is not None and submission.begin_at < time.time() - 60:
-        raise UsageError("the time to begin lies in the past: leave it out to begin at once")
-    if submission.project is not None:
-        check_name("the project", submission.project)
-    if not os.path.isabs(_decode(submission.cwd, "cwd")):
-        raise UsageError("cwd is not an absolute path")
-    shell = submission.shell
-    if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
-        raise UsageError("the shell is not an absolute path")
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:

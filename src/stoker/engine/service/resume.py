@@ -29,8 +29,6 @@ async def resume(hub: Hub, order: Resume) -> Changed:
         if state is not State.PAUSED:
             return f"job {job} is {state.value}, not paused"
         hub.jobs.resume(job, time.time_ns() // 1000)
-        # Before it is on record: a daemon that dies here finds it paused, and stops it again.
-        hub.engine.endings.resume_at_once(hub.running(job))
         return None
 
     return await change_each(

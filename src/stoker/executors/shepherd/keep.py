@@ -38,7 +38,7 @@ from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
 
 _READY_FD = 3
-_COMPACT_BYTES = 4 << 20
+_COMPACT_BYTES = 16 << 10 if failpoints.is_armed else 4 << 20  # so that a test gets there too
 _FIRST_CLIENT_WITHIN_S = 30.0
 
 

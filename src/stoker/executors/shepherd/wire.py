@@ -10,12 +10,15 @@ import contextlib
 import json
 import select
 import socket
+import time
 from typing import Any
 
 from stoker.executors.shepherd.journal import Ending
 
 PROTOCOL = 2
 LOWEST_PROTOCOL = 2
+# However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
+_LONGEST_WAIT_S = 0.04
 
 
 class Wire:
@@ -24,6 +27,7 @@ class Wire:
     def __init__(self, poll: select.epoll) -> None:
         self.reports: list[str] = []
         self.urgent = False
+        self._waiting_since: float | None = None
         self._poll = poll
         self._socket: socket.socket | None = None
         self._is_open = False
@@ -88,14 +92,15 @@ class Wire:
         self.urgent = True
 
     def flush(self, late: bool) -> None:
-        """Send reports if something is urgent, or (late) if any have waited for long enough."""
+        """Send reports if something is urgent, or if any have waited for long enough (late: they have)."""
         if not self._is_open:
             self.reports.clear()
             self.urgent = False
-        elif self.urgent or (late and self.reports):
+        elif self.reports and (self.urgent or late or self.is_overdue()):
             self._outbox += "\n".join([*self.reports, ""]).encode()
             self.reports.clear()
             self.urgent = False
+            self._waiting_since = None
         if not self._outbox or self._socket is None:
             return
         try:
@@ -109,6 +114,15 @@ class Wire:
             self._blocked = not self._blocked
             wanted = select.EPOLLIN | (select.EPOLLOUT if self._blocked else 0)
             self._poll.modify(self._socket.fileno(), wanted)
+
+    def is_overdue(self) -> bool:
+        """Whether reports have waited for company for too long."""
+        if not self.reports:
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now - self._waiting_since >= _LONGEST_WAIT_S
 
     def flush_all(self, patience_s: float | None = None) -> None:
         """Send everything that is left, before this process goes."""

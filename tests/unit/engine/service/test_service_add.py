@@ -136,6 +136,13 @@ class TestRepeats:
         assert (again.first, again.repeated) == (1, True)
         assert world.states() == {}
 
+    def test_also_when_it_would_be_refused_today(self, make_world: MakeWorld) -> None:
+        world = make_world(gpus=2)
+        world.add("a", gpus=2, request_id="the-same")
+        world.restart(gpus=0)
+
+        assert world.add("a", gpus=2, request_id="the-same").repeated
+
     def test_a_repeat_is_on_disk_before_it_is_acknowledged(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -313,6 +320,14 @@ class TestRefusals:
         assert text.startswith("no GPU found: ")
         assert "--gpus 0,1" in text
         assert "-g 0" in text
+
+
+def test_a_refused_submission_leaves_no_gap_in_the_ids(world: World) -> None:
+    world.add("a")
+    with pytest.raises(UsageError):
+        world.add("b", gpus=3)
+
+    assert world.add("c").first == 2
 
 
 def test_a_job_without_gpu_is_welcome_where_there_is_none(make_world: MakeWorld) -> None:

@@ -64,16 +64,32 @@ class TestJobs:
 
         assert world.engine.patience_s() == pytest.approx(30)
 
-    def test_a_resume_that_was_never_recorded_is_undone(self, make_world: MakeWorld) -> None:
+    def test_what_was_resumed_is_told_so_again_by_the_next_daemon(
+        self, make_world: MakeWorld
+    ) -> None:
         world = make_world(gpus=1)
         world.add("a")
         world.pause("1")
-        world.hub.engine.endings.resume_at_once(world.hub.running(1))  # and die before the commit
+        with world.database.transaction():
+            world.jobs.resume(1, 0)  # and die before the signal is sent
         world.restart()
         world.settle()
 
-        assert [number for _key, number in world.executor.signals] == [STOP, CONT, STOP]
-        assert world.states() == {1: "paused"}
+        assert world.executor.signals == [("1.1", STOP), ("1.1", CONT)]
+        assert world.states() == {1: "running"}
+
+    @pytest.mark.parametrize("paused", [True, False])
+    def test_a_new_shepherd_is_told_again_too(self, make_world: MakeWorld, paused: bool) -> None:
+        world = make_world(gpus=1)
+        world.add("a")
+        world.pause("1")
+        if not paused:
+            world.resume("1")
+        world.executor.signals.clear()
+        world.executor.begin_anew()
+        world.settle()
+
+        assert world.executor.signals == [("1.1", STOP if paused else CONT)]
 
     def test_a_paused_job_hears_that_it_is_to_end(self, make_world: MakeWorld) -> None:
         world = make_world(gpus=1)

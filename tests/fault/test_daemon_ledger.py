@@ -1,0 +1,145 @@
+"""The check of a queue's history finds what it is for: each kind of fault is planted and must be found."""
+
+from __future__ import annotations
+
+from fault.home import Attempt
+from fault.ledger import Verdict, judge
+from fault.moments import Moment, moment_of
+from fault.work import Event, Expected
+
+
+class History:
+    """Three jobs without fault, to be doctored: on GPU 0, on 0 and 1, and one without GPU that fails."""
+
+    def __init__(self) -> None:
+        self.expected: dict[int, Expected | None] = {
+            1: Expected(0, 1, 1),
+            2: Expected(0, 2, 1),
+            3: Expected(7 << 8, 0, 2),
+        }
+        self.attempts: list[Attempt] = []
+        self.events: list[Event] = []
+        self.run("1.1", "0", 100, 200)
+        self.run("2.1", "0,1", 300, 400)
+        self.run("3.1", "", 100, 200, 7 << 8)
+        self.run("3.2", "", 300, 400, 7 << 8)
+
+    def run(self, key: str, slots: str, start: int, end: int, status: int = 0) -> None:
+        """Add an attempt, to both records."""
+        job, number = map(int, key.split("."))
+        state = "failed" if status else "done"
+        attempt = Attempt(job, number, state, slots, 99, start, end, status, None)
+        self.attempts = sorted([*self.attempts, attempt])
+        gpus = slots or "-"
+        self.events += [
+            Event("start", key, gpus, 99, start + 1),
+            Event("end", key, gpus, 99, end - 1),
+        ]
+        self.events.sort(key=lambda event: event.at_us)
+
+    def change(self, key: str, **fields: object) -> None:
+        """Put something else on record."""
+        self.attempts = [
+            each._replace(**fields) if each.key == key else each  # type: ignore[arg-type]
+            for each in self.attempts
+        ]
+
+    def judge(self, *, may_lose: bool = False) -> Verdict:
+        """What is wrong."""
+        return judge(self.expected, self.attempts, self.events, may_lose=may_lose)
+
+
+def test_nothing_is_wrong_where_nothing_is() -> None:
+    assert History().judge().is_clean
+
+
+def test_an_acknowledged_job_that_is_not_there_is_lost() -> None:
+    history = History()
+    history.expected[4] = Expected(0, 1, 1)
+
+    assert history.judge().lost == ["job 4 was acknowledged and is not there"]
+
+
+def test_an_end_that_nobody_knows_is_lost_unless_it_may_be() -> None:
+    history = History()
+    history.change("1.1", state="lost", status=None)
+
+    assert len(history.judge().lost) == 1
+    assert history.judge(may_lose=True).is_clean
+
+
+def test_an_attempt_that_ran_twice_is_found() -> None:
+    history = History()
+    history.events += [Event("start", "1.1", "0", 7, 500), Event("end", "1.1", "0", 7, 501)]
+
+    assert history.judge().twice == ["attempt 1.1 started 2 times"]
+
+
+def test_an_attempt_that_is_not_on_record_is_found() -> None:
+    history = History()
+    history.events += [Event("start", "1.2", "0", 7, 500), Event("end", "1.2", "0", 7, 501)]
+
+    assert history.judge().twice == ["attempt 1.2 ran and is not on record"]
+
+
+def test_a_job_that_nobody_added_is_found() -> None:
+    history = History()
+    history.run("4.1", "3", 100, 200)
+
+    assert history.judge().twice == ["job 4 is there and was never acknowledged"]
+
+
+def test_two_jobs_on_one_gpu_are_found_by_their_own_record_and_by_ours() -> None:
+    history = History()
+    history.expected[4] = Expected(0, 1, 1)
+    history.run("4.1", "1", 350, 450)
+
+    assert history.judge().overlaps == [
+        "2.1 and 4.1 are recorded on GPU 1 at once",
+        "4.1 and 2.1 were on GPU 1 at once",
+    ]
+
+
+def test_a_job_that_was_killed_leaves_its_gpu_when_its_end_is_on_record() -> None:
+    history = History()
+    history.events = [event for event in history.events if event[:2] != ("end", "1.1")]
+    history.change("1.1", state="killed", status=9)
+    history.expected[1] = None
+
+    assert history.judge().is_clean
+    history.change("1.1", ended_at_us=350)
+    assert len(history.judge().overlaps) == 2
+
+
+def test_a_job_that_never_ends_is_stranded() -> None:
+    history = History()
+    history.change("2.1", state="running", status=None, ended_at_us=None)
+
+    assert history.judge().stranded == ["job 2 is running"]
+
+
+def test_an_untrue_status_and_a_missing_retry_are_found() -> None:
+    history = History()
+    history.change("2.1", status=1 << 8, state="failed")
+    history.attempts.pop()
+    history.events = [event for event in history.events if event.key != "3.2"]
+
+    assert history.judge().untrue == [
+        "2.1 ended with status 256, not 0 (failed: None)",
+        "job 3 has attempts [1]",
+    ]
+
+
+def test_the_moment_of_a_kill_is_told_by_what_is_on_record() -> None:
+    claimed = Attempt(1, 1, "starting", "0", None, None, None, None, None)
+    running = claimed._replace(state="running", pid=9, started_at_us=100)
+    spawned = [["spawn", "1.1"], ["start", "1.1", "9", "1", "1", "100"]]
+    ended = [*spawned, ["end", "1.1", "0", "200", "0", "0"]]
+
+    assert moment_of(150, [], 0, []) is Moment.IDLE
+    assert moment_of(150, [], 3, []) is Moment.WAITING
+    assert moment_of(150, [claimed], 3, []) is Moment.INTENT
+    assert moment_of(50, [claimed], 3, spawned) is Moment.INTENT
+    assert moment_of(150, [claimed], 3, spawned) is Moment.STARTED
+    assert moment_of(150, [running], 3, ended) is Moment.RUNNING
+    assert moment_of(250, [running], 3, ended) is Moment.ENDED
