@@ -7,6 +7,7 @@ from stoker.engine.hub import Hub
 from stoker.engine.service.each import state_of
 from stoker.engine.service.select import find_one
 from stoker.errors import ConflictError
+from stoker.failpoints import reach
 from stoker.store.order import Place, count_ahead, neighbours, rank_between
 from stoker.wire import Move, Moved
 
@@ -29,6 +30,7 @@ def move(hub: Hub, order: Move) -> Moved:
     with hub.database.transaction(durable=True):
         rank = rank_between(hub.database, job, before, behind, priority)
         hub.jobs.put_at(job, priority, rank)
+    reach("move-committed")
     hub.events.touch()
     hub.pulse.poke()
     position = count_ahead(hub.database, Place(job, priority, rank), _COUNTED) + 1
