@@ -17,6 +17,7 @@ from benchmarks.cases import (
     queue_shell,
     request,
     startup,
+    steering,
     throughput_direct,
     throughput_shell,
 )
@@ -39,6 +40,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "queue_direct": queue_direct.run,
     "bulk_add": bulk_add.run,
     "queue_million": queue_million.run,
+    "steering": steering.run,
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
