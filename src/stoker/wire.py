@@ -259,6 +259,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float | None
     begin_at: float | None = None
+    ends_at: float | None = None  # of what runs: as far as others of its kind can tell
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,6 +352,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[str]
     queue_paused: str | None = None
     projects_paused: dict[str, str] = {}
+    eta_s: float | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,3 +67,11 @@ def format_ago(seconds: float) -> str:
         if seconds >= size_s * (2 if size_s > 1 else 1):
             return f"{int(seconds // size_s)} {unit} ago"
     return "now"
+
+
+def format_left(seconds: float) -> str:
+    """How long something may still take, roughly: about 5 min left; any moment, if it is late."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= size_s * (2 if size_s > 1 else 1):
+            return f"~{seconds / size_s:.0f} {unit} left"
+    return "any moment"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_ago, format_duration
+from stoker.cli.durations import format_ago, format_duration, format_left
 from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, Row
 from stoker.core.lifecycle import State, is_live, is_pending
@@ -68,9 +68,11 @@ def took(job: Job | AttemptInfo, now: float) -> str:
 
 
 def when(job: Job, now: float) -> str:
-    """How long ago it was added or ended, or when it may begin; what runs has a clock of its own."""
+    """How long ago it was added or ended, when it may begin, or how long it may still take."""
     if job.state is State.DELAYED and job.begin_at is not None:
         return f"in {format_duration(max(0.0, job.begin_at - now))}"
+    if is_live(job.state):
+        return "" if job.ends_at is None else format_left(job.ends_at - now)
     at = job.submitted_at if is_pending(job.state) else job.ended_at
     return "" if at is None else format_ago(now - at)
 
@@ -93,7 +95,7 @@ def lines_of(
     `paused` tells which projects are, and why.
     """
     projects = list(dict.fromkeys(job.project for job in jobs))
-    if len(projects) < 2:
+    if len({*projects} - {None}) < 2:
         return [row_of(job, now) for job in jobs], {}
     rows: list[Row] = []
     titles: dict[int, Cell] = {}

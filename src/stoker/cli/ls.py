@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from stoker.cli.durations import format_left
 from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import LINES, Listing, take_listing
 from stoker.cli.selection import add_selection, join_ids, parse_states
@@ -88,8 +89,12 @@ def _print(listing: Listing, selection: Selection, status: Status | None) -> Non
         _remark("no such job: stoker ls -a shows all")
     elif not listing.jobs:
         _remark("no job yet: stoker add python train.py")
-    for pause in pauses(status, selection.project) if status is not None else ():
+    if status is None:
+        return
+    for pause in pauses(status, selection.project):
         _remark(pause, "bold yellow")
+    if status.eta_s and sys.stdout.isatty():
+        _remark(f"the whole queue: {format_left(status.eta_s)}")
 
 
 def _remark(text: str, style: str = "dim") -> None:

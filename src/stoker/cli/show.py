@@ -98,6 +98,10 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("started", _moment(job.started_at, now)),
         ("ended", _moment(job.ended_at, now)),
         ("took", took(job, now)),
+        (
+            "may end",
+            None if job.ends_at is None else f"{format_moment(job.ends_at)}, as others of its kind",
+        ),
         ("log", _log(job)),
         ("last line", clean(job.last_line) if job.last_line else None),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_duration
+from stoker.cli.durations import format_duration, format_left
 from stoker.cli.selection import format_ids
 from stoker.cli.states import STYLES, sum_up
 from stoker.cli.tables import Cell, Column, Row, print_facts, print_line, print_table
@@ -75,7 +75,10 @@ def _counts(status: Status) -> list[Cell]:
     counts = sum_up(status.counts)
     if not counts:
         return [("no job yet: stoker add python train.py", "dim")]
-    return [piece for count in counts for piece in ("   ", count)][1:]
+    pieces: list[Cell] = [piece for count in counts for piece in ("   ", count)][1:]
+    if status.eta_s:
+        pieces.append((f"   {format_left(status.eta_s)}", "dim"))
+    return pieces
 
 
 def pauses(status: Status, project: str | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from stoker.cli.durations import format_left
 from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import Listing, take_listing
 from stoker.cli.states import sum_up
@@ -86,6 +87,8 @@ class _Bell(threading.Thread):
 def _draw(listing: Listing, status: Status) -> Group:
     counts = sum_up(status.counts) or [("no job yet: stoker add python train.py", "dim")]
     headline = Text("   ").join(Text(text, style) for text, style in counts)
+    if status.eta_s:
+        headline.append(f"   {format_left(status.eta_s)}", "dim")
     headline.append(f"   {time.strftime('%H:%M:%S')}", "dim")
     lines: list[RenderableType] = [headline]
     lines += [Text(harmless(pause), "bold yellow") for pause in pauses(status)]

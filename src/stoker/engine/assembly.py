@@ -11,6 +11,7 @@ from stoker.engine.board import DRAINED, Board
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
+from stoker.engine.eta import Eta
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
@@ -76,6 +77,7 @@ def assemble(
         gate=gate,
         brake=Brake(gate, publisher.on_notice, engine.revoke_followers),
         hooks=Hooks(config, publisher.on_notice),
+        eta=Eta(database, jobs, board),
         config=config,
         since=time.time(),
         shepherd_pids=shepherd_pids,
@@ -83,7 +85,7 @@ def assemble(
         slots_changed=slots_changed,
         no_gpu_reason=no_gpu_reason,
     )
-    publisher.followers += [hub.brake.on_end, hub.hooks.on_end]
+    publisher.followers += [hub.brake.on_end, hub.eta.on_end, hub.hooks.on_end]
 
     def believe_the_database() -> None:
         jobs.forget_uncommitted()

@@ -10,6 +10,7 @@ from stoker.engine.board import Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
+from stoker.engine.eta import Eta
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
 from stoker.engine.loop import Engine
@@ -37,6 +38,7 @@ class Hub:
         gate: Gate,
         brake: Brake,
         hooks: Hooks,
+        eta: Eta,
         config: Config,
         since: float,
         shepherd_pids: Callable[[], list[int]],
@@ -55,6 +57,7 @@ class Hub:
         self.gate = gate
         self.brake = brake
         self.hooks = hooks
+        self.eta = eta
         self.config = config
         self.since = since
         self.shepherd_pids = shepherd_pids

@@ -10,9 +10,11 @@ import platform
 import time
 
 from stoker.core.job import Options, Request
+from stoker.core.lifecycle import State
 from stoker.core.selector import check_name
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
+from stoker.engine.service.each import state_of
 from stoker.engine.service.needs import read_needs
 from stoker.engine.service.shelving import settle
 from stoker.errors import ConflictError, StokerError, UsageError
@@ -78,6 +80,8 @@ def _notice(hub: Hub, submission: Submission, first: int, last: int) -> str | No
         if row is not None:
             return f"{_name(first, last)} skipped: {row[0]}"
     pauses = list(hub.gate.pauses(submission.project))
+    if pauses and state_of(hub, first) is not State.WAITING:
+        return None
     return f"{_name(first, last)} waiting: {pauses[0]}" if pauses else None
 
 

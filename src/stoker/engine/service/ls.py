@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator
 from typing import Any
+
+from msgspec import structs
 
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.engine.hub import Hub
@@ -62,9 +65,16 @@ def ls(hub: Hub, selection: Selection, *, text: str | None, after: str | None, l
         if looked_at >= _LOOK_AT or (fits and len(jobs) == limit):
             return Page(jobs=jobs, next=last)
         if fits:
-            jobs.append(job_of(row))
+            jobs.append(foretell(hub, job_of(row)))
         last = position
     return Page(jobs=jobs)
+
+
+def foretell(hub: Hub, job: Job) -> Job:
+    """Tell of a job that runs when it may end."""
+    running = hub.running(job.id) if is_live(job.state) else None
+    left_s = None if running is None else hub.eta.left_s(running)
+    return job if left_s is None else structs.replace(job, ends_at=time.time() + left_s)
 
 
 def _read_cursor(after: str | None, wanted: dict[str, int]) -> tuple[str, list[int]]:

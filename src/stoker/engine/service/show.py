@@ -12,6 +12,7 @@ import msgspec
 from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.orders import log_path, read_environment, split_words
+from stoker.engine.service.ls import foretell
 from stoker.engine.service.rows import COLUMNS, TABLES, ending, job_of, seconds
 from stoker.engine.service.select import find_one
 from stoker.store.queued import Facts
@@ -37,7 +38,7 @@ def show(hub: Hub, job: str) -> JobDetail:
     number = find_one(hub, job)
     execute = hub.database.execute
     sql = f"SELECT {COLUMNS} FROM {TABLES} WHERE job.id = ?"  # noqa: S608 - our own columns
-    brief = job_of(execute(sql, (number,)).fetchone())
+    brief = foretell(hub, job_of(execute(sql, (number,)).fetchone()))
     facts = hub.jobs.facts(number)
     attempts = _attempts(hub, facts)
     common = execute(_SUBMISSION, (facts.submission,)).fetchone()

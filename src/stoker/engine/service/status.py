@@ -37,5 +37,6 @@ def status(hub: Hub) -> Status:
         cpu_places=hub.engine.board.cpu_places,
         queue_paused=hub.gate.queue_paused,
         projects_paused=hub.gate.projects_paused,
+        eta_s=hub.eta.queue_s(),
         notices=notices,
     )

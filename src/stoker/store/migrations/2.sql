@@ -81,3 +81,11 @@ CREATE TABLE config (
   name  TEXT PRIMARY KEY,
   value TEXT NOT NULL
 ) WITHOUT ROWID;
+
+-- How long jobs of a kind take, learned from those that have succeeded.
+CREATE TABLE kind (
+  name          TEXT PRIMARY KEY,
+  jobs          INTEGER NOT NULL,
+  mean_s        REAL NOT NULL,
+  learned_at_us INTEGER NOT NULL
+) WITHOUT ROWID;

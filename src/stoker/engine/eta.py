@@ -1,0 +1,114 @@
+"""How long jobs will take, from what was learned of their kind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from stoker.core.job import Outcome
+from stoker.core.kind import kind_of
+from stoker.core.lifecycle import State
+from stoker.engine.board import Board, Running
+from stoker.engine.orders import split_words
+from stoker.store.database import Database
+from stoker.store.queued import Facts, QueuedJobs
+
+_LEAST_S = 1.0  # of shorter ones there are very many, and nobody asks
+_MEMORY = 20
+_KINDS = 2000
+_LOOKED_AT = 500
+_FRESH_S = 5.0
+_HEAD_BYTES = 500
+_WAITING = (
+    "SELECT project, name, substr(command, 1, ?), form, class.slots FROM job"
+    " JOIN class ON class.id = job.class WHERE state = 'waiting'"
+    " ORDER BY priority DESC, rank, job.id LIMIT ?"
+)
+
+
+class Eta:
+    """Learns the mean duration of each kind of job, and foretells with it."""
+
+    def __init__(self, database: Database, jobs: QueuedJobs, board: Board) -> None:
+        self._database = database
+        self._jobs = jobs
+        self._board = board
+        rows = database.execute("SELECT name, jobs, mean_s FROM kind ORDER BY learned_at_us")
+        self._known: dict[str, tuple[int, float]] = {row[0]: (row[1], row[2]) for row in rows}
+        self._queue: tuple[float, float | None] | None = None
+
+    def on_end(self, running: Running, outcome: Outcome) -> None:
+        """Learn from a job that has succeeded; inside the engine's transaction."""
+        started, facts = running.started_at_us, running.entry.facts
+        if not outcome.is_success or started is None or facts is None:
+            return
+        took_s = time.time() - started / 1e6 - running.stopped_s
+        if took_s < _LEAST_S:
+            return
+        kind = _kind(facts)
+        count, mean_s = self._known.pop(kind, (0, 0.0))
+        count = min(count + 1, _MEMORY)
+        self._known[kind] = (count, mean_s + (took_s - mean_s) / count)
+        self._remember(kind)
+
+    def expected_s(self, facts: Facts) -> float | None:
+        """How long a job will take altogether, if anything is known of its kind."""
+        known = self._known.get(_kind(facts))
+        return None if known is None else known[1]
+
+    def left_s(self, running: Running) -> float | None:
+        """How long a running job will still take, if anything is known of its kind."""
+        facts, started = running.entry.facts, running.started_at_us
+        expected_s = None if facts is None else self.expected_s(facts)
+        if expected_s is None or started is None:
+            return None
+        return max(0.0, expected_s - (time.time() - started / 1e6 - running.stopped_s))
+
+    def queue_s(self) -> float | None:
+        """In how many seconds all that runs and waits may be over; None if nothing is known.
+
+        Looks at the first jobs of a long queue, and takes the others to be like them.
+        """
+        now = time.monotonic()
+        if self._queue is None or now - self._queue[0] > _FRESH_S:
+            self._queue = (now, self._foretell() if self._known else None)
+        return self._queue[1]
+
+    def _foretell(self) -> float | None:
+        head = self._database.execute(_WAITING, (_HEAD_BYTES, _LOOKED_AT)).fetchall()
+        expected = [self._known.get(_kind_of(*row[:4])) for row in head]
+        known_s = [mean_s for found in expected if found for mean_s in (found[1],)]
+        left_s = [(r, self.left_s(r)) for r in self._board.running.values()]
+        if not known_s and all(seconds is None for _running, seconds in left_s):
+            return None
+        usual_s = sum(known_s) / len(known_s) if known_s else 0.0
+        work = {True: 0.0, False: 0.0}  # of jobs with GPUs and without, in seconds of a slot
+        for row, found in zip(head, expected, strict=True):
+            work[row[4] > 0] += (found[1] if found else usual_s) * max(1, row[4])
+        more = max(1.0, self._jobs.count(State.WAITING) / len(head)) if head else 1.0
+        work = {kind: seconds * more for kind, seconds in work.items()}
+        for running, seconds in left_s:
+            work[bool(running.slots)] += (seconds or 0.0) * max(1, len(running.slots))
+        slots, places = self._board.open_places(), self._board.cpu_places
+        return max(work[True] / max(1, slots), work[False] / max(1, places))
+
+    def _remember(self, kind: str) -> None:
+        count, mean_s = self._known[kind]
+        self._database.write(
+            "INSERT INTO kind VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET jobs = excluded.jobs,"
+            " mean_s = excluded.mean_s, learned_at_us = excluded.learned_at_us",
+            (kind, count, mean_s, time.time_ns() // 1000),
+        )
+        while len(self._known) > _KINDS:
+            oldest = next(iter(self._known))
+            del self._known[oldest]
+            self._database.write("DELETE FROM kind WHERE name = ?", (oldest,))
+
+
+def _kind(facts: Facts) -> str:
+    return _kind_of(facts.project, facts.name, facts.command[:_HEAD_BYTES], facts.form)
+
+
+def _kind_of(project: str | None, name: str | None, command: bytes, form: str | None) -> str:
+    words: Iterable[bytes] = split_words(command) if form == "argv" else command.split()
+    return kind_of(project, name, [word.decode("utf-8", "replace") for word in words])

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from integration.door import Queue
+
+
+def test_what_was_learned_of_a_kind_foretells_the_next(queue: Queue) -> None:
+    queue.add("-g", "2", "sleep 2")
+    queue.ok("wait")
+    queue.ok("pause", "--queue")
+    for _ in range(60):
+        queue.add("-g", "2", "sleep 2")
+
+    assert 100 < json.loads(queue.ok("status", "--json"))["eta_s"] < 200
+    assert re.search(r"60 waiting +~2 min left", queue.ok("status"))
+    assert "the whole queue: ~2 min left" in queue.shown("ls")
+    queue.ok("start", "2")
+    queue.until_running(2)
+    assert re.search(r"(?m)^2 +running .*(~\d s left|any moment)", queue.ok("ls"))
+    assert "as others of its kind" in queue.ok("show", "2")
