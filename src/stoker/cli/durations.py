@@ -37,11 +37,11 @@ def parse_span(text: str) -> float:
 
 def spell_duration(seconds: float) -> str:
     """A duration as `parse_duration` reads it: 1d12h, 90s."""
-    text, rest = "", seconds
+    text, rest_ms = "", round(seconds * 1000)
     for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
-        count, rest = divmod(rest, size_s)
-        text += f"{count:.0f}{unit}" if count else ""
-    return f"{text}{rest:.9g}s" if rest or not text else text
+        count, rest_ms = divmod(rest_ms, size_s * 1000)
+        text += f"{count}{unit}" if count else ""
+    return f"{text}{rest_ms / 1000:g}s" if rest_ms or not text else text
 
 
 def format_duration(seconds: float) -> str:

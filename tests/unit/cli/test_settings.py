@@ -40,9 +40,9 @@ def test_every_field_of_the_wire_can_be_set_by_a_name() -> None:
     assert set(OF_RUNNING) <= set(NAMES)
 
 
-@given(st.floats(0.001, 1e7))
+@given(st.floats(0.001, 1e8))
 def test_a_spelled_duration_is_read_as_the_same(seconds: float) -> None:
-    assert parse_duration(spell_duration(seconds)) == pytest.approx(seconds)
+    assert parse_duration(spell_duration(seconds)) == pytest.approx(seconds, abs=5e-4)
 
 
 @pytest.mark.parametrize(
