@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from stoker.core.job import Attempt
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
+from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
 from stoker.failpoints import reach
@@ -46,7 +47,12 @@ class Orders:
         context = self._context(facts)
         log = log_path(self._home, facts, attempt.number)
         self._make_folder(os.path.dirname(log))
-        return Order(self._words(facts, context), log, context.number)
+        words = self._words(facts, context)
+        if facts.run_dir is not None:
+            folder = os.fsdecode(facts.run_dir)
+            make_run_folder(folder, self._jobs.params_of(facts.id))
+            words = enter_run_folder(folder, words)
+        return Order(words, log, context.number)
 
     def _context(self, facts: Facts) -> Context:
         surroundings = self._jobs.surroundings(facts.submission)
@@ -105,6 +111,8 @@ class Orders:
 
 def log_path(home: str, facts: Facts, number: int) -> str:
     """Where an attempt's output goes: a file by id, or where the user wants it."""
+    if facts.log is None and facts.run_dir is not None:
+        return os.path.join(os.fsdecode(facts.run_dir), LOG)
     if facts.log is None:
         return os.path.join(home, "logs", str(facts.id // 1000), f"{facts.id}.{number}.log")
     return fill_template(os.fsdecode(facts.log), facts.id, facts.name, facts.project)

@@ -54,6 +54,15 @@ def read_manifest(root: str) -> Manifest:
         return Manifest(name=os.path.basename(os.path.abspath(root)))
 
 
+def write_manifest(root: str, manifest: Manifest) -> None:
+    """Note how the runs of a sweep are judged, beside them; whole or not at all."""
+    os.makedirs(root, exist_ok=True)
+    path = os.path.join(root, MANIFEST)
+    with open(f"{path}.new", "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    os.replace(f"{path}.new", path)
+
+
 def collect(root: str) -> list[Record]:
     """Every run below a folder, in the order of their names."""
     regex, metric = None, None

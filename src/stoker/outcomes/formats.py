@@ -63,7 +63,7 @@ def to_markdown(table: Table) -> str:
     rows = [[_markdown(to_text(value)) for value in row] for row in table.rows]
     header = [_markdown(name) for name in table.columns]
     widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
-    right = [_is_right(table, place) for place in range(len(header))]
+    right = [is_number_column(table, place) for place in range(len(header))]
 
     def line(cells: list[str]) -> str:
         parts = zip(cells, widths, right, strict=True)
@@ -80,7 +80,7 @@ def _markdown(text: str) -> str:
 def to_latex(table: Table) -> str:
     """A tabular with booktabs' rules."""
     columns = "".join(
-        "r" if _is_right(table, place) else "l" for place in range(len(table.columns))
+        "r" if is_number_column(table, place) else "l" for place in range(len(table.columns))
     )
     rows = [" & ".join(_latex(value) for value in row) + r" \\" for row in table.rows]
     header = " & ".join(name.translate(_LATEX) for name in table.columns) + r" \\"
@@ -118,7 +118,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_right(table: Table, place: int) -> bool:
+def is_number_column(table: Table, place: int) -> bool:
+    """Whether a column has numbers alone."""
     values = [row[place] for row in table.rows if row[place] is not None]
     numbers = (int, float, Stat)
     return bool(values) and all(isinstance(v, numbers) and not isinstance(v, bool) for v in values)

@@ -23,8 +23,8 @@ _ADD = (
 )
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
-    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us"
-    " FROM job JOIN class ON class.id = job.class"
+    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, sweep_run.dir"
+    " FROM job JOIN class ON class.id = job.class LEFT JOIN sweep_run ON sweep_run.job = job.id"
 )
 
 
@@ -37,6 +37,14 @@ _ADD_LINES = (
 )
 
 
+class RunRow(msgspec.Struct, frozen=True):
+    """What makes a job a run of a sweep."""
+
+    identity: bytes
+    dir: bytes
+    params: str
+
+
 class NewRow(msgspec.Struct, frozen=True):
     """What is one job's own in a submission."""
 
@@ -44,6 +52,7 @@ class NewRow(msgspec.Struct, frozen=True):
     form: str | None = None
     name: str | None = None
     log: bytes | None = None
+    run: RunRow | None = None
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +112,7 @@ class Facts(msgspec.Struct, frozen=True):
     slots: str | None
     pid: int | None
     started_at_us: int | None
+    run_dir: bytes | None = None
 
     @property
     def request(self) -> Request:
@@ -166,6 +176,7 @@ class QueuedJobs(Jobs):
         rows: Sequence[NewRow],
         key: ClassKey,
         request: Request,
+        sweep: int | None = None,
     ) -> None:
         """Add the next jobs of a submission; they wait from now on."""
         number = self.class_of(key)
@@ -195,11 +206,31 @@ class QueuedJobs(Jobs):
                 for job, row in enumerate(rows[done:], first + done)
             ),
         )
+        if sweep is not None:
+            self._database.write_many(
+                "INSERT INTO sweep_run (job, sweep, identity, dir, params) VALUES (?, ?, ?, ?, ?)",
+                (
+                    (job, sweep, row.run.identity, row.run.dir, row.run.params)
+                    for job, row in enumerate(rows, first)
+                    if row.run is not None
+                ),
+            )
         self._write(
             "UPDATE submission SET added = ? WHERE id = ?",
             (offset + len(rows), reservation.submission),
         )
         self._pending[State.WAITING.value] += len(rows)
+
+    def sweep_of(self, name: str, cwd: bytes) -> int:
+        """The number of a sweep, which is new or known."""
+        self._write("INSERT OR IGNORE INTO sweep (name, cwd) VALUES (?, ?)", (name, cwd))
+        row = self._execute("SELECT id FROM sweep WHERE name = ? AND cwd = ?", (name, cwd))
+        return int(row.fetchone()[0])
+
+    def params_of(self, job: int) -> str | None:
+        """The parameters of a sweep's run, as JSON."""
+        row = self._execute("SELECT params FROM sweep_run WHERE job = ?", (job,)).fetchone()
+        return None if row is None else row[0]
 
     def facts(self, job: int) -> Facts:
         """All that is needed to start a job that exists."""
@@ -280,6 +311,11 @@ class QueuedJobs(Jobs):
         for job, state in jobs:
             self._write("DELETE FROM earlier_attempt WHERE job = ?", (job,))
             self._write("DELETE FROM job WHERE id = ?", (job,))
+            # A success stays known, whatever is tidied away.
+            if state is State.DONE:
+                self._write("UPDATE sweep_run SET done = 1, params = NULL WHERE job = ?", (job,))
+            else:
+                self._write("DELETE FROM sweep_run WHERE job = ?", (job,))
             self._pending[state.value] -= 1
 
     def forget_submissions(self) -> None:

@@ -73,6 +73,12 @@ class Sweep:
         """The parameters that are not the same in all runs."""
         return self._definition.space.varied()
 
+    @property
+    def root(self) -> str:
+        """The folder that all its runs lie in."""
+        path = os.path.join(self._base, self._definition.dir).replace("{name}", self.name)
+        return os.path.dirname(path.partition("{")[0] + "x")
+
     def __len__(self) -> int:
         return self.count
 

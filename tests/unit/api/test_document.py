@@ -50,6 +50,7 @@ def test_every_verb_has_its_own_path() -> None:
         "rm",
         "retry",
         "wait",
+        "sweep",
         "status",
         "config",
         "events",

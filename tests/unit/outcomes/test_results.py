@@ -185,7 +185,7 @@ def test_no_folder_is_an_error_that_says_where(
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(
-        NotFoundError, match="no results of nope: there is no folder .*results/nope"
+        NotFoundError, match=r"no results of nope: there is no folder .*results/nope"
     ):
         stoker.results("nope")
 

@@ -18,6 +18,7 @@ from stoker.api.routes import (
     show,
     status,
     stop,
+    sweep,
     wait,
 )
 
@@ -30,6 +31,7 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     rm.RM,
     retry.RETRY,
     wait.WAIT,
+    sweep.SWEEP,
     status.STATUS,
     config.READ,
     config.CHANGE,

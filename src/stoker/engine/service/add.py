@@ -15,7 +15,7 @@ from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.errors import StokerError, UsageError
 from stoker.failpoints import reach
-from stoker.store.queued import Common, NewRow, Reservation
+from stoker.store.queued import Common, NewRow, Reservation, RunRow
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
@@ -71,7 +71,10 @@ def _fill(
     request = Request(
         slots=submission.gpus, priority=submission.priority, retries=submission.retries
     )
-    hub.jobs.fill(reservation, offset, rows, key, request)
+    sweep = None
+    if submission.sweep is not None:
+        sweep = hub.jobs.sweep_of(submission.sweep, _decode(submission.cwd, "cwd"))
+    hub.jobs.fill(reservation, offset, rows, key, request, sweep)
 
 
 def _check(hub: Hub, submission: Submission) -> None:
@@ -89,6 +92,8 @@ def _check(hub: Hub, submission: Submission) -> None:
         check_name("the name", name or "")
     if submission.project is not None:
         check_name("the project", submission.project)
+    if submission.sweep is not None:
+        check_name("the sweep", submission.sweep)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path")
 
@@ -110,7 +115,18 @@ def _row(job: NewJob, submission: Submission) -> NewRow:
         raise UsageError("a command is empty")
     if len(command) > MAX_COMMAND_BYTES:
         raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB")
-    return NewRow(command, form, job.name or submission.name, _log(job, submission))
+    run = None if job.run is None else _run(job, submission)
+    return NewRow(command, form, job.name or submission.name, _log(job, submission), run)
+
+
+def _run(job: NewJob, submission: Submission) -> RunRow:
+    assert job.run is not None
+    if submission.sweep is None:
+        raise UsageError("a job is a run of a sweep, but the submission names none")
+    folder = _decode(job.run.dir, "dir")
+    if not os.path.isabs(folder) or b"\0" in folder:
+        raise UsageError("the folder of a run is no absolute path")
+    return RunRow(bytes.fromhex(job.run.identity), folder, job.run.params)
 
 
 def _log(job: NewJob, submission: Submission) -> bytes | None:

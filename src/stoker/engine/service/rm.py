@@ -65,7 +65,7 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
     files = []
     for job, _state in rows:
         facts = hub.jobs.facts(job)
-        if facts.log is None:
+        if facts.log is None and facts.run_dir is None:
             files += [log_path(hub.home, facts, number + 1) for number in range(facts.attempt)]
         if facts.form == "script":
             files.append(os.path.join(hub.home, "scripts", str(job)))
