@@ -22,6 +22,7 @@ _OURS = (
     b"STOKER_ATTEMPT",
     b"STOKER_PART",
     b"STOKER_CHECKPOINT_DIR",
+    b"STOKER_RUN_DIR",
 )
 
 

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 _PATIENCE_S = 60.0
 _STEP_S = 0.02
 # What belongs to a job must not belong to a daemon that a job happened to start.
-_OF_JOBS = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_CHECKPOINT_DIR")
+_OF_JOBS = (
+    *("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT"),
+    *("STOKER_CHECKPOINT_DIR", "STOKER_RUN_DIR"),
+)
 # Its parent ends at once: the daemon is nobody's child and leads no session.
 _DETACH = "import os,sys;os.fork() and os._exit(0);os.execv(sys.argv[1],sys.argv[1:])"
 

@@ -37,6 +37,16 @@ _ADD_LINES = (
 )
 
 
+_ADD_RUN = "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES (?, ?, ?, ?, ?)"
+_ADD_RUNS = (
+    "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES "  # noqa: S608
+    + ", ".join(
+        f"(?1, ?2 + {row}, ?{3 * row + 3}, ?{3 * row + 4}, ?{3 * row + 5})"
+        for row in range(_AT_ONCE)
+    )
+)
+
+
 class RunRow(msgspec.Struct, frozen=True):
     """What makes a job a run of a sweep."""
 
@@ -207,19 +217,29 @@ class QueuedJobs(Jobs):
             ),
         )
         if sweep is not None:
-            self._database.write_many(
-                "INSERT INTO sweep_run (job, sweep, identity, dir, params) VALUES (?, ?, ?, ?, ?)",
-                (
-                    (job, sweep, row.run.identity, row.run.dir, row.run.params)
-                    for job, row in enumerate(rows, first)
-                    if row.run is not None
-                ),
-            )
+            self._add_runs(sweep, first, [row.run for row in rows])
         self._write(
             "UPDATE submission SET added = ? WHERE id = ?",
             (offset + len(rows), reservation.submission),
         )
         self._pending[State.WAITING.value] += len(rows)
+
+    def _add_runs(self, sweep: int, first: int, runs: Sequence[RunRow | None]) -> None:
+        """Record which jobs are runs of a sweep; a job of a submission may also be none."""
+        for start in range(0, len(runs), _AT_ONCE):
+            part = [run for run in runs[start : start + _AT_ONCE] if run is not None]
+            if len(part) == _AT_ONCE:
+                fields = [field for run in part for field in (run.identity, run.dir, run.params)]
+                self._write(_ADD_RUNS, (sweep, first + start, *fields))
+                continue
+            self._database.write_many(
+                _ADD_RUN,
+                (
+                    (sweep, job, run.identity, run.dir, run.params)
+                    for job, run in enumerate(runs[start : start + _AT_ONCE], first + start)
+                    if run is not None
+                ),
+            )
 
     def sweep_of(self, name: str, cwd: bytes) -> int:
         """The number of a sweep, which is new or known."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
@@ -20,14 +21,23 @@ def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Itera
     """Add runs; all but the jobs and the request id is taken from `common`.
 
     Each part is on disk when its answer is there: what is interrupted is finished by submitting the
-    sweep again.
+    sweep again. While the daemon takes one part, the next is made.
     """
+    parts = _parts(runs, common)
+    with ThreadPoolExecutor(1) as sender:
+        sent: Future[list[Added]] | None = None
+        for part in parts:
+            if sent is not None:
+                yield from sent.result()
+            sent = sender.submit(client.add, part)
+        if sent is not None:
+            yield from sent.result()
+
+
+def _parts(runs: Iterable[Run], common: Submission) -> Iterator[Submission]:
     rest = iter(runs)
-    while part := list(itertools.islice(rest, _PART)):
-        jobs = [_job(run) for run in part]
-        part.clear()
-        request = msgspec.structs.replace(common, request_id=new_request_id(), jobs=jobs)
-        yield from client.add(request)
+    while jobs := [_job(run) for run in itertools.islice(rest, _PART)]:
+        yield msgspec.structs.replace(common, request_id=new_request_id(), jobs=jobs)
 
 
 def _job(run: Run) -> NewJob:
