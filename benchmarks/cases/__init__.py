@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import gap, million, planner, startup, throughput_direct, throughput_shell
+from benchmarks.cases import (
+    gap,
+    million,
+    planner,
+    startup,
+    sweep,
+    throughput_direct,
+    throughput_shell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +27,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "throughput_direct": throughput_direct.run,
     "gap": gap.run,
     "million": million.run,
+    "sweep": sweep.run,
 }
 
-LONG = frozenset({"million"})
+LONG = frozenset({"million", "sweep"})
