@@ -49,7 +49,7 @@ def from_wire(value: Bytes) -> bytes:
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What makes a job a run of a sweep: who it is, the folder that is its own, its parameters."""
 
-    identity: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    identity: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]  # hexadecimal
     dir: Bytes
     params: str  # JSON, as params.json will hold it
 

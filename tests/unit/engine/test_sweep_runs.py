@@ -102,6 +102,10 @@ def test_a_run_without_a_sweep_or_with_a_relative_folder_is_refused(world: World
     odd = NewJob(command="x", run=NewRun(identity="0" * 64, dir="results", params="{}"))
     with pytest.raises(UsageError, match="no absolute path"):
         world.add(odd, sweep="s")
+    for identity in ("x" * 64, f"{'0' * 62}  "):
+        odd = NewJob(command="x", run=NewRun(identity=identity, dir="/r", params="{}"))
+        with pytest.raises(UsageError, match="no sha256"):
+            world.add(odd, sweep="s")
     assert world.states() == {}
 
 

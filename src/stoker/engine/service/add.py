@@ -19,6 +19,7 @@ from stoker.store.queued import Common, NewRow, Reservation, RunRow
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
+_IDENTITY_BYTES = 32
 MAX_COMMAND_BYTES = 32 * 2**20
 
 
@@ -126,7 +127,13 @@ def _run(job: NewJob, submission: Submission) -> RunRow:
     folder = _decode(job.run.dir, "dir")
     if not os.path.isabs(folder) or b"\0" in folder:
         raise UsageError("the folder of a run is no absolute path")
-    return RunRow(bytes.fromhex(job.run.identity), folder, job.run.params)
+    try:
+        identity = bytes.fromhex(job.run.identity)
+    except ValueError:
+        identity = b""
+    if len(identity) != _IDENTITY_BYTES:
+        raise UsageError("the identity of a run is no sha256 in hexadecimal digits")
+    return RunRow(identity, folder, job.run.params)
 
 
 def _log(job: NewJob, submission: Submission) -> bytes | None:
