@@ -190,3 +190,42 @@ def test_mistakes_queue_nothing(queue: Queue) -> None:
     assert queue("sweep", "x {lr}", "lr=1,2", "-t", "soon").code == 2
     assert queue("sweep").code == 2
     assert queue.states() == {}
+
+
+def test_what_has_succeeded_is_known_also_after_the_daemon_was_stopped(queue: Queue) -> None:
+    words = ("sweep", "-g", "0", "true {i}", "i=1,2")
+    queue.ok(*words)
+    queue.ok("wait")
+    queue.ok("daemon", "stop")
+
+    assert queue.ok(*words) == "sweep true: nothing to run (2 done, waiting or not asked for)\n"
+
+
+def test_the_first_sweep_starts_the_daemon(idle_queue: Queue) -> None:
+    assert "2 runs added, jobs 1-2" in idle_queue.ok("sweep", "-g", "0", "true {i}", "i=1,2")
+    idle_queue.ok("wait")
+    assert set(idle_queue.states().values()) == {"done"}
+
+
+def test_a_wandb_file_runs_unchanged(queue: Queue) -> None:
+    queue.stoker.file("train.py", "import sys\nprint(sys.argv[1:])\n")
+    queue.stoker.file(
+        "wandb.yaml",
+        f"""
+program: train.py
+method: grid
+metric: {{name: loss, goal: minimize}}
+parameters:
+  lr: {{values: [0.1, 0.2]}}
+  optimizer:
+    parameters:
+      name: {{value: adam w}}
+command: [{sys.executable}, "${{program}}", "${{args}}"]
+""",
+    )
+
+    queue.ok("sweep", "-f", "wandb.yaml", "-g", "0")
+    queue.ok("wait")
+
+    assert queue.ok("log", "1") == "['--lr=0.1', '--optimizer.name=adam w']\n"
+    assert queue.ok("log", "2") == "['--lr=0.2', '--optimizer.name=adam w']\n"

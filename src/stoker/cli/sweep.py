@@ -199,12 +199,12 @@ def _estimate(history: History, todo: int, places: int) -> str:
 
 def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
-    from stoker.sweeps.history import Rerun
+    from stoker.sweeps.history import History, Rerun
     from stoker.sweeps.queueing import queue_runs
 
     write_note(sweep)
     with Client(start=True) as client:
-        history, _places = _ask(client, sweep)
+        history = History(client.sweep(sweep.name, os.getcwd()))
         runs = history.choose(sweep, Rerun(args.rerun or "undone"))
         added = list(queue_runs(client, runs, common))
     count = sum(part.last - part.first + 1 for part in added)
