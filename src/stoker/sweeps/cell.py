@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
         value = item()
     match value:
         case str():
-            _check_text(value)
+            check_text(value)
             return str(value)
         case float() if not math.isfinite(value):
             raise FaultError(f"{value} has no JSON: put it in quotes to pass it as a text")
@@ -68,11 +68,12 @@ def _plain(value: Any) -> Any:
 def _key(key: Any) -> str:
     if not isinstance(key, str):
         raise FaultError(f"the key {key!r} is no text")
-    _check_text(key)
+    check_text(key)
     return key
 
 
-def _check_text(text: str) -> None:
+def check_text(text: str) -> None:
+    """Refuse what no program can be given; FaultError."""
     if "\0" in text:
         raise FaultError("a text holds a NUL byte, which no program can be given")
     try:

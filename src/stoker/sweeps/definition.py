@@ -13,7 +13,7 @@ import msgspec
 from stoker.core.selector import check_name
 from stoker.errors import UsageError
 from stoker.sweeps import wandb
-from stoker.sweeps.cell import make_cell
+from stoker.sweeps.cell import check_text, make_cell
 from stoker.sweeps.conditions import Condition, Match
 from stoker.sweeps.fault import FaultError
 from stoker.sweeps.overrides import override
@@ -128,7 +128,7 @@ def _command_text(command: Any, program: Any) -> str:
         if not command or not all(isinstance(word, str) for word in command):
             raise FaultError("a command of words is a list of texts")
         return wandb.to_template(command, program)
-    if not isinstance(command, str) or "\0" in command:
+    if not isinstance(command, str):
         raise FaultError("the command is a text, or a list of words")
     return command if program is None else command.replace("${program}", shlex.quote(program))
 
@@ -269,8 +269,9 @@ def _name(tree: Map, template: Template) -> str:
         tree.fail("name", f"the name {name!r} holds '/' or '..': folders are named after it")
     tidy = re.sub(r"[\s,]+", "-", name) if tree.file is not None else name
     try:
+        check_text(tidy)
         check_name("the name", tidy)
-    except UsageError as error:
+    except (FaultError, UsageError) as error:
         tree.fail("name", str(error))
     return tidy
 
@@ -294,6 +295,10 @@ def _dir(tree: Map, space: Space) -> str:
     folder = tree.get("dir", _DIR)
     if not isinstance(folder, str) or "\0" in folder:
         tree.fail("dir", "dir is a path, like results/{name}/{id}")
+    try:
+        check_text(folder)
+    except FaultError as error:
+        tree.fail("dir", str(error))
     used = re.findall(r"\{([^{}]*)\}", folder)
     always = {name for name, _cell in space.fixed}
     always |= set.intersection(*({*block.names} for block in space.blocks))

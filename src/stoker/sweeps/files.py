@@ -84,7 +84,7 @@ class _Reader:
         return f"{self._file}:{node.start_mark.line + 1}"
 
     def _scalar(self, node: ScalarNode) -> Any:
-        tag, text = str(node.tag or ""), str(node.value)
+        tag, text = str(node.tag or ""), _join_surrogates(str(node.value))
         explicit = node.ctag.handle is not None
         if explicit and tag not in (f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool")):
             raise UsageError(f"{self._place(node)}: the tag {tag} means nothing here")
@@ -101,9 +101,9 @@ class _Reader:
     def _mapping(self, node: MappingNode, depth: int) -> Map:
         mapping, merged = Map(self._file), Map(self._file)
         for key_node, value_node in node.value:
-            key = str(key_node.value) if isinstance(key_node.value, str) else None
-            if key is None:
+            if not isinstance(key_node.value, str):
                 raise UsageError(f"{self._place(key_node)}: a key is a word, not a list or mapping")
+            key = _join_surrogates(key_node.value)
             value = self.read(value_node, depth + 1)
             if key == "<<" and key_node.style is None:
                 for source in [value] if isinstance(value, Map) else list(reversed(value or ())):
@@ -158,6 +158,13 @@ def _find_line(key: str, text: str) -> int | None:
     pattern = rf"""(?m)(^|[\s.,{{\["']){name}["']?\s*[.\]=]"""
     found = re.search(pattern, text)
     return None if found is None else text.count("\n", 0, found.start(1) + len(found[1])) + 1
+
+
+def _join_surrogates(text: str) -> str:
+    """What JSON writes as two escapes is one character; YAML's readers leave it as two."""
+    if not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stoker.sweeps.cell import Cell
+from stoker.sweeps.cell import Cell, check_text
 from stoker.sweeps.fault import FaultError
 from stoker.sweeps.hydra import to_hydra
 from stoker.sweeps.quoting import Context, Scanner, escape, quote
@@ -56,6 +56,7 @@ class Template:
     """A command with placeholders; FaultError where it cannot be read."""
 
     def __init__(self, text: str) -> None:
+        check_text(text)
         self.text = text
         pieces = list(_parse(text))
         self.fields = [piece for piece in pieces if isinstance(piece, Field)]

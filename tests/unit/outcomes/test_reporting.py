@@ -65,8 +65,9 @@ def test_many_processes_may_report_at_once(tmp_path: Path) -> None:
 
 
 def test_a_script_that_reports_imports_the_standard_library_alone() -> None:
+    source = os.path.dirname(os.path.dirname(stoker.__file__))
     code = (
-        "import sys, stoker; stoker.report\n"
+        f"import sys; sys.path.insert(0, {source!r}); import stoker; stoker.report\n"
         "print([n for n in sys.modules if n.split('.')[0] in ('msgspec', 'rich', 'ruamel', 'typing')"
         " or n.startswith('stoker.') and n != 'stoker.reporting'])"
     )

@@ -219,6 +219,14 @@ def test_a_mistake_in_a_word_is_told_with_its_name(word: str, message: str) -> N
         plan_sweep({"command": "x {args}"}, [word])
 
 
+@pytest.mark.parametrize("key", ["command", "name", "dir"])
+def test_what_is_no_text_is_refused(key: str) -> None:
+    with pytest.raises(UsageError, match="is no text"):
+        plan_sweep({"command": "x", key: "a \udcff{id}"})
+    with pytest.raises(UsageError, match="is no text"):
+        plan_sweep({"command": "x {v}"}, ["v=\udcff"])
+
+
 def test_toml_tells_lines_too() -> None:
     with pytest.raises(UsageError, match=r"s.toml:3: unknown key 'paramters'"):
         plan_sweep(read_toml('command = "x"\n\n[paramters]\na = 1\n', "s.toml"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from ruamel.yaml import YAML
 from stoker.sweeps.files import read_yaml
 from stoker.sweeps.parameters import plain
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
+TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn"]), max_size=8)
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 )
@@ -57,11 +58,19 @@ def test_words_mean_what_yaml_1_2_says(text: str, value: object) -> None:
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
 def test_what_is_written_as_yaml_is_read_the_same(values: dict[str, Any]) -> None:
+    # In blocks: ruamel's own reader takes {?a: 1} for something else than its writer meant.
     yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
     stream = io.StringIO()
     yaml.dump(values, stream)
 
     assert plain(read_yaml(stream.getvalue(), "s.yaml")) == values
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
+def test_json_is_yaml(values: dict[str, Any]) -> None:
+    assert plain(read_yaml(json.dumps(values), "s.yaml")) == values
+    assert plain(read_yaml(json.dumps(values, ensure_ascii=False, indent=1), "s.yaml")) == values
 
 
 def test_anchors_and_merges_work() -> None:
