@@ -17,6 +17,7 @@ from benchmarks.cases import (
     queue_shell,
     request,
     startup,
+    sweep,
     throughput_direct,
     throughput_shell,
 )
@@ -42,6 +43,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
+    "sweep": sweep.run,
 }
 
-LONG = frozenset({"million"})
+LONG = frozenset({"million", "sweep"})

@@ -17,11 +17,12 @@ from stoker.engine.service.needs import read_needs
 from stoker.engine.service.shelving import settle
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
-from stoker.store.queued import Common, NewRow, Reservation
+from stoker.store.queued import Common, NewRow, Reservation, RunRow
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
 _PAUSE_S = 1.0
+_IDENTITY_BYTES = 32
 MAX_COMMAND_BYTES = 32 * 2**20
 
 
@@ -134,7 +135,10 @@ def _fill(
         retries=submission.retries,
         options=options,
     )
-    hub.jobs.fill(reservation, offset, rows, key, request)
+    sweep = None
+    if submission.sweep is not None:
+        sweep = hub.jobs.sweep_of(submission.sweep, _decode(submission.cwd, "cwd"))
+    hub.jobs.fill(reservation, offset, rows, key, request, sweep)
     if needs or submission.hold or submission.begin_at is not None:
         first = reservation.first_job + offset
         for job in range(first, first + len(rows)):
@@ -157,6 +161,8 @@ def _check(submission: Submission) -> None:
         check_name("the name", name or "")
     if submission.project is not None:
         check_name("the project", submission.project)
+    if submission.sweep is not None:
+        check_name("the sweep", submission.sweep)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path")
     shell = submission.shell
@@ -202,7 +208,24 @@ def _row(job: NewJob, submission: Submission) -> NewRow:
         raise UsageError("a command is empty")
     if len(command) > MAX_COMMAND_BYTES:
         raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB")
-    return NewRow(command, form, job.name or submission.name, _log(job, submission))
+    run = None if job.run is None else _run(job, submission)
+    return NewRow(command, form, job.name or submission.name, _log(job, submission), run)
+
+
+def _run(job: NewJob, submission: Submission) -> RunRow:
+    assert job.run is not None
+    if submission.sweep is None:
+        raise UsageError("a job is a run of a sweep, but the submission names none")
+    folder = _decode(job.run.dir, "dir")
+    if not os.path.isabs(folder) or b"\0" in folder:
+        raise UsageError("the folder of a run is no absolute path")
+    try:
+        identity = bytes.fromhex(job.run.identity)
+    except ValueError:
+        identity = b""
+    if len(identity) != _IDENTITY_BYTES:
+        raise UsageError("the identity of a run is no sha256 in hexadecimal digits")
+    return RunRow(identity, folder, job.run.params)
 
 
 def _log(job: NewJob, submission: Submission) -> bytes | None:
