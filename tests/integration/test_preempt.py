@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -72,6 +73,23 @@ def test_a_training_that_is_preempted_twice_ends_with_the_same_result(queue: Que
     first, second, third = (steps(queue, attempt) for attempt in (1, 2, 3))
     # It saves when it is told to leave: not a step is made twice.
     assert first + second + third == list(range(1, 121))
+
+
+def test_the_script_in_the_docs_goes_on_where_it_was(queue: Queue) -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/preempt.md").read_text()
+    script = text.partition("```python\n")[2].partition("```")[0]
+    quick = script.replace("< 1000", "< 200").replace("sleep(0.05)", "sleep(0.01)")
+    assert quick.count("200") == quick.count("(0.01)") == 1
+    queue.stoker.file("train.py", quick)
+    for name in ("plain", "train"):
+        queue.add("-n", name, sys.executable, "train.py")
+    queue.until(lambda: "begins at step 0" in queue.ok("log", "train"))
+    queue.ok("preempt", "train")
+    assert queue("wait").code == 0
+
+    done = [queue.ok("log", name).splitlines()[-1] for name in ("plain", "train")]
+    assert done[0] == done[1]
+    assert [each["state"] for each in queue.show("train")["attempts"]] == ["preempted", "done"]
 
 
 def test_a_job_that_may_pushes_out_those_that_may_be_pushed_out(queue: Queue) -> None:

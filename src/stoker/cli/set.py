@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import argparse
 
 SUMMARY = f"""\
-Change settings of jobs that have not begun: {", ".join(NAMES)}.
+Change settings of jobs that have not begun:
+{", ".join(NAMES)}.
 The value none takes a setting away. Of a job that runs, name, priority, retries and timeout can be set."""
 EXAMPLES = """\
 examples:

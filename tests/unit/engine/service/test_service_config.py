@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from stoker.core.plan import Plan, Start
@@ -117,6 +119,23 @@ class TestPolicy:
         assert world.executor.running == ["2.1"]
         world.restart()
         world.settle()
+        assert world.notices() == ""
+
+    def test_the_one_in_the_docs_serves_projects_in_turn(
+        self, make_world: MakeWorld, install: dict[str, object]
+    ) -> None:
+        text = (Path(__file__).parents[4] / "docs/explanation/policies.md").read_text()
+        names: dict[str, object] = {}
+        exec(text.partition("```python\n")[2].partition("```")[0], names)
+        install["fair"] = names["fair"]
+        world = make_world(gpus=3)
+        world.pause(queue=True)
+        world.add("a", "b", "c", project="p")
+        world.add("d", project="q")
+        world.config("policy", "fair")
+        world.resume(queue=True)
+
+        assert sorted(world.executor.running) == ["1.1", "2.1", "4.1"]
         assert world.notices() == ""
 
     @pytest.mark.parametrize(
