@@ -41,7 +41,8 @@ def spell_duration(seconds: float) -> str:
     for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
         count, rest = divmod(rest, size_s)
         text += f"{count:.0f}{unit}" if count else ""
-    return f"{text}{rest:.9g}s" if rest or not text else text
+    seconds_left = f"{rest:.6f}".rstrip("0").rstrip(".")
+    return f"{text}{seconds_left}s" if seconds_left != "0" or not text else text
 
 
 def format_duration(seconds: float) -> str:
