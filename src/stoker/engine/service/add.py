@@ -21,6 +21,7 @@ from stoker.store.queued import Common, NewRow, Reservation, RunRow
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
+_ROWS_AT_ONCE = 5000
 _PAUSE_S = 1.0
 _IDENTITY_BYTES = 32
 MAX_COMMAND_BYTES = 32 * 2**20
@@ -34,7 +35,7 @@ async def add(hub: Hub, submission: Submission) -> Added:
     full, it waits for space, for some of its jobs may have run already.
     """
     _check(submission)
-    rows = [_row(job, submission) for job in submission.jobs]
+    rows = await _rows(submission)
     common = _common(submission)
     with hub.database.transaction(durable=len(rows) > _SLICE):
         reservation = hub.jobs.reserve(common)
@@ -84,6 +85,16 @@ def _notice(hub: Hub, submission: Submission, first: int, last: int) -> str | No
 
 def _name(first: int, last: int) -> str:
     return f"job {first} is" if first == last else f"jobs {first}-{last} are"
+
+
+async def _rows(submission: Submission) -> list[NewRow]:
+    """What is to be stored of each job; the engine turns while that of many is made."""
+    rows: list[NewRow] = []
+    for first in range(0, len(submission.jobs), _ROWS_AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        rows += [_row(job, submission) for job in submission.jobs[first : first + _ROWS_AT_ONCE]]
+    return rows
 
 
 async def _fill_in_slices(
