@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,7 +12,20 @@ from fault.ledger import FINAL, Verdict, expectations, judge, leaks
 from fault.work import Batch, Expected, Work
 from stoker.client.client import Client
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
-from stoker.wire import Added, Kill, NewJob, NewSetting, Remove, Retry
+from stoker.wire import (
+    Added,
+    GpuOrder,
+    Hold,
+    Kill,
+    Move,
+    NewJob,
+    NewSetting,
+    Pause,
+    Release,
+    Remove,
+    Resume,
+    Retry,
+)
 
 T = TypeVar("T")
 _PATIENCE_S = 30.0
@@ -45,6 +59,7 @@ class Day:
         self.restart()
         self.retry_a_job()
         self.remove_jobs()
+        self.steer()
         self.add_many_jobs()
         self.ask(lambda client: client.set_config(NewSetting(name="cpu.jobs", value="3")))
         self.wait()
@@ -130,6 +145,24 @@ class Day:
             self._removed.add(job)
             self.ask(lambda client, job=job: self._remove(client, job))  # type: ignore[misc]
         self.until(lambda: not is_alive(pid), "the job that was removed is dead")
+
+    def steer(self) -> None:
+        """Hold jobs back, turn their order round, take a GPU out and put it back."""
+        self.ask(lambda client: client.pause(Pause(queue=True)))
+        batch = self._work.batch(5)
+        first = self.add(batch)
+        ids = f"{first}-{first + 4}"
+        self.ask(lambda client: client.hold(Hold(ids=ids)))
+        self.ask(lambda client: client.release(Release(ids=ids)))
+        self.ask(lambda client: client.move(Move(job=str(first + 4))))
+        with contextlib.suppress(
+            ConflictError
+        ):  # it was heard before, and only its answer is missing
+            self.ask(lambda client: client.gpus(GpuOrder(action="drain", gpu="1")))
+        with contextlib.suppress(ConflictError):
+            self.ask(lambda client: client.gpus(GpuOrder(action="add", gpu="1")))
+        with contextlib.suppress(ConflictError):
+            self.ask(lambda client: client.resume(Resume(queue=True)))
 
     def _remove(self, client: Client, job: int) -> None:
         try:

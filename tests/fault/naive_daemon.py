@@ -23,7 +23,7 @@ class NaiveEngine(Engine):
 
 
 if __name__ == "__main__":
-    from stoker.daemon import build
+    from stoker.engine import assembly
 
-    vars(build)["Engine"] = NaiveEngine
+    vars(assembly)["Engine"] = NaiveEngine
     sys.exit(main())

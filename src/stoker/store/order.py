@@ -11,6 +11,7 @@ _WINDOW = 64
 _LEAST_STEP = 1 << 8  # eight more jobs can be put between any two before they are spread again
 _PLACES = "SELECT id, priority, rank FROM job WHERE state = 'waiting' AND id != ?1"
 _IN_ORDER = " ORDER BY priority DESC, rank, id"
+_FROM_THE_END = " ORDER BY priority, rank DESC, id DESC"
 _AHEAD = (
     "SELECT count(*) FROM (SELECT 1 FROM job WHERE state = 'waiting'"
     " AND (priority > ?1 OR (priority = ?1 AND (rank, id) < (?2, ?3))) LIMIT ?4)"
@@ -25,18 +26,27 @@ class Place(NamedTuple):
     rank: int
 
 
-def neighbours(database: Database, job: int, position: int) -> tuple[Place | None, Place | None]:
-    """Who would stand before and behind a job at a position (from 1); the last one if it is too far."""
-    offset = max(0, position - 2)
-    sql = f"{_PLACES}{_IN_ORDER} LIMIT 2 OFFSET ?2"
-    rows = [Place(*row) for row in database.execute(sql, (job, offset))]
-    if position == 1:
-        return None, rows[0] if rows else None
-    if not rows:  # beyond the end
-        sql = f"{_PLACES} ORDER BY priority, rank DESC, id DESC LIMIT 1"
-        last = [Place(*row) for row in database.execute(sql, (job,))]
-        return (last[0] if last else None), None
-    return rows[0], rows[1] if len(rows) > 1 else None
+def neighbours(
+    database: Database, job: int, position: int, others: int
+) -> tuple[Place | None, Place | None]:
+    """Who of so many others would stand before and behind a waiting job at a position, from 1."""
+    ahead = min(position - 1, others)
+    if ahead <= others // 2:
+        found = _read(database, f"{_PLACES}{_IN_ORDER}", job, max(0, ahead - 1))
+        return (None, found[0]) if ahead == 0 and found else _pair(found)
+    # Counted from the end, which is nearer.
+    behind = others - ahead
+    found = _read(database, f"{_PLACES}{_FROM_THE_END}", job, max(0, behind - 1))
+    return (found[0], None) if behind == 0 and found else _pair(found[::-1])
+
+
+def _read(database: Database, sql: str, job: int, offset: int) -> list[Place]:
+    return [Place(*row) for row in database.execute(f"{sql} LIMIT 2 OFFSET ?2", (job, offset))]
+
+
+def _pair(found: list[Place]) -> tuple[Place | None, Place | None]:
+    first, second = (*found, None, None)[:2]
+    return first, second
 
 
 def rank_between(

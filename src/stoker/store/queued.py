@@ -147,7 +147,8 @@ class Facts(msgspec.Struct, frozen=True):
         if self.ending is None:
             return None
         kind, _, reason = self.ending.partition(": ")
-        return Ending(kind), reason
+        known = {ending.value: ending for ending in Ending}
+        return (known[kind], reason) if kind in known else (Ending.KILL, self.ending)
 
     @property
     def request(self) -> Request:

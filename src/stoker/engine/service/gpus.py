@@ -5,6 +5,7 @@ from __future__ import annotations
 from stoker.engine.board import DRAINED, REMOVED, Place
 from stoker.engine.hub import Hub
 from stoker.errors import ConflictError, NotFoundError
+from stoker.failpoints import reach
 from stoker.wire import GpuChange, GpuEvent, GpuOrder
 
 
@@ -87,6 +88,7 @@ def _remember(hub: Hub) -> None:
             kept = [place.slot.label for place in places if place.drained != REMOVED]
             hub.config.write("gpus", ",".join(kept) or "none")
         hub.config.write("gpus-drained", _labels(places, DRAINED))
+    reach("gpus-committed")
     hub.config.load()
 
 

@@ -7,10 +7,9 @@ from stoker.engine.hub import Hub
 from stoker.engine.service.each import state_of
 from stoker.engine.service.select import find_one
 from stoker.errors import ConflictError
-from stoker.store.order import Place, count_ahead, neighbours, rank_between
+from stoker.failpoints import reach
+from stoker.store.order import neighbours, rank_between
 from stoker.wire import Move, Moved
-
-_COUNTED = 1_000_000
 
 
 def move(hub: Hub, order: Move) -> Moved:
@@ -21,7 +20,8 @@ def move(hub: Hub, order: Move) -> Moved:
         word = "gone" if state is None else state.value
         raise ConflictError(f"job {job} is {word}: only what waits has a position in the queue")
     mine = priority = hub.jobs.facts(job).priority
-    before, behind = neighbours(hub.database, job, order.position)
+    waiting = hub.jobs.count(State.WAITING)
+    before, behind = neighbours(hub.database, job, order.position, waiting - 1)
     if behind is not None:
         priority = max(priority, behind.priority)
     if before is not None:
@@ -29,8 +29,9 @@ def move(hub: Hub, order: Move) -> Moved:
     with hub.database.transaction(durable=True):
         rank = rank_between(hub.database, job, before, behind, priority)
         hub.jobs.put_at(job, priority, rank)
+    reach("move-committed")
     hub.events.touch()
     hub.pulse.poke()
-    position = count_ahead(hub.database, Place(job, priority, rank), _COUNTED) + 1
     notice = f"job {job} has priority {priority} now instead of {mine}, as its neighbours there"
+    position = min(order.position, waiting)
     return Moved(id=job, position=position, notice=None if priority == mine else notice)

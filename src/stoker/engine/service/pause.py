@@ -7,6 +7,7 @@ import time
 from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import change_each
+from stoker.failpoints import reach
 from stoker.wire import Changed, Pause
 
 _BY_HAND = "paused by hand"
@@ -20,6 +21,7 @@ async def pause(hub: Hub, order: Pause) -> Changed:
                 hub.gate.pause_queue(_BY_HAND)
             else:
                 hub.gate.pause_project(order.project, _BY_HAND)
+        reach("pause-committed")
         hub.engine.revoke_followers(order.project)
         hub.events.touch()
         return Changed(ids=[])

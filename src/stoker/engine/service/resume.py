@@ -8,6 +8,7 @@ from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import change_each
 from stoker.errors import ConflictError
+from stoker.failpoints import reach
 from stoker.wire import Changed, Resume
 
 
@@ -21,6 +22,7 @@ async def resume(hub: Hub, order: Resume) -> Changed:
                 hub.gate.resume_queue()
             elif not hub.gate.resume_project(order.project):
                 raise ConflictError(f"project {order.project} is not paused")
+        reach("resume-committed")
         hub.events.touch()
         hub.pulse.poke()
         return Changed(ids=[])
