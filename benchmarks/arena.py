@@ -97,7 +97,10 @@ class Arena:
 
 def remove_homes(folder: str) -> None:
     """Delete every home that was lent, and note when."""
-    shutil.rmtree(os.path.join(folder, HOMES), ignore_errors=True)
+    homes = os.path.join(folder, HOMES)
+    if not os.path.isdir(homes):
+        return
+    shutil.rmtree(homes, ignore_errors=True)
     with open(os.path.join(folder, _REMOVED), "w", encoding="utf-8"):
         pass
 

@@ -15,7 +15,7 @@ from benchmarks.measure import Contestant, Sample
 from benchmarks.proc import children_of, tree_cpu_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVERS_TIMEOUT_S = 5.0
@@ -65,11 +65,20 @@ def run_once(
     return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=cpu_s)
 
 
-def reap_ended() -> None:
-    """See off daemons that have ended: they are ours since they left whoever started them."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+@contextlib.contextmanager
+def no_leftovers(who: str) -> Iterator[None]:
+    """See that every daemon that came to us in the block, left by whoever started it, ends with it."""
+    before = set(children_of(os.getpid()))
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + _LEFTOVERS_TIMEOUT_S
+        while not before.issuperset(children_of(os.getpid())):
+            if os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            if time.monotonic() > deadline:
+                raise BenchError(f"{who} left processes behind that do not end")
+            time.sleep(0.002)
 
 
 def _forks() -> int:

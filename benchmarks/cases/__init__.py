@@ -18,6 +18,7 @@ from benchmarks.cases import (
     request,
     startup,
     steering,
+    sweep,
     throughput_direct,
     throughput_shell,
 )
@@ -44,6 +45,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
+    "sweep": sweep.run,
 }
 
-LONG = frozenset({"million"})
+LONG = frozenset({"million", "sweep"})

@@ -136,6 +136,7 @@ def _result(arena: Arena, lines: str, count: int, observed: Sequence[Observed]) 
                 digits=1,
             ),
         ],
+        notes=["Half is what we call going on: client and daemon want one of the processors."],
         commands=[
             f"{arena.peers.stoker.path} daemon start --gpus {SLOTS}",
             f"{arena.peers.stoker.path} add -q --batch {lines}",

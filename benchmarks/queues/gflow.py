@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import BenchError
-from benchmarks.process import reap_ended
+from benchmarks.process import no_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,10 @@ _PATIENCE_S = 10.0
 @contextlib.contextmanager
 def open_gflow(arena: Arena) -> Iterator[dict[str, str]]:
     """Lend an environment with a daemon in it; the daemon and its tmux end with the block."""
-    with tempfile.TemporaryDirectory(prefix="gflow-", dir=arena.folder) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="gflow-", dir=arena.folder) as folder,
+        no_leftovers("gflow"),
+    ):
         env = _furnish(arena, os.path.abspath(folder))
         # Without a session that stays, tmux's server goes with each job and takes the next one along.
         subprocess.run(["tmux", "new", "-d", "-s", "keep"], env=env, check=True)
@@ -43,7 +46,6 @@ def open_gflow(arena: Arena) -> Iterator[dict[str, str]]:
             daemon.terminate()
             daemon.wait()
             subprocess.run(["tmux", "kill-server"], env=env, check=False)
-            reap_ended()
 
 
 def _furnish(arena: Arena, home: str) -> dict[str, str]:

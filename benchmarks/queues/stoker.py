@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.errors import BenchError
 from benchmarks.line import Line
-from benchmarks.process import reap_ended
+from benchmarks.process import no_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +100,7 @@ class Queue:
 def open_queue(arena: Arena, **more_env: str) -> Iterator[Queue]:
     """Start a daemon in a fresh home; it ends with all its jobs when the block does."""
     program = os.path.abspath(arena.peers.stoker.path)
-    with arena.home() as home_env:
+    with arena.home() as home_env, no_leftovers("stoker"):
         env = {**home_env, **more_env}
         run_stoker(program, ["daemon", "start", "--gpus", SLOTS], env)
         queue = None
@@ -128,4 +128,3 @@ def _stop(program: str, env: Mapping[str, str]) -> None:
         # It died; its jobs did not, and only a daemon can end them.
         run_stoker(program, ["daemon", "start"], env)
         run_stoker(program, ["daemon", "stop", "--kill"], env)
-    reap_ended()

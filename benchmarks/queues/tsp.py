@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from typing import TYPE_CHECKING
 
-from benchmarks.process import reap_ended
+from benchmarks.process import no_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,10 @@ SCRIPT = (
 @contextlib.contextmanager
 def open_tsp(arena: Arena) -> Iterator[dict[str, str]]:
     """Lend an environment with a server in it; the server ends with the block."""
-    with tempfile.TemporaryDirectory(prefix="tsp-", dir=arena.folder) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="tsp-", dir=arena.folder) as folder,
+        no_leftovers("tsp"),
+    ):
         env = {
             **arena.env,
             "TMPDIR": os.path.abspath(folder),
@@ -40,4 +43,3 @@ def open_tsp(arena: Arena) -> Iterator[dict[str, str]]:
             yield env
         finally:
             subprocess.run([tsp, "-K"], env=env, check=False)
-            reap_ended()

@@ -48,6 +48,14 @@ def from_wire(value: Bytes) -> bytes:
     return base64.b64decode(value.b64, validate=True)
 
 
+class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What makes a job a run of a sweep: who it is, the folder that is its own, its parameters."""
+
+    identity: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]  # hexadecimal
+    dir: Bytes
+    params: str  # JSON, as params.json will hold it
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job of a submission: a shell line, the words of a command, or a whole script."""
 
@@ -55,6 +63,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     script: bool = False
     name: Name | None = None
     log: Bytes | None = None
+    run: NewRun | None = None
 
 
 class Git(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +84,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     shell: str | None = None
     project: Name | None = None
     name: Name | None = None
+    sweep: Name | None = None  # what its runs belong to, together with the folder cwd
     log: Bytes | None = None
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] = 1
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
@@ -325,6 +335,28 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: list[Job]
     next: str | None = None
+
+
+class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a sweep as the queue knows it. A success is remembered also of a job forgotten since."""
+
+    identity: str
+    dir: Bytes
+    job: int
+    state: State
+    attempt: int = 0
+    slots: str | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    git_commit: str | None = None
+
+
+class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a sweep's runs, the oldest first; `next` is the cursor of the page that follows."""
+
+    runs: list[SweepRun]
+    next: int | None = None
 
 
 class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ _OURS = (
     b"STOKER_CHECKPOINTS",
     b"STOKER_PART",
     b"STOKER_CHECKPOINT_DIR",
+    b"STOKER_RUN_DIR",
 )
 
 

@@ -37,11 +37,12 @@ def parse_span(text: str) -> float:
 
 def spell_duration(seconds: float) -> str:
     """A duration as `parse_duration` reads it: 1d12h, 90s."""
-    text, rest_ms = "", round(seconds * 1000)
+    text, rest = "", seconds
     for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
-        count, rest_ms = divmod(rest_ms, size_s * 1000)
-        text += f"{count}{unit}" if count else ""
-    return f"{text}{rest_ms / 1000:g}s" if rest_ms or not text else text
+        count, rest = divmod(rest, size_s)
+        text += f"{count:.0f}{unit}" if count else ""
+    seconds_left = f"{rest:.6f}".rstrip("0").rstrip(".")
+    return f"{text}{seconds_left}s" if seconds_left != "0" or not text else text
 
 
 def format_duration(seconds: float) -> str:

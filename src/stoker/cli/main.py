@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
     "add": "add a job to the queue; it runs also after you log out",
+    "sweep": "run a command with all combinations of its parameters",
+    "results": "show what came of a sweep, as a table",
+    "plot": "draw the curves of a sweep's runs",
+    "diff": "show where two runs of a sweep differ",
     "ls": "list jobs: what runs, what waits, what has ended",
     "show": "show everything about a job",
     "why": "tell why a job waits, was skipped or failed",
@@ -106,11 +110,11 @@ def _run_verb(verb: str, words: list[str]) -> int:
     module = import_module(f"stoker.cli.{verb}")
     args: Any = parse_quickly(module.configure, words)
     if args is None:
-        from stoker.cli.parser import Parser
+        from stoker.cli.parser import Parser, join_signed
 
         parser = Parser(f"stoker {verb}", module.SUMMARY, module.EXAMPLES)
         module.configure(parser)
-        args = parser.parse_args(words)
+        args = parser.parse_args(join_signed(words, getattr(module, "SIGNED", ())))
     code = module.run(args)
     assert isinstance(code, int)
     return code

@@ -32,3 +32,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Turn what argparse would print as a block into one line."""
         raise UsageError(f"{message}; see: {self.prog} -h")
+
+
+def join_signed(words: list[str], flags: tuple[str, ...]) -> list[str]:
+    """Let some flags take a value that begins with a minus: argparse sees it only behind a `=`."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in flags and word.startswith("-"):
+            joined[-1] = f"{joined[-1]}={word}"
+        else:
+            joined.append(word)
+    return joined

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from stoker.executors.command import resolve_shell
 
     request = _request(args)
-    nvml, slots = _slots(args)
+    nvml, slots = find_slots(args)
     shell = resolve_shell(args.shell)
     output = Output(args, source)
     record = _record(args)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         slots=slots,
         shell=shell,
         env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
-        cwd=_cwd(),
+        cwd=find_cwd(),
         request=request,
         log_of=output.log_of,
         fail_fast=args.fail_fast,
@@ -108,7 +108,8 @@ def _source(args: argparse.Namespace) -> Source:
     return source
 
 
-def _slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
+def find_slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
+    """The slots that are asked for, or all that are free; and NVML, where there is one."""
     from stoker.gpus.nvml import Nvml
     from stoker.gpus.slots import default_slots, parse_slots
 
@@ -120,7 +121,8 @@ def _slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
     return nvml, parse_slots(args.gpus, known, visible, args.jobs_per_gpu)
 
 
-def _cwd() -> str:
+def find_cwd() -> str:
+    """The folder that commands run in."""
     try:
         return os.getcwd()
     except FileNotFoundError:
@@ -133,13 +135,13 @@ def _record(args: argparse.Namespace) -> Run:
 
     home = find_home()
     name = args.name or ("stdin" if args.file in (None, "-") else os.path.abspath(args.file))
-    key = {"cwd": _cwd(), "name": name}
+    key = {"cwd": find_cwd(), "name": name}
     if not args.resume:
         return runs.create(home, key)
     earlier = runs.latest(home, key)
     if earlier is None:
         raise StokerError(
-            f"there is no earlier run of {name} in {_cwd()} to resume: leave out --resume"
+            f"there is no earlier run of {name} in {find_cwd()} to resume: leave out --resume"
         )
     return earlier
 
@@ -153,7 +155,7 @@ def _dry_run(args: argparse.Namespace) -> int:
     _request(args)
     resolve_shell(args.shell)
     source = _source(args)
-    slots = _slots(args)[1]
+    slots = find_slots(args)[1]
     labels = ", ".join(slot.label for slot in slots)
     print(f"{len(slots)} slot{'s' * (len(slots) != 1)}, GPU {labels}; in this order:")
     number = 0

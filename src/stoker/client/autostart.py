@@ -22,6 +22,7 @@ _OF_JOBS = (
     "STOKER_LINGER",
     "STOKER_CHECKPOINTS",
     "STOKER_CHECKPOINT_DIR",
+    "STOKER_RUN_DIR",
 )
 # Its parent ends at once: the daemon is nobody's child and leads no session.
 _DETACH = "import os,sys;os.fork() and os._exit(0);os.execv(sys.argv[1],sys.argv[1:])"

@@ -104,6 +104,17 @@ class Client:
             if after is None:
                 return
 
+    def sweep(self, name: str, cwd: str) -> Iterator[wire.SweepRun]:
+        """The runs of a sweep that was submitted from a folder, the oldest first; a page at a time."""
+        after: int | None = None
+        while True:
+            query = make_query(name=name, cwd=cwd, after=after, limit=10_000)
+            page = _decode(self._session.get(f"/v1/sweep{query}"), type=wire.SweepPage)
+            yield from page.runs
+            after = page.next
+            if after is None:
+                return
+
     def show(self, job: str | int) -> wire.JobDetail:
         """Everything about one job: its id, `@` for the last one, or its name."""
         query = make_query(job=str(job))

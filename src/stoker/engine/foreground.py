@@ -23,6 +23,7 @@ from stoker.engine.loop import Engine
 from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
 from stoker.engine.rules import Order, Rules
+from stoker.engine.run_folder import LOG, enter_run_folder
 from stoker.errors import StokerError
 from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
 from stoker.executors.local import LocalExecutor
@@ -42,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     request: Request = Request()
     log_of: Callable[[Attempt], str | None]
+    folder_of: Callable[[bytes], str | None] = lambda _command: None  # a sweep's run has its own
     fail_fast: bool = False
     in_advance: bool = True
     last_freed_first: bool = False
@@ -59,6 +61,7 @@ class Foreground:
         self._listener = listener
         self._shell = settings.shell
         self._log_of = settings.log_of
+        self._folder_of = settings.folder_of
         self._signals_seen: list[int] = []
         self._signal_count = 0
         self._poll = select.poll()
@@ -203,7 +206,11 @@ class Foreground:
                 raise StokerError(f"interrupted: {what}")
 
     def _prepare(self, attempt: Attempt, entry: Entry) -> Order:
-        return Order(self._words_of(attempt, entry.command), self._log_of(attempt))
+        words = self._words_of(attempt, entry.command)
+        folder = self._folder_of(entry.command)
+        if folder is None:
+            return Order(words, self._log_of(attempt))
+        return Order(enter_run_folder(folder, words), os.path.join(folder, LOG))
 
     def _words_of(self, attempt: Attempt, command: bytes) -> list[str]:
         if len(command) < MAX_ARGUMENT_BYTES:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from stoker.core.job import Attempt
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
+from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
 from stoker.failpoints import reach
@@ -54,7 +55,12 @@ class Orders:
         self._make_folder(self._checkpoints)
         with contextlib.suppress(FileExistsError):
             os.mkdir(checkpoint_folder(self._home, facts.id))
-        return Order(self._words(facts, context), log, context.number)
+        words = self._words(facts, context)
+        if facts.run_dir is not None:
+            run_dir = os.fsdecode(facts.run_dir)
+            make_run_folder(run_dir, self._jobs.params_of(facts.id))
+            words = enter_run_folder(run_dir, words)
+        return Order(words, log, context.number)
 
     def _context(self, facts: Facts) -> Context:
         surroundings = self._jobs.surroundings(facts.submission)
@@ -133,6 +139,8 @@ def script_path(home: str, job: int) -> str:
 
 def log_path(home: str, facts: Facts, number: int) -> str:
     """Where an attempt's output goes: a file by id, or where the user wants it."""
+    if facts.log is None and facts.run_dir is not None:
+        return os.path.join(os.fsdecode(facts.run_dir), LOG)
     if facts.log is None:
         return os.path.join(home, "logs", str(facts.id // 1000), f"{facts.id}.{number}.log")
     return fill_template(os.fsdecode(facts.log), facts.id, facts.name, facts.project)

@@ -24,8 +24,8 @@ _ADD = (
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
     " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
-    " rank, begin_at_us, held, stopped_at_us, stopped_us"
-    " FROM job JOIN class ON class.id = job.class"
+    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir"
+    " FROM job JOIN class ON class.id = job.class LEFT JOIN sweep_run ON sweep_run.job = job.id"
 )
 
 
@@ -46,6 +46,22 @@ _ADD_LINES = (
 
 USUAL = Options()
 _options = msgspec.json.Decoder(Options)
+_ADD_RUN = "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES (?, ?, ?, ?, ?)"
+_ADD_RUNS = (
+    "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES "  # noqa: S608
+    + ", ".join(
+        f"(?1, ?2 + {row}, ?{3 * row + 3}, ?{3 * row + 4}, ?{3 * row + 5})"
+        for row in range(_AT_ONCE)
+    )
+)
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """What makes a job a run of a sweep."""
+
+    identity: bytes
+    dir: bytes
+    params: str
 
 
 class NewRow(msgspec.Struct, frozen=True):
@@ -55,6 +71,7 @@ class NewRow(msgspec.Struct, frozen=True):
     form: str | None = None
     name: str | None = None
     log: bytes | None = None
+    run: RunRow | None = None
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +139,7 @@ class Facts(msgspec.Struct, frozen=True):
     held: int | None
     stopped_at_us: int | None
     stopped_us: int | None
+    run_dir: bytes | None = None
 
     @property
     def being_ended(self) -> tuple[Ending, str] | None:
@@ -209,6 +227,7 @@ class QueuedJobs(Jobs):
         rows: Sequence[NewRow],
         key: ClassKey,
         request: Request,
+        sweep: int | None = None,
     ) -> None:
         """Add the next jobs of a submission; they wait from now on."""
         number = self.class_of(key)
@@ -241,6 +260,8 @@ class QueuedJobs(Jobs):
                 for job, row in enumerate(rows[done:], first + done)
             ),
         )
+        if sweep is not None:
+            self._add_runs(sweep, first, [row.run for row in rows])
         self._write(
             "UPDATE submission SET added = ? WHERE id = ?",
             (offset + len(rows), reservation.submission),
@@ -296,6 +317,34 @@ class QueuedJobs(Jobs):
     def state_of(self, job: int) -> State:
         """Where a job that exists stands."""
         return State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
+
+    def _add_runs(self, sweep: int, first: int, runs: Sequence[RunRow | None]) -> None:
+        """Record which jobs are runs of a sweep; a job of a submission may also be none."""
+        for start in range(0, len(runs), _AT_ONCE):
+            part = [run for run in runs[start : start + _AT_ONCE] if run is not None]
+            if len(part) == _AT_ONCE:
+                fields = [field for run in part for field in (run.identity, run.dir, run.params)]
+                self._write(_ADD_RUNS, (sweep, first + start, *fields))
+                continue
+            self.database.write_many(
+                _ADD_RUN,
+                (
+                    (sweep, job, run.identity, run.dir, run.params)
+                    for job, run in enumerate(runs[start : start + _AT_ONCE], first + start)
+                    if run is not None
+                ),
+            )
+
+    def sweep_of(self, name: str, cwd: bytes) -> int:
+        """The number of a sweep, which is new or known."""
+        self._write("INSERT OR IGNORE INTO sweep (name, cwd) VALUES (?, ?)", (name, cwd))
+        row = self._execute("SELECT id FROM sweep WHERE name = ? AND cwd = ?", (name, cwd))
+        return int(row.fetchone()[0])
+
+    def params_of(self, job: int) -> str | None:
+        """The parameters of a sweep's run, as JSON."""
+        row = self._execute("SELECT params FROM sweep_run WHERE job = ?", (job,)).fetchone()
+        return None if row is None else row[0]
 
     def facts(self, job: int) -> Facts:
         """All that is needed to start a job that exists."""
@@ -421,6 +470,11 @@ class QueuedJobs(Jobs):
         for job, state in jobs:
             self._write("DELETE FROM earlier_attempt WHERE job = ?", (job,))
             self._write("DELETE FROM job WHERE id = ?", (job,))
+            # A success stays known, whatever is tidied away.
+            if state is State.DONE:
+                self._write("UPDATE sweep_run SET done = 1, params = NULL WHERE job = ?", (job,))
+            else:
+                self._write("DELETE FROM sweep_run WHERE job = ?", (job,))
             self._pending[state.value] -= 1
 
     def forget_submissions(self) -> None:

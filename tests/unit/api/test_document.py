@@ -60,6 +60,7 @@ def test_every_verb_has_its_own_path() -> None:
         "set",
         "gpus",
         "wait",
+        "sweep",
         "status",
         "config",
         "events",

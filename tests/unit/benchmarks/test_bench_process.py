@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from benchmarks.errors import BenchError
 from benchmarks.measure import Contestant
-from benchmarks.process import run_once
+from benchmarks.process import no_leftovers, run_once
 
 PATH = {"PATH": "/usr/bin:/bin"}
 
@@ -43,3 +43,20 @@ def test_a_contestant_runs_in_its_own_folder(tmp_path: Path) -> None:
 def test_a_contestant_that_fails_ends_the_benchmark(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="runner ended with status 3: no luck"):
         run_once(runner("echo no luck >&2; exit 3"), str(tmp_path / "stderr"))
+
+
+def test_who_ends_with_the_block_is_seen_off(resident: subprocess.Popen[bytes]) -> None:
+    with no_leftovers("guest"):
+        guest = subprocess.Popen(["sleep", "60"])
+        guest.kill()
+    assert not Path(f"/proc/{guest.pid}").exists()
+    assert resident.poll() is None
+    guest.wait()
+
+
+def test_who_stays_behind_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.process._LEFTOVERS_TIMEOUT_S", 0.05)
+    with pytest.raises(BenchError, match="guest left processes behind"), no_leftovers("guest"):
+        guest = subprocess.Popen(["sleep", "60"])
+    guest.kill()
+    guest.wait()

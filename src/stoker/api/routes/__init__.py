@@ -27,6 +27,7 @@ from stoker.api.routes import (
     start,
     status,
     stop,
+    sweep,
     wait,
     why,
 )
@@ -50,6 +51,7 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     set.SET,
     gpus.GPUS,
     wait.WAIT,
+    sweep.SWEEP,
     status.STATUS,
     config.READ,
     config.CHANGE,

@@ -19,11 +19,13 @@ from stoker.engine.service.needs import read_needs
 from stoker.engine.service.shelving import settle
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
-from stoker.store.queued import Common, NewRow, Reservation
+from stoker.store.queued import Common, NewRow, Reservation, RunRow
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
 _SLICE = 500
+_ROWS_AT_ONCE = 5000
 _PAUSE_S = 1.0
+_IDENTITY_BYTES = 32
 MAX_COMMAND_BYTES = 32 * 2**20
 
 
@@ -35,7 +37,7 @@ async def add(hub: Hub, submission: Submission) -> Added:
     full, it waits for space, for some of its jobs may have run already.
     """
     _check(submission)
-    rows = [_row(job, submission) for job in submission.jobs]
+    rows = await _rows(submission)
     common = _common(submission)
     with hub.database.transaction(durable=len(rows) > _SLICE):
         reservation = hub.jobs.reserve(common)
@@ -89,6 +91,16 @@ def _name(first: int, last: int) -> str:
     return f"job {first} is" if first == last else f"jobs {first}-{last} are"
 
 
+async def _rows(submission: Submission) -> list[NewRow]:
+    """What is to be stored of each job; the engine turns while that of many is made."""
+    rows: list[NewRow] = []
+    for first in range(0, len(submission.jobs), _ROWS_AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        rows += [_row(job, submission) for job in submission.jobs[first : first + _ROWS_AT_ONCE]]
+    return rows
+
+
 async def _fill_in_slices(
     hub: Hub,
     reservation: Reservation,
@@ -138,7 +150,10 @@ def _fill(
         retries=submission.retries,
         options=options,
     )
-    hub.jobs.fill(reservation, offset, rows, key, request)
+    sweep = None
+    if submission.sweep is not None:
+        sweep = hub.jobs.sweep_of(submission.sweep, _decode(submission.cwd, "cwd"))
+    hub.jobs.fill(reservation, offset, rows, key, request, sweep)
     if needs or submission.hold or submission.begin_at is not None:
         first = reservation.first_job + offset
         for job in range(first, first + len(rows)):
@@ -161,6 +176,8 @@ def _check(submission: Submission) -> None:
         check_name("the name", name or "")
     if submission.project is not None:
         check_name("the project", submission.project)
+    if submission.sweep is not None:
+        check_name("the sweep", submission.sweep)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path")
     shell = submission.shell
@@ -206,7 +223,24 @@ def _row(job: NewJob, submission: Submission) -> NewRow:
         raise UsageError("a command is empty")
     if len(command) > MAX_COMMAND_BYTES:
         raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB")
-    return NewRow(command, form, job.name or submission.name, _log(job, submission))
+    run = None if job.run is None else _run(job, submission)
+    return NewRow(command, form, job.name or submission.name, _log(job, submission), run)
+
+
+def _run(job: NewJob, submission: Submission) -> RunRow:
+    assert job.run is not None
+    if submission.sweep is None:
+        raise UsageError("a job is a run of a sweep, but the submission names none")
+    folder = _decode(job.run.dir, "dir")
+    if not os.path.isabs(folder) or b"\0" in folder:
+        raise UsageError("the folder of a run is no absolute path")
+    try:
+        identity = bytes.fromhex(job.run.identity)
+    except ValueError:
+        identity = b""
+    if len(identity) != _IDENTITY_BYTES:
+        raise UsageError("the identity of a run is no sha256 in hexadecimal digits")
+    return RunRow(identity, folder, job.run.params)
 
 
 def _log(job: NewJob, submission: Submission) -> bytes | None:

@@ -78,7 +78,7 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
     files, folders = [], []
     for job, _state in rows:
         facts = hub.jobs.facts(job)
-        if facts.log is None:
+        if facts.log is None and facts.run_dir is None:
             files += [log_path(hub.home, facts, number + 1) for number in range(facts.attempt)]
         if is_script(facts):
             files.append(script_path(hub.home, job))

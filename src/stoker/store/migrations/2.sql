@@ -89,3 +89,21 @@ CREATE TABLE kind (
   mean_s        REAL NOT NULL,
   learned_at_us INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- A sweep is what a folder calls by one name; its runs are jobs with an identity and a folder of their
+-- own. A row outlives its job where that was done: what has succeeded is not run again.
+CREATE TABLE sweep (
+  id   INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  cwd  BLOB NOT NULL,
+  UNIQUE (name, cwd)
+);
+CREATE TABLE sweep_run (
+  job      INTEGER PRIMARY KEY,
+  sweep    INTEGER NOT NULL REFERENCES sweep (id),
+  identity BLOB NOT NULL,
+  dir      BLOB NOT NULL,
+  params   TEXT,                             -- JSON, until the job is forgotten
+  done     INTEGER                           -- 1: its job was done, and is forgotten
+);
+CREATE INDEX sweep_run_sweep ON sweep_run (sweep, job);

@@ -218,6 +218,24 @@ class TestManyAtOnce:
         assert {(answer.first, answer.last) for answer in answers} == {(1, 1200)}
         assert len(world.states()) == 1200
 
+    def test_others_have_their_turn_before_all_of_it_is_read(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(service, "_ROWS_AT_ONCE", 100)
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            task = asyncio.ensure_future(add(world.hub, world.submission(*MANY)))
+            while not world.states():
+                turns += 1
+                await asyncio.sleep(0)
+            await task
+
+        world.run(count_turns())
+
+        assert turns > len(MANY) / 100
+
     def test_one_that_finds_the_disk_full_on_its_way_waits_for_space(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,0 +1,41 @@
+"""GET /v1/sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint
+from stoker.engine.service import sweep as service
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+MAX_PAGE = 10_000
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which sweep, by its name and the folder it was submitted from, and which page of its runs."""
+
+    name: wire.Name
+    cwd: str
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 1000
+
+
+async def sweep(hub: Hub, query: Query, _body: None) -> wire.SweepPage:
+    """List the runs of a sweep, a page at a time."""
+    return service.sweep(hub, query.name, query.cwd, after=query.after, limit=query.limit)
+
+
+SWEEP = Endpoint(
+    method="GET",
+    path="/v1/sweep",
+    call=sweep,
+    query=Query,
+    body=type(None),
+    answer=wire.SweepPage,
+    lets_in=OWNER,
+)

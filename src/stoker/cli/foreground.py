@@ -1,0 +1,98 @@
+"""A sweep without the queue: its runs in this process, each in its folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from stoker.cli.run import find_cwd, find_slots
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    from stoker.store.runs import Run
+    from stoker.sweeps.plan import Sweep
+    from stoker.wire import Submission
+
+
+def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
+    """Run a sweep; 0 only if all of it succeeded. Again, it goes on with what has not."""
+    if common.gpus > 1:
+        raise UsageError("--foreground: pairs of GPUs are given as --slots 0+1,2+3, not by -g")
+    if args.rerun in ("failed", "none"):
+        raise UsageError(f"--rerun {args.rerun} is for the queue: --foreground knows only all")
+    from stoker.executors.shepherd.spawn import start_shepherd
+
+    shepherd = start_shepherd()
+    from stoker.cli.output import Output
+    from stoker.cli.sweep import write_note
+    from stoker.core.job import Request
+    from stoker.engine.foreground import Foreground, Settings
+    from stoker.engine.lines import Source
+    from stoker.executors.command import resolve_shell
+
+    slot_args = Namespace(gpus=args.slots, jobs_per_gpu=args.jobs_per_gpu)
+    nvml, slots = find_slots(slot_args)
+    write_note(sweep)
+    with tempfile.TemporaryFile() as file:
+        folders = _Folders(sweep)
+        folders.write(file.fileno())
+        source = Source(file.fileno(), null=True, name="the sweep")
+        output = Output(
+            Namespace(logs=None, tag=False, json=False, null=True, gpus=args.slots), source
+        )
+        record, resumes = _record(sweep, again=args.rerun == "all")
+        output.open(record)
+        settings = Settings(
+            slots=slots,
+            shell=resolve_shell(args.shell),
+            env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+            cwd=find_cwd(),
+            request=Request(timeout_s=common.timeout_s, retries=common.retries),
+            log_of=output.log_of,
+            folder_of=folders.make,
+            resume=resumes,
+        )
+        foreground = Foreground(record, source, settings, output.report, shepherd)
+        try:
+            return 0 if output.follow(foreground, nvml) else 1
+        finally:
+            record.close()
+
+
+class _Folders:
+    """Knows the folder of each command, and makes it when the command is to start."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+        self._known: dict[bytes, tuple[str, str]] = {}
+
+    def write(self, fd: int) -> None:
+        """Write all commands to a file, each ending in NUL, and go back to its beginning."""
+        from stoker.engine.lines import Splitter
+
+        for run in self._sweep:
+            line = run.command.encode() + b"\0"
+            for command in Splitter(null=True).feed(line):
+                self._known[command] = run.dir, run.params_json
+            os.write(fd, line)
+        os.lseek(fd, 0, os.SEEK_SET)
+
+    def make(self, command: bytes) -> str | None:
+        """The folder of a command, with its parameters inside."""
+        from stoker.engine.run_folder import make_run_folder
+
+        folder, params = self._known[command]
+        make_run_folder(folder, params)
+        return folder
+
+
+def _record(sweep: Sweep, *, again: bool) -> tuple[Run, bool]:
+    """The record to go on with, if there is one, else a new one."""
+    from stoker.home import find_home
+    from stoker.store import runs
+
+    key = {"cwd": find_cwd(), "name": f"sweep {sweep.name}"}
+    earlier = None if again else runs.latest(find_home(), key)
+    return (earlier, True) if earlier is not None else (runs.create(find_home(), key), False)

@@ -1,0 +1,260 @@
+"""`stoker sweep`: all combinations, each a run of its own; again, only what has not succeeded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.client.client import Client
+    from stoker.sweeps.history import History
+    from stoker.sweeps.plan import Sweep
+    from stoker.wire import Submission
+
+SUMMARY = """\
+Run a command with all combinations of its parameters, or with samples of them: as typed, or from a
+YAML or TOML file (a W&B sweep file will do). Every run has a folder of its own, and submitted again
+only those run that have not succeeded."""
+EXAMPLES = """\
+examples:
+  stoker sweep 'python t.py --lr {lr} --bs {bs}' lr=1e-3,3e-4 bs=32,64
+  stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --seed 0
+  stoker sweep 'python t.py {hydra}' opt=sgd,adam 'seed=range(3)'
+  stoker sweep -f sweep.yaml                   from a file
+  stoker sweep -f sweep.yaml lr=1e-4 --dry-run see what would run, with another lr
+  stoker sweep -f sweep.yaml --rerun failed    only what failed
+  stoker sweep 'CMD {lr}' lr=1,2 --print | stoker run --gpus 0,1
+values: 1,2,3  'range(3)'  'linspace(0,1,5)'  'logspace(-5,-1,5)'  'a,b=zip([1,2],[3,4])'
+  drawn: 'uniform(0,1)'  'loguniform(1e-5,1e-1)'  'randint(1,6)'  'normal(0,1)'
+in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {seed}
+"""
+
+_SHOWN = 5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input")
+    add("-n", "--samples", type=int, metavar="N", help="how many to draw")
+    add("--method", metavar="M", help="grid or random (default: grid)")
+    add("--seed", type=int, metavar="N", help="the same seed draws the same (default: 0)")
+    add("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on")
+    add("--name", help="the sweep's name (default: the file's, or the program's)")
+    add(
+        "--rerun",
+        choices=("failed", "all", "none"),
+        help="failed: only those; all: also what is done; none: only what is new"
+        " (default: all that has not succeeded)",
+    )
+    add("--dry-run", action="store_true", help="show how many runs, the first ones, and the time")
+    add("--print", action="store_true", help="print the commands and queue nothing")
+    add("-0", "--null", action="store_true", help="end each printed command with NUL")
+    add("--foreground", action="store_true", help="run here and now, without the queue")
+    add("--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus")
+    add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground")
+    add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
+    add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
+    add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
+    add("--retries", type=int, metavar="N", help="try a failed run N more times")
+    add("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)")
+    add("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Queue the runs, or show or print them; in the foreground 0 only if all succeeded."""
+    if sum((args.dry_run, args.print, args.foreground)) > 1:
+        raise UsageError("--dry-run, --print or --foreground: one of them")
+    if args.null and not args.print:
+        raise UsageError("-0 goes with --print")
+    sweep = plan(args)
+    for note in sweep.notes:
+        sys.stderr.write(f"stoker: {note}\n")
+    if args.print:
+        return _print(sweep, null=args.null)
+    common = make_submission(args, sweep)
+    if args.dry_run:
+        return _dry_run(args, sweep)
+    if args.foreground:
+        from stoker.cli.foreground import run_here
+
+        return run_here(args, sweep, common)
+    return _queue(args, sweep, common)
+
+
+def plan(args: argparse.Namespace) -> Sweep:
+    """The sweep that is asked for, checked whole."""
+    from stoker.sweeps.files import read_file
+    from stoker.sweeps.plan import plan_sweep
+    from stoker.sweeps.tree import Map
+
+    words = list(args.words)
+    if args.file is not None:
+        tree = read_file(args.file)
+    elif words:
+        tree = Map()
+        tree.put("command", words.pop(0))
+    else:
+        raise UsageError("what is to run? stoker sweep 'python t.py --lr {lr}' lr=1,2; or -f FILE")
+    if args.samples is not None:
+        tree.pop("run_cap", None)
+    for key in ("samples", "method", "seed", "repeats", "name"):
+        if getattr(args, key) is not None:
+            tree[key] = getattr(args, key)
+            tree.lines.pop(key, None)
+    return plan_sweep(tree, words)
+
+
+def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
+    """All that the runs have in common."""
+    import msgspec
+
+    from stoker.cli.capture import find_folder, find_user, take_environment, to_wire
+    from stoker.cli.durations import parse_duration
+    from stoker.cli.git import Question
+    from stoker.wire import NewJob, Submission
+
+    folder = find_folder(None)
+    question = Question(folder)
+    resources = sweep.resources
+    if resources.gpu_mem_bytes is not None:
+        sys.stderr.write("stoker: gpu_mem is noted; runs have their GPUs to themselves for now\n")
+    message: dict[str, Any] = {
+        "request_id": "of a part",
+        "jobs": [NewJob(command="of a part")],
+        "cwd": to_wire(folder),
+        "sweep": sweep.name,
+        "project": sweep.name,
+        "gpus": _first(args.gpus, resources.gpus, 1),
+        "priority": _first(args.priority, resources.priority, 0),
+        "retries": _first(args.retries, resources.retries, 0),
+        "user": find_user(),
+        **take_environment(),
+    }
+    timeout = args.timeout or resources.timeout
+    if timeout is not None:
+        message["timeout_s"] = parse_duration(timeout)
+    if args.shell is not None:
+        from stoker.executors.command import resolve_shell
+
+        message["shell"] = resolve_shell(args.shell)
+    git = question.answer()
+    if git is not None:
+        message["git"] = git
+    try:
+        return msgspec.convert(message, Submission)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this cannot be asked for: {error}") from None
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _print(sweep: Sweep, *, null: bool) -> int:
+    if not null and any("\n" in run.command for run in sweep):
+        raise UsageError("a command holds a newline: print with -0, and read with stoker run -0")
+    end = "\0" if null else "\n"
+    sys.stdout.writelines(f"{run.command}{end}" for run in sweep)
+    sys.stdout.flush()
+    return 0
+
+
+def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
+    from stoker.cli.terminal import one_line
+    from stoker.client.client import Client
+    from stoker.sweeps.history import Rerun
+
+    with Client() as client:
+        history, places = _ask(client, sweep)
+    rerun = Rerun(args.rerun or "undone")
+    todo = sum(1 for _run in history.choose(sweep, rerun))
+    print(f"sweep {sweep.name}: {_runs(sweep.count)}{_told(sweep.count - todo)}")
+    for number, run in enumerate(history.choose(sweep, rerun)):
+        if number == _SHOWN:
+            print(f"  … {todo - _SHOWN:,} more")
+            break
+        print(f"  {one_line(os.fsencode(run.command), width=1000)}")
+    print(f"folders: {sweep.root}")
+    print(f"time: {_estimate(history, todo, places)}")
+    return 0
+
+
+def _estimate(history: History, todo: int, places: int) -> str:
+    from stoker.cli.durations import format_duration
+
+    if not todo:
+        return "nothing is left to run"
+    if history.mean_s is None:
+        return "not known before a run has succeeded"
+    total_s = history.mean_s * todo / max(1, places)
+    each = format_duration(history.mean_s)
+    return f"about {format_duration(total_s)} ({each} a run, {places} at once)"
+
+
+def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
+    from stoker.client.client import Client
+    from stoker.sweeps.history import History, Rerun
+    from stoker.sweeps.queueing import queue_runs
+
+    write_note(sweep)
+    with Client(start=True) as client:
+        history = History(client.sweep(sweep.name, os.getcwd()))
+        runs = history.choose(sweep, Rerun(args.rerun or "undone"))
+        added = list(queue_runs(client, runs, common))
+    count = sum(part.last - part.first + 1 for part in added)
+    passed_over = _told(sweep.count - count)
+    if not added:
+        print(f"sweep {sweep.name}: nothing to run{passed_over}")
+        return 0
+    print(
+        f"sweep {sweep.name}: {_runs(count)} added, jobs {added[0].first}-{added[-1].last}"
+        f"{passed_over}"
+    )
+    if sys.stdout.isatty():
+        print(f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them")
+    return 0
+
+
+def _ask(client: Client, sweep: Sweep) -> tuple[History, int]:
+    """What is known of the sweep's runs, and how many can run at once; nothing without a queue."""
+    from stoker.client.transport import NoDaemonError
+    from stoker.sweeps.history import History
+
+    cwd = os.getcwd()
+    try:
+        return History(client.sweep(sweep.name, cwd)), len(client.status().slots)
+    except NoDaemonError:
+        if os.path.exists(os.path.join(client.home, "stoker.db")):
+            sys.stderr.write("stoker: no daemon runs: what has succeeded before is not known\n")
+        return History(), 0
+
+
+def write_note(sweep: Sweep) -> None:
+    """Note beside the runs how they are judged."""
+    from stoker.outcomes.collect import Manifest, write_manifest
+
+    metric = sweep.metric
+    write_manifest(
+        sweep.root,
+        Manifest(
+            name=sweep.name,
+            command=sweep.command,
+            metric=metric.name if metric else None,
+            goal=metric.goal if metric else "minimize",
+            regex=metric.regex if metric else None,
+        ),
+    )
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def _told(passed_over: int) -> str:
+    return f" ({passed_over:,} done, waiting or not asked for)" if passed_over else ""

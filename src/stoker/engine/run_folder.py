@@ -1,0 +1,28 @@
+"""The folder of a sweep's run: made when it starts, with its parameters inside, and told to it."""
+
+from __future__ import annotations
+
+import os
+
+LOG = "log.txt"
+PARAMS = "params.json"
+VARIABLE = "STOKER_RUN_DIR"
+
+# It becomes the command itself: the same process, with one more variable.
+_ENTER = f'export {VARIABLE}="$1"; shift; exec "$@"'
+
+
+def make_run_folder(folder: str, params: str | None) -> None:
+    """Make the folder, and write down the parameters; whole or not at all."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, PARAMS)
+    if params is None or os.path.exists(path):
+        return
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        file.write(f"{params}\n")
+    os.replace(f"{path}.new", path)
+
+
+def enter_run_folder(folder: str, words: list[str]) -> list[str]:
+    """The words of a command that is told its folder."""
+    return ["/bin/sh", "-c", _ENTER, "sh", folder, *words]

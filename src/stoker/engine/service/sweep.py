@@ -1,0 +1,38 @@
+"""`sweep`: the runs of a sweep, and which of them have succeeded."""
+
+from __future__ import annotations
+
+from stoker.core.lifecycle import State
+from stoker.engine.hub import Hub
+from stoker.engine.service.rows import seconds
+from stoker.wire import Bytes, SweepPage, SweepRun, from_wire, to_wire
+
+_RUNS = (
+    "SELECT identity, dir, sweep_run.job, coalesce(state, iif(done, 'done', 'lost')), attempt, slots,"
+    " reason, started_at_us, ended_at_us, git_commit"
+    " FROM sweep_run LEFT JOIN job ON job.id = sweep_run.job"
+    " LEFT JOIN submission ON submission.id = job.submission"
+    " WHERE sweep = (SELECT id FROM sweep WHERE name = ? AND cwd = ?) AND sweep_run.job > ?"
+    " ORDER BY sweep_run.job LIMIT ?"
+)
+
+
+def sweep(hub: Hub, name: str, cwd: Bytes, *, after: int, limit: int) -> SweepPage:
+    """A page of the runs of a sweep, those of jobs after this one; none where there is no such sweep."""
+    rows = hub.database.execute(_RUNS, (name, from_wire(cwd), after, limit + 1)).fetchall()
+    runs = [
+        SweepRun(
+            identity=row[0].hex(),
+            dir=to_wire(row[1]),
+            job=row[2],
+            state=State(row[3]),
+            attempt=row[4] or 0,
+            slots=row[5] or None,
+            reason=row[6],
+            started_at=seconds(row[7]),
+            ended_at=seconds(row[8]),
+            git_commit=row[9],
+        )
+        for row in rows[:limit]
+    ]
+    return SweepPage(runs=runs, next=runs[-1].job if len(rows) > limit else None)

@@ -1,0 +1,1 @@
+"""What came of the runs of a sweep: collected from their folders, as tables and curves."""

@@ -1,0 +1,82 @@
+"""A parameter's value in every form it is needed in, made once however many runs share it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stoker.sweeps.fault import FaultError
+
+
+class Cell(msgspec.Struct, frozen=True, gc=False):
+    """A value; as canonical JSON; as the program sees it; and that as a word for the shell."""
+
+    value: Any
+    json: str
+    text: str
+    quoted: str
+
+
+def make_cell(value: Any) -> Cell:
+    """A value in all its forms; FaultError where it can be no parameter."""
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        text = repr(value)  # by far the most frequent, and the same in every form
+        return Cell(value, text, text, text)
+    plain = _plain(value)
+    text = to_text(plain)
+    return Cell(plain, to_json(plain), text, shlex.quote(text))
+
+
+def to_json(value: Any) -> str:
+    """Canonical JSON: the same text for the same value, always."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def to_text(value: Any) -> str:
+    """A value as a program gets it: as Python prints it, lists and mappings as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, (str, int, float, bool, type(None), list, tuple, Mapping)):
+        item = getattr(value, "item", None)  # a number of numpy's or torch's
+        if not callable(item):
+            raise FaultError(f"{value!r} is no number, text, list or mapping")
+        value = item()
+    match value:
+        case str():
+            check_text(value)
+            return str(value)
+        case float() if not math.isfinite(value):
+            raise FaultError(f"{value} has no JSON: put it in quotes to pass it as a text")
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {_key(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise FaultError(f"the key {key!r} is no text")
+    check_text(key)
+    return key
+
+
+def check_text(text: str) -> None:
+    """Refuse what no program can be given; FaultError."""
+    if "\0" in text:
+        raise FaultError("a text holds a NUL byte, which no program can be given")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise FaultError(f"{text!r} is no text") from None

@@ -1,0 +1,364 @@
+"""A sweep as it is defined: every key known, every value checked, every mistake told by its line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.core.selector import check_name
+from stoker.errors import UsageError
+from stoker.sweeps import wandb
+from stoker.sweeps.cell import check_text, make_cell
+from stoker.sweeps.conditions import Condition, Match
+from stoker.sweeps.fault import FaultError
+from stoker.sweeps.overrides import override
+from stoker.sweeps.parameters import Reader, plain
+from stoker.sweeps.space import SEED, Block, Dimension, Method, Space, check_parameter, order
+from stoker.sweeps.template import Template
+from stoker.sweeps.tree import Map, Seq, did_you_mean
+
+_OURS = (
+    *("name", "command", "resources", "fixed", "method", "samples", "seed", "repeats"),
+    *("parameters", "exclude", "metric", "early_terminate", "dir"),
+)
+_WANDB = ("program", "run_cap", "description", "project", "entity")
+_RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority")
+_TUNED = ("tpe", "bayes")
+_DIR = "results/{name}/{id}"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What each run needs; `timeout` as people write it."""
+
+    gpus: int | None = None
+    gpu_mem_bytes: int | None = None
+    timeout: str | None = None
+    retries: int | None = None
+    priority: int | None = None
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs are judged by; `regex` finds it in the log."""
+
+    name: str
+    goal: str = "minimize"
+    regex: str | None = None
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep, checked."""
+
+    name: str
+    template: Template
+    space: Space
+    dir: str = _DIR
+    resources: Resources = Resources()
+    metric: Metric | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
+    """The sweep of a file or a mapping, changed by the parameters typed after it."""
+    tree.check_keys((*_OURS, *_WANDB), "unknown key")
+    method = _method(tree)
+    reader = Reader()
+    template = _template(tree)
+    fixed = _fixed(tree)
+    blocks = _blocks(tree, reader)
+    fixed, blocks = override(fixed, blocks, words, reader, strict="parameters" in tree)
+    space = Space(
+        fixed=tuple((name, make_cell(value)) for name, value in fixed.items()),
+        blocks=tuple(_block(tree, dimensions) for dimensions in blocks),
+        exclude=_exclude(tree),
+        method=method,
+        samples=_whole(tree, "run_cap" if "run_cap" in tree else "samples", least=1),
+        seed=_whole(tree, "seed") or 0,
+        repeats=_whole(tree, "repeats", least=1),
+    )
+    _check_space(tree, space)
+    _check_template(tree, template, space)
+    return Definition(
+        name=_name(tree, template),
+        template=template,
+        space=space,
+        dir=_dir(tree, space),
+        resources=_resources(tree),
+        metric=_metric(tree),
+        notes=tuple(reader.notes),
+    )
+
+
+def _method(tree: Map) -> Method:
+    if "early_terminate" in tree:
+        tree.fail("early_terminate", "early_terminate comes with [tune]: leave it out for now")
+    method = tree.get("method", "grid")
+    if method in _TUNED:
+        tree.fail("method", f"method {method} comes with [tune]: use grid or random for now")
+    if method not in ("grid", "random"):
+        known = ("grid", "random", *_TUNED)
+        tree.fail("method", f"no method {method!r}: {did_you_mean(str(method), known)}")
+    return Method(method)
+
+
+def _template(tree: Map) -> Template:
+    command, program = tree.get("command"), tree.get("program")
+    key = "program" if command is None else "command"
+    if command is None and program is None:
+        raise UsageError(
+            f"{tree.place('')}the sweep has no command: command: python train.py {{args}}"
+        )
+    try:
+        return Template(_command_text(plain(command), program))
+    except FaultError as error:
+        tree.fail(key, str(error))
+
+
+def _command_text(command: Any, program: Any) -> str:
+    if program is not None and not isinstance(program, str):
+        raise FaultError("program is the path of a script")
+    if command is None:
+        return wandb.to_template(wandb.DEFAULT, program)
+    if isinstance(command, list):
+        if not command or not all(isinstance(word, str) for word in command):
+            raise FaultError("a command of words is a list of texts")
+        return wandb.to_template(command, program)
+    if not isinstance(command, str):
+        raise FaultError("the command is a text, or a list of words")
+    return command if program is None else command.replace("${program}", shlex.quote(program))
+
+
+def _fixed(tree: Map) -> dict[str, Any]:
+    fixed = tree.get("fixed")
+    if fixed is None:
+        return {}
+    if not isinstance(fixed, Map):
+        tree.fail("fixed", "fixed is a mapping: {epochs: 200}")
+    found = {}
+    for name, value in fixed.items():
+        try:
+            check_parameter(name)
+            found[name] = make_cell(plain(value)).value
+        except FaultError as error:
+            fixed.fail(name, f"{name}: {error}")
+    return found
+
+
+def _blocks(tree: Map, reader: Reader) -> list[list[Dimension]]:
+    parameters = tree.get("parameters")
+    if parameters is None:
+        return [[]]
+    if isinstance(parameters, Map):
+        return [reader.block(parameters)]
+    if not isinstance(parameters, Seq) or not parameters:
+        tree.fail("parameters", "parameters is a mapping, or a list of mappings")
+    for place, block in enumerate(parameters):
+        if not isinstance(block, Map):
+            raise UsageError(f"{parameters.place(place)}a block of parameters is a mapping")
+    return [reader.block(block) for block in parameters]
+
+
+def _block(tree: Map, dimensions: list[Dimension]) -> Block:
+    try:
+        return Block(order(dimensions))
+    except FaultError as error:
+        tree.fail("parameters", str(error))
+
+
+def _exclude(tree: Map) -> tuple[Condition | Match, ...]:
+    given = tree.get("exclude")
+    if given is None:
+        return ()
+    if isinstance(given, (str, Map)):
+        given = [given]
+    if not isinstance(given, list):
+        tree.fail("exclude", "exclude is a list of conditions and mappings")
+    found: list[Condition | Match] = []
+    for place, item in enumerate(given):
+        where = given.place(place) if isinstance(given, Seq) else tree.place("exclude")
+        if isinstance(item, Map) and item:
+            wanted = {
+                name: plain(value) if isinstance(value, Seq) else [plain(value)]
+                for name, value in item.items()
+            }
+            found.append(Match(wanted))
+        elif isinstance(item, str):
+            try:
+                found.append(Condition(item))
+            except FaultError as error:
+                raise UsageError(f"{where}exclude: {error}") from None
+        else:
+            raise UsageError(f"{where}an exclude is a condition or a mapping, not {plain(item)!r}")
+    return tuple(found)
+
+
+def _check_space(tree: Map, space: Space) -> None:
+    names = space.names
+    fixed = {name for name, _cell in space.fixed}
+    for block in space.blocks:
+        for name in fixed & set(block.names):
+            tree.fail("fixed", f"'{name}' is fixed and a parameter too: take it out of one")
+        for each in block.dimensions:
+            if each.when is not None:
+                _check_names(tree, "parameters", each.when, names)
+    for condition in space.exclude:
+        _check_names(tree, "exclude", condition, names)
+    if space.repeats is not None and (
+        SEED in fixed or any(SEED in block.names for block in space.blocks)
+    ):
+        tree.fail("repeats", "repeats add a seed, and there is one already: leave out one of them")
+    if space.samples is None:
+        drawn = [name for block in space.blocks for draw in block.draws for name in draw.names]
+        if space.method is Method.RANDOM:
+            tree.fail("method", "random needs to know how many: samples: 50 (or -n 50)")
+        if drawn:
+            tree.fail(
+                "parameters",
+                f"{drawn[0]} is drawn from a distribution: a grid needs to know how often"
+                " (samples: 50 or -n 50), or use method: random",
+            )
+    weighted = any(axis.weights for block in space.blocks for axis in block.axes)
+    if weighted and space.method is Method.GRID:
+        tree.fail("parameters", "probabilities mean something with method: random alone")
+
+
+def _check_names(tree: Map, key: str, condition: Condition | Match, names: Sequence[str]) -> None:
+    for name in sorted(condition.names - set(names)):
+        tree.fail(
+            key, f"'{name}' in '{condition.text}' is no parameter: {did_you_mean(name, names)}"
+        )
+
+
+def _check_template(tree: Map, template: Template, space: Space) -> None:
+    always = {name for name, _cell in space.fixed}
+    always |= {SEED} if space.repeats is not None else set()
+    common = [
+        {name for each in block.dimensions if each.when is None for name in each.names}
+        for block in space.blocks
+    ]
+    always |= set.intersection(*common)
+    names = space.names
+    try:
+        template.check([n for n in names if n in always], [n for n in names if n not in always])
+    except FaultError as error:
+        tree.fail("command" if "command" in tree else "program", str(error))
+
+
+def _whole(tree: Map, key: str, least: int | None = None) -> int | None:
+    value = tree.get(key)
+    if value is None:
+        return None
+    if type(value) is not int or (least is not None and value < least):
+        wanted = "a whole number" if least is None else f"a whole number of at least {least}"
+        tree.fail(key, f"{key} is {plain(value)!r}: it must be {wanted}")
+    return value
+
+
+def _name(tree: Map, template: Template) -> str:
+    name = tree.get("name")
+    if name is None:
+        return _usual_name(tree, template)
+    if not isinstance(name, str) or not name:
+        tree.fail("name", f"the name {plain(name)!r} is no text")
+    if "/" in name or ".." in name:
+        tree.fail("name", f"the name {name!r} holds '/' or '..': folders are named after it")
+    tidy = re.sub(r"[\s,]+", "-", name) if tree.file is not None else name
+    try:
+        check_text(tidy)
+        check_name("the name", tidy)
+    except (FaultError, UsageError) as error:
+        tree.fail("name", str(error))
+    return tidy
+
+
+def _usual_name(tree: Map, template: Template) -> str:
+    """After the file, else after the program that the command runs."""
+    if tree.file is not None and tree.file != "standard input":
+        words = [tree.file]
+    else:
+        words = [
+            word for word in re.split(r"[\s;&|]+", template.text) if re.match(r"[\w./-]", word)
+        ]
+        scripts = [word for word in words if re.search(r"\w\.\w+$", word)]
+        words = scripts or words
+    stem = os.path.splitext(os.path.basename(words[0] if words else ""))[0]
+    name = re.sub(r"[^\w.-]+", "-", stem).strip("-.")
+    return f"{name}-sweep" if name.isdecimal() or name == "daemon" else name[:100] or "sweep"
+
+
+def _dir(tree: Map, space: Space) -> str:
+    folder = tree.get("dir", _DIR)
+    if not isinstance(folder, str) or "\0" in folder:
+        tree.fail("dir", "dir is a path, like results/{name}/{id}")
+    try:
+        check_text(folder)
+    except FaultError as error:
+        tree.fail("dir", str(error))
+    used = re.findall(r"\{([^{}]*)\}", folder)
+    always = {name for name, _cell in space.fixed}
+    always |= set.intersection(*({*block.names} for block in space.blocks))
+    known = ["name", "id", *sorted(always)]
+    for name in used:
+        if name not in known:
+            tree.fail("dir", f"{{{name}}} in dir: {did_you_mean(name, known)}")
+    if "id" not in used:
+        tree.fail("dir", "dir must hold {id}, or runs would share a folder")
+    return folder
+
+
+def _resources(tree: Map) -> Resources:
+    given = tree.get("resources")
+    if given is None:
+        return Resources()
+    if not isinstance(given, Map):
+        tree.fail("resources", "resources is a mapping: {gpus: 1, timeout: 6h}")
+    given.check_keys(_RESOURCES, "unknown resource")
+    timeout = given.get("timeout")
+    if timeout is not None and not isinstance(timeout, str):
+        given.fail(
+            "timeout", f"timeout {timeout!r} could be seconds or hours: write 90s, 2h, 1d12h"
+        )
+    return Resources(
+        gpus=_whole(given, "gpus", 0),
+        gpu_mem_bytes=_bytes(given, "gpu_mem"),
+        timeout=timeout,
+        retries=_whole(given, "retries", 0),
+        priority=_whole(given, "priority"),
+    )
+
+
+def _bytes(tree: Map, key: str) -> int | None:
+    value = tree.get(key)
+    if value is None:
+        return None
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        tree.fail(key, f"{key} is {plain(value)!r}: write 10G or 500M")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+
+
+def _metric(tree: Map) -> Metric | None:
+    given = tree.get("metric")
+    if given is None:
+        return None
+    if isinstance(given, str):
+        return Metric(name=given)
+    if not isinstance(given, Map):
+        tree.fail("metric", "metric is a mapping: {name: val_acc, goal: maximize}")
+    given.check_keys(("name", "goal", "target", "regex"), "unknown key of metric")
+    name, goal, regex = given.get("name"), given.get("goal", "minimize"), given.get("regex")
+    if not isinstance(name, str):
+        tree.fail("metric", "metric has no name: {name: val_acc, goal: maximize}")
+    if goal not in ("minimize", "maximize"):
+        given.fail("goal", f"goal is {goal!r}: minimize or maximize")
+    if regex is not None:
+        try:
+            re.compile(regex)
+        except (re.error, TypeError) as error:
+            given.fail("regex", f"regex {regex!r} cannot be read: {error}")
+    return Metric(name=name, goal=goal, regex=regex)

@@ -1,0 +1,121 @@
+"""Distributions to draw parameters from, under the names that W&B gave them.
+
+A draw is a pure function of a number between 0 and 1, so that the same seed gives the same runs on
+every machine, and a sweep that is made larger keeps the runs it had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from statistics import NormalDist
+
+import msgspec
+
+from stoker.sweeps.fault import FaultError
+
+Number = int | float
+
+_LARGEST_EXPONENT = 700.0  # beyond it exp() has no number
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """One of SHAPES with its arguments: `min` and `max`, or `mu` and `sigma`; `q` rounds."""
+
+    shape: str
+    min: Number = 0.0
+    max: Number = 1.0
+    mu: Number = 0.0
+    sigma: Number = 1.0
+    q: Number | None = None
+
+    def draw(self, u: float) -> Number:
+        """The value at a place between 0 and 1 (both excluded)."""
+        value = _DRAWS[self.shape.removeprefix("q_")](self, u)
+        if self.q is None:
+            return value
+        # Whole steps stay whole numbers, and 3 * 0.1 is 0.3.
+        steps = round(value / self.q)
+        return steps * self.q if isinstance(self.q, int) else float(f"{steps * self.q:.12g}")
+
+
+def _int_uniform(d: Distribution, u: float) -> Number:
+    low, high = int(d.min), int(d.max)
+    return min(high, low + int(u * (high - low + 1)))
+
+
+def _log_uniform_values(d: Distribution, u: float) -> Number:
+    low, high = math.log(d.min), math.log(d.max)
+    return min(max(math.exp(low + u * (high - low)), d.min), d.max)
+
+
+def _inv_log_uniform_values(d: Distribution, u: float) -> Number:
+    return 1 / _log_uniform_values(
+        Distribution(shape="log_uniform_values", min=1 / d.max, max=1 / d.min), u
+    )
+
+
+_DRAWS: dict[str, Callable[[Distribution, float], Number]] = {
+    "uniform": lambda d, u: d.min + u * (d.max - d.min),
+    "int_uniform": _int_uniform,
+    "log_uniform": lambda d, u: math.exp(d.min + u * (d.max - d.min)),
+    "log_uniform_values": _log_uniform_values,
+    "inv_log_uniform": lambda d, u: math.exp(-(d.min + u * (d.max - d.min))),
+    "inv_log_uniform_values": _inv_log_uniform_values,
+    "normal": lambda d, u: NormalDist(d.mu, d.sigma).inv_cdf(u) if d.sigma else d.mu,
+    "log_normal": lambda d, u: math.exp(NormalDist(d.mu, d.sigma).inv_cdf(u)),
+}
+
+_ROUNDED = ("uniform", "log_uniform", "log_uniform_values", "normal", "log_normal")
+SHAPES = (*_DRAWS, *(f"q_{shape}" for shape in _ROUNDED))
+ALIASES = {"loguniform": "log_uniform_values", "randint": "int_uniform"}
+
+
+def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distribution:
+    """A distribution with its arguments checked; FaultError says what is wrong."""
+    shape = ALIASES.get(shape, shape)
+    bell = shape.endswith("normal")
+    needed = ("mu", "sigma") if bell else ("min", "max")
+    optional = {"mu": 0.0, "sigma": 1.0} if bell else {}
+    if shape.startswith("q_"):
+        optional["q"] = 1
+    values = {**optional, **arguments}
+    for name in needed:
+        if name not in values:
+            raise FaultError(f"{shape} needs {' and '.join(needed)}: {name} is missing")
+    for name in values:
+        if name not in (*needed, *optional):
+            raise FaultError(f"{shape} takes {', '.join((*needed, *optional))}, not {name}")
+    numbers = {name: _number(name, value) for name, value in values.items()}
+    distribution = Distribution(shape=shape, **numbers)
+    _check(distribution)
+    return distribution
+
+
+def _check(d: Distribution) -> None:
+    kind = d.shape.removeprefix("q_")
+    if d.q is not None and d.q <= 0:
+        raise FaultError(f"q is {d.q}: it must be more than 0")
+    if kind.endswith("normal"):
+        if d.sigma < 0 or (kind == "log_normal" and d.sigma == 0):
+            raise FaultError(f"sigma is {d.sigma}: it must be more than 0")
+        if kind == "log_normal" and abs(d.mu) + 10 * d.sigma > _LARGEST_EXPONENT:
+            raise FaultError("log_normal takes mu and sigma of the logarithm: these are too large")
+        return
+    if d.min > d.max:
+        raise FaultError(f"min {d.min} is more than max {d.max}")
+    if kind == "int_uniform" and not (d.min == int(d.min) and d.max == int(d.max)):
+        raise FaultError(f"int_uniform needs whole numbers, not {d.min} and {d.max}")
+    if kind.endswith("log_uniform_values") and d.min <= 0:
+        raise FaultError(f"min is {d.min}: a logarithm needs more than 0")
+    if kind.endswith("log_uniform") and max(abs(d.min), abs(d.max)) > _LARGEST_EXPONENT:
+        raise FaultError(
+            f"{d.shape} takes exponents of e, and e to the {d.max:g} is no number:"
+            f" {d.shape}_values takes the values themselves"
+        )
+
+
+def _number(name: str, value: object) -> Number:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise FaultError(f"{name} is {value!r}: it must be a number")
+    return value

@@ -1,0 +1,203 @@
+"""`parameters:` of a sweep file, as blocks of dimensions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from stoker.sweeps.cell import make_cell
+from stoker.sweeps.conditions import Condition
+from stoker.sweeps.distributions import (
+    ALIASES,
+    SHAPES,
+    Distribution,
+    make_distribution,
+)
+from stoker.sweeps.fault import FaultError
+from stoker.sweeps.functions import Result, Zipped
+from stoker.sweeps.inline import read_call
+from stoker.sweeps.space import Axis, Dimension, Draw, check_parameter
+from stoker.sweeps.tree import Map, Seq, did_you_mean
+
+_KEYS = ("value", "values", "min", "max", "mu", "sigma", "q", "distribution", "probabilities")
+_KNOWN = (*_KEYS, "parameters", "when")
+_NAMED_VALUES = ("constant", "categorical", "categorical_w_probabilities")
+
+
+class Reader:
+    """Makes dimensions of entries; `notes` tell what was tidied up on the way."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def block(self, tree: Map, prefix: str = "", when: str | None = None) -> list[Dimension]:
+        """The dimensions of one product."""
+        found: list[Dimension] = []
+        for key, entry in tree.items():
+            try:
+                if key == "zip" and isinstance(entry, Map):
+                    found.append(self._zip(entry, prefix, when))
+                else:
+                    found += self._entry(f"{prefix}{key}", entry, when)
+            except FaultError as error:
+                tree.fail(key, f"{key}: {error}")
+        seen: set[str] = set()
+        for name in (name for each in found for name in each.names):
+            if name in seen:
+                last = name.removeprefix(prefix)
+                tree.fail(last if last in tree else "zip", f"the parameter {name} is there twice")
+            seen.add(name)
+        return found
+
+    def _entry(self, name: str, entry: Any, when: str | None) -> list[Dimension]:
+        if not isinstance(entry, Map):
+            return [self.dimension(tuple(name.split(",")), _values_of(entry), _condition(when))]
+        if "when" in entry:
+            own = entry["when"]
+            if not isinstance(own, str):
+                raise FaultError(f"when is a condition like opt.name == 'sgd', not {own!r}")
+            when = own if when is None else f"({when}) and ({own})"
+        for key in entry:
+            if key not in _KNOWN:
+                near = difflib.get_close_matches(key, _KNOWN, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else "nested ones go under parameters:"
+                entry.fail(key, f"unknown key '{key}' of the parameter {name}: {hint}")
+        if "parameters" in entry:
+            nested = entry["parameters"]
+            if not isinstance(nested, Map) or any(key in entry for key in _KEYS):
+                raise FaultError("nested parameters are a mapping, and have no values beside them")
+            return list(self.block(nested, f"{name}.", when))
+        return [self._described(name, entry, _condition(when))]
+
+    def _described(self, name: str, entry: Map, when: Condition | None) -> Dimension:
+        shape = entry.get("distribution")
+        if shape is not None and shape not in (*SHAPES, *ALIASES, *_NAMED_VALUES):
+            known = [*SHAPES, *ALIASES, *_NAMED_VALUES]
+            entry.fail(
+                "distribution", f"no distribution {shape!r}: {did_you_mean(str(shape), known)}"
+            )
+        numbers = {k: entry[k] for k in ("min", "max", "mu", "sigma", "q") if k in entry}
+        if sum([("value" in entry), ("values" in entry), bool(numbers)]) != 1:
+            raise FaultError("it needs one of value, values, min and max, mu and sigma")
+        if numbers:
+            if shape in _NAMED_VALUES:
+                raise FaultError(f"{shape} takes values, not {', '.join(numbers)}")
+            distribution = make_distribution(shape or _usual_shape(numbers), numbers)
+            return self.dimension((name,), distribution, when)
+        if "value" in entry:
+            return self.dimension((name,), [plain(entry["value"])], when)
+        values = entry["values"]
+        if not isinstance(values, (Seq, str)):
+            raise FaultError(f"values is a list, not {plain(values)!r}")
+        weights = entry.get("probabilities")
+        return self.dimension((name,), _values_of(values), when, weights)
+
+    def _zip(self, entry: Map, prefix: str, when: str | None) -> Dimension:
+        columns = [_values_of(column) for column in entry.values()]
+        for key, column in zip(entry, columns, strict=True):
+            if not isinstance(column, Sequence):
+                entry.fail(key, f"zip: {key} is no list")
+        names = tuple(f"{prefix}{key}" for key in entry)
+        return self.dimension(names, Zipped(tuple(columns)), _condition(when))  # type: ignore[arg-type]
+
+    def dimension(
+        self,
+        names: tuple[str, ...],
+        values: Result,
+        when: Condition | None = None,
+        weights: Any = None,
+    ) -> Dimension:
+        """A parameter, or several zipped, with its values or its distribution; FaultError."""
+        for name in names:
+            check_parameter(name)
+        if isinstance(values, Distribution):
+            if len(names) > 1:
+                raise FaultError("several names go with zip")
+            return Draw((names[0],), values, when)
+        if isinstance(values, Zipped):
+            values = _rows(names, values)
+        elif len(names) > 1:
+            raise FaultError("several names go with zip([1, 2], [3, 4])")
+        if not values:
+            raise FaultError("it has no values")
+        kept, chances = self._distinct(names, values, _check_weights(weights, values))
+        return Axis(names, kept, when=when, weights=chances)
+
+    def _distinct(
+        self, names: tuple[str, ...], values: Sequence[Any], weights: list[float] | None
+    ) -> tuple[Sequence[Any], tuple[float, ...] | None]:
+        if isinstance(values, range):
+            return values, None
+        first: dict[str, int] = {}
+        chances: list[float] = []
+        kept: list[Any] = []
+        for place, value in enumerate(values):
+            key = make_cell(list(value) if isinstance(value, tuple) else value).json
+            chance = weights[place] if weights else 0.0
+            if key in first:
+                chances[first[key]] += chance
+                continue
+            first[key] = len(kept)
+            kept.append(value)
+            chances.append(chance)
+        if len(kept) < len(values):
+            twice = len(values) - len(kept)
+            self.notes.append(f"{','.join(names)}: {twice} value{'s' * (twice > 1)} given twice")
+        return kept, tuple(chances) if weights else None
+
+
+def plain(tree: Any) -> Any:
+    """A tree as plain values."""
+    if isinstance(tree, Map):
+        return {key: plain(entry) for key, entry in tree.items()}
+    if isinstance(tree, Seq):
+        return [plain(item) for item in tree]
+    return tree
+
+
+def _values_of(entry: Any) -> Result:
+    if isinstance(entry, Seq):
+        return [plain(item) for item in entry]
+    if isinstance(entry, str):
+        called = read_call(entry)
+        if called is not None:
+            return called
+    if isinstance(entry, Map):
+        raise FaultError("a mapping as a value is written {value: {…}}")
+    return [entry]
+
+
+def _usual_shape(numbers: dict[str, Any]) -> str:
+    """What W&B takes where no distribution is named."""
+    if "mu" in numbers or "sigma" in numbers:
+        return "q_normal" if "q" in numbers else "normal"
+    whole = all(type(numbers.get(key)) is int for key in ("min", "max"))
+    if "q" in numbers:
+        return "q_uniform"
+    return "int_uniform" if whole else "uniform"
+
+
+def _rows(names: tuple[str, ...], zipped: Zipped) -> list[tuple[Any, ...]] | Sequence[Any]:
+    lengths = {len(column) for column in zipped.columns}
+    if len(lengths) > 1:
+        told = ", ".join(f"{n} {len(c)}" for n, c in zip(names, zipped.columns, strict=False))
+        raise FaultError(f"the lists of a zip have one length: {told}")
+    if len(names) != len(zipped.columns):
+        raise FaultError(f"{len(names)} names, but {len(zipped.columns)} lists")
+    if len(names) == 1:
+        return zipped.columns[0]
+    return list(zip(*zipped.columns, strict=True))
+
+
+def _check_weights(weights: Any, values: Sequence[Any]) -> list[float] | None:
+    if weights is None:
+        return None
+    numbers = all(type(w) in (int, float) and w >= 0 for w in weights)
+    if not numbers or len(weights) != len(values) or not sum(weights):
+        raise FaultError("probabilities are numbers of at least 0, one for each value")
+    return [weight / sum(weights) for weight in weights]
+
+
+def _condition(text: str | None) -> Condition | None:
+    return None if text is None else Condition(text)

@@ -1,0 +1,151 @@
+"""From a definition to its runs: the one entry for the command line and for Python."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.errors import UsageError
+from stoker.sweeps.cell import Cell
+from stoker.sweeps.count import check_size, count_runs
+from stoker.sweeps.definition import Definition, Metric, Resources, read_definition
+from stoker.sweeps.expand import Expansion
+from stoker.sweeps.identity import Namer, params_json, safe_label
+from stoker.sweeps.space import Method
+from stoker.sweeps.template import Facts
+from stoker.sweeps.tree import Map, as_tree
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One run of a sweep: its parameters, its command, and the folder that is its own."""
+
+    index: int
+    identity: str
+    command: str
+    id: str
+    dir: str
+    params_json: str
+    cells: dict[str, Cell]
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters, in the order of the definition."""
+        return {name: cell.value for name, cell in self.cells.items()}
+
+
+class Sweep:
+    """A checked sweep. It can be run through as often as needed; its runs are made on the way."""
+
+    def __init__(self, definition: Definition, base: str) -> None:
+        self._definition = definition
+        self._base = base
+        self.count, expansion = count_runs(definition.space)
+        self.notes = [*definition.notes, *self._remarks(expansion)]
+        if not self.count:
+            raise UsageError("the excludes and conditions leave no run at all: exclude less")
+
+    @property
+    def name(self) -> str:
+        """What it is called; its jobs' project."""
+        return self._definition.name
+
+    @property
+    def command(self) -> str:
+        """The template of its commands."""
+        return self._definition.template.text
+
+    @property
+    def resources(self) -> Resources:
+        """What each run needs."""
+        return self._definition.resources
+
+    @property
+    def metric(self) -> Metric | None:
+        """What its runs are judged by."""
+        return self._definition.metric
+
+    @property
+    def varied(self) -> list[str]:
+        """The parameters that are not the same in all runs."""
+        return self._definition.space.varied()
+
+    @property
+    def root(self) -> str:
+        """The folder that all its runs lie in."""
+        path = os.path.join(self._base, self._definition.dir).replace("{name}", self.name)
+        return os.path.dirname(path.partition("{")[0] + "x")
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Run]:
+        return self.runs()
+
+    def runs(self) -> Iterator[Run]:
+        """All runs, one at a time, always in the same order."""
+        template, namer = self._definition.template, Namer(self.command, self.varied)
+        fill, identify, name = template.fill, namer.identity, namer.folder
+        place = self._placer()
+        for index, point in enumerate(Expansion(self._definition.space)):
+            params = params_json(point)
+            identity = identify(params)
+            own = name(point, identity)
+            folder = place(own, point)
+            command = fill(Facts(point, params, own, folder, index))
+            yield Run(
+                index=index,
+                identity=identity,
+                command=command,
+                id=own,
+                dir=folder,
+                params_json=params,
+                cells=point,
+            )
+
+    def _placer(self) -> Callable[[str, dict[str, Cell]], str]:
+        """What gives runs their folders."""
+        path = os.path.join(self._base, self._definition.dir)
+        texts = re.split(r"\{([^{}]*)\}", path)  # every second one is a name
+        texts[1::2] = [f"\0{name}" for name in texts[1::2]]
+        filled = "".join(texts).replace("\0name", self.name)
+        before, _mark, after = filled.partition("\0id")
+        if "\0" not in before + after:
+            return lambda own, _point: f"{before}{own}{after}"
+
+        def place(own: str, point: dict[str, Cell]) -> str:
+            known = {f"\0{name}": safe_label(cell) for name, cell in point.items()}
+            known |= {"\0id": own, "\0name": self.name}
+            return "".join([known.get(text, text) for text in texts])
+
+        return place
+
+    def _remarks(self, expansion: Expansion | None) -> Iterator[str]:
+        space = self._definition.space
+        if expansion is not None and expansion.duplicates:
+            many = expansion.duplicates
+            what = "1 run was" if many == 1 else f"{many:,} runs were"
+            yield f"{what} dropped: another one is the same"
+        if expansion is not None and expansion.missing:
+            yield f"{space.samples} samples were asked for: there are {self.count} different runs"
+        capped = space.method is Method.GRID and space.samples is not None
+        if capped and not any(block.draws for block in space.blocks):
+            yield f"a grid without distributions: its first {space.samples} runs are taken"
+
+
+def plan_sweep(
+    definition: Mapping[str, Any], overrides: Sequence[str] = (), base: str | None = None
+) -> Sweep:
+    """Check a sweep whole; UsageError names the first thing wrong with it, and its line in a file.
+
+    `definition` has the keys of a sweep file; `overrides` are parameters as typed (`lr=1,2`). Runs'
+    folders lie under `base`, by default the current folder.
+    """
+    tree = as_tree(definition)
+    assert isinstance(tree, Map)
+    checked = read_definition(tree, overrides)
+    check_size(checked.space)
+    return Sweep(checked, os.getcwd() if base is None else base)

@@ -1,0 +1,47 @@
+"""Puts the runs of a sweep into the queue, part by part: a million are never held at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import msgspec
+
+from stoker.client.client import Client
+from stoker.client.submit import new_request_id
+from stoker.sweeps.plan import Run
+from stoker.wire import Added, NewJob, NewRun, Submission, to_wire
+
+_PART = 20_000
+
+
+def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Iterator[Added]:
+    """Add runs; all but the jobs and the request id is taken from `common`.
+
+    Each part is on disk when its answer is there: what is interrupted is finished by submitting the
+    sweep again. While the daemon takes one part, the next is made.
+    """
+    parts = _parts(runs, common)
+    with ThreadPoolExecutor(1) as sender:
+        sent: Future[list[Added]] | None = None
+        for part in parts:
+            if sent is not None:
+                yield from sent.result()
+            sent = sender.submit(client.add, part)
+        if sent is not None:
+            yield from sent.result()
+
+
+def _parts(runs: Iterable[Run], common: Submission) -> Iterator[Submission]:
+    rest = iter(runs)
+    while jobs := [_job(run) for run in itertools.islice(rest, _PART)]:
+        yield msgspec.structs.replace(common, request_id=new_request_id(), jobs=jobs)
+
+
+def _job(run: Run) -> NewJob:
+    folder = to_wire(os.fsencode(run.dir))
+    return NewJob(
+        command=run.command, run=NewRun(identity=run.identity, dir=folder, params=run.params_json)
+    )

@@ -1,0 +1,156 @@
+"""What a sweep ranges over: the one model in which files and inline words end."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.sweeps.cell import Cell, make_cell
+from stoker.sweeps.conditions import Condition, Match
+from stoker.sweeps.distributions import Distribution
+from stoker.sweeps.fault import FaultError
+
+Row = tuple[tuple[str, Cell], ...]
+
+SEED = "seed"
+BUILT_IN = frozenset(
+    {"args", "args_json", "args_json_file", "args_no_boolean_flags", "args_no_hyphens", "dir"}
+    | {"hydra", "id", "index", "params_json"}
+)
+_NAME = re.compile(r"[^\W\d][\w.@/-]*")
+_KEPT_ROWS = 10_000
+
+
+class Method(str, enum.Enum):
+    """How runs are chosen."""
+
+    GRID = "grid"
+    RANDOM = "random"
+
+
+class Axis:
+    """Values that are tried one after the other, of one parameter or of several side by side."""
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        values: Sequence[Any],
+        *,
+        when: Condition | None = None,
+        weights: tuple[float, ...] | None = None,
+    ) -> None:
+        """Each of `values` is a value for one name, or a tuple of values for several."""
+        self.names = names
+        self.values = values
+        self.when = when
+        self.weights = weights
+        # A range of a million is not kept as a million rows.
+        self._rows = None if len(values) > _KEPT_ROWS else [self._make(value) for value in values]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows) if self._rows is not None else map(self._make, self.values)
+
+    def __getitem__(self, place: int) -> Row:
+        return self._rows[place] if self._rows is not None else self._make(self.values[place])
+
+    def _make(self, value: Any) -> Row:
+        if len(self.names) == 1:
+            return ((self.names[0], make_cell(value)),)
+        return tuple((name, make_cell(each)) for name, each in zip(self.names, value, strict=True))
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """A parameter that is drawn from a distribution for every run."""
+
+    names: tuple[str]
+    distribution: Distribution
+    when: Condition | None = None
+
+
+Dimension = Axis | Draw
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One product; what a condition asks about comes before it."""
+
+    dimensions: tuple[Dimension, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters of its runs, present or conditional."""
+        return [name for each in self.dimensions for name in each.names]
+
+    @property
+    def axes(self) -> list[Axis]:
+        """What is tried value by value."""
+        return [each for each in self.dimensions if isinstance(each, Axis)]
+
+    @property
+    def draws(self) -> list[Draw]:
+        """What is drawn."""
+        return [each for each in self.dimensions if isinstance(each, Draw)]
+
+
+class Space(msgspec.Struct, frozen=True, kw_only=True):
+    """A union of products, and what is taken from it."""
+
+    fixed: Row = ()
+    blocks: tuple[Block, ...]
+    exclude: tuple[Condition | Match, ...] = ()
+    method: Method = Method.GRID
+    samples: int | None = None
+    seed: int = 0
+    repeats: int | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Every parameter that a run can have, in the order of the definition."""
+        found = [name for name, _cell in self.fixed]
+        found += [name for block in self.blocks for name in block.names]
+        return list(dict.fromkeys([*found, SEED] if self.repeats is not None else found))
+
+    def varied(self) -> list[str]:
+        """The parameters that are not the same in all runs."""
+        seen: dict[str, set[str]] = {}
+        for block in self.blocks:
+            for each in block.dimensions:
+                for place, name in enumerate(each.names):
+                    few = isinstance(each, Axis) and len(each) == 1 and each.when is None
+                    value = each[0][place][1].json if few and isinstance(each, Axis) else "…"
+                    seen.setdefault(name, set()).update([value] if few else [value, ""])
+        absent = {name for block in self.blocks for name in set(seen) - set(block.names)}
+        # The fixed ones are in no block; a seed alone varies where it is repeated.
+        names = [name for name in seen if len(seen[name]) > 1 or name in absent]
+        return [*names, SEED] if (self.repeats or 0) > 1 else names
+
+
+def check_parameter(name: str) -> None:
+    """Refuse a name that no placeholder could say; FaultError."""
+    if not _NAME.fullmatch(name):
+        raise FaultError(f"'{name}' is no name for a parameter: letters, digits, _ . - / @")
+    if name in BUILT_IN:
+        raise FaultError(f"'{name}' is built in: give the parameter another name")
+
+
+def order(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
+    """What conditions ask about first, and axes before draws; else as they stand; FaultError on a circle."""
+    left, placed, own = list(dimensions), [], {n for each in dimensions for n in each.names}
+    known: set[str] = set()
+    while left:
+        ready = [each for each in left if each.when is None or each.when.names & own <= known]
+        if not ready:
+            raise FaultError(
+                f"the conditions of {', '.join(n for each in left for n in each.names)} depend on each other"
+            )
+        chosen = next((each for each in ready if isinstance(each, Axis)), ready[0])
+        left.remove(chosen)
+        placed.append(chosen)
+        known.update(chosen.names)
+    return tuple(placed)

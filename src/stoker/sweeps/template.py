@@ -1,0 +1,194 @@
+"""The command of a sweep: a shell line with placeholders, filled in for each run.
+
+    python train.py --lr {lr} {args} --out {dir}
+
+Values are quoted as their place demands; `{x:raw}` is not; `{{` and `}}` are braces; `${HOME}` is the
+shell's own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from stoker.sweeps.cell import Cell, check_text
+from stoker.sweeps.fault import FaultError
+from stoker.sweeps.hydra import to_hydra
+from stoker.sweeps.quoting import Context, Scanner, escape, quote
+from stoker.sweeps.space import BUILT_IN
+from stoker.sweeps.tree import did_you_mean
+
+_TOKEN = re.compile(r"\$\{(?P<macro>[^{}]*)\}|\{\{|\}\}|\{(?P<field>[^{}]*)\}|[{}]")
+_FIELD = re.compile(r"(?P<name>[^\W\d][\w.@/-]*)(?P<raw>:raw)?")
+_WHOLE = frozenset(
+    {"args", "args_json", "args_json_file", "args_no_boolean_flags", "args_no_hyphens"}
+    | {"hydra", "params_json"}
+)
+_SUGGESTED = ("args", "hydra", "params_json", "dir", "id", "index")
+_MACROS = _WHOLE - {"hydra", "params_json"}
+
+Point = dict[str, Cell]
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a run when its command is made."""
+
+    point: Point
+    params_json: str
+    id: str
+    dir: str
+    index: int
+
+
+class Field(NamedTuple):
+    """A placeholder, and where it stands."""
+
+    name: str
+    raw: bool
+    context: Context
+
+
+class Template:
+    """A command with placeholders; FaultError where it cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        check_text(text)
+        self.text = text
+        pieces = list(_parse(text))
+        self.fields = [piece for piece in pieces if isinstance(piece, Field)]
+        self._pieces: list[str | Callable[[Facts], str]] = [
+            piece if isinstance(piece, str) else _filler(piece) for piece in pieces
+        ]
+        if not text.strip():
+            raise FaultError("the command is empty")
+
+    def check(self, always: Collection[str], sometimes: Collection[str]) -> None:
+        """Refuse names that no run or not every run has, and parameters that are never used."""
+        used = {field.name for field in self.fields}
+        names = [*always, *sometimes]
+        for name in sorted(used - BUILT_IN):
+            if name in sometimes:
+                raise FaultError(
+                    f"{{{name}}} is in the command, but not every run has '{name}': pass it on"
+                    " with {args} or {hydra}"
+                )
+            if name == "seed" and name not in always:
+                raise FaultError("{seed} is in the command, but no seed: add repeats, or a seed")
+            if name not in always:
+                known = [*names, *_SUGGESTED]
+                raise FaultError(
+                    f"{{{name}}} is in the command, but no parameter: {did_you_mean(name, known)};"
+                    " for a brace write {{"
+                )
+        unused = [name for name in names if name not in used]
+        if unused and not used & _WHOLE:
+            raise FaultError(
+                f"the command never uses {', '.join(unused)}: add {{{unused[0]}}}, {{args}},"
+                " {hydra} or {params_json}"
+            )
+
+    def fill(self, facts: Facts) -> str:
+        """The command of one run."""
+        return "".join(
+            [piece if type(piece) is str else piece(facts) for piece in self._pieces]  # type: ignore[operator]
+        )
+
+
+def _parse(text: str) -> Iterator[str | Field]:
+    scanner = Scanner()
+    literal: list[str] = []
+    at = 0
+    for match in _TOKEN.finditer(text):
+        before = text[at : match.start()]
+        at = match.end()
+        literal.append(before)
+        scanner.read(before)
+        token = match[0]
+        if token in ("{{", "}}"):
+            literal.append(token[0])
+            scanner.read(token[0])
+        elif match["macro"] is not None and match["macro"] not in _MACROS:
+            literal.append(token)
+            scanner.read(token)
+        else:
+            yield "".join(literal)
+            literal.clear()
+            yield _field(match["macro"] or match["field"], token, scanner.context)
+            scanner.read("x")
+    yield "".join(literal) + text[at:]
+    scanner.read(text[at:])
+    if scanner.unclosed is not None:
+        raise FaultError(f"the command has a {scanner.unclosed} that is not closed")
+
+
+def _field(inside: str | None, token: str, context: Context) -> Field:
+    found = _FIELD.fullmatch(inside or "")
+    if found is None:
+        what = f"'{token}' in the command is no placeholder"
+        if inside and re.fullmatch(r"[A-Za-z_][\w.]*:.*", inside):
+            raise FaultError(f"{what}: only {{name}} and {{name:raw}} are; for a brace write {{{{")
+        raise FaultError(f"{what}: for a brace write {{{{ or }}}}")
+    if context is Context.BACKTICK and not found["raw"]:
+        raise FaultError(f"{token} stands in backticks, where quoting fails: write $(…) instead")
+    return Field(found["name"], found["raw"] is not None, context)
+
+
+def _filler(field: Field) -> Callable[[Facts], str]:
+    name, context = field.name, field.context
+    words = _WORDS.get(name)
+    if words is not None and context is Context.PLAIN:
+        return lambda facts: " ".join(words(facts.point))
+    if words is not None:
+        return lambda facts: escape(" ".join(words(facts.point)), context)
+    text = _TEXTS.get(name)
+    if text is not None:
+        if field.raw:
+            return text
+        return lambda facts: quote(text(facts), context)
+    if field.raw:
+        return lambda facts: facts.point[name].text
+    if context is Context.PLAIN:
+        return lambda facts: facts.point[name].quoted
+    return lambda facts: escape(facts.point[name].text, context)
+
+
+_TEXTS: dict[str, Callable[[Facts], str]] = {
+    "params_json": lambda facts: facts.params_json,
+    "args_json": lambda facts: facts.params_json,
+    "args_json_file": lambda facts: f"{facts.dir}/params.json",
+    "dir": lambda facts: facts.dir,
+    "id": lambda facts: facts.id,
+    "index": lambda facts: str(facts.index),
+}
+
+
+def _argument(name: str, cell: Cell) -> str:
+    """`--name=value` as a word for the shell; what needs no quoting is not looked at again."""
+    if cell.quoted is cell.text:
+        return f"--{name}={cell.text}"
+    return shlex.quote(f"--{name}={cell.text}")
+
+
+def _with_flags(point: Point) -> Sequence[str]:
+    """W&B's arguments without values for booleans: there or not there."""
+    return [
+        f"--{name}" if cell.value is True else _argument(name, cell)
+        for name, cell in point.items()
+        if cell.value is not False
+    ]
+
+
+_WORDS: dict[str, Callable[[Point], Sequence[str]]] = {
+    "args": lambda point: [_argument(name, cell) for name, cell in point.items()],
+    "args_no_hyphens": lambda point: [
+        shlex.quote(f"{name}={cell.text}") for name, cell in point.items()
+    ],
+    "args_no_boolean_flags": _with_flags,
+    "hydra": lambda point: [
+        shlex.quote(f"{name}={to_hydra(cell.value)}") for name, cell in point.items()
+    ],
+}

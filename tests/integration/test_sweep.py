@@ -1,0 +1,231 @@
+"""Sweeps from the command line to the table, with the real daemon and real processes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Stoker
+    from integration.door import Queue
+
+FAILING = 'sh -c "exit $(( {i} % 3 == 0 ))"'
+TRAIN = f"{shlex.quote(sys.executable)} train.py {{args}}"
+SCRIPT = """
+import sys, stoker
+args = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
+for step in range(3):
+    stoker.report(step, acc=float(args["lr"]) * 10 + int(args["seed"]) + step)
+print("loss", args["lr"])
+"""
+
+
+def test_only_what_has_not_succeeded_runs_again(queue: Queue) -> None:
+    words = ("sweep", "--name", "mod", "-g", "0", FAILING, "i=range(9)")
+
+    assert queue.ok(*words) == "sweep mod: 9 runs added, jobs 1-9\n"
+    assert queue("wait").code == 1
+    assert sorted(queue.states().values()) == ["done"] * 6 + ["failed"] * 3
+
+    assert "3 runs added, jobs 10-12 (6 done" in queue.ok(*words, "--rerun", "failed")
+    queue("wait")
+    assert "3 runs added, jobs 13-15" in queue.ok(*words)
+    queue("wait")
+    assert "nothing to run (9 done" in queue.ok(*words, "--rerun", "none")
+    assert "9 runs added, jobs 16-24" in queue.ok(*words, "--rerun", "all")
+    queue("wait")
+
+
+def test_a_finished_sweep_runs_nothing_even_when_its_jobs_are_forgotten(queue: Queue) -> None:
+    words = ("sweep", "-g", "0", "true {i}", "i=1,2")
+    queue.ok(*words)
+    queue.ok("wait")
+
+    assert "nothing to run" in queue.ok(*words)
+    queue.ok("rm", "-s", "done")
+    assert queue.states() == {}
+    assert "nothing to run" in queue.ok(*words)
+    assert "1 run added" in queue.ok("sweep", "-g", "0", "true {i}", "i=1,2,3")
+
+
+def test_what_waits_or_runs_is_not_queued_twice(queue: Queue) -> None:
+    words = ("sweep", "sleep {i}", "i=600,601,602,603")
+
+    queue.ok(*words)
+    assert "nothing to run (4 done, waiting" in queue.ok(*words)
+    assert "nothing to run (4 done, waiting" in queue.ok(*words, "--rerun", "all")
+    assert len(queue.ls("-P", "sleep")) == 4
+
+
+def test_a_run_has_its_folder_with_parameters_log_and_metrics(queue: Queue) -> None:
+    queue.stoker.file("train.py", SCRIPT)
+    queue.ok("sweep", "--name", "demo", "-g", "0", TRAIN, "lr=0.1,0.2", "seed=0,1")
+    queue.ok("wait", "-P", "demo")
+
+    folders = sorted((queue.work / "results" / "demo").glob("lr=*"))
+    assert len(folders) == 4
+    assert json.loads((folders[0] / "params.json").read_text()) == {"lr": 0.1, "seed": 0}
+    assert (folders[0] / "log.txt").read_text() == "loss 0.1\n"
+    assert queue.ok("log", "1") == "loss 0.1\n"
+    assert len((folders[0] / "metrics.jsonl").read_text().splitlines()) == 3
+
+    table = list(
+        csv.DictReader(io.StringIO(queue.ok("results", "demo", "--csv", "--sort", "-acc")))
+    )
+    assert [row["lr"] for row in table] == ["0.2", "0.1", "0.2", "0.1"]
+    assert queue.ok("results", "demo", "--over", "seed", "--md") == (
+        "|  lr |               acc | runs | missing |\n"
+        "| --: | ----------------: | ---: | ------: |\n"
+        "| 0.1 | 3.5 ± 0.70711 (2) |    2 |       0 |\n"
+        "| 0.2 | 4.5 ± 0.70711 (2) |    2 |       0 |\n"
+    )
+    columns = "lr,seed,state,job,attempts"
+    first = queue.ok("results", "demo", "--columns", columns, "--json", "-n", "1")
+    assert json.loads(first) == [{"lr": 0.1, "seed": 0, "state": "done", "job": 1, "attempts": 1}]
+    one, other = (folder.name.rpartition("-")[2] for folder in folders[:2])
+    assert "seed" in queue.ok("diff", f"demo/{one}", f"demo/{other}")
+
+
+def test_odd_values_reach_the_program_unharmed_and_get_folders_of_their_own(queue: Queue) -> None:
+    values = [
+        "a b",
+        "it's",
+        '"',
+        "$HOME; date",
+        "new\nline",
+        "日本",
+        "x" * 40 + "1",
+        "x" * 40 + "2",
+    ]
+    queue.stoker.file(
+        "sweep.json", json.dumps({"command": "printf %s {v}", "parameters": {"v": values}})
+    )
+
+    queue.ok("sweep", "-f", "sweep.json", "-g", "0")
+    queue.ok("wait")
+
+    folders = list((queue.work / "results" / "sweep").glob("v=*"))
+    assert len(folders) == len(values)
+    for folder in folders:
+        value = json.loads((folder / "params.json").read_text())["v"]
+        assert (folder / "log.txt").read_text() == value
+        values.remove(value)
+    assert values == []
+
+
+def test_failures_are_shown_with_reason_and_last_line(queue: Queue) -> None:
+    queue.ok("sweep", "--name", "f", "-g", "0", "echo about to fail; exit {i}", "i=0,3")
+    queue("wait")
+
+    failed = json.loads(queue.ok("results", "f", "--failed", "--json"))
+
+    assert failed == [{"i": 3, "job": 2, "reason": "exit 3", "last line": "about to fail"}]
+
+
+def test_a_dry_run_queues_nothing_and_knows_the_time_once_runs_have_ended(queue: Queue) -> None:
+    words = ("sweep", "--name", "d", "-g", "0", "sleep 0.2 # {i}", "i=range(8)")
+    first = queue.ok(*words, "--dry-run")
+
+    assert first.startswith("sweep d: 8 runs\n  sleep 0.2 # 0\n")
+    assert "  … 3 more\n" in first
+    assert "time: not known before a run has succeeded" in first
+    assert queue.states() == {}
+
+    queue.ok(*words)
+    queue.ok("wait")
+    again = queue.ok(*words[:-1], "i=range(20)", "--dry-run")
+    assert "20 runs (8 done" in again
+    assert "time: about " in again
+
+
+def test_printed_commands_run_as_they_are(stoker: Stoker) -> None:
+    def sweep(*words: str) -> bytes:
+        ended = stoker.end(stoker.start("sweep", *words))
+        assert ended.code == 0, ended
+        return ended.stdout
+
+    plain = sweep("echo {v} >> out", "v=1,'a b'", "--print")
+    assert plain == b"echo 1 >> out\necho 'a b' >> out\n"
+    assert stoker.run("--gpus", "0", lines=plain).code == 0
+    assert stoker.read("out") == ["1", "a b"]
+    odd = sweep("printf '[%s]' {v} >> odd", "v='a\nb'", "--print", "-0")
+    assert stoker.run("--gpus", "0", "-0", lines=odd).code == 0
+    assert stoker.read("odd") == ["[a", "b]"]
+    refused = stoker.end(stoker.start("sweep", "echo {v}", "v='a\nb'", "--print"))
+    assert (refused.code, refused.stdout) == (2, b"")
+    assert "print with -0" in refused.err
+
+
+def test_the_foreground_needs_no_daemon_and_goes_on_where_it_ended(stoker: Stoker) -> None:
+    command = 'test {i} != 1 || test -e fine; echo ran {i} in "$STOKER_RUN_DIR" >> ran'
+    words = ("sweep", f"({command}) && (test {{i}} != 1 || test -e fine)", "i=range(4)")
+    here = ("--name", "here", "--foreground", "--slots", "0,1")
+
+    first = stoker.end(stoker.start(*words, *here))
+    assert first.code == 1, first
+    assert len(stoker.read("ran")) == 4
+    stoker.file("fine", "")
+    second = stoker.end(stoker.start(*words, *here))
+    assert second.code == 0, second
+    assert len(stoker.read("ran")) == 5
+    folders = list((stoker.work / "results" / "here").glob("i=*"))
+    assert len(folders) == 4
+    assert all(str(folder) in "".join(stoker.read("ran")) for folder in folders)
+    assert not os.path.exists(stoker.home / "stoker.sock")
+
+
+def test_mistakes_queue_nothing(queue: Queue) -> None:
+    queue.stoker.file("bad.yaml", "command: x {lr}\nparamters: {lr: 1}\n")
+
+    ended = queue("sweep", "-f", "bad.yaml")
+
+    assert ended.code == 2
+    assert ended.err == "stoker: bad.yaml:2: unknown key 'paramters': did you mean 'parameters'?\n"
+    assert queue("sweep", "x {lr}", "lr=1,2", "-g", "9").code == 2
+    assert queue("sweep", "x {lr}", "lr=1,2", "-t", "soon").code == 2
+    assert queue("sweep").code == 2
+    assert queue.states() == {}
+
+
+def test_what_has_succeeded_is_known_also_after_the_daemon_was_stopped(queue: Queue) -> None:
+    words = ("sweep", "-g", "0", "true {i}", "i=1,2")
+    queue.ok(*words)
+    queue.ok("wait")
+    queue.ok("daemon", "stop")
+
+    assert queue.ok(*words) == "sweep true: nothing to run (2 done, waiting or not asked for)\n"
+
+
+def test_the_first_sweep_starts_the_daemon(idle_queue: Queue) -> None:
+    assert "2 runs added, jobs 1-2" in idle_queue.ok("sweep", "-g", "0", "true {i}", "i=1,2")
+    idle_queue.ok("wait")
+    assert set(idle_queue.states().values()) == {"done"}
+
+
+def test_a_wandb_file_runs_unchanged(queue: Queue) -> None:
+    queue.stoker.file("train.py", "import sys\nprint(sys.argv[1:])\n")
+    queue.stoker.file(
+        "wandb.yaml",
+        f"""
+program: train.py
+method: grid
+metric: {{name: loss, goal: minimize}}
+parameters:
+  lr: {{values: [0.1, 0.2]}}
+  optimizer:
+    parameters:
+      name: {{value: adam w}}
+command: [{sys.executable}, "${{program}}", "${{args}}"]
+""",
+    )
+
+    queue.ok("sweep", "-f", "wandb.yaml", "-g", "0")
+    queue.ok("wait")
+
+    assert queue.ok("log", "1") == "['--lr=0.1', '--optimizer.name=adam w']\n"
+    assert queue.ok("log", "2") == "['--lr=0.2', '--optimizer.name=adam w']\n"

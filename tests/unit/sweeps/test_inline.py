@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.sweeps.distributions import Distribution
+from stoker.sweeps.fault import FaultError
+from stoker.sweeps.functions import Zipped
+from stoker.sweeps.inline import read_values, read_word, write_value, write_values
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+)
+VALUES = st.recursive(
+    SCALARS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(VALUES, min_size=1, max_size=5))
+def test_what_is_written_is_read_the_same(values: list[Any]) -> None:
+    found = read_values(write_values(values))
+
+    assert found == values
+    assert repr(found) == repr(values)  # 1, 1.0 and True are equal, but not the same
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    values: object = None
+    with contextlib.suppress(FaultError):
+        values = read_values(text)
+    if isinstance(values, list):
+        assert [read_values(write_value(value)) for value in values] == [[v] for v in values]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1e-3,3e-4", [0.001, 0.0003]),
+        ("a, b ,c", ["a", "b", "c"]),
+        ("'a,b',\"it's\"", ["a,b", "it's"]),
+        ("it's", ["it's"]),
+        (r"'it\'s \n'", [r"it's \n"]),
+        ("[64,64],[128]", [[64, 64], [128]]),
+        ("[]", [[]]),
+        ("{a:1,'b c':[x]}", [{"a": 1, "b c": ["x"]}]),
+        ("null,true,010,no", [None, True, 10, "no"]),
+        ("data/x.csv,s3://b/k?v=1", ["data/x.csv", "s3://b/k?v=1"]),
+        ("f(x,y),g", ["f(x,y)", "g"]),
+        ("choice(a, 'b c', 3)", ["a", "b c", 3]),
+        ("range(3)", [0, 1, 2]),
+        ("range(1,10,4)", [1, 5, 9]),
+        ("range(start=1,stop=3)", [1, 2]),
+        ("range(3,0,-1)", [3, 2, 1]),
+        ("range(0,0.5,0.1)", [0.0, 0.1, 0.2, 0.3, 0.4]),
+        ("0,range(5,7)", [0, 5, 6]),
+        ("linspace(0,1,5)", [0.0, 0.25, 0.5, 0.75, 1.0]),
+        ("linspace(0,0.3,4)", [0.0, 0.1, 0.2, 0.3]),
+        ("linspace(2,3,1)", [2.0]),
+        ("logspace(-5,-1,5)", [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]),
+        ("''", [""]),
+    ],
+)
+def test_values_as_they_are_typed(text: str, values: list[Any]) -> None:
+    assert list(read_values(text)) == values  # type: ignore[arg-type]
+
+
+def test_distributions_are_functions() -> None:
+    assert read_values("loguniform(1e-5, 1e-1)") == Distribution(
+        shape="log_uniform_values", min=1e-5, max=0.1
+    )
+    assert read_values("uniform(max=1,min=0)") == Distribution(shape="uniform", min=0, max=1)
+    assert read_values("randint(1, 6)") == Distribution(shape="int_uniform", min=1, max=6)
+    assert read_values("normal(0, 2)") == Distribution(shape="normal", mu=0, sigma=2)
+
+
+def test_zips_name_several_parameters() -> None:
+    word = read_word("a,b=zip([1,2],range(2))")
+
+    assert word.names == ("a", "b")
+    assert isinstance(word.values, Zipped)
+    assert [list(column) for column in word.values.columns] == [[1, 2], [0, 1]]
+
+
+def test_a_value_may_hold_equals_signs() -> None:
+    assert read_word("x=a=b").values == ["a=b"]
+    assert read_word("opt.name=a").names == ("opt.name",)
