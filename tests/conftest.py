@@ -166,8 +166,8 @@ class Stoker:
             assert len(folders) < 2, folders
             return self.rows(folders[0]) if folders else []
         path = folder / "run.db"
-        if not path.exists():
-            return []
+        if not path.exists() or path.with_name("run.db-journal").exists():
+            return []  # it was killed before, or while, the database was made
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
             if not db.execute("SELECT 1 FROM sqlite_master").fetchone():
                 return []

@@ -13,6 +13,8 @@ from fault.work import Batch, Event, Expected
 from stoker.wire import Added, Status
 
 FINAL = ("done", "failed", "killed", "lost")
+# What a shepherd had spawned and not yet written down, the next one dates by the process table.
+_ESTIMATED_WITHIN_US = 30_000
 
 
 class Verdict(NamedTuple):
@@ -80,7 +82,8 @@ def judge(
             verdict.stranded.append(f"job {attempt.job} is {attempt.state}")
     _judge_ends(expected, attempts, verdict, may_lose=may_lose)
     _judge_starts(attempts, events, verdict, removed)
-    verdict.overlaps.extend(_overlaps_on_record(attempts, per_gpu))
+    slack_us = _ESTIMATED_WITHIN_US if may_lose else 0
+    verdict.overlaps.extend(_overlaps_on_record(attempts, per_gpu, slack_us))
     verdict.overlaps.extend(_overlaps_as_seen(_with_ends(events, attempts), per_gpu))
     return verdict
 
@@ -135,7 +138,7 @@ def _judge_starts(
             verdict.untrue.append(f"{event.key} saw GPU {event.gpus}, and is recorded on {label}")
 
 
-def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
+def _overlaps_on_record(attempts: list[Attempt], per_gpu: int, slack_us: int) -> list[str]:
     """Times on record, told by the shepherd: no slot has two attempts at once."""
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for attempt in attempts:
@@ -146,7 +149,7 @@ def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
     for slot, all_spans in spans.items():
         there: list[tuple[int, int, str]] = []
         for span in sorted(all_spans):
-            there = [each for each in there if each[1] > span[0]]
+            there = [each for each in there if each[1] > span[0] + slack_us]
             if len(there) >= per_gpu:
                 found.append(f"{there[-1][2]} and {span[2]} are recorded on GPU {slot} at once")
             there.append(span)

@@ -116,3 +116,36 @@ def test_a_spoilt_database_is_refused_and_left_as_it_is(
     assert sorted(file.name for file in home.folder.glob("stoker.db*")) == ["stoker.db"]
     assert home.daemon() is None
     assert "Traceback" not in home.log()
+
+
+CUT_SHORT = """
+import os, random, signal, sys, time
+from stoker.store.database import Database
+
+path, rng = sys.argv[1], random.Random(0)
+for _ in range(5000):
+    pid = os.fork()
+    if pid == 0:
+        Database(path)
+        os._exit(0)
+    time.sleep(rng.uniform(0.0, 0.006))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    if os.path.exists(path + "-journal") and os.path.getsize(path):
+        sys.exit(0)
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        if os.path.exists(path + suffix):
+            os.unlink(path + suffix)
+sys.exit("it was never cut short at the right moment")
+"""
+
+
+def test_a_database_whose_birth_was_cut_short_is_made_all_the_same(home: Home, work: Work) -> None:
+    path = home.folder / "stoker.db"
+    subprocess.run([sys.executable, "-c", CUT_SHORT, str(path)], check=True)
+
+    home.start("--gpus", "0")
+    with home.client() as client:
+        (added,) = client.add(work.submission([NewJob(command="exit 7")]))
+        [*client.wait()]
+        assert client.show(added.first).exit_code == 7

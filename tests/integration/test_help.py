@@ -32,7 +32,7 @@ def examples() -> list[str]:
 def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
     from importlib import import_module
 
-    from stoker.cli.parser import Parser
+    from stoker.cli.parser import Parser, join_signed
 
     words = shlex.split(example, comments=True)
     for sign in (">", ">>", "&&", "|", ";"):
@@ -41,7 +41,8 @@ def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
     module = import_module(f"stoker.cli.{words[1]}")
     parser = Parser("stoker", "", "")
     module.configure(parser)
-    parser.parse_args([word.rstrip(";") for word in words[2:]])
+    typed = [word.rstrip(";") for word in words[2:]]
+    parser.parse_args(join_signed(typed, getattr(module, "SIGNED", ())))
 
 
 def test_a_verb_is_explained_as_by_itself() -> None:

@@ -26,7 +26,7 @@ examples:
   stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --seed 0
   stoker sweep 'python t.py {hydra}' opt=sgd,adam 'seed=range(3)'
   stoker sweep -f sweep.yaml                   from a file
-  stoker sweep -f sweep.yaml lr=1e-4 --dry-run see what would run, with another lr
+  stoker sweep -f sweep.yaml lr=1e-4 --dry-run  see what would run, with another lr
   stoker sweep -f sweep.yaml --rerun failed    only what failed
   stoker sweep 'CMD {lr}' lr=1,2 --print | stoker run --gpus 0,1
 values: 1,2,3  'range(3)'  'linspace(0,1,5)'  'logspace(-5,-1,5)'  'a,b=zip([1,2],[3,4])'

@@ -36,6 +36,8 @@ class Brake:
         self._streaks[project] = (outcome.reason, count)
         if count >= self.limit:
             del self._streaks[project]
+            if not self._gate.has_pending(project):
+                return  # nothing is left that could be spared
             text = f"{count} jobs in a row failed: {outcome.reason}"
             self._gate.pause_project(project, text)
             self._take_back(project)

@@ -101,6 +101,15 @@ class Gate:
             some = "1 job" if limit == 1 else f"{limit} jobs"
             yield f"project {project} runs {some}, its limit (stoker config limit.{project})"
 
+    def has_pending(self, project: str) -> bool:
+        """Whether a project has jobs that have not begun."""
+        row = self._database.execute(
+            "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project = ?"
+            " AND state IN ('waiting', 'starting', 'blocked', 'delayed') AND pid IS NULL LIMIT 1",
+            (project,),
+        ).fetchone()
+        return row is not None
+
     def _remember(self, name: str, reason: str) -> None:
         self._database.write(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",

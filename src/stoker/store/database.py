@@ -50,7 +50,8 @@ class Database:
         with open(self.path, "rb") as file:
             if file.read(16) != b"SQLite format 3\0":
                 raise sqlite3.DatabaseError("file is not a database")
-        # With nothing beside it that belongs to it, nothing is left beside it either.
+        # With nothing beside it that belongs to it, nothing is left beside it either. A journal from
+        # before it was one of ours, when its birth was cut short, could not be read past.
         connection = open_read_only(self.path, alone=not os.path.exists(f"{self.path}-wal"))
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
