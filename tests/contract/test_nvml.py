@@ -37,6 +37,8 @@ for line in sys.stdin:
         case ["gpus"]: answer = nvml.gpus()
         case ["read"]: answer = [nvml.read(gpu) for gpu in nvml.gpus()]
         case ["glance"]: answer = [nvml.read(gpu, processes=False) for gpu in nvml.gpus()]
+        case ["signs"]: answer = nvml.may_have_changed()
+        case ["anew"]: answer = nvml.look_anew()
         case ["close"]: answer = nvml.close()
     print(msgspec.json.encode(answer).decode(), flush=True)
 """
@@ -272,3 +274,36 @@ def test_a_machine_without_a_driver_says_so(fake: FakeGpus) -> None:
     machine.close()
 
     assert answer == b'"Driver Not Loaded"\n'
+
+
+def test_looking_anew_finds_the_same_gpus_where_none_has_come(machine: Machine) -> None:
+    before = machine.gpus()
+
+    assert machine.ask("signs") == b"false\n"
+    assert machine.ask("anew") == b"false\n"
+    assert machine.gpus() == before
+    assert not any(reading.lost for reading in machine.read())
+
+
+def test_a_gpu_that_was_added_shows_signs_and_is_found_anew(fake: FakeGpus, faked: Machine) -> None:
+    before = faked.gpus()
+    fake.plug()
+
+    assert faked.gpus() == before
+    assert faked.ask("signs") == b"true\n"
+    assert faked.ask("anew") == b"true\n"
+    assert faked.gpus()[:2] == before
+    assert [gpu.index for gpu in faked.gpus()] == [0, 1, 2]
+    assert faked.ask("signs") == b"false\n"
+
+
+def test_a_lost_gpu_keeps_its_name_and_is_found_again(fake: FakeGpus, faked: Machine) -> None:
+    before = faked.gpus()
+    fake.lose(1)
+    faked.ask("anew")
+    assert faked.gpus() == before
+    assert [reading.lost for reading in faked.read()] == [False, True]
+
+    fake.find(1)
+    faked.ask("anew")
+    assert [reading.lost for reading in faked.read()] == [False, False]

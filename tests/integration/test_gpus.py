@@ -89,3 +89,33 @@ def test_wrong_words_are_one_clear_line(queue: Queue) -> None:
         assert ended.code == code, ended
         assert complaint in ended.err
         assert ended.err.count("\n") == 1
+
+
+def test_a_gpu_that_is_plugged_in_is_noticed_and_by_default_used(idle_queue: Queue) -> None:
+    idle_queue.ok("daemon", "start")
+    idle_queue.stoker.box.plug()
+    for _ in range(5):
+        idle_queue.add("sleep 60")
+    idle_queue.until(lambda: idle_queue.show(5)["slots"] == "4")
+
+    assert "GPU 4 has appeared: it is used from now on" in idle_queue.ok("status")
+
+
+def test_where_gpus_were_named_it_is_said_how_to_use_a_new_one(queue: Queue) -> None:
+    queue.stoker.box.plug()
+    queue.add("true")
+    queue.ok("wait")
+    queue.until(lambda: "GPU 4 has appeared: stoker gpus add 4" in queue.ok("status"))
+
+    assert queue.ok("gpus", "add", "4") == "GPU 4 is in use\n"
+
+
+def test_a_gpu_that_is_lost_gets_nothing_until_it_is_back(queue: Queue) -> None:
+    queue.until_running(queue.add("sleep 60"))
+    queue.stoker.box.lose(1)
+    queue.until(lambda: "lost: the driver cannot reach it" in queue.ok("status"))
+    queue.add("true")
+    assert "GPU 1 lost" in queue.ok("why", "2")
+
+    queue.stoker.box.find(1)
+    queue.ok("wait", "2")

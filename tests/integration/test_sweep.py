@@ -26,6 +26,7 @@ print("loss", args["lr"])
 
 
 def test_only_what_has_not_succeeded_runs_again(queue: Queue) -> None:
+    queue.ok("config", "brake", "0")
     words = ("sweep", "--name", "mod", "-g", "0", FAILING, "i=range(9)")
 
     assert queue.ok(*words) == "sweep mod: 9 runs added, jobs 1-9\n"

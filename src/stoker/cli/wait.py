@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stoker.cli.selection import add_selection, join_ids, parse_states
 from stoker.cli.states import BAD, sum_up
+from stoker.cli.status import pauses
 from stoker.cli.tables import print_line
 from stoker.client.client import Client
+from stoker.core.lifecycle import State
 from stoker.wire import Progress, Selection
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ examples:
   stoker wait -P vision                 for a project
 """
 
+# States that lead on by themselves, and those that somebody has to end.
+_GOING = (State.RUNNING, State.STARTING, State.DELAYED)
+_STUCK = {State.PAUSED: "stoker resume --all", State.HELD: "stoker release --all"}
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what this verb takes."""
@@ -41,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         all=not (args.ids or args.state or args.project),
     )
     with Client() as client:
-        steps = client.wait(selection)
+        steps = _mind_standstill(client, client.wait(selection), args.project)
         last = _show(steps) if sys.stdout.isatty() else _last(steps)
     if last is None:
         return 0
@@ -54,6 +60,28 @@ def run(args: argparse.Namespace) -> int:
     states = ",".join(state.value for state in bad)
     sys.stderr.write(f"stoker: {told}: stoker ls -s {states} tells which\n")
     return 1
+
+
+def _mind_standstill(
+    client: Client, steps: Iterable[Progress], project: str | None
+) -> Iterator[Progress]:
+    """Say, once, that nothing will go on by itself: nobody wants to wait for that without knowing."""
+    told = False
+    for step in steps:
+        going = any(step.counts.get(state) for state in _GOING)
+        if step.left and not going and not told:
+            reasons = pauses(client.status(), project)
+            reasons += [
+                f"{text}: {way}" for state, way in _STUCK.items() for text in _some(step, state)
+            ]
+            if reasons:
+                sys.stderr.write(f"stoker: nothing runs; {'; '.join(reasons)}\n")
+                told = True
+        yield step
+
+
+def _some(progress: Progress, state: State) -> list[str]:
+    return [text for text, _style in sum_up({state: progress.counts.get(state, 0)})]
 
 
 def _last(steps: Iterable[Progress]) -> Progress | None:

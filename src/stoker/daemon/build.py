@@ -22,8 +22,8 @@ from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.shepherd import trees
 from stoker.failpoints import reach
-from stoker.gpus.nvml import Nvml
-from stoker.gpus.slots import default_slots, parse_slots
+from stoker.gpus.nvml import Gpu, Nvml
+from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
 
 _ALL_REMOVED = "every GPU was removed from this queue"
@@ -122,12 +122,18 @@ class Daemon:
         self._executor.stop(kill=True)
 
     def _parse_slots(self, text: str) -> tuple[Slot, ...]:
-        known = None if self._nvml is None else self._nvml.gpus()
-        return parse_slots(text, known, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        try:
+            return parse_slots(text, self._gpus(), visible)
+        except StokerError:
+            # It may be one that was added to the machine since.
+            if self._nvml is None or not self._nvml.look_anew():
+                raise
+            return parse_slots(text, self._gpus(), visible)
 
     def _slots(self, gpus: str | None) -> tuple[tuple[Slot, ...], str | None]:
         """The slots to use, remembered if they were named now; none is an answer, with a reason."""
-        known = None if self._nvml is None else self._nvml.gpus()
+        known = self._gpus()
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         named = gpus or self._config.gpus
         if named == "none":
@@ -165,6 +171,7 @@ class Daemon:
             self.hub.publisher,
             self._is_ours,
             mind_others=self._config.gpus is None,
+            appeared=self._welcome,
         )
 
         def review() -> None:
@@ -173,6 +180,23 @@ class Daemon:
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         self._watchman = watchman
+
+    def _welcome(self, gpus: list[Gpu]) -> None:
+        """GPUs have come while we live: by default they are used, else it is said how they can be."""
+        for gpu in gpus:
+            text = f"GPU {gpu.label} has appeared"
+            known = [place.slot.label for place in self.engine.board.places]
+            visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            if self._config.gpus is None and gpu in visible and gpu.label not in known:
+                self.engine.add_slot((gpu.label,), (gpu.uuid,))
+                self.hub.publisher.on_notice(f"{text}: it is used from now on")
+            else:
+                how = f"stoker gpus add {gpu.label} lets the queue use it"
+                self.hub.publisher.on_notice(f"{text}: {how}")
+        self._watch_all()
+
+    def _gpus(self) -> tuple[Gpu, ...] | None:
+        return None if self._nvml is None else self._nvml.gpus()
 
     def _mind_watch(self) -> None:
         """Watch the GPUs while something runs or waits, and only then."""

@@ -17,7 +17,7 @@ _LEAST_S = 1.0  # of shorter ones there are very many, and nobody asks
 _MEMORY = 20
 _KINDS = 2000
 _LOOKED_AT = 500
-_FRESH_S = 5.0
+_FRESH_S = 1.0
 _HEAD_BYTES = 500
 _WAITING = (
     "SELECT project, name, substr(command, 1, ?), form, class.slots FROM job"
@@ -50,6 +50,7 @@ class Eta:
         count = min(count + 1, _MEMORY)
         self._known[kind] = (count, mean_s + (took_s - mean_s) / count)
         self._remember(kind)
+        self._queue = None
 
     def expected_s(self, facts: Facts) -> float | None:
         """How long a job will take altogether, if anything is known of its kind."""

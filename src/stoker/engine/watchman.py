@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from stoker.engine.board import Board
 from stoker.engine.events import Listener
-from stoker.gpus.nvml import GpuProcess, Nvml, Reading
+from stoker.gpus.nvml import Gpu, GpuProcess, Nvml, Reading
 from stoker.gpus.survey import GpuState, look, state_of, taken_by
 from stoker.gpus.users import GpuUser
 from stoker.gpus.watch import Watch
@@ -30,6 +30,7 @@ class Watchman:
         *,
         mind_others: bool,
         period_s: float = 2.0,
+        appeared: Callable[[list[Gpu]], None] | None = None,
     ) -> None:
         self._nvml = nvml
         self._board = board
@@ -40,8 +41,11 @@ class Watchman:
         self._outsiders: set[int] = set()
         self._states: dict[str, GpuState] = {}
         self._seen: dict[str, tuple[tuple[GpuProcess, ...], bool]] = {}
+        self._appeared = appeared
+        self._known = {gpu.uuid for gpu in nvml.gpus()}
         self._look_at_new()
-        self._watch = Watch(nvml, period_s, changed=self._wake)
+        renewed = None if appeared is None else self._ring
+        self._watch = Watch(nvml, period_s, changed=self._wake, renewed=renewed)
         self._judge()
         if all(place.closed for place in board.places):
             listener.on_notice(
@@ -57,6 +61,7 @@ class Watchman:
     def review(self) -> None:
         """Judge every slot anew by what the thread has seen."""
         os.read(self._reader, 4096)
+        self._welcome()
         for key in self._states:
             reading = self._watch.latest.get(key)
             if reading is not None:
@@ -75,6 +80,9 @@ class Watchman:
     def rouse(self) -> None:
         """Look at once, and from now on again; nothing has run here meanwhile."""
         if not self._watch.active.is_set():
+            if self._appeared is not None and self._nvml.may_have_changed():
+                self._nvml.look_anew()
+                self._welcome()
             self._look()
             self._judge()
             self._watch.active.set()
@@ -109,6 +117,16 @@ class Watchman:
         if self._seen.get(key) == seen:
             return
         self._seen[key] = seen
+        self._ring()
+
+    def _welcome(self) -> None:
+        """Tell of GPUs that were not there before."""
+        new = [gpu for gpu in self._nvml.gpus() if gpu.uuid not in self._known]
+        self._known |= {gpu.uuid for gpu in new}
+        if new and self._appeared is not None:
+            self._appeared(new)
+
+    def _ring(self) -> None:
         try:
             os.write(self._writer, b"\0")
         except (BlockingIOError, OSError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -65,8 +67,11 @@ def why_unavailable() -> str | None:
     return None
 
 
+_LISTED = "/proc/driver/nvidia/gpus"
+
+
 class Nvml:
-    """NVML, initialised once; its GPUs are those found then, and reading them never raises."""
+    """NVML; its GPUs are those found when it was opened or looked at anew, and reading them never raises."""
 
     def __init__(self) -> None:
         """Raise NvmlUnavailableError where there is no NVML."""
@@ -84,10 +89,12 @@ class Nvml:
             pynvml.NVML_ERROR_RESET_REQUIRED,
             pynvml.NVML_ERROR_UNKNOWN,
         }
+        self._gpus: tuple[Gpu, ...] = ()
         self._handles: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._signs: object = None
         try:
-            pynvml.nvmlInit()
-            self._gpus = tuple(self._discover())
+            self._begin()
         except pynvml.NVMLError as error:
             raise NvmlUnavailableError(str(error)) from error
 
@@ -111,15 +118,51 @@ class Nvml:
         """Return the GPUs in PCI order, a card split by MIG as its instances."""
         return self._gpus
 
+    def may_have_changed(self) -> bool:
+        """Whether there are signs that GPUs have come or gone; costs microseconds."""
+        return self._look_for_signs() != self._signs
+
+    def look_anew(self) -> bool:
+        """Find out which GPUs there are by now; whether they are others than before.
+
+        The driver tells of GPUs that were added, or are back from a reset, only who begins anew.
+        """
+        with self._lock:
+            before = self._gpus
+            self._handles.clear()
+            with contextlib.suppress(self._lib.NVMLError):
+                self._lib.nvmlShutdown()
+            try:
+                self._begin()
+            except self._lib.NVMLError:
+                return False  # no driver for now: with no handle every GPU reads as lost
+        return self._gpus != before
+
+    def _begin(self) -> None:
+        self._lib.nvmlInit()
+        self._gpus = tuple(self._discover())
+        self._signs = self._look_for_signs()
+
+    def _look_for_signs(self) -> object:
+        try:
+            listed = sorted(os.listdir(_LISTED))
+        except OSError:
+            listed = []
+        try:
+            return listed, self._lib.nvmlDeviceGetCount()
+        except self._lib.NVMLError:
+            return listed, None
+
     def read(self, gpu: Gpu, processes: bool = True) -> Reading:
         """Look at a GPU now; listing its processes costs milliseconds, the rest microseconds."""
-        handle = self._handles.get(gpu.uuid)
-        if handle is None:
-            return Reading(gpu, lost=True)
-        try:
-            return self._read(gpu, handle, processes)
-        except self._lib.NVMLError:
-            return Reading(gpu, lost=True)
+        with self._lock:
+            handle = self._handles.get(gpu.uuid)
+            if handle is None:
+                return Reading(gpu, lost=True)
+            try:
+                return self._read(gpu, handle, processes)
+            except self._lib.NVMLError:
+                return Reading(gpu, lost=True)
 
     def _read(self, gpu: Gpu, handle: Any, processes: bool) -> Reading:
         lib = self._lib
@@ -153,7 +196,8 @@ class Nvml:
             return []  # the driver also counts cards that this container was not given
         except lib.NVMLError:
             # It keeps its number, so that the others keep theirs; with no handle it reads as lost.
-            return [Gpu(index, f"lost-{index}", "lost", mem_total_bytes=0, is_mig=False)]
+            before = [gpu for gpu in self._gpus if gpu.index == index]
+            return before or [Gpu(index, f"lost-{index}", "lost", mem_total_bytes=0, is_mig=False)]
 
     def _mig_instances(self, card: Any) -> list[Any]:
         ask_place = self._lib.nvmlDeviceGetMigDeviceHandleByIndex

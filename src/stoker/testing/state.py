@@ -124,6 +124,19 @@ class FakeGpus:
         """Let a GPU fall off the bus."""
         self._flag(gpu, "lost")
 
+    def find(self, gpu: int) -> None:
+        """Let a GPU that was lost come back."""
+        with self.locked():
+            gpus = self.gpus()
+            gpus[gpu] = gpus[gpu]._replace(flags=gpus[gpu].flags - {"lost"})
+            self._save(gpus)
+
+    def plug(self) -> None:
+        """Add a GPU, like the first one, to the machine."""
+        with self.locked():
+            gpus = self.gpus()
+            self._save([*gpus, gpus[0]._replace(uuid=_uuid("GPU"))])
+
     def hide_process_memory(self, gpu: int) -> None:
         """Let a GPU list its processes without their memory, as some drivers do."""
         self._flag(gpu, "nomem")

@@ -80,3 +80,60 @@ def test_a_stopped_watch_ends(watch: Watch) -> None:
     watch.stop()
 
     assert not watch.is_alive()
+
+
+class Growing(Counting):
+    """An NVML that shows signs of a second GPU, which it knows of once it has looked anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        self.signs = False
+
+    def may_have_changed(self) -> bool:
+        return self.signs
+
+    def look_anew(self) -> bool:
+        self.looks += 1
+        self.signs = False
+        self._gpus = (GPU, Gpu(1, "GPU-1", "A100", 8 << 30, is_mig=False))
+        return True
+
+
+def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
+    nvml = Growing()
+    told: queue.Queue[None] = queue.Queue()
+    watch = Watch(nvml, period_s=0.001, renewed=lambda: told.put(None))
+    watch.start()
+    watch.active.set()
+    while "GPU-0" not in watch.latest:
+        pass
+    assert nvml.looks == 0
+    nvml.signs = True
+
+    told.get(timeout=PATIENCE_S)
+    while "GPU-1" not in watch.latest:
+        pass
+    watch.stop()
+    assert nvml.looks == 1
+
+
+def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nvml = Growing()
+    nvml.failing = True
+    now = [0.0]
+    monkeypatch.setattr("stoker.gpus.watch.time.monotonic", lambda: now[0])
+    watch = Watch(nvml, renewed=lambda: None)
+    looked_at = []
+    while now[0] < 200:
+        before = nvml.looks
+        for gpu in nvml.gpus():
+            watch._sample(gpu)
+        watch._renew_if_need_be()
+        if nvml.looks > before:
+            looked_at.append(now[0])
+        now[0] += 1
+
+    assert looked_at == [0, 4, 12, 28, 60, 120, 180]
