@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from stoker import __version__
-from stoker.engine.board import REMOVED
+from stoker.engine.board import REMOVED, Place
 from stoker.engine.hub import Hub
+from stoker.gpus.lease import holder
 from stoker.wire import SlotInfo, Status
 
 
@@ -26,7 +27,7 @@ def status(hub: Hub) -> Status:
             SlotInfo(
                 label=place.slot.label,
                 jobs=[] if place.current is None else [place.current.attempt.job],
-                closed=place.closed or (None if place.held else place.waits_for),
+                closed=place.closed or _held_by(place),
                 drained=place.drained,
                 held=place.held,
                 paused=place.current is not None and place.current.paused_at is not None,
@@ -40,3 +41,10 @@ def status(hub: Hub) -> Status:
         eta_s=hub.eta.queue_s(),
         notices=notices,
     )
+
+
+def _held_by(place: Place) -> str | None:
+    """Who had a slot that is not ours when it was asked for last, if somebody has it still."""
+    if place.held or place.waits_for is None or not any(map(holder, place.slot.keys)):
+        return None
+    return place.waits_for

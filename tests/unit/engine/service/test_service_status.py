@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import pytest
 
 from stoker import __version__
 from stoker.core.lifecycle import State
 from stoker.engine.service.status import status
 from stoker.engine.service.stop import stop
+from stoker.gpus.lease import take
 from stoker.wire import SlotInfo, Stop
 from unit.engine.world import MakeWorld, World
 
@@ -26,15 +30,22 @@ def test_it_tells_what_runs_where_and_what_waits(make_world: MakeWorld) -> None:
     assert told.notices == []
 
 
-def test_it_tells_why_nothing_can_run_on_a_slot(world: World) -> None:
+def test_it_tells_why_nothing_can_run_on_a_slot_as_long_as_it_is_so(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
     world.executor.foreign.add("GPU-0")
     world.engine.board.places[1].closed = "in use by somebody"
+    lease = take("GPU-0", "another run")
+    assert lease is not None
     world.add("a")
 
-    assert [slot.closed for slot in status(world.hub).slots] == [
-        "held by another",
-        "in use by somebody",
-    ]
+    held, used = (slot.closed for slot in status(world.hub).slots)
+    lease.release()
+
+    assert "another run" in (held or "")
+    assert used == "in use by somebody"
+    assert status(world.hub).slots[0].closed is None
 
 
 def test_without_gpus_it_tells_why(make_world: MakeWorld) -> None:
