@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sqlite3
@@ -22,12 +23,24 @@ if TYPE_CHECKING:
 
 FakeMachine = Callable[..., FakeGpus]
 T = TypeVar("T")
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of the C fake of NVML, built once."""
     return os.path.dirname(build(tmp_path_factory.mktemp("nvml")))
+
+
+@pytest.fixture
+def adopt_orphans() -> Iterator[Callable[[bool], None]]:
+    """Return what decides whether this process gets its descendants' orphans; tests before may have."""
+
+    def decide(ours: bool) -> None:
+        assert ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(ours), 0, 0, 0) == 0
+
+    yield decide
+    decide(False)
 
 
 @pytest.fixture

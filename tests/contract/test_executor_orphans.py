@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,17 +28,12 @@ from stoker.executors.shepherd import pidfd, trees
 from stoker.executors.shepherd.adopt import RESTARTED, UNWATCHED
 from stoker.executors.shepherd.base import boot_id
 
-_PR_SET_CHILD_SUBREAPER = 36
-
 
 @pytest.fixture(params=["others", "nobody", "us"])
-def reaper(request: pytest.FixtureRequest) -> Iterator[str]:
+def reaper(request: pytest.FixtureRequest, adopt_orphans: Callable[[bool], None]) -> str:
     """Who reaps what a killed shepherd leaves: init at once, or this process, or nobody for now."""
-    subreaper = int(request.param != "others")
-    libc = ctypes.CDLL(None)
-    assert libc.prctl(_PR_SET_CHILD_SUBREAPER, subreaper, 0, 0, 0) == 0
-    yield str(request.param)
-    assert libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
+    adopt_orphans(request.param != "others")
+    return str(request.param)
 
 
 def kill_shepherd(rig: Rig) -> Synced:

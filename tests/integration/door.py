@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
+def state_of(pid: int) -> str:
+    """The letter that /proc shows for a process: T is stopped."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
 class Queue:
     """`stoker VERB …` in a home of the test's own, on the fake GPUs 0 and 1."""
 

@@ -3,15 +3,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from integration.door import state_of
+
 if TYPE_CHECKING:
     from integration.door import Queue
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
-
-
-def state_of(pid: int) -> str:
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0]
 
 
 def test_a_paused_tree_stands_still_and_keeps_its_gpu(queue: Queue) -> None:
@@ -43,7 +40,7 @@ def test_a_paused_job_stays_so_when_the_daemon_is_killed(queue: Queue) -> None:
     queue.kill_daemon()
 
     assert queue.show(job)["state"] == "paused"
-    assert state_of(pid) == "T"
+    queue.until(lambda: state_of(pid) == "T")
     queue.ok("resume", str(job))
     queue.until(lambda: state_of(pid) in "SR")
 

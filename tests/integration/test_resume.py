@@ -2,15 +2,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from integration.door import state_of
+
 if TYPE_CHECKING:
     from integration.door import Queue
 
 
 def test_all_that_are_paused_go_on(queue: Queue) -> None:
+    pids = []
     for number in (1, 2):
         queue.add(f"while [ ! -e go ]; do sleep 0.02; done; echo {number}")
-        queue.until_running(number)
+        pids.append(queue.until_running(number))
     queue.ok("pause", "--all")
+    queue.until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
     (queue.work / "go").touch()
     assert set(queue.states().values()) == {"paused"}
 

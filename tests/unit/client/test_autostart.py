@@ -17,6 +17,8 @@ from stoker.client.transport import Connection, NoDaemonError
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from unit.client.conftest import Stand
 
 SOURCE = str(Path(__file__).parents[3] / "src")
@@ -72,7 +74,10 @@ def test_a_daemon_that_never_was_is_started_only_on_request(stand: Stand) -> Non
     assert stand.pids() == []
 
 
-def test_it_stands_alone_in_the_world(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_stands_alone_in_the_world(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, adopt_orphans: Callable[[bool], None]
+) -> None:
+    adopt_orphans(False)
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     for name in ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_CHECKPOINT_DIR"):
