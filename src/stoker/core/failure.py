@@ -77,6 +77,33 @@ _REMEDIES = {
 }
 
 
+class Again(enum.Enum):
+    """Whether a job is tried again, and whether that counts among the retries it was granted."""
+
+    NO = "no"
+    COUNTED = "counted"
+    UNCOUNTED = "uncounted"
+
+
+def tries_again(failure: Failure | None, *, tries: int, retries: int, same_before: int) -> Again:
+    """Decide on another try; `same_before` is how often the job has failed so before."""
+    as_asked = Again.COUNTED if tries <= retries else Again.NO
+    match failure.remedy if failure is not None else Remedy.AS_ASKED:
+        case Remedy.NEVER:
+            return Again.NO
+        case Remedy.ONCE_MORE | Remedy.ELSEWHERE:
+            return as_asked if same_before else Again.UNCOUNTED
+        case Remedy.WHEN_SPACE | Remedy.WITHOUT_MPS:
+            return Again.UNCOUNTED
+        case _:
+            return as_asked
+
+
+def was_killed(status: int) -> bool:
+    """Whether SIGKILL ended it: itself, or the command of the shell that it was."""
+    return status & 0x7F == _SIGKILL or status >> 8 == 128 + _SIGKILL
+
+
 def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
     """Say why an attempt failed that ended with this wait status; `tail` is the end of its log."""
     if status == 0:
@@ -103,7 +130,7 @@ def _kind_of(shown: FailureClass, status: int, facts: Facts) -> FailureClass:
         return shown
     if facts.xid is not None:
         return FailureClass.GPU_FAULT
-    if status & 0x7F == _SIGKILL and facts.oom_kills:
+    if was_killed(status) and facts.oom_kills:
         return FailureClass.HOST_OOM
     return FailureClass.SETUP if status >> 8 in _NOT_RUN else shown
 

@@ -16,11 +16,11 @@ from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
+from stoker.engine.owners import Owners
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
 from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
-from stoker.executors.shepherd import trees
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
@@ -169,7 +169,7 @@ class Daemon:
             self._nvml,
             self.engine.board,
             self.hub.publisher,
-            self._is_ours,
+            Owners(self.engine.board, self._name, lambda: self._executor.pids),
             mind_others=self._config.gpus is None,
             appeared=self._welcome,
         )
@@ -180,6 +180,7 @@ class Daemon:
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         self._watchman = watchman
+        self.engine.follow(watchman)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
@@ -206,11 +207,6 @@ class Daemon:
             self._watchman.rouse()
         else:
             self._watchman.rest()
-
-    def _is_ours(self, pid: int) -> bool:
-        if any(not trees.is_outside(pid, shepherd) for shepherd in self._executor.pids):
-            return True
-        return any(cookie.startswith(f"{self._name}:") for cookie in trees.marks_of(pid).cookies)
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")
