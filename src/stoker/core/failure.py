@@ -1,7 +1,4 @@
-"""Why an attempt failed: read from its wait status, the end of its log and what the machine knows.
-
-Only of attempts that failed: frameworks print the same texts and go on.
-"""
+"""Of what class a failure is, and what is done about it."""
 
 from __future__ import annotations
 
@@ -10,13 +7,32 @@ import signal
 
 import msgspec
 
-from stoker.core.job import describe
-from stoker.core.oom import OomFigures, read_figures, tell_figures
-from stoker.core.symptoms import FailureClass, find_symptom
-
-_REASON_LENGTH = 200
 _SIGKILL = signal.SIGKILL.value
-_NOT_RUN = (126, 127)
+
+
+class FailureClass(str, enum.Enum):
+    """What kind of failure it was; the value is what people and the database see."""
+
+    GPU_OOM = "gpu_oom"
+    HOST_OOM = "host_oom"
+    GPU_FAULT = "gpu_fault"
+    NEIGHBOUR = "neighbour"
+    NCCL = "nccl"
+    DISK_FULL = "disk_full"
+    SETUP = "setup"
+    ERROR = "error"
+
+
+MEANING = {
+    FailureClass.GPU_OOM: "the memory of its GPU did not suffice",
+    FailureClass.HOST_OOM: "the memory of this machine did not suffice",
+    FailureClass.GPU_FAULT: "its GPU reported a fault",
+    FailureClass.NEIGHBOUR: "a fault of its own, or of a job that it shared an MPS server with",
+    FailureClass.NCCL: "its GPUs lost touch with each other",
+    FailureClass.DISK_FULL: "a disk was full",
+    FailureClass.SETUP: "something that it needs is missing, so it is not tried again by itself",
+    FailureClass.ERROR: "it failed by itself",
+}
 
 
 class Remedy(str, enum.Enum):
@@ -46,7 +62,22 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: bool = False
 
 
-_NO_FACTS = Facts()
+class OomFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message about GPU memory says in figures; None where it does not."""
+
+    tried_bytes: int | None = None
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+    own_bytes: int | None = None
+    others_bytes: int | None = None
+    allowed_bytes: int | None = None
+
+    @property
+    def need_bytes(self) -> int | None:
+        """What it would have needed at the least; None if the message does not tell."""
+        if self.tried_bytes is None:
+            return None
+        return self.tried_bytes + (self.own_bytes or 0)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,61 +133,3 @@ def tries_again(failure: Failure | None, *, tries: int, retries: int, same_befor
 def was_killed(status: int) -> bool:
     """Whether SIGKILL ended it: itself, or the command of the shell that it was."""
     return status & 0x7F == _SIGKILL or status >> 8 == 128 + _SIGKILL
-
-
-def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
-    """Say why an attempt failed that ended with this wait status; `tail` is the end of its log."""
-    if status == 0:
-        raise ValueError("an attempt that succeeded has no failure to be read from its log")
-    symptom = find_symptom(tail)
-    kind = _kind_of(symptom.kind, status, facts)
-    figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None
-    told = _tell(kind, symptom.line, figures, facts)
-    return Failure(
-        kind=kind,
-        reason=_shorten(f"{describe(status)}: {told}" if told else describe(status)),
-        figures=figures,
-        confirmed=kind is not FailureClass.DISK_FULL or facts.full_disk is not None,
-    )
-
-
-def _kind_of(shown: FailureClass, status: int, facts: Facts) -> FailureClass:
-    """What it is, with what the machine knows beside what the log shows."""
-    if shown in (FailureClass.GPU_FAULT, FailureClass.NEIGHBOUR):
-        # The driver tells every client of a fault, and none of them whose it was.
-        together = facts.mps and facts.neighbours
-        return FailureClass.NEIGHBOUR if together else FailureClass.GPU_FAULT
-    if shown is not FailureClass.ERROR:
-        return shown
-    if facts.xid is not None:
-        return FailureClass.GPU_FAULT
-    if was_killed(status) and facts.oom_kills:
-        return FailureClass.HOST_OOM
-    return FailureClass.SETUP if status >> 8 in _NOT_RUN else shown
-
-
-def _tell(kind: FailureClass, text: str, figures: OomFigures | None, facts: Facts) -> str:
-    match kind:
-        case FailureClass.GPU_OOM:
-            return "GPU out of memory" + (tell_figures(figures) if figures else "")
-        case FailureClass.HOST_OOM if not text:
-            return "out of memory: the kernel killed it"
-        case FailureClass.HOST_OOM:
-            return f"out of memory: {text}"
-        case FailureClass.GPU_FAULT:
-            xid = "" if facts.xid is None else f" (XID {facts.xid})"
-            return f"GPU fault{xid}: {text}".removesuffix(": ")
-        case FailureClass.NEIGHBOUR:
-            return "GPU fault, its own or that of a job it shared an MPS server with"
-        case FailureClass.NCCL:
-            return f"GPUs lost touch: {text}"
-        case FailureClass.DISK_FULL:
-            where = "" if facts.full_disk is None else f" ({facts.full_disk} is full)"
-            return f"disk full{where}: {text}"
-        case _:
-            return text
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 1] + "…"

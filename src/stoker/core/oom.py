@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-import msgspec
+from stoker.core.failure import OomFigures
+
+__all__ = ["GPU_OOM", "OomFigures", "read_figures", "tell_figures"]
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -24,24 +26,6 @@ _TOTAL = re.compile(rf"total capacity of {_SIZE}|{_SIZE} total capacity")
 _OWN = re.compile(rf"this process has {_SIZE} memory in use|; {_SIZE} reserved in total")
 _OTHER = re.compile(rf"Process [0-9]+ has {_SIZE} memory in use")
 _ALLOWED = re.compile(rf"{_SIZE} allowed")
-
-
-class OomFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message about GPU memory says in figures; None where it does not."""
-
-    tried_bytes: int | None = None
-    free_bytes: int | None = None
-    total_bytes: int | None = None
-    own_bytes: int | None = None
-    others_bytes: int | None = None
-    allowed_bytes: int | None = None
-
-    @property
-    def need_bytes(self) -> int | None:
-        """What it would have needed at the least; None if the message does not tell."""
-        if self.tried_bytes is None:
-            return None
-        return self.tried_bytes + (self.own_bytes or 0)
 
 
 def read_figures(tail: str) -> OomFigures:

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import re
 
 import msgspec
 
+from stoker.core.failure import FailureClass
 from stoker.core.oom import GPU_OOM
-
-
-class FailureClass(str, enum.Enum):
-    """What kind of failure it was; the value is what people and the database see."""
-
-    GPU_OOM = "gpu_oom"
-    HOST_OOM = "host_oom"
-    GPU_FAULT = "gpu_fault"
-    NEIGHBOUR = "neighbour"
-    NCCL = "nccl"
-    DISK_FULL = "disk_full"
-    SETUP = "setup"
-    ERROR = "error"
-
 
 _HOST_OOM = re.compile(
     r"^(?:numpy\S*\.)?(?:_ArrayMemoryError|MemoryError)\b"

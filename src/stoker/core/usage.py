@@ -54,21 +54,6 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.sight is Sight.PROCESSES and not self.sick and not self.releasing
 
 
-class JobUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A running attempt at one moment, and what it has shown since it began.
-
-    `mem_bytes` has its memory by GPU, None while nobody can tell. `flat_s` is for how long its peak
-    has not risen by more than a hundredth.
-    """
-
-    key: str
-    mem_bytes: Mapping[str, int] | None = None
-    sm_pct: float | None = None
-    watched_s: float = 0.0
-    flat_s: float = 0.0
-    so_far: AttemptUse
-
-
 class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an attempt has used; None where nothing was seen, as of one too short to be looked at.
 
@@ -82,6 +67,21 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sm_p90_pct: float | None = None
     samples: int = 0
     alone: bool = True
+
+
+class JobUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A running attempt at one moment, and what it has shown since it began.
+
+    `mem_bytes` has its memory by GPU, None while nobody can tell. `flat_s` is for how long its peak
+    has not risen by more than a hundredth.
+    """
+
+    key: str
+    mem_bytes: Mapping[str, int] | None = None
+    sm_pct: float | None = None
+    watched_s: float = 0.0
+    flat_s: float = 0.0
+    so_far: AttemptUse
 
 
 class Look(msgspec.Struct, frozen=True):

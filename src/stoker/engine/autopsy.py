@@ -7,8 +7,7 @@ import stat
 import threading
 from collections.abc import Sequence
 
-from stoker.core.failure import Facts, Failure, classify, was_killed
-from stoker.core.symptoms import FailureClass, find_symptom
+from stoker.core.failure import Facts, Failure, FailureClass, was_killed
 
 _TAIL_BYTES = 32 * 1024
 _PATIENCE_S = 0.25
@@ -30,6 +29,9 @@ class Autopsy:
         self, status: int, log: str | None, folders: Sequence[str] = (), known: Facts | None = None
     ) -> Failure:
         """Say why an attempt failed; `folders` are those it may have filled."""
+        # Its many patterns take a while to be made, and most runs never need them.
+        from stoker.core.diagnosis import classify
+
         known = known or Facts()
         found: list[Failure] = []
         if self._hangs is not None and self._hangs.is_alive():
@@ -48,6 +50,8 @@ class Autopsy:
         return found[0] if found else classify(status, "", known)
 
     def _add_facts(self, status: int, tail: str, folders: Sequence[str], known: Facts) -> Facts:
+        from stoker.core.symptoms import find_symptom
+
         full_disk = None
         if find_symptom(tail).kind is FailureClass.DISK_FULL:
             full_disk = next((folder for folder in folders if is_full(folder)), None)

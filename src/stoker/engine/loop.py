@@ -78,7 +78,7 @@ class Engine:
         self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
-        self._watchman: Watchman | None = None
+        self.watchman: Watchman | None = None
         self.tally = Tally()
         self.draining = False
         self.finished = False
@@ -171,7 +171,7 @@ class Engine:
 
     def follow(self, watchman: Watchman) -> None:
         """Have a watchman from now on, who knows what the GPUs do."""
-        self._watchman = watchman
+        self.watchman = watchman
         self.healing.xid_of = watchman.xid_of
 
     def now(self) -> float:
@@ -378,7 +378,7 @@ class Engine:
         self._jobs.end(job, outcome, usage, running.pid, running.started_at_us)
         if failure is not None:
             self._jobs.note_failure(job, failure.kind.value)
-        if self._watchman is not None and (use := self._watchman.on_end(running)) is not None:
+        if self.watchman is not None and (use := self.watchman.on_end(running)) is not None:
             self._jobs.note_gpu_use(job, use)
         again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
         preempted = outcome.event is Event.PREEMPT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.core.failure import Facts, Failure, Remedy, classify
-from stoker.core.symptoms import FailureClass
+from stoker.core.diagnosis import classify
+from stoker.core.failure import Facts, Failure, FailureClass, Remedy
 
 EXIT_1 = 1 << 8
 SIGKILL = 9

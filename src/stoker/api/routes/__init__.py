@@ -28,6 +28,7 @@ from stoker.api.routes import (
     status,
     stop,
     sweep,
+    usage,
     wait,
     why,
 )
@@ -53,6 +54,7 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     wait.WAIT,
     sweep.SWEEP,
     status.STATUS,
+    usage.USAGE,
     config.READ,
     config.CHANGE,
     events.EVENTS,
