@@ -5,6 +5,8 @@ Only of attempts that failed: frameworks print the same texts and go on.
 
 from __future__ import annotations
 
+import re
+
 from stoker.core.failure import Facts, Failure, FailureClass, OomFigures, was_killed
 from stoker.core.job import describe
 from stoker.core.oom import read_figures, tell_figures
@@ -12,6 +14,7 @@ from stoker.core.symptoms import find_symptom
 
 _REASON_LENGTH = 200
 _NOT_RUN = (126, 127)
+_MISSING = re.compile(r"([^:\s]+): (?:command )?not found$")
 _NO_FACTS = Facts()
 
 
@@ -22,7 +25,10 @@ def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
     symptom = find_symptom(tail)
     kind = _kind_of(symptom.kind, status, facts)
     figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None
-    told = _tell(kind, symptom.line, figures, facts)
+    line = symptom.line
+    if status >> 8 in _NOT_RUN and (missing := _MISSING.search(line)):
+        line = missing[1]
+    told = _tell(kind, line, figures, facts)
     return Failure(
         kind=kind,
         reason=_shorten(f"{describe(status)}: {told}" if told else describe(status)),

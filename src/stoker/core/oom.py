@@ -52,7 +52,7 @@ def tell_figures(figures: OomFigures) -> str:
     if figures.free_bytes is not None and figures.total_bytes is not None:
         text += f", {_size(figures.free_bytes)} of {_size(figures.total_bytes)} was free"
     shares = []
-    if figures.own_bytes is not None:
+    if figures.own_bytes:
         shares.append(f"itself {_size(figures.own_bytes)}")
     if figures.others_bytes is not None:
         shares.append(f"others {_size(figures.others_bytes)}")

@@ -35,7 +35,8 @@ class Brake:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
             return
-        way = _DIGITS.sub("#", outcome.reason)
+        status, _, words = outcome.reason.partition(": ")
+        way = f"{status}: {_DIGITS.sub('#', words)}"
         last_way, count = self._streaks.get(project, ("", 0))
         count = count + 1 if last_way == way else 1
         self._streaks[project] = (way, count)

@@ -214,7 +214,9 @@ def test_a_kill_that_the_kernel_made_for_memory_is_told() -> None:
 
 def test_a_command_that_does_not_exist_is_a_matter_of_setup() -> None:
     assert kind_of("", 127 << 8) is FailureClass.SETUP
-    assert kind_of("sh: 1: trian: not found\n", 127 << 8) is FailureClass.SETUP
+    failure = classify(127 << 8, "/bin/sh: 1: trian: not found\n")
+    assert failure.kind is FailureClass.SETUP
+    assert failure.reason == "exit 127: command not found: trian"
 
 
 def test_the_driver_s_word_of_a_fault_tells_what_a_silent_log_does_not() -> None:
