@@ -37,6 +37,14 @@ class Demand:
         """The first that needs slots."""
         return next((entry for entry in self._entries.values() if entry.request.slots), None)
 
+    def lacks_slots(self, free: list[int]) -> bool:
+        """Whether one that may not run everywhere finds too few of these slots to run on."""
+        return any(
+            candidate.slots > len(candidate.allowed.intersection(free))
+            for candidate in self.candidates
+            if candidate.allowed is not None
+        )
+
     def slots_wanted(self, enough: int) -> int:
         """How many slots they could use, counted until they are more than enough."""
         wanted = 0

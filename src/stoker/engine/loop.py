@@ -446,7 +446,7 @@ class Engine:
         entries = self.queue.peek(max(wanted, 1), cpu_places)
         demand = Demand(entries, self.board, self.healing)
         slots_wanted = demand.slots_wanted(enough=len(free))
-        self._lacks_slots = slots_wanted > len(free)
+        self._lacks_slots = slots_wanted > len(free) or demand.lacks_slots(free)
         if self._lacks_slots:
             self.holds.ask(now)
         self._reject()

@@ -272,6 +272,7 @@ class Sampler(threading.Thread):
                 self.overdue.append((gpu_key, release.key))
             if not held or now >= release.until_s:
                 del self._releases[gpu_key]
+                self._shown = None  # somebody waits for it, and may not have seen it begin
 
     def _tell_changes(self) -> None:
         # Memory always differs; who is there seldom does.

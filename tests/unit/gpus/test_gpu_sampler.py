@@ -282,6 +282,18 @@ def test_memory_of_a_job_that_ended_is_watched_until_it_is_back(scene: Scene) ->
     assert not scene.sampler.releasing("GPU-0")
 
 
+def test_memory_that_is_back_at_the_first_look_is_news_too(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    del scene.running["1.1"], scene.driver.held["GPU-0"][MINE]
+    before = scene.changes
+    scene.pass_s(1)
+
+    assert not scene.sampler.releasing("GPU-0")
+    assert scene.changes == before + 1
+
+
 def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minute(
     scene: Scene,
 ) -> None:
