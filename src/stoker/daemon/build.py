@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stoker.api.app import make_app
@@ -27,6 +27,7 @@ from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
 
 _ALL_REMOVED = "every GPU was removed from this queue"
+_SICK = "sick."
 _STOPPED = "the daemon was stopped with --kill"
 
 
@@ -172,6 +173,8 @@ class Daemon:
             Owners(self.engine.board, self._name, lambda: self._executor.pids),
             mind_others=self._config.gpus is None,
             appeared=self._welcome,
+            sick=self._sick_gpus(),
+            remember=self._remember_sick,
         )
 
         def review() -> None:
@@ -195,6 +198,21 @@ class Daemon:
                 how = f"stoker gpus add {gpu.label} lets the queue use it"
                 self.hub.publisher.on_notice(f"{text}: {how}")
         self._watch_all()
+
+    def _sick_gpus(self) -> dict[str, str]:
+        rows = self._database.execute(
+            "SELECT name, value FROM meta WHERE name GLOB ?", (f"{_SICK}*",)
+        )
+        return {name.removeprefix(_SICK): bytes(reason).decode() for name, reason in rows}
+
+    def _remember_sick(self, sick: Mapping[str, str]) -> None:
+        """Keep over a restart which GPUs are to have no jobs."""
+        with self._database.transaction(durable=True):
+            self._database.write("DELETE FROM meta WHERE name GLOB ?", (f"{_SICK}*",))
+            for key, reason in sick.items():
+                self._database.write(
+                    "INSERT INTO meta VALUES (?, ?)", (f"{_SICK}{key}", reason.encode())
+                )
 
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -30,7 +30,8 @@ class Watchman:
     """Has the GPUs of a board sampled in a thread, and judges what was seen in the engine's own.
 
     With `mind_others`, a slot is closed while a process that is not ours uses its GPU. A sick GPU
-    stays closed until `forgive`. `appeared` is told of GPUs that have come.
+    stays closed until `forgive`; those known from before are given as `sick`, and `remember` is told of
+    changes. `appeared` is told of GPUs that have come.
     """
 
     def __init__(
@@ -42,9 +43,12 @@ class Watchman:
         *,
         mind_others: bool,
         appeared: Callable[[list[Gpu]], None] | None = None,
+        sick: Mapping[str, str] | None = None,
+        remember: Callable[[Mapping[str, str]], None] = lambda _sick: None,
         period_s: float = 1.0,
     ) -> None:
-        self.sick: dict[str, str] = {}
+        self.sick = dict(sick or {})
+        self._remember = remember
         self._nvml = nvml
         self._board = board
         self._listener = listener
@@ -140,6 +144,7 @@ class Watchman:
         """Take GPUs for healthy again: somebody has seen to them."""
         for key in keys:
             self.sick.pop(key, None)
+        self._remember(self.sick)
         self._judge()
 
     def rest(self) -> None:
@@ -189,6 +194,7 @@ class Watchman:
                 self.sick[fault.uuid] = (
                     f"{why}; once it was seen to: stoker gpus add {label} uses it again"
                 )
+                self._remember(self.sick)
 
     def _welcome(self) -> None:
         """Tell of GPUs that were not there before."""
