@@ -16,6 +16,7 @@ from benchmarks.cases import (
     queue_million,
     queue_shell,
     request,
+    sampler,
     startup,
     steering,
     sweep,
@@ -45,6 +46,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
+    "sampler": sampler.run,
     "sweep": sweep.run,
 }
 
