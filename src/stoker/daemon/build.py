@@ -16,6 +16,7 @@ from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
+from stoker.engine.mps import Mps
 from stoker.engine.owners import Owners
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
@@ -65,6 +66,9 @@ class Daemon:
         )
         self.engine = self.hub.engine
         self._database.on_full = self._wait_for_space
+        self._mps = Mps(os.path.join(home, "mps"), self.hub.publisher.on_notice)
+        self._mps.find()
+        self.engine.use(self._mps)
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
         self._watch_all()
@@ -218,13 +222,14 @@ class Daemon:
         return None if self._nvml is None else self._nvml.gpus()
 
     def _mind_watch(self) -> None:
-        """Watch the GPUs while something runs or waits, and only then."""
-        if self._watchman is None:
-            return
+        """Watch the GPUs and keep MPS while something runs or waits, and only then."""
         if self.engine.board.running or len(self.engine.queue):
-            self._watchman.rouse()
-        else:
+            if self._watchman is not None:
+                self._watchman.rouse()
+            return
+        if self._watchman is not None:
             self._watchman.rest()
+        self._mps.retire()
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,6 +32,9 @@ from stoker.executors.shepherd.journal import read_journals
 from stoker.executors.shepherd.spawn import Shepherd
 from stoker.store.runs import Run
 
+if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
+
 _LONGEST_WAIT_S = 86400.0  # poll counts milliseconds in 32 bits
 
 
@@ -48,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
+    mps_folder: str | None = None  # where the daemons of MPS have their folders, if it is used
 
 
 class Foreground:
@@ -93,6 +98,13 @@ class Foreground:
             prepare=self._prepare,
             clock=boot_clock_s,
         )
+        self._mps: Mps | None = None
+        if settings.mps_folder is not None:
+            from stoker.engine.mps import Mps
+
+            self._mps = Mps(settings.mps_folder, listener.on_notice)
+            self._mps.find()
+            self.engine.use(self._mps)
 
     def _look_back(self) -> None:
         """Settle what the earlier run left open, and remember what it has done."""
@@ -138,6 +150,8 @@ class Foreground:
                 raise
             finally:
                 self.executor.close()
+                if self._mps is not None:
+                    self._mps.retire()
 
     def _tell_what_is_gone(self) -> None:
         gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0
