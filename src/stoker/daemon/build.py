@@ -11,9 +11,11 @@ from typing import Any
 
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
+from stoker.core.job import Outcome
 from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
+from stoker.engine.board import Running
 from stoker.engine.config import Config
 from stoker.engine.foreground import boot_clock_s
 from stoker.engine.mps import Mps
@@ -72,6 +74,7 @@ class Daemon:
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
         self._watch_all()
+        self.hub.publisher.followers.append(self._on_end)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
@@ -112,6 +115,8 @@ class Daemon:
         self.hub.hooks.close()
         if self._watchman is not None:
             self._watchman.stop()
+        if not self.engine.board.running:
+            self._mps.retire()
         self._executor.close()
         self._database.close()
 
@@ -220,6 +225,11 @@ class Daemon:
 
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()
+
+    def _on_end(self, _running: Running, _outcome: Outcome) -> None:
+        """With the last job's end take one more turn, before which all can come to rest."""
+        if not (self.engine.board.running or len(self.engine.queue)):
+            self.hub.pulse.poke()
 
     def _mind_watch(self) -> None:
         """Watch the GPUs and keep MPS while something runs or waits, and only then."""
