@@ -15,6 +15,8 @@ RESTARTED = "the machine was restarted while it ran"
 UNWATCHED = "its exit status is not known: the process that watched it was killed"
 
 _SPARE_FDS = 64
+_EXCHANGE_PATIENCE_S = 0.5
+_LOOK_PERIOD_S = 0.005
 
 
 class Findings(NamedTuple):
@@ -27,12 +29,7 @@ class Findings(NamedTuple):
 
 def find_orphans(story: Story, boot: str) -> Findings:
     """Look for every attempt without an end; its record says what is known now."""
-    snapshot = trees.Snapshot()
-    bearers: dict[str, set[int]] = {}
-    for name in story.names:
-        prefix = f"{name}:"
-        for cookie, pids in snapshot.bearers(prefix).items():
-            bearers.setdefault(cookie.removeprefix(prefix), set()).update(pids)
+    snapshot, bearers = _look_for_all(story)
     found = Findings({}, dict(story.records), {})
     for key, record in story.records.items():
         if record.is_over:
@@ -49,6 +46,31 @@ def find_orphans(story: Story, boot: str) -> Findings:
     for key in bearers.keys() - found.living.keys():
         found.leftovers[key] = Orphan({f"{name}:{key}" for name in story.names})
     return found
+
+
+def _look_for_all(story: Story) -> tuple[trees.Snapshot, dict[str, set[int]]]:
+    """The process table, and who in it carries the cookie of which attempt.
+
+    A process that is just exchanging its program shows no cookie. Of an attempt whose pid is known
+    nothing depends on that; one that was only announced would be taken for dead, so look again.
+    """
+    announced = {
+        key for key, record in story.records.items() if not record.is_over and record.pid is None
+    }
+    give_up_at = time.monotonic() + _EXCHANGE_PATIENCE_S
+    while True:
+        snapshot = trees.Snapshot()
+        bearers: dict[str, set[int]] = {}
+        for name in story.names:
+            prefix = f"{name}:"
+            for cookie, pids in snapshot.bearers(prefix).items():
+                bearers.setdefault(cookie.removeprefix(prefix), set()).update(pids)
+        if announced <= bearers.keys() or not snapshot.has_blank_leader():
+            break
+        if time.monotonic() > give_up_at:  # something else has no environment, and never had
+            break
+        time.sleep(_LOOK_PERIOD_S)
+    return snapshot, bearers
 
 
 def _root_of(bearers: set[int], snapshot: trees.Snapshot) -> int | None:
@@ -108,6 +130,11 @@ def _is_timely(record: Record, ticks: int) -> bool:
 def _complete(record: Record, orphan: Orphan) -> Record:
     if record.pid is not None and record.until is not None and record.at_us is not None:
         return record
-    age_s = (trees.boot_ticks() - orphan.ticks) / trees.TICKS_PER_S
-    at_us = time.time_ns() // 1000 - int(age_s * 1e6)
+    at_us = _calendar_us(orphan.ticks)
     return record._replace(pid=orphan.pid, ticks=orphan.ticks, until=orphan.ticks, at_us=at_us)
+
+
+def _calendar_us(ticks: int) -> int:
+    """When a tick was over by the calendar: rounded up, lest a job began before its GPU was free."""
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - (ticks + 1) / trees.TICKS_PER_S
+    return time.time_ns() // 1000 - max(0, int(age_s * 1e6))
