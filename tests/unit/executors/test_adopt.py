@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ NAME = "stoker-test-adopt"
 EXCHANGE = """
 import os, sys
 sys.stdin.read(1)
-os.execve("/bin/sleep", ["sleep", "60"], {"STOKER_COOKIE": sys.argv[1]})
+os.execve("/bin/sleep", ["sleep", "60"], dict(word.split("=") for word in sys.argv[1:]))
 """
 
 
@@ -36,6 +37,16 @@ def process(*argv: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]
 def announced(*keys: str) -> Story:
     """What a shepherd leaves that died between the announcement of a start and its record."""
     return Story({key: Record(boot=boot_id()) for key in keys}, {NAME})
+
+
+def exchange(job: subprocess.Popen[bytes]) -> None:
+    """Let a process have its next program."""
+    assert job.stdin is not None
+    job.stdin.write(b"x")
+    job.stdin.flush()
+    program = Path(f"/proc/{job.pid}/cmdline")
+    while not program.read_bytes().startswith(b"sleep"):
+        time.sleep(0.001)
 
 
 def look(story: Story) -> Findings:
@@ -67,7 +78,7 @@ def test_a_job_that_is_just_exchanging_its_program_is_not_taken_for_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cookie = f"{NAME}:7.1"
-    with process(sys.executable, "-c", EXCHANGE, cookie, env={}) as job:
+    with process(sys.executable, "-c", EXCHANGE, f"{trees.COOKIE}={cookie}", env={}) as job:
         looks = 0
 
         class Snapshot(trees.Snapshot):
@@ -77,17 +88,30 @@ def test_a_job_that_is_just_exchanging_its_program_is_not_taken_for_dead(
                 nonlocal looks
                 looks += 1
                 if looks == 2:
-                    assert job.stdin is not None
-                    job.stdin.write(b"x")
-                    job.stdin.flush()
-                    while cookie not in trees.marks_of(job.pid).cookies:
-                        time.sleep(0.001)
+                    exchange(job)
                 super().__init__()
 
         monkeypatch.setattr(trees, "Snapshot", Snapshot)
         found = look(announced("7.1"))
 
     assert looks == 2
+    assert found.living["7.1"].pid == job.pid
+
+
+def test_a_job_that_exchanges_its_program_once_it_was_seen_is_known_by_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    env = {trees.COOKIE: f"{NAME}:7.1"}
+    with process(sys.executable, "-c", EXCHANGE, env=env) as job:
+        watch = os.pidfd_open
+
+        def watch_when_exchanged(pid: int) -> int:
+            exchange(job)
+            return watch(pid)
+
+        monkeypatch.setattr(os, "pidfd_open", watch_when_exchanged)
+        found = look(announced("7.1"))
+
     assert found.living["7.1"].pid == job.pid
 
 

@@ -35,8 +35,8 @@ def find_orphans(story: Story, boot: str) -> Findings:
         if record.is_over:
             continue
         cookies = {f"{name}:{key}" for name in story.names}
-        pid = record.pid or _root_of(bearers.get(key, set()), snapshot)
-        orphan = _verify(pid, record, cookies, boot) if pid else None
+        known = record if record.pid else _seen(record, bearers.get(key, set()), snapshot)
+        orphan = _verify(known, cookies, boot) if known else None
         if orphan is None:
             reason = UNWATCHED if record.boot == boot else RESTARTED
             found.records[key] = record._replace(loss=reason)
@@ -73,17 +73,19 @@ def _look_for_all(story: Story) -> tuple[trees.Snapshot, dict[str, set[int]]]:
     return snapshot, bearers
 
 
-def _root_of(bearers: set[int], snapshot: trees.Snapshot) -> int | None:
-    """The first process of a job: it leads a session, and its parent is none of the job's."""
+def _seen(record: Record, bearers: set[int], snapshot: trees.Snapshot) -> Record | None:
+    """A record with the first process of its job: it leads a session, its parent is none of the job's."""
     for pid in sorted(bearers):
         process = snapshot.table[pid]
         if process.session == pid and process.parent not in bearers:
-            return pid
+            return record._replace(pid=pid, ticks=process.ticks, until=process.ticks)
     return None
 
 
-def _verify(pid: int, record: Record, cookies: set[str], boot: str) -> Orphan | None:
+def _verify(record: Record, cookies: set[str], boot: str) -> Orphan | None:
     """Watch a process, if it is the one that was started: its number alone proves nothing."""
+    pid = record.pid
+    assert pid is not None
     try:
         fd = _watch(pid)
     except ProcessLookupError:
@@ -96,7 +98,7 @@ def _verify(pid: int, record: Record, cookies: set[str], boot: str) -> Orphan | 
         carried = trees.marks_of(pid).cookies
         if carried:
             is_it = not cookies.isdisjoint(carried) and trees.is_own(pid)
-        else:  # it has ended, or hides its environment: then only the very moment of its start counts
+        else:  # it has ended, or shows no environment: then only the very moment of its start counts
             is_it = record.boot == boot and session == pid and _is_timely(record, ticks)
         if is_it:
             orphan.held_ticks = now
