@@ -93,7 +93,8 @@ class LocalExecutor:
             place, definition = self._atlas.place(order.slots)
             messages = starts.setdefault(self._line_of(order), [])
             messages += definition
-            messages.append(["start", order.key, order.context, place, order.argv, order.log])
+            start = ["start", order.key, order.context, place, order.argv, order.log]
+            messages.append([*start, dict(order.env)] if order.env else start)
         for line, messages in starts.items():
             line.send(*messages)
 
