@@ -134,6 +134,7 @@ class Host:
             cwd=self._cwd,
             shell=self._shell,
             shepherd=shepherd,
+            single=True,  # a job may ask for any slots
         )
         self._executor = AskingExecutor(local, self._ask)
         self._queue = SubmittedQueue(
