@@ -468,7 +468,7 @@ class Engine:
             return None
         running.log = order.log
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, order.argv, order.log, order.context)
+        return Launch(running.key, start.slots, order.argv, order.log, order.context, order.env)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

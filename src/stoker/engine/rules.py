@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from stoker.core.lifecycle import Event
@@ -21,6 +23,7 @@ class Order(msgspec.Struct, frozen=True):
     argv: list[str]
     log: str | None = None
     context: int = 0
+    env: Mapping[str, str] | None = None
 
 
 class Preview(msgspec.Struct, frozen=True):
