@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stoker.testing.state import FakeGpus
-
 if TYPE_CHECKING:
     from conftest import Ended, Stoker
 
@@ -311,7 +309,7 @@ def test_a_task_named_by_a_string_is_never_imported_by_the_scheduling_process(
         task="""\
 import os
 from stoker.testing.state import FakeGpus
-FakeGpus(os.environ["STOKER_FAKE_NVML"]).add_process(0, os.getpid(), 1 << 30)
+FakeGpus(os.environ["STOKER_FAKE_NVML"]).use(os.getpid(), 0, 1 << 30)
 with open("imported", "a") as file:
     file.write(f"{os.getpid()}\\n")
 from gpu_task_scheduler.gpu_task import GPUTask
@@ -336,7 +334,7 @@ class MyGPUTask(GPUTask):
     assert stoker.read("results/a-1,/worker.log") == ["True 1 0"]
     assert stoker.read("imported")
     assert ended.out.strip() not in stoker.read("imported")
-    assert ended.out.strip() not in os.listdir(f"{FakeGpus(stoker.box.folder).folder}/procs")
+    assert ended.out.strip() not in os.listdir(f"{stoker.box.folder}/procs")
 
 
 def test_a_class_in_the_main_script_without_a_guard_and_without_a_path(stoker: Stoker) -> None:
@@ -382,10 +380,7 @@ def test_two_schedulers_in_one_process_with_no_log_file_and_no_output_kept(stoke
             },
             "test_config": [{"a": [1]}],
         }""",
-        main=MAIN
-        + 'config["test_config"] = [{"a": [2]}]\n'
-        + MAIN.splitlines(True)[3]
-        + "scheduler.start()\n",
+        main=f"{MAIN}config['test_config'] = [{{'a': [2]}}]\n{MAIN}",
     )
     ended = run(stoker)
     assert ended.err.count("gpu0 finishes task") == 2
