@@ -72,6 +72,17 @@ def test_hyperparameter_search(stoker: Stoker, samples: str, count: int) -> None
     assert {gpu for gpu, _, _run in runs} == {"0", "1", "2"}
 
 
+def follows_to_its_end(stoker: Stoker, name: str) -> bool:
+    """Whether a tail has the file open, and has passed over what is in it."""
+    path = stoker.work / name
+    for pid, words in stoker.processes().items():
+        for fd in os.listdir(f"/proc/{pid}/fd") if words.startswith("tail") else ():
+            if os.readlink(f"/proc/{pid}/fd/{fd}") == str(path):
+                with open(f"/proc/{pid}/fdinfo/{fd}") as file:
+                    return int(file.readline().split()[1]) == path.stat().st_size
+    return False
+
+
 def test_simple_scheduler_for_jobs(stoker: Stoker) -> None:
     stoker.file("gpu.queue", "touch written-before\n")
     queue = stoker.adopt(
@@ -85,10 +96,7 @@ def test_simple_scheduler_for_jobs(stoker: Stoker) -> None:
             start_new_session=True,
         )
     )
-    stoker.until(lambda: any(name.startswith("tail") for name in stoker.processes().values()))
-    stoker.until(
-        lambda: "run.db" in [path.name for path in stoker.home.glob("runs/*/*")], "it is up"
-    )
+    stoker.until(lambda: follows_to_its_end(stoker, "gpu.queue"), "tail has found the end")
 
     shell(stoker, 'echo "echo my_command | cat && echo stuff > logfile" >> gpu.queue')
 
