@@ -108,7 +108,7 @@ def test_jobs_that_wait_or_run_are_cancelled_with_their_trees(session: Session) 
 def test_priorities_and_jobs_on_two_slots_or_none_are_heeded(session: Session) -> None:
     both = session.submit("true", slots=2, ask=True)
     none = session.submit('test -z "$CUDA_VISIBLE_DEVICES"', slots=0)
-    started = []
+    started, later = [], []
     for event, job in session.events():
         if isinstance(event, words.Asked):
             later = [session.submit("true", slots=2, priority=n) for n in (0, 5)]
@@ -154,12 +154,13 @@ def test_gpus_are_spelled_as_on_the_command_line() -> None:
 
 def test_an_engine_that_is_killed_is_told_of(session: Session) -> None:
     job = session.submit("sleep 1000")
-    pids = []
+    events = session.events()
+    assert isinstance(next(events)[0], words.Started)
+
+    os.kill(session.child_pid, signal.SIGKILL)
+
     with pytest.raises(EngineLostError, match="killed by signal 9"):
-        for event, _ in session.events():
-            if isinstance(event, words.Started):
-                pids.append(event.pid)
-                os.kill(session.child_pid, signal.SIGKILL)
+        next(events)
     assert job.state == "running"
 
 

@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request: Request = Request()
     log_of: Callable[[Attempt], str | None]
     folder_of: Callable[[bytes], str | None] = lambda _command: None  # a sweep's run has its own
-    fail_fast: bool = False
+    max_failures: int | None = None
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
@@ -80,8 +80,8 @@ class Foreground:
             jobs=run.jobs,
             listener=listener,
             rules=Rules(
-                fail_fast=settings.fail_fast,
-                in_advance=settings.in_advance and not settings.fail_fast,
+                max_failures=settings.max_failures,
+                in_advance=settings.in_advance and settings.max_failures is None,
             ),
             prepare=self._prepare,
             clock=boot_clock_s,

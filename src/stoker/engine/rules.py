@@ -12,7 +12,7 @@ from stoker.core.lifecycle import Event
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine treats its jobs."""
 
-    fail_fast: bool = False
+    max_failures: int | None = None  # after so many no more is started
     in_advance: bool = True
     outlived: bool = False  # the executor outlives this engine, and wants ends acknowledged
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
 
-from stoker.errors import StokerError, UsageError
+from stoker.errors import StokerError
 from stoker.task import words
 from stoker.task.calls import call_argv, name_of, remove_call, take_result, write_call
 from stoker.task.job import Job
+from stoker.task.run import places
 from stoker.task.session import Gpus, Session
 
 P = ParamSpec("P")
@@ -67,10 +68,6 @@ class Executor(futures.Executor):
         timeout_s: float | None = None,
         retries: int = 0,
     ) -> None:
-        if max_workers is not None and gpus_per_job:
-            raise UsageError("max_workers is for calls without GPU: pass gpus_per_job=0 with it")
-        if max_workers is not None and max_workers < 1:
-            raise UsageError(f"max_workers={max_workers}: at least 1 is needed")
         self._gpus_per_job = gpus_per_job
         self._logs = None if logs is None else os.path.abspath(logs)
         self._timeout_s = timeout_s
@@ -80,7 +77,7 @@ class Executor(futures.Executor):
         session = Session(
             gpus="" if gpus_per_job == 0 else gpus,
             jobs_per_gpu=jobs_per_gpu,
-            cpu_places=(max_workers or os.cpu_count() or 1) if gpus_per_job == 0 else 0,
+            cpu_places=places(max_workers, gpus_per_job),
             env=None if env is None else {**os.environ, **env},
             cwd=cwd,
         )
@@ -96,6 +93,7 @@ class Executor(futures.Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a call made; TypeError if it cannot be sent to another process."""
         desk = self._desk
+        desk.check_open()
         number = desk.session.take_number()
         path = desk.path_of(number)
         future: Future[T] = Future(desk.cancel)
@@ -143,7 +141,7 @@ class _Desk:
         """Remember a future before anything of its job can be heard."""
         with self._lock:
             try:
-                self._check_open()
+                self.check_open()
                 self._futures[number] = future
                 yield
             except BaseException:
@@ -169,7 +167,9 @@ class _Desk:
         if self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise what keeps new calls from being taken."""
+        self.session.check_owner()
         if self._broken is not None:
             raise self._broken
         if self._closed:

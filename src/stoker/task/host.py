@@ -21,7 +21,7 @@ from stoker.engine.rules import Order, Rules
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
 from stoker.engine.wheel import Wheel, boot_clock_s
 from stoker.errors import StokerError, UsageError
-from stoker.executors.command import CommandLine, resolve_shell
+from stoker.executors.command import CommandLine, find_program, resolve_shell
 from stoker.executors.contract import Ended, Launch
 from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd import trees
@@ -153,8 +153,8 @@ class Host:
             jobs=record.jobs,
             listener=self,
             rules=Rules(
-                fail_fast=asked_for.fail_fast,
-                in_advance=asked_for.in_advance and not asked_for.fail_fast,
+                max_failures=asked_for.max_failures,
+                in_advance=asked_for.in_advance and asked_for.max_failures is None,
             ),
             prepare=self._prepare,
             clock=boot_clock_s,
@@ -272,13 +272,15 @@ class Host:
 
     def _prepare(self, attempt: Attempt, entry: Entry) -> Order:
         job = _job(entry)
+        env = _text_env(job.env)
         if job.argv is not None:
             argv = [os.fsdecode(word) for word in job.argv]
+            path = env.get("PATH") or self._env.get("PATH", os.defpath)
+            argv[0] = find_program(argv[0], path) or argv[0]
         else:
             argv = self._command_line.words_or_script(
                 job.command, lambda: self._record.path("scripts", f"{attempt.key}.sh")
             )
-        env = _text_env(job.env)
         log = None if job.log is None else os.fsdecode(job.log)
         if job.folder is not None:
             folder = env[VARIABLE] = os.fsdecode(job.folder)

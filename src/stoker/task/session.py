@@ -53,7 +53,7 @@ class Session:
         shell: str | None = None,
         record: Mapping[str, str] | None = None,
         resume: bool = False,
-        fail_fast: bool = False,
+        max_failures: int | None = None,
         in_advance: bool = True,
         last_freed_first: bool = False,
     ) -> None:
@@ -79,7 +79,7 @@ class Session:
                 if record is None
                 else {name: os.fsencode(value) for name, value in record.items()},
                 resume=resume,
-                fail_fast=fail_fast,
+                max_failures=max_failures,
                 in_advance=in_advance,
                 last_freed_first=last_freed_first,
             )
@@ -200,11 +200,15 @@ class Session:
         """Let go in a process that was forked: the engine is the other's."""
         self._ours.close()
 
-    def _check_room(self, slots: int) -> None:
+    def check_owner(self) -> None:
+        """Raise StokerError in a process that was forked from the one whose engine it is."""
         if self._pid != os.getpid():
             raise StokerError(
                 "this process was forked from the one that has the engine: make its own"
             )
+
+    def _check_room(self, slots: int) -> None:
+        self.check_owner()
         if slots > len(self.slots):
             have = f"{len(self.slots)} slot{'s' * (len(self.slots) != 1)}"
             raise UsageError(f"a job that needs {slots} would never start: there is {have}")

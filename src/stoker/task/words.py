@@ -26,7 +26,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
     shell: str | None = None
     record: dict[str, bytes] | None = None
     resume: bool = False
-    fail_fast: bool = False
+    max_failures: int | None = None
     in_advance: bool = True
     last_freed_first: bool = False
 
