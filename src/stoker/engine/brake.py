@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from stoker.core.job import Outcome
@@ -9,9 +10,12 @@ from stoker.core.lifecycle import Event
 from stoker.engine.board import Running
 from stoker.engine.gate import Gate
 
+# Figures differ from run to run where the fault is the same: steps, pids, free memory.
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
+
 
 class Brake:
-    """Counts failures in a row; `limit` of the same reason pause a project, 0 never does."""
+    """Counts failures in a row; `limit` that failed the same way pause a project, 0 never does."""
 
     def __init__(
         self, gate: Gate, tell: Callable[[str], None], take_back: Callable[[str], None]
@@ -31,9 +35,11 @@ class Brake:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
             return
-        reason, count = self._streaks.get(project, ("", 0))
-        count = count + 1 if reason == outcome.reason else 1
-        self._streaks[project] = (outcome.reason, count)
+        status, _, words = outcome.reason.partition(": ")
+        way = f"{status}: {_DIGITS.sub('#', words)}"
+        last_way, count = self._streaks.get(project, ("", 0))
+        count = count + 1 if last_way == way else 1
+        self._streaks[project] = (way, count)
         if count >= self.limit:
             del self._streaks[project]
             if not self._gate.has_pending(project):
