@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    executor,
     followers,
     gap,
     idle,
@@ -46,6 +47,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "followers": followers.run,
     "idle": idle.run,
     "sweep": sweep.run,
+    "executor": executor.run,
 }
 
 LONG = frozenset({"million", "sweep"})
