@@ -25,17 +25,14 @@ class Entry(msgspec.Struct, frozen=True):
     check: Callable[[str], object]
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 12:
-        raise ValueError("a whole number, 0 or more")
+def _count(text: str, least: int = 0) -> int:
+    if not text.isdecimal() or len(text) > 12 or int(text) < least:
+        raise ValueError(f"a whole number, {least} or more")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    number = _count(text)
-    if not number:
-        raise ValueError("a whole number, 1 or more")
-    return number
+    return _count(text, least=1)
 
 
 def _places(text: str) -> int | None:

@@ -36,6 +36,7 @@ from stoker.executors.shepherd.journal import (
 )
 from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
+from stoker.executors.shepherd.turns import come_first
 
 _READY_FD = 3
 _COMPACT_BYTES = 16 << 10 if failpoints.is_armed else 4 << 20  # so that a test gets there too
@@ -394,6 +395,7 @@ def main() -> None:
     os.chdir("/")
     path, journal, name = sys.argv[1:]
     trees.become_subreaper()
+    come_first()
     keeper = Keeper(name, boot_id())
     try:
         story = keeper.journal.claim(journal)
