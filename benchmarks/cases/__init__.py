@@ -9,6 +9,7 @@ from benchmarks.cases import (
     bulk_add,
     door_lines,
     door_tasks,
+    executor,
     followers,
     gap,
     idle,
@@ -52,6 +53,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "sweep": sweep.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
+    "executor": executor.run,
 }
 
 LONG = frozenset({"million", "sweep"})
