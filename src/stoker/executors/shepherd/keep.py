@@ -264,12 +264,18 @@ class Keeper(Shepherd):
         super().on_release(number, [key for key in keys if key not in used])
 
     def on_start(
-        self, key: str, context: int, place: int, argv: list[str], log: str | None
+        self,
+        key: str,
+        context: int,
+        place: int,
+        argv: list[str],
+        log: str | None,
+        env: dict[str, str] | None = None,
     ) -> None:
         """Start an attempt, unless it has been started already, or waits to be."""
         if key not in self.records and key not in self.ordered:
             self.ordered.add(key)
-            super().on_start(key, context, place, argv, log)
+            super().on_start(key, context, place, argv, log, env)
 
     def on_revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started; it may be ordered again."""
