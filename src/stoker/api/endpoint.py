@@ -52,6 +52,7 @@ class Endpoint(Generic[Query, Body]):
     refusals: tuple[int, ...] = ()
     lets_in: frozenset[Asker] = frozenset()
     answer_headers: dict[str, str] = field(default_factory=dict)
+    period_s: float | None = None  # an answer that changes also while nothing happens: how often
     decoder: msgspec.json.Decoder[Body] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +62,11 @@ class Endpoint(Generic[Query, Body]):
     def takes_body(self) -> bool:
         """Whether a request must bring a JSON body."""
         return self.body is not type(None)
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether it can be asked again and again: to ask changes nothing, and the answer ends."""
+        return self.method == "GET" and self.media is Media.JSON
 
 
 OWNER = frozenset((Asker.OWNER,))

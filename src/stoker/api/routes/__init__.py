@@ -29,6 +29,7 @@ from stoker.api.routes import (
     stop,
     sweep,
     wait,
+    web,
     why,
 )
 
@@ -57,5 +58,6 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     config.CHANGE,
     events.EVENTS,
     stop.STOP,
+    web.WEB,
     openapi.OPENAPI,
 )
