@@ -153,10 +153,15 @@ class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Put a waiting job at a position of the queue; 1 is the next to start."""
+    """Put a waiting job at a position of the queue; 1 is the next to start.
+
+    Or just before, or just behind, another one that waits: then the position does not count.
+    """
 
     job: str
     position: Annotated[int, msgspec.Meta(ge=1, le=MAX_POSITION)] = 1
+    before: str | None = None
+    behind: str | None = None
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
