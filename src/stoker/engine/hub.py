@@ -10,6 +10,7 @@ from stoker.engine.board import Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
+from stoker.engine.errand import Errands
 from stoker.engine.eta import Eta
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
@@ -64,6 +65,7 @@ class Hub:
         self.parse_slots = parse_slots
         self.slots_changed = slots_changed
         self.no_gpu_reason = no_gpu_reason
+        self.errands = Errands(home)
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def running(self, job: int) -> Running | None:

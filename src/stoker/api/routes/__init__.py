@@ -7,6 +7,7 @@ from typing import Any
 from stoker.api.endpoint import Endpoint
 from stoker.api.routes import (
     add,
+    batch,
     config,
     events,
     gpus,
@@ -17,8 +18,10 @@ from stoker.api.routes import (
     move,
     openapi,
     pause,
+    plan,
     preempt,
     release,
+    results,
     resume,
     retry,
     rm,
@@ -28,12 +31,14 @@ from stoker.api.routes import (
     status,
     stop,
     sweep,
+    sweeps,
     wait,
     why,
 )
 
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     add.ADD,
+    batch.BATCH,
     ls.LS,
     show.SHOW,
     why.WHY,
@@ -52,6 +57,12 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     gpus.GPUS,
     wait.WAIT,
     sweep.SWEEP,
+    sweep.QUEUE,
+    sweeps.SWEEPS,
+    plan.PLAN,
+    results.RESULTS,
+    results.CURVES,
+    results.EXPORT,
     status.STATUS,
     config.READ,
     config.CHANGE,
