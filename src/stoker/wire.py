@@ -573,6 +573,23 @@ class NewSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     value: str | None
 
 
+class WebOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Open the web page (on 127.0.0.1 and a free port, by default) or close it."""
+
+    action: Literal["open", "close"]
+    host: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)] | None = None
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    new_token: bool = False
+
+
+class WebPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the web page is, and in which file the token that it wants."""
+
+    host: str
+    port: int
+    token_file: str
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """End the daemon; with `kill` also what runs."""
 

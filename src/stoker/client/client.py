@@ -115,6 +115,11 @@ class Client:
             if after is None:
                 return
 
+    def web(self, order: wire.WebOrder) -> wire.WebPlace | None:
+        """Open the web page, or close it; where it is, if it is open."""
+        answer = self._session.request("POST", "/v1/web", _encode(order))
+        return _decode(answer, type=wire.WebPlace | None)
+
     def show(self, job: str | int) -> wire.JobDetail:
         """Everything about one job: its id, `@` for the last one, or its name."""
         query = make_query(job=str(job))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from stoker.core.slot import Slot
 from stoker.engine.board import Running
@@ -20,6 +21,17 @@ from stoker.engine.pulse import Pulse
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
+from stoker.wire import WebPlace
+
+
+class Page(Protocol):
+    """The web page, which can be opened."""
+
+    async def open(self, host: str, port: int | None, *, new_token: bool) -> WebPlace:
+        """Open it, or find it open."""
+
+    async def close(self) -> None:
+        """Close it, if it is open."""
 
 
 class Hub:
@@ -66,6 +78,7 @@ class Hub:
         self.slots_changed = slots_changed
         self.no_gpu_reason = no_gpu_reason
         self.errands = Errands(home)
+        self.page: Page | None = None
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def running(self, job: int) -> Running | None:

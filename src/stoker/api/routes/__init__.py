@@ -33,6 +33,7 @@ from stoker.api.routes import (
     sweep,
     sweeps,
     wait,
+    web,
     why,
 )
 
@@ -68,5 +69,6 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     config.CHANGE,
     events.EVENTS,
     stop.STOP,
+    web.WEB,
     openapi.OPENAPI,
 )

@@ -53,6 +53,7 @@ RESULTS = Endpoint(
     query=Query,
     body=type(None),
     answer=wire.SweepResults,
+    is_errand=True,
     refusals=(404, 409),
     lets_in=OWNER,
 )
@@ -64,6 +65,7 @@ CURVES = Endpoint(
     query=CurveQuery,
     body=type(None),
     answer=list[wire.CurvePoints],
+    is_errand=True,
     refusals=(404, 409),
     lets_in=OWNER,
 )

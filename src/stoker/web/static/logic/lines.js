@@ -4,7 +4,7 @@
  * left out; what remains is text.
  */
 
-import { applySgr } from "./styles.js";
+import {applySgr} from '/logic/styles.js';
 
 // What is longer is cut: no eye reads it, and a page that lays it out stands still.
 export const MOST_COLUMNS = 10_000;
@@ -32,7 +32,7 @@ const ESC = 0x1b;
  * @returns {string}
  */
 export function textOf(line) {
-  return typeof line === "string" ? line : line.text;
+  return typeof line === 'string' ? line : line.text;
 }
 
 /**
@@ -41,7 +41,7 @@ export function textOf(line) {
  * @returns {[string, number][]}
  */
 export function piecesOf(line) {
-  if (typeof line === "string") return line === "" ? [] : [[line, 0]];
+  if (typeof line === 'string') return line === '' ? [] : [[line, 0]];
   /** @type {[string, number][]} */
   const pieces = [];
   let start = 0;
@@ -55,7 +55,7 @@ export function piecesOf(line) {
 export class Lines {
   constructor() {
     /** @type {Line[]} */
-    this.rows = [""];
+    this.rows = [''];
     /** How many rows were dropped at the beginning, to make room. */
     this.dropped = 0;
     /** How many characters of over-long lines were left out. */
@@ -63,14 +63,14 @@ export class Lines {
     this._row = 0;
     this._column = 0;
     this._look = 0;
-    this._rest = "";
+    this._rest = '';
     this._characters = 0;
   }
 
   /** How many lines there are; an empty one that was only begun does not count. */
   get length() {
     const last = this.rows.length - 1;
-    return textOf(this.rows[last]) === "" ? last : last + 1;
+    return textOf(this.rows[last]) === '' ? last : last + 1;
   }
 
   /**
@@ -80,7 +80,7 @@ export class Lines {
    */
   feed(text) {
     const data = this._rest + text;
-    this._rest = "";
+    this._rest = '';
     let changed = this._row;
     let start = 0;
     let at = 0;
@@ -123,7 +123,7 @@ export class Lines {
   /** @param {string} text without any control */
   _write(text) {
     const row = this.rows[this._row];
-    if (typeof row !== "string" && row.text.length === this._column) {
+    if (typeof row !== 'string' && row.text.length === this._column) {
       if (this._column + text.length <= MOST_COLUMNS) {
         this._append(row, text);
         return;
@@ -133,11 +133,11 @@ export class Lines {
     if (text.length > room) {
       this.cut += text.length - Math.max(0, room);
       text = text.slice(0, Math.max(0, room));
-      if (text === "") return;
+      if (text === '') return;
     }
     const line = this.rows[this._row];
     const before = textOf(line).length;
-    const plain = typeof line === "string" && this._look === 0;
+    const plain = typeof line === 'string' && this._look === 0;
     this.rows[this._row] = plain
       ? overwrite(line, this._column, text)
       : overwriteStyled(styled(line), this._column, text, this._look);
@@ -162,7 +162,7 @@ export class Lines {
     if (code === 0x0a) {
       this._row += 1;
       this._column = 0;
-      if (this._row === this.rows.length) this.rows.push("");
+      if (this._row === this.rows.length) this.rows.push('');
     } else if (code === 0x0d) {
       this._column = 0;
     } else if (code === 0x08) {
@@ -176,36 +176,36 @@ export class Lines {
    * @param {number} end where it ends
    */
   _obey(data, start, end) {
-    if (data[start + 1] !== "[") return;
+    if (data[start + 1] !== '[') return;
     const parameters = data.slice(start + 2, end - 1);
     const last = data[end - 1];
-    if (last === "m") {
+    if (last === 'm') {
       this._look = applySgr(this._look, parameters);
       return;
     }
     if (!/^[0-9;:]*$/.test(parameters)) return;
-    const given = parameters === "" ? null : parseInt(parameters, 10);
+    const given = parameters === '' ? null : parseInt(parameters, 10);
     const count = Math.max(1, given ?? 1);
     const top = Math.max(0, this.rows.length - SCREEN_ROWS);
-    if (last === "A" || last === "F") this._row = Math.max(top, this._row - count);
-    else if (last === "B" || last === "E") {
+    if (last === 'A' || last === 'F') this._row = Math.max(top, this._row - count);
+    else if (last === 'B' || last === 'E') {
       this._row = Math.min(this.rows.length - 1, this._row + count);
-    } else if (last === "C") this._column = Math.min(MOST_COLUMNS, this._column + count);
-    else if (last === "D") this._column = Math.max(0, this._column - count);
-    else if (last === "G") this._column = Math.min(MOST_COLUMNS, count - 1);
-    else if (last === "K") this._erase(given ?? 0);
-    else if (last === "J" && (given ?? 0) === 0) this._eraseBelow();
-    if (last === "E" || last === "F") this._column = 0;
+    } else if (last === 'C') this._column = Math.min(MOST_COLUMNS, this._column + count);
+    else if (last === 'D') this._column = Math.max(0, this._column - count);
+    else if (last === 'G') this._column = Math.min(MOST_COLUMNS, count - 1);
+    else if (last === 'K') this._erase(given ?? 0);
+    else if (last === 'J' && (given ?? 0) === 0) this._eraseBelow();
+    if (last === 'E' || last === 'F') this._column = 0;
   }
 
   /** @param {number} which of the line: 0 what follows the cursor, 1 what precedes it, 2 all */
   _erase(which) {
     const line = this.rows[this._row];
     const length = textOf(line).length;
-    if (which === 2) this.rows[this._row] = "";
+    if (which === 2) this.rows[this._row] = '';
     else if (which === 0) this.rows[this._row] = cutOff(line, this._column);
     else if (which === 1) {
-      const blank = " ".repeat(Math.min(length, this._column + 1));
+      const blank = ' '.repeat(Math.min(length, this._column + 1));
       this.rows[this._row] = overwriteStyled(styled(line), 0, blank, 0);
     }
     this._characters += textOf(this.rows[this._row]).length - length;
@@ -228,10 +228,10 @@ export class Lines {
 function endOfSequence(data, at) {
   const kind = data[at + 1];
   if (kind === undefined) return -1;
-  if (kind === "[") return endOfCsi(data, at + 2);
-  if ("]PX^_".includes(kind)) return endOfString(data, at + 2);
-  if (kind >= " " && kind <= "/") return at + 2 < data.length ? at + 3 : -1;
-  return kind >= "0" && kind <= "~" ? at + 2 : at + 1;
+  if (kind === '[') return endOfCsi(data, at + 2);
+  if (']PX^_'.includes(kind)) return endOfString(data, at + 2);
+  if (kind >= ' ' && kind <= '/') return at + 2 < data.length ? at + 3 : -1;
+  return kind >= '0' && kind <= '~' ? at + 2 : at + 1;
 }
 
 /**
@@ -260,7 +260,7 @@ function endOfString(data, start) {
     if (code === 0x0a) return at;
     if (code === ESC) {
       if (at + 1 === data.length) return -1;
-      return data[at + 1] === "\\" ? at + 2 : at;
+      return data[at + 1] === '\\' ? at + 2 : at;
     }
   }
   return most < data.length ? most : -1;
@@ -282,8 +282,8 @@ function overwrite(line, column, text) {
  * @returns {StyledLine}
  */
 function styled(line) {
-  if (typeof line !== "string") return line;
-  return { text: line, runs: line === "" ? [] : [line.length, 0] };
+  if (typeof line !== 'string') return line;
+  return {text: line, runs: line === '' ? [] : [line.length, 0]};
 }
 
 /**
@@ -307,7 +307,7 @@ function overwriteStyled(line, column, text, look) {
   for (let at = 0; at < line.runs.length; at += 2) {
     if (line.runs[at] > end) addRun(runs, line.runs[at], line.runs[at + 1]);
   }
-  return { text: overwrite(line.text, column, text), runs };
+  return {text: overwrite(line.text, column, text), runs};
 }
 
 /**
@@ -326,7 +326,7 @@ function addRun(runs, end, look) {
  * @returns {Line}
  */
 function cutOff(line, column) {
-  if (typeof line === "string") return line.slice(0, column);
+  if (typeof line === 'string') return line.slice(0, column);
   /** @type {number[]} */
   const runs = [];
   let start = 0;
@@ -334,5 +334,5 @@ function cutOff(line, column) {
     addRun(runs, Math.min(line.runs[at], column), line.runs[at + 1]);
     start = line.runs[at];
   }
-  return { text: line.text.slice(0, column), runs };
+  return {text: line.text.slice(0, column), runs};
 }

@@ -17,7 +17,7 @@ export function extentOf(values) {
   let low = Infinity;
   let high = -Infinity;
   for (const value of values) {
-    if (typeof value === "number" && Number.isFinite(value)) {
+    if (typeof value === 'number' && Number.isFinite(value)) {
       if (value < low) low = value;
       if (value > high) high = value;
     }

@@ -68,13 +68,13 @@ export function applySgr(number, parameters) {
  */
 function readSgr(number, parameters) {
   if (!/^[0-9;:]*$/.test(parameters)) return number;
-  const look = { ...lookOf(number) };
-  const codes = parameters.split(/[;:]/).map((word) => (word === "" ? 0 : Number(word)));
+  const look = {...lookOf(number)};
+  const codes = parameters.split(/[;:]/).map((word) => (word === '' ? 0 : Number(word)));
   for (let at = 0; at < codes.length; at += 1) {
     const code = codes[at];
     if (code === 38 || code === 48) {
       const [colour, used] = readColour(codes, at + 1);
-      look[code === 38 ? "fg" : "bg"] = colour;
+      look[code === 38 ? 'fg' : 'bg'] = colour;
       at += used;
     } else {
       applyCode(look, code);
@@ -122,7 +122,7 @@ function readColour(codes, at) {
   if (codes[at] === 2) {
     const parts = codes.slice(at + 1, at + 4);
     const known = parts.length === 3 && parts.every(isByte);
-    return [known ? `#${parts.map(toHex).join("")}` : null, 4];
+    return [known ? `#${parts.map(toHex).join('')}` : null, 4];
   }
   return [null, codes.length];
 }
@@ -134,7 +134,7 @@ function isByte(value) {
 
 /** @param {number} value */
 function toHex(value) {
-  return value.toString(16).padStart(2, "0");
+  return value.toString(16).padStart(2, '0');
 }
 
 /** @param {Look} look */
@@ -160,5 +160,5 @@ export function paletteColour(colour) {
   if (colour >= 232) return `#${toHex(8 + 10 * (colour - 232)).repeat(3)}`;
   const place = colour - 16;
   const parts = [Math.floor(place / 36), Math.floor(place / 6) % 6, place % 6];
-  return `#${parts.map((part) => toHex(CUBE[part])).join("")}`;
+  return `#${parts.map((part) => toHex(CUBE[part])).join('')}`;
 }

@@ -1,0 +1,108 @@
+"""A real browser on the real page of a real daemon."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.door import Queue
+
+if TYPE_CHECKING:
+    from conftest import Stoker
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+)
+_LINK = re.compile(r"http://\S+#token=\S+")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Return Chromium; where there is none, skip, but fail where all must be tested."""
+    if not os.path.exists(CHROMIUM):
+        if os.environ.get("CI"):
+            pytest.fail("there is no Chromium: apt-get install chromium")
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+class Site:
+    """The page of a queue, with as many tabs as a test wants; what they complain of fails it."""
+
+    def __init__(self, queue: Queue, browser: Browser) -> None:
+        self.queue = queue
+        self._browser = browser
+        self.link = self.open()
+        self.url = self.link.partition("#")[0]
+        self.token = self.link.partition("#token=")[2]
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+
+    def open(self, *words: str) -> str:
+        """The link that `stoker web` prints."""
+        found = _LINK.search(self.queue.ok("web", *words))
+        assert found is not None
+        return found[0]
+
+    def tab(self, path: str = "/", **options: Any) -> Page:
+        """A tab in a browser of its own, let in and at a page."""
+        context = self._browser.new_context(**options)
+        context.set_default_timeout(10_000)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._hear)
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(self.link)
+        page.wait_for_selector(".link.open")
+        if path != "/":
+            page.goto(f"{self.url}#{path}")
+        return page
+
+    def _hear(self, message: Any) -> None:
+        # A daemon that was stopped is met with failed connections: those are expected.
+        if message.type == "error" and "ERR_CONNECTION" not in message.text:
+            self.complaints.append(message.text)
+
+
+@pytest.fixture
+def queue(stoker: Stoker) -> Iterator[Queue]:
+    """Return a queue whose daemon runs, on two GPUs."""
+    queue = Queue(stoker)
+    queue.start()
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def site(queue: Queue, browser: Browser) -> Iterator[Site]:
+    """Return the page of that queue."""
+    site = Site(queue, browser)
+    yield site
+    for context in browser.contexts:
+        context.close()
+    assert site.complaints == []
+    assert [url for url in site.requests if not url.startswith(site.url)] == []
+
+
+@pytest.fixture
+def tab(site: Site) -> Callable[..., Page]:
+    """Return what opens tabs."""
+    return site.tab
