@@ -12,6 +12,11 @@ import {HOME, PAGES} from '/pages/index.js';
 applyTheme();
 start();
 
+/** @type {() => void} */
+let leave = () => {};
+/** @type {string | null | undefined} */
+let wanted;
+
 const main = h('main', {id: 'main', tabindex: -1});
 scope(() => {
   append(document.body, shell(main));
@@ -22,11 +27,6 @@ scope(() => {
     untracked(() => show(shown));
   });
 });
-
-/** @type {() => void} */
-let leave = () => {};
-/** @type {string | null | undefined} */
-let wanted;
 
 /** @param {string | null} path null for nobody's page */
 async function show(path) {
