@@ -114,9 +114,9 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     """All that the runs have in common."""
     import msgspec
 
-    from stoker.cli.capture import find_folder, find_user, take_environment, to_wire
-    from stoker.cli.durations import parse_duration
+    from stoker.capture import find_folder, find_user, take_environment, to_wire
     from stoker.cli.git import Question
+    from stoker.core.durations import parse_duration
     from stoker.wire import NewJob, Submission
 
     folder = find_folder(None)
@@ -186,7 +186,7 @@ def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
 
 
 def _estimate(history: History, todo: int, places: int) -> str:
-    from stoker.cli.durations import format_duration
+    from stoker.core.durations import format_duration
 
     if not todo:
         return "nothing is left to run"
@@ -199,10 +199,11 @@ def _estimate(history: History, todo: int, places: int) -> str:
 
 def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
+    from stoker.outcomes.collect import note_sweep
     from stoker.sweeps.history import History, Rerun
     from stoker.sweeps.queueing import queue_runs
 
-    write_note(sweep)
+    note_sweep(sweep)
     with Client(start=True) as client:
         history = History(client.sweep(sweep.name, os.getcwd()))
         runs = history.choose(sweep, Rerun(args.rerun or "undone"))
@@ -233,23 +234,6 @@ def _ask(client: Client, sweep: Sweep) -> tuple[History, int]:
         if os.path.exists(os.path.join(client.home, "stoker.db")):
             sys.stderr.write("stoker: no daemon runs: what has succeeded before is not known\n")
         return History(), 0
-
-
-def write_note(sweep: Sweep) -> None:
-    """Note beside the runs how they are judged."""
-    from stoker.outcomes.collect import Manifest, write_manifest
-
-    metric = sweep.metric
-    write_manifest(
-        sweep.root,
-        Manifest(
-            name=sweep.name,
-            command=sweep.command,
-            metric=metric.name if metric else None,
-            goal=metric.goal if metric else "minimize",
-            regex=metric.regex if metric else None,
-        ),
-    )
 
 
 def _runs(count: int) -> str:

@@ -11,6 +11,7 @@ from stoker.engine.board import Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
+from stoker.engine.errand import Errands
 from stoker.engine.eta import Eta
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
@@ -77,6 +78,7 @@ class Hub:
         self.parse_slots = parse_slots
         self.slots_changed = slots_changed
         self.no_gpu_reason = no_gpu_reason
+        self.errands = Errands(home)
         self.page: Page | None = None
         self.watchman: Watchman | None = None
         self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are

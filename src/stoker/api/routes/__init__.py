@@ -7,6 +7,7 @@ from typing import Any
 from stoker.api.endpoint import Endpoint
 from stoker.api.routes import (
     add,
+    batch,
     config,
     counts,
     events,
@@ -18,8 +19,10 @@ from stoker.api.routes import (
     move,
     openapi,
     pause,
+    plan,
     preempt,
     release,
+    results,
     resume,
     retry,
     rm,
@@ -29,6 +32,7 @@ from stoker.api.routes import (
     status,
     stop,
     sweep,
+    sweeps,
     usage,
     wait,
     web,
@@ -37,6 +41,7 @@ from stoker.api.routes import (
 
 ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     add.ADD,
+    batch.BATCH,
     ls.LS,
     show.SHOW,
     why.WHY,
@@ -58,6 +63,12 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     counts.COUNTS,
     wait.WAIT,
     sweep.SWEEP,
+    sweep.QUEUE,
+    sweeps.SWEEPS,
+    plan.PLAN,
+    results.RESULTS,
+    results.CURVES,
+    results.EXPORT,
     status.STATUS,
     config.READ,
     config.CHANGE,

@@ -145,7 +145,17 @@ export async function get(path, query = {}) {
  * @returns {Promise<Blob>}
  */
 export async function download(query) {
-  return (await request('GET', '/v1/log', query)).blob();
+  return save('/v1/log', query);
+}
+
+/**
+ * What a GET answers, as a file.
+ * @param {string} path
+ * @param {Query} query
+ * @returns {Promise<Blob>}
+ */
+export async function save(path, query) {
+  return (await request('GET', path, query)).blob();
 }
 
 /**

@@ -70,3 +70,57 @@ export function text(value) {
   const bytes = Uint8Array.from(atob(value.b64), (each) => each.charCodeAt(0));
   return new TextDecoder().decode(bytes);
 }
+
+/**
+ * `1 run`, `4 runs`.
+ * @param {number} number
+ * @param {string} noun
+ */
+export function plural(number, noun) {
+  return number === 1 ? `1 ${noun}` : `${count(number)} ${noun}s`;
+}
+
+/**
+ * A value of a table: five digits are enough.
+ * @param {unknown} value
+ * @returns {string}
+ */
+export function cell(value) {
+  if (value === null || value === undefined) return '';
+  if (typeof value === 'number') return decimal(value);
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+/**
+ * A number in at most five digits: `0.001`, `1e-5`, `123.46`.
+ * @param {number} value
+ */
+export function decimal(value) {
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? 'nan' : value > 0 ? 'inf' : '-inf';
+  const amount = Math.abs(value);
+  if (amount >= 1e-4 && amount < 1e5) return String(Number(value.toPrecision(5)));
+  return value.toExponential(4).replace(/\.?0+e/, 'e').replace('e+', 'e');
+}
+
+const SECONDS = /** @type {Record<string, number>} */ ({s: 1, m: 60, h: 3600, d: 86400, w: 604800});
+
+/**
+ * Seconds in `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS`; throws what is to be written instead.
+ * @param {string} written
+ * @returns {number}
+ */
+export function parseDuration(written) {
+  const clock = /^(\d{1,9}):(\d{1,2}):(\d{2})$/.exec(written);
+  let seconds = 0;
+  if (clock) seconds = Number(clock[1]) * 3600 + Number(clock[2]) * 60 + Number(clock[3]);
+  else if (/^(\d{1,9}(\.\d{1,9})?[smhdw])+$/.test(written)) {
+    for (const [, number = '', unit = ''] of written.matchAll(/(\d+(?:\.\d+)?)([smhdw])/g)) {
+      seconds += Number(number) * (SECONDS[unit] ?? 0);
+    }
+  } else if (/^\d+(\.\d+)?$/.test(written)) {
+    throw new Error(`could be seconds, minutes or hours: write ${written}s, ${written}m or ${written}h`);
+  }
+  if (!(seconds > 0)) throw new Error('write 90s, 2h, 1d12h or HH:MM:SS');
+  return seconds;
+}

@@ -21,6 +21,7 @@ export const PAGES = [
   {pattern: '/jobs/:id', title: 'Job', load: () => import('/pages/job.js')},
   {pattern: '/submit', title: 'Submit', nav: 'Submit', key: 'n', load: () => import('/pages/submit.js')},
   {pattern: '/sweeps', title: 'Sweeps', nav: 'Sweeps', key: 's', load: () => import('/pages/sweeps.js')},
+  {pattern: '/sweeps/:name', title: 'Sweep', load: () => import('/pages/sweep.js')},
 ];
 
 /** Where one is without a path. */
