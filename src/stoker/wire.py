@@ -211,6 +211,43 @@ class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpu: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples one after another: when each was taken, and what it saw; None where nobody can tell."""
+
+    at: list[float] = []
+    mem_bytes: list[int | None] = []
+    utilisation_pct: list[float | None] = []
+
+
+class GpuUserInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A process on a GPU that is no job's; user and command None where it is out of our sight."""
+
+    pid: int
+    user: str | None
+    command: str | None
+    mem_bytes: int | None
+
+
+class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as it was seen last, what the queue does there, and who else uses it."""
+
+    label: str
+    name: str | None
+    mem_total_bytes: int
+    mem_used_bytes: int
+    mem_reserved_bytes: int  # what the jobs there may use
+    utilisation_pct: int | None
+    temperature_c: int | None
+    power_w: float | None
+    lost: bool
+    slot: str | None  # None: the queue does not have it
+    jobs: list[int]
+    closed: str | None
+    drained: str | None
+    users: list[GpuUserInfo]
+    history: History
+
+
 class GpuChange(msgspec.Struct, frozen=True, kw_only=True):
     """The slots that were changed, the jobs that still run there, and perhaps a warning."""
 

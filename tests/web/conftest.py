@@ -13,8 +13,9 @@ import pytest
 from integration.door import Queue
 
 if TYPE_CHECKING:
-    from conftest import Stoker
     from playwright.sync_api import Browser, Page
+
+    from conftest import Stoker
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 _FLAGS = (

@@ -183,7 +183,7 @@ class Daemon:
             self.hub.pulse.poke()
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
-        self._watchman = watchman
+        self._watchman = self.hub.watchman = watchman
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
@@ -203,10 +203,10 @@ class Daemon:
         return None if self._nvml is None else self._nvml.gpus()
 
     def _mind_watch(self) -> None:
-        """Watch the GPUs while something runs or waits, and only then."""
+        """Watch the GPUs while something runs or waits, or somebody looks on, and only then."""
         if self._watchman is None:
             return
-        if self.engine.board.running or len(self.engine.queue):
+        if self.engine.board.running or len(self.engine.queue) or self.hub.viewers:
             self._watchman.rouse()
         else:
             self._watchman.rest()

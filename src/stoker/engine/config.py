@@ -83,8 +83,12 @@ def _size(text: str) -> int:
 
 ENTRIES = {
     "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus),
-    "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", _by_gpus),
-    "gpus-removed": Entry("none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus),
+    "gpus-drained": Entry(
+        "none", "slots on which nothing new starts (stoker gpus drain)", _by_gpus
+    ),
+    "gpus-removed": Entry(
+        "none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus
+    ),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),

@@ -18,6 +18,7 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.loop import Engine
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
+from stoker.engine.watchman import Watchman
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
@@ -79,6 +80,8 @@ class Hub:
         self.no_gpu_reason = no_gpu_reason
         self.errands = Errands(home)
         self.page: Page | None = None
+        self.watchman: Watchman | None = None
+        self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def running(self, job: int) -> Running | None:

@@ -10,7 +10,7 @@ from stoker.engine.events import Listener
 from stoker.gpus.nvml import Gpu, GpuProcess, Nvml, Reading
 from stoker.gpus.survey import GpuState, look, state_of, taken_by
 from stoker.gpus.users import GpuUser
-from stoker.gpus.watch import Watch
+from stoker.gpus.watch import Sample, Watch
 
 
 class Watchman:
@@ -72,6 +72,20 @@ class Watchman:
         """The last reading of a GPU."""
         state = self._states.get(key)
         return self._watch.latest.get(key) or (state.reading if state else None)
+
+    def seen(self) -> list[GpuState]:
+        """All GPUs of the machine as they were seen last, or are now if nobody has looked lately."""
+        if self._watch.active.is_set() and self._watch.latest:
+            return [state_of(reading) for reading in list(self._watch.latest.values())]
+        return [look(self._nvml, gpu) for gpu in self._nvml.gpus()]
+
+    def history(self, key: str) -> list[Sample]:
+        """The last minutes of a GPU, as far as it was watched."""
+        return list(self._watch.history.get(key, ()))
+
+    def is_ours(self, user: GpuUser) -> bool:
+        """Whether a process on a GPU is a job's, as far as can be seen."""
+        return self._ours(user.pid) if user.is_visible else user.pid not in self._outsiders
 
     def rest(self) -> None:
         """Look no more until roused: with nothing to run, who uses a GPU is nobody's concern."""
@@ -143,6 +157,4 @@ class Watchman:
                 self._listener.on_notice(f"GPU {place.slot.label} {state}")
 
     def _is_ours(self, user: GpuUser) -> bool:
-        if not self._mind_others:
-            return True
-        return self._ours(user.pid) if user.is_visible else user.pid not in self._outsiders
+        return not self._mind_others or self.is_ours(user)

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stoker.gpus.nvml import Gpu, Nvml, Reading
 
+_HISTORY = 300
 _FIRST_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
+
+
+class Sample(NamedTuple):
+    """What is kept of a reading."""
+
+    at: float
+    mem_bytes: int
+    utilisation_pct: int | None
 
 
 class Watch(threading.Thread):
     """A thread that reads every GPU each `period_s` while `active` is set, and sleeps otherwise.
 
-    `latest` holds the last reading by lease key. `changed`, if given, is called from this thread
-    with a key and its new reading whenever that differs from the one before. With `renewed` it looks
-    for GPUs that have come, or come back, when there are signs of that, and calls it if there are.
+    `latest` holds the last reading by lease key, `history` samples of the last ones. `changed`, if
+    given, is called from this thread with a key and its new reading whenever that differs from the one
+    before. With `renewed` it looks for GPUs that have come, or come back, when there are signs of that,
+    and calls it if there are.
     """
 
     def __init__(
@@ -33,6 +44,7 @@ class Watch(threading.Thread):
         super().__init__(name="gpu-watch", daemon=True)
         self.active = threading.Event()
         self.latest: dict[str, Reading] = {}
+        self.history: dict[str, deque[Sample]] = {}
         self._nvml = nvml
         self._period_s = period_s
         self._changed = changed
@@ -69,6 +81,8 @@ class Watch(threading.Thread):
 
     def _sample(self, gpu: Gpu) -> None:
         reading = self._nvml.read(gpu)
+        past = self.history.setdefault(gpu.uuid, deque(maxlen=_HISTORY))
+        past.append(Sample(time.time(), reading.mem_used_bytes, reading.utilisation_pct))
         if reading == self.latest.get(gpu.uuid):
             return
         self.latest[gpu.uuid] = reading

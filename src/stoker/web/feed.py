@@ -76,6 +76,7 @@ class Feed:
         view = self._views.get((path, query))
         if view is None:
             view = self._views[path, query] = View(self._endpoints[path], query)
+            self._mind_viewers(view, 1)
         view.watchers[tab, number] = lambda number, body, is_refused: deliver(
             problem_frame(number, body) if is_refused else data_frame(number, body)
         )
@@ -96,14 +97,24 @@ class Feed:
                     del view.watchers[watcher]
             if not view.watchers:
                 del self._views[key]
+                self._mind_viewers(view, -1)
         if not self._views:
             self.close()
 
     def close(self) -> None:
         """Stop telling."""
+        for view in self._views.values():
+            self._mind_viewers(view, -1)
+        self._views.clear()
         if self._task is not None:
             self._task.cancel()
             self._task = None
+
+    def _mind_viewers(self, view: View, change: int) -> None:
+        """What changes by itself must be looked at while somebody is shown it, and only then."""
+        if view.endpoint.period_s is not None:
+            self._hub.viewers += change
+            self._hub.pulse.poke()
 
     async def _run(self) -> None:
         events = self._hub.events
@@ -115,9 +126,7 @@ class Feed:
                         self._tell(view)
                     await asyncio.sleep(0)  # whatever else there is to do goes first
             spent_s = time.monotonic() - began
-            await asyncio.sleep(
-                min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, _SHARE * spent_s))
-            )
+            await asyncio.sleep(min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, _SHARE * spent_s)))
             await self._wait_for_change(version)
 
     async def _wait_for_change(self, version: int) -> None:

@@ -53,6 +53,7 @@ class TokenConnection(Connection):
 def bind_port(host: str, port: int | None) -> socket.socket:
     """Listen; without a port at the usual one, or any that is free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    reason: Exception | None = None
     for choice in (USUAL_PORT, 0) if port is None else (port,):
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -65,7 +66,9 @@ def bind_port(host: str, port: int | None) -> socket.socket:
             reason = error
         else:
             return sock
-    raise StokerError(f"cannot listen at {host}:{port or USUAL_PORT}: {reason}; name another --port")
+    raise StokerError(
+        f"cannot listen at {host}:{port or USUAL_PORT}: {reason}; name another --port"
+    )
 
 
 class Listener:

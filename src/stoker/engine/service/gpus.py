@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stoker.engine.board import DRAINED, REMOVED, Place
 from stoker.engine.hub import Hub
+from stoker.engine.watchman import Watchman
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
-from stoker.wire import GpuChange, GpuEvent, GpuOrder
+from stoker.gpus.survey import GpuState
+from stoker.gpus.watch import Sample
+from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, GpuUserInfo, History
 
 
 def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
@@ -22,6 +27,80 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
     touched = [place for place in hub.engine.board.places if place.slot.label in labels]
     jobs = sorted({place.current.attempt.job for place in touched if place.current is not None})
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(hub, order))
+
+
+def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
+    """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
+    places = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    if hub.watchman is None:
+        return [_unseen(place) for place in places]
+    found = hub.watchman.seen()
+    by_key = {key: place for place in places for key in place.slot.keys}
+    return [_seen(hub.watchman, state, by_key.get(state.gpu.uuid), history) for state in found]
+
+
+def _seen(watchman: Watchman, state: GpuState, place: Place | None, history: bool) -> GpuInfo:
+    reading, gpu = state.reading, state.gpu
+    past = watchman.history(gpu.uuid) if history else []
+    return GpuInfo(
+        label=gpu.label,
+        name=gpu.name,
+        mem_total_bytes=gpu.mem_total_bytes,
+        mem_used_bytes=reading.mem_used_bytes,
+        # A job has its GPU to itself.
+        mem_reserved_bytes=gpu.mem_total_bytes if place and place.current else 0,
+        utilisation_pct=reading.utilisation_pct,
+        temperature_c=reading.temperature_c,
+        power_w=reading.power_w,
+        lost=reading.lost,
+        users=[
+            GpuUserInfo(
+                pid=user.pid, user=user.user, command=user.command, mem_bytes=user.mem_bytes
+            )
+            for user in state.users
+            if not watchman.is_ours(user)
+        ],
+        history=history_of(past),
+        **_in_queue(place),
+    )
+
+
+def _unseen(place: Place) -> GpuInfo:
+    """A GPU of whose present nobody can tell: there is no NVML."""
+    return GpuInfo(
+        label=place.slot.label,
+        name=None,
+        mem_total_bytes=0,
+        mem_used_bytes=0,
+        mem_reserved_bytes=0,
+        utilisation_pct=None,
+        temperature_c=None,
+        power_w=None,
+        lost=False,
+        users=[],
+        history=History(),
+        **_in_queue(place),
+    )
+
+
+def _in_queue(place: Place | None) -> dict[str, Any]:
+    if place is None:
+        return {"slot": None, "jobs": [], "closed": None, "drained": None}
+    return {
+        "slot": place.slot.label,
+        "jobs": [] if place.current is None else [place.current.attempt.job],
+        "closed": place.closed,
+        "drained": place.drained,
+    }
+
+
+def history_of(samples: list[Sample]) -> History:
+    """Samples as the wire has them."""
+    return History(
+        at=[sample.at for sample in samples],
+        mem_bytes=[sample.mem_bytes for sample in samples],
+        utilisation_pct=[sample.utilisation_pct for sample in samples],
+    )
 
 
 def _notice(hub: Hub, order: GpuOrder) -> str | None:
