@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from integration.door import Queue
+from web.modules import Modules
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -107,3 +108,11 @@ def site(queue: Queue, browser: Browser) -> Iterator[Site]:
 def tab(site: Site) -> Callable[..., Page]:
     """Return what opens tabs."""
     return site.tab
+
+
+@pytest.fixture(scope="module")
+def modules(browser: Browser) -> Iterator[Modules]:
+    """Return the page's modules, without a daemon."""
+    modules = Modules(browser)
+    yield modules
+    modules.close()
