@@ -71,6 +71,9 @@ def test_every_verb_has_its_own_path() -> None:
         "config",
         "events",
         "stop",
+        "web",
+        "usage",
+        "counts",
     ]
     assert paths == {f"/v1/{verb}" for verb in verbs}
 

@@ -3,7 +3,7 @@
 import {h} from '/lib/dom.js';
 
 /** All states, in the order in which they are offered. */
-export const STATES = ['running', 'starting', 'waiting', 'held', 'blocked', 'delayed', 'paused', 'failed', 'lost', 'killed', 'skipped', 'done'];
+export const STATES = ['running', 'starting', 'waiting', 'held', 'blocked', 'delayed', 'paused', 'failed', 'lost', 'killed', 'skipped', 'preempted', 'done'];
 
 /** @param {string} state */
 export function badge(state) {

@@ -124,9 +124,7 @@ function follow(parent, ask) {
  */
 function set(element, name, value) {
   if (name === 'style') Object.assign(/** @type {HTMLElement} */ (element).style, value);
-  // An option without the attribute has its text as its value, and one may mean nothing.
-  else if (name === 'value' && element instanceof HTMLOptionElement) element.setAttribute(name, value);
-  else if (PROPERTIES.has(name)) {
+  else if (PROPERTIES.has(name) && !(element instanceof HTMLOptionElement && name === 'value')) {
     if (/** @type {any} */ (element)[name] !== value) /** @type {any} */ (element)[name] = value;
   } else if (value === null || value === undefined || value === false) element.removeAttribute(name);
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value === true ? '' : value);

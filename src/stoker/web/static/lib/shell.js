@@ -7,7 +7,7 @@ import {link, place} from '/lib/router.js';
 import {nextTheme, theme} from '/lib/theme.js';
 import {attempt, toastBox} from '/lib/toast.js';
 import {signal} from '/lib/signal.js';
-import {PAGES} from '/pages/index.js';
+import {HOME, PAGES} from '/pages/index.js';
 import {count} from '/logic/format.js';
 
 /**
@@ -52,7 +52,7 @@ export function shell(main) {
 
 /** @param {string} pattern */
 function isIn(pattern) {
-  const {path} = place.value;
+  const path = place.value.path === '/' ? HOME : place.value.path;
   return path === pattern || path.startsWith(`${pattern}/`);
 }
 

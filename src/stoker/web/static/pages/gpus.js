@@ -102,7 +102,7 @@ function percent(value) {
 /** @param {Gpu} gpu */
 function memory({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes: reserved}) {
   if (!total) return 'not told';
-  return `${size(used)} used · ${reserved ? `${size(reserved)} reserved · ` : ''}${size(total)}`;
+  return `${size(used)} of ${size(total)}${reserved ? `, ${size(reserved)} reserved` : ''}`;
 }
 
 /** @param {Gpu} gpu */

@@ -35,7 +35,7 @@ export function actions(desk) {
   });
   return h(
     'div',
-    {class: 'row actions', role: 'toolbar', 'aria-label': 'What to do with the chosen jobs'},
+    {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'What to do with the chosen jobs'},
     h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${ids.value.length} chosen`),
     button('Kill', kill, 'danger'),
     button('Retry', () => act('retry')),

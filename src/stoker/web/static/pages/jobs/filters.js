@@ -11,7 +11,7 @@ import {count} from '/logic/format.js';
 const TYPING_MS = 200;
 /** @type {Record<string, string[]>} what one chip stands for, where that is more than its own name */
 const CHIPS = {running: ['running', 'starting'], failed: ['failed', 'lost']};
-const NAMES = STATES.filter((state) => !['starting', 'lost'].includes(state));
+const NAMES = STATES.filter((state) => !['starting', 'lost', 'preempted'].includes(state));
 
 /** @param {import('/pages/jobs.js').Desk} desk */
 export function filters({query, counts}) {
