@@ -28,6 +28,7 @@ _FLAGS = (
     "--no-first-run",
     "--disable-dev-shm-usage",
 )
+_EXPECTED = re.compile(r"ERR_CONNECTION|status of (400|404|409)")
 _LINK = re.compile(r"http://\S+#token=\S+")
 
 
@@ -79,8 +80,9 @@ class Site:
         return page
 
     def _hear(self, message: Any) -> None:
-        # A daemon that was stopped is met with failed connections: those are expected.
-        if message.type == "error" and "ERR_CONNECTION" not in message.text:
+        # A daemon that was stopped is met with failed connections, and mistakes are refused: the
+        # browser notes both, and the page shows them.
+        if message.type == "error" and not _EXPECTED.search(message.text):
             self.complaints.append(message.text)
 
 

@@ -33,7 +33,9 @@ class Modules:
     def _serve(self, route: Route) -> None:
         path = route.request.url.removeprefix(_SITE).partition("?")[0]
         if path == "/blank.html":
-            styles = '<link rel="stylesheet" href="/app.css"><link rel="stylesheet" href="/parts.css">'
+            styles = (
+                '<link rel="stylesheet" href="/app.css"><link rel="stylesheet" href="/parts.css">'
+            )
             route.fulfill(body=f"<!doctype html>{styles}", content_type="text/html")
             return
         with open(f"{self._folder}{path}", "rb") as file:

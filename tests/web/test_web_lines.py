@@ -56,9 +56,7 @@ def feed(modules: Modules, *pieces: str) -> dict[str, Any]:
         ("\x1b[999999999A\x1b[999999999Dx", ["x"]),
     ],
 )
-def test_it_is_what_a_terminal_would_show(
-    modules: Modules, written: str, shown: list[str]
-) -> None:
+def test_it_is_what_a_terminal_would_show(modules: Modules, written: str, shown: list[str]) -> None:
     assert feed(modules, written)["texts"] == shown
 
 
