@@ -24,7 +24,7 @@ def lines(page: Page) -> list[str]:
 
 
 def wait_for_line(page: Page, text: str) -> None:
-    page.locator(".log-row", has_text=text).first.wait_for()
+    page.locator(".log-row", has_text=text).first.wait_for(timeout=30_000)
 
 
 def test_a_log_has_colours_and_only_the_last_state_of_a_bar(site: Site) -> None:
