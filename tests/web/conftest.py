@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,18 +64,29 @@ class Site:
         assert found is not None
         return found[0]
 
+    def slots(self) -> list[dict[str, Any]]:
+        """What the queue says of its slots."""
+        found = json.loads(self.queue.ok("status", "--json"))["slots"]
+        assert isinstance(found, list)
+        return found
+
     def tab(self, path: str = "/", **options: Any) -> Page:
         """A tab in a browser of its own, let in and at a page."""
+        page = self.blank_tab(**options)
+        page.goto(self.link)
+        page.wait_for_selector(".link.open")
+        if path != "/":
+            page.goto(f"{self.url}#{path}")
+        return page
+
+    def blank_tab(self, **options: Any) -> Page:
+        """A tab in a browser of its own, which nobody has let in."""
         context = self._browser.new_context(**options)
         context.set_default_timeout(10_000)
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._hear)
         page.on("request", lambda request: self.requests.append(request.url))
-        page.goto(self.link)
-        page.wait_for_selector(".link.open")
-        if path != "/":
-            page.goto(f"{self.url}#{path}")
         return page
 
     def _hear(self, message: Any) -> None:
@@ -101,9 +113,3 @@ def site(queue: Queue, browser: Browser) -> Iterator[Site]:
         context.close()
     assert site.complaints == []
     assert [url for url in site.requests if not url.startswith(site.url)] == []
-
-
-@pytest.fixture
-def tab(site: Site) -> Callable[..., Page]:
-    """Return what opens tabs."""
-    return site.tab
