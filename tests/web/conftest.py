@@ -28,6 +28,7 @@ _FLAGS = (
     "--no-first-run",
     "--disable-dev-shm-usage",
 )
+_PATIENCE_MS = 20_000
 _LINK = re.compile(r"http://\S+#token=\S+")
 
 
@@ -38,8 +39,9 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI"):
             pytest.fail("there is no Chromium: apt-get install chromium")
         pytest.skip("there is no Chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=_PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield browser
@@ -82,7 +84,7 @@ class Site:
     def blank_tab(self, **options: Any) -> Page:
         """A tab in a browser of its own, which nobody has let in."""
         context = self._browser.new_context(**options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(_PATIENCE_MS)
         page = context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._hear)

@@ -43,8 +43,8 @@ def test_jobs_are_chosen_and_killed_retried_and_removed(site: Site) -> None:
     for job in jobs:
         expect(row(page, job).locator(".state")).to_have_text("running")
     choose(page, *jobs)
-    page.get_by_role("button", name="Kill").click()
-    page.get_by_role("dialog").get_by_role("button", name="Kill").click()
+    page.get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
     for job in jobs:
         expect(row(page, job).locator(".state")).to_have_text("killed")
     assert set(site.queue.states().values()) == {"killed"}
