@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from stoker.client.client import Client
 from stoker.engine.service import ls
@@ -61,8 +62,8 @@ class Place:
     @contextlib.contextmanager
     def socket(self) -> Iterator[Tab]:
         """A connection that nobody has let in yet."""
-        origin = f"http://127.0.0.1:{self.port}"
-        with connect(f"ws://127.0.0.1:{self.port}/v1/live", origin=origin) as socket:  # type: ignore[arg-type]
+        url = f"ws://127.0.0.1:{self.port}/v1/live"
+        with connect(url, origin=Origin(f"http://127.0.0.1:{self.port}"), max_size=None) as socket:
             yield Tab(socket)
 
     @contextlib.contextmanager
