@@ -29,7 +29,7 @@ types: $(VENV)/.dev $(VENV)/.web
 unit: $(VENV)/.dev
 	$(BIN)/pytest tests/unit
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.web
 	$(BIN)/python benchmarks/run.py
 
 fault: $(VENV)/.dev

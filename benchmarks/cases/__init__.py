@@ -21,6 +21,7 @@ from benchmarks.cases import (
     sweep,
     throughput_direct,
     throughput_shell,
+    web,
 )
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "followers": followers.run,
     "idle": idle.run,
     "sweep": sweep.run,
+    "web": web.run,
 }
 
 LONG = frozenset({"million", "sweep"})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,7 @@ _FLAGS = (
     "--disable-dev-shm-usage",
 )
 _EXPECTED = re.compile(r"ERR_CONNECTION|status of (400|404|409)")
+_PATIENCE_MS = 20_000
 _LINK = re.compile(r"http://\S+#token=\S+")
 
 
@@ -39,8 +41,9 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI"):
             pytest.fail("there is no Chromium: apt-get install chromium")
         pytest.skip("there is no Chromium: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=_PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=_FLAGS)
         yield browser
@@ -65,18 +68,29 @@ class Site:
         assert found is not None
         return found[0]
 
+    def slots(self) -> list[dict[str, Any]]:
+        """What the queue says of its slots."""
+        found = json.loads(self.queue.ok("status", "--json"))["slots"]
+        assert isinstance(found, list)
+        return found
+
     def tab(self, path: str = "/", **options: Any) -> Page:
         """A tab in a browser of its own, let in and at a page."""
-        context = self._browser.new_context(**options)
-        context.set_default_timeout(10_000)
-        page = context.new_page()
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", self._hear)
-        page.on("request", lambda request: self.requests.append(request.url))
+        page = self.blank_tab(**options)
         page.goto(self.link)
         page.wait_for_selector(".link.open")
         if path != "/":
             page.goto(f"{self.url}#{path}")
+        return page
+
+    def blank_tab(self, **options: Any) -> Page:
+        """A tab in a browser of its own, which nobody has let in."""
+        context = self._browser.new_context(**options)
+        context.set_default_timeout(_PATIENCE_MS)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._hear)
+        page.on("request", lambda request: self.requests.append(request.url))
         return page
 
     def _hear(self, message: Any) -> None:
@@ -104,12 +118,6 @@ def site(queue: Queue, browser: Browser) -> Iterator[Site]:
         context.close()
     assert site.complaints == []
     assert [url for url in site.requests if not url.startswith(site.url)] == []
-
-
-@pytest.fixture
-def tab(site: Site) -> Callable[..., Page]:
-    """Return what opens tabs."""
-    return site.tab
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise RuntimeError(f"loss is nan at step {step}")
             time.sleep(args.seconds / args.steps)
             device.allocate(args.grow)
-            loss = 0.1 + 2.2 * math.exp(-3 * step / args.steps) + abs(math.log10(args.lr / _BEST_LR))
+            loss = (
+                0.1 + 2.2 * math.exp(-3 * step / args.steps) + abs(math.log10(args.lr / _BEST_LR))
+            )
             print(f"step {step}/{args.steps} loss {loss:.4f}", flush=True)
             report(step, loss=round(loss, 4))
     finally:

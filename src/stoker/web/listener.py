@@ -18,7 +18,7 @@ from stoker.errors import StokerError
 from stoker.web.assets import load_assets
 from stoker.web.door import LOOPBACK, TokensDoor
 from stoker.web.feed import Feed
-from stoker.web.live import Live
+from stoker.web.live import Live, Tab
 from stoker.web.token import read_token
 
 if TYPE_CHECKING:
@@ -78,9 +78,13 @@ class Listener:
         self._sock = sock
         self._token = read_token(hub.home)
         self._feed = Feed(hub, ENDPOINTS)
-        live = Live(hub, self._feed, lambda: self._token)
+        self._live = Live(hub, self._feed, lambda: self._token)
         door = TokensDoor(
-            make_app(hub), live, load_assets(), lambda: self._token, LOOPBACK | _names_of(host)
+            make_app(hub),
+            self._live,
+            load_assets(),
+            lambda: self._token,
+            LOOPBACK | _names_of(host),
         )
         self._config = make_config(
             door,
@@ -92,6 +96,11 @@ class Listener:
         self._server: asyncio.Server | None = None
         self.host = host
         self.port: int = sock.getsockname()[1]
+
+    @property
+    def tabs(self) -> set[Tab]:
+        """Who looks on."""
+        return self._live.tabs
 
     async def start(self) -> None:
         """Serve from now on."""

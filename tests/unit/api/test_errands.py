@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +16,6 @@ from stoker.engine.errand import Errands
 from stoker.errors import NotFoundError, StokerError, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from unit.api.desk import Desk
 
 
@@ -69,8 +68,10 @@ def test_a_sweep_is_queued_once_and_what_came_of_it_is_told(desk: Desk, tmp_path
     added = msgspec.json.decode(body, type=wire.SweepAdded)
     assert (status, added.added, added.first, added.last) == (201, 4, 1, 4)
     desk.until(lambda: len(desk.executor.running) == 2)
-    folder = tmp_path / "results" / "s"
-    first = next(path for path in folder.iterdir() if path.name.startswith("lr=1,bs=32"))
+    where = f"?name=s&cwd={tmp_path}"
+    known = msgspec.json.decode(ask(desk, "GET", f"/v1/sweep{where}")[1], type=wire.SweepPage)
+    first = Path(str(known.runs[0].dir))
+    first.mkdir(parents=True)
     first.joinpath("metrics.jsonl").write_text(
         "".join(json.dumps({"step": step, "loss": 1 / step}) + "\n" for step in range(1, 1001))
     )
@@ -81,7 +82,6 @@ def test_a_sweep_is_queued_once_and_what_came_of_it_is_told(desk: Desk, tmp_path
     again = msgspec.json.decode(ask(desk, "POST", "/v1/sweep", order)[1], type=wire.SweepAdded)
     assert (again.added, again.passed_over) == (1, 3)  # the one that failed
 
-    where = f"?name=s&cwd={tmp_path}"
     results = msgspec.json.decode(
         ask(desk, "GET", f"/v1/results{where}")[1], type=wire.SweepResults
     )

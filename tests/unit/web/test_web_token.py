@@ -34,7 +34,7 @@ def test_a_forgotten_token_is_followed_by_another(tmp_path: Path) -> None:
 def test_a_token_that_others_can_read_is_refused_with_the_remedy(tmp_path: Path) -> None:
     read_token(str(tmp_path))
     os.chmod(token_path(str(tmp_path)), 0o644)
-    with pytest.raises(StokerError, match="others can read .*--new-token"):
+    with pytest.raises(StokerError, match=r"others can read .*--new-token"):
         read_token(str(tmp_path))
 
 

@@ -40,6 +40,7 @@ addEventListener('keydown', (event) => {
 function isTyping(event) {
   const target = event.target;
   if (!(target instanceof HTMLElement)) return false;
+  if (document.querySelector('dialog[open]')) return true;
   if (event.key === 'Escape') return false;
-  return target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName) || target.closest('dialog') !== null;
+  return target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName);
 }
