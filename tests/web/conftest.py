@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from integration.door import Queue
+from web.modules import Modules
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,6 +29,7 @@ _FLAGS = (
     "--no-first-run",
     "--disable-dev-shm-usage",
 )
+_EXPECTED = re.compile(r"ERR_CONNECTION|status of (400|404|409)")
 _PATIENCE_MS = 20_000
 _LINK = re.compile(r"http://\S+#token=\S+")
 
@@ -92,8 +94,9 @@ class Site:
         return page
 
     def _hear(self, message: Any) -> None:
-        # A daemon that was stopped is met with failed connections: those are expected.
-        if message.type == "error" and "ERR_CONNECTION" not in message.text:
+        # A daemon that was stopped is met with failed connections, and mistakes are refused: the
+        # browser notes both, and the page shows them.
+        if message.type == "error" and not _EXPECTED.search(message.text):
             self.complaints.append(message.text)
 
 
@@ -115,3 +118,11 @@ def site(queue: Queue, browser: Browser) -> Iterator[Site]:
         context.close()
     assert site.complaints == []
     assert [url for url in site.requests if not url.startswith(site.url)] == []
+
+
+@pytest.fixture(scope="module")
+def modules(browser: Browser) -> Iterator[Modules]:
+    """Return the page's modules, without a daemon."""
+    modules = Modules(browser)
+    yield modules
+    modules.close()

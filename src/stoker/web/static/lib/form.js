@@ -27,7 +27,7 @@ export class Form {
   /**
    * A labelled field, with a place for what is wrong with it.
    * @param {string} name as the request calls it
-   * @param {string} label
+   * @param {string | (() => string)} label
    * @param {FieldOptions} [options]
    * @returns {HTMLElement}
    */

@@ -16,6 +16,7 @@ const EDGE = {top: 12, bottom: 14};
 const AXIS_PX = 120;
 const SMALLEST_BRUSH = 0.02;
 const KEY_STEP = 0.05;
+const SNAP = 0.03;
 
 /**
  * @param {object} options
@@ -60,7 +61,9 @@ export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
   /** @param {PointerEvent} event */
   function heightAt(event) {
     const part = (event.offsetY - EDGE.top) / (HEIGHT - EDGE.top - EDGE.bottom);
-    return Math.min(1, Math.max(0, 1 - part));
+    const height = 1 - part;
+    // The ends hold the lowest and the highest run, and are hard to meet.
+    return height > 1 - SNAP ? 1 : height < SNAP ? 0 : height;
   }
 
   /**

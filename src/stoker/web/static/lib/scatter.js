@@ -14,7 +14,8 @@ import {makeRamp, stepOf} from '/logic/ramp.js';
 /** @typedef {import('/logic/outcomes.js').Outcome} Outcome */
 
 const HEIGHT = 280;
-const EDGE = {left: 56, right: 14, top: 12, bottom: 34};
+const EDGE = {left: 64, right: 18, top: 16, bottom: 42};
+const LABELS_PX = 14; // from the edge, so that no dot lies on a word
 const REACH_PX = 12;
 const SMALLEST_PX = 6;
 
@@ -148,13 +149,13 @@ function drawFrame(pen, across, up, toX, toY) {
   for (const tick of up?.ticks ?? []) {
     const place = Math.round(toY(tick.place)) + 0.5;
     context.beginPath();
-    context.moveTo(EDGE.left, place);
+    context.moveTo(EDGE.left - LABELS_PX / 2, place);
     context.lineTo(pen.width - EDGE.right, place);
     context.stroke();
-    write(pen, tick.label.slice(0, 9), EDGE.left - 6, place, '--soft', 'right');
+    write(pen, tick.label.slice(0, 9), EDGE.left - LABELS_PX, place, '--soft', 'right');
   }
-  for (const tick of across?.ticks ?? []) write(pen, tick.label.slice(0, 12), toX(tick.place), HEIGHT - EDGE.bottom + 10, '--soft', 'center');
-  write(pen, across ? `${across.name}${across.isLog ? ' (log)' : ''}` : '', pen.width / 2, HEIGHT - 6, '--ink', 'center');
+  for (const tick of across?.ticks ?? []) write(pen, tick.label.slice(0, 12), toX(tick.place), HEIGHT - EDGE.bottom + LABELS_PX + 3, '--soft', 'center');
+  write(pen, across ? `${across.name}${across.isLog ? ' (log)' : ''}` : '', pen.width / 2, HEIGHT - 8, '--ink', 'center');
 }
 
 /**

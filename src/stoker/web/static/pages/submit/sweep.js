@@ -10,6 +10,7 @@ import {folderField, keepFolder, needsFields, readFolder, readNeeds} from '/page
 
 const PAUSE_MS = 350;
 const SHOWN = 50;
+const LABELS = {words: 'Command', yaml: 'The sweep in YAML', toml: 'The sweep in TOML'};
 const MOST_SAMPLES = 10_000_000;
 const MOST_SEED = 2 ** 53;
 const YAML = 'command: python train.py --lr {lr} --bs {bs}\nparameters:\n  lr: [1e-3, 3e-4]\n  bs: [32, 64]\nmetric: {name: val_acc, goal: maximize}\n';
@@ -94,7 +95,7 @@ export function sweepForm() {
     'form',
     {class: 'card fields', novalidate: true, onsubmit: submit},
     h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('words', 'a command and its parameters'), choice('yaml', 'YAML (also of W&B)'), choice('toml', 'TOML')),
-    form.field('text', 'Command or file', {hint: '{lr} is the value of a parameter, {args} all of them.', wide: true, tag: 'textarea', props: {rows: () => (kind.value === 'words' ? 2 : 12), spellcheck: 'false', placeholder: () => placeholder(kind.value), oninput: lookSoon}}),
+    form.field('text', () => LABELS[kind.value], {hint: '{lr} is the value of a parameter, {args} all of them.', wide: true, tag: 'textarea', props: {rows: () => (kind.value === 'words' ? 2 : 12), spellcheck: 'false', placeholder: () => placeholder(kind.value), oninput: lookSoon}}),
     h('div', {class: 'wide', hidden: () => kind.value !== 'words'}, form.field('words', 'Parameters', {hint: 'One a line: lr=1e-3,3e-4 · seed=range(3) · lr=loguniform(1e-5,1e-1) · a,b=zip([1,2],[3,4])', wide: true, tag: 'textarea', props: {rows: 4, spellcheck: 'false', placeholder: 'lr=1e-3,3e-4\nbs=32,64', oninput: lookSoon}})),
     h('div', {class: 'wide preview', 'aria-live': 'polite'}, () => show(preview.value, isBusy.value)),
     folderField(form, lookSoon),
@@ -139,7 +140,7 @@ function show(plan, isBusy) {
       h(
         'table',
         {class: 'runs'},
-        h('thead', null, h('tr', null, names.map((name) => h('th', {scope: 'col'}, name)), h('th', {scope: 'col'}, 'command'))),
+        h('thead', null, h('tr', null, names.map((name) => h('th', {scope: 'col', class: typeof plan.runs[0].params[name] === 'number' ? 'num' : null}, name)), h('th', {scope: 'col'}, 'command'))),
         h('tbody', null, plan.runs.slice(0, SHOWN).map((/** @type {any} */ run) => h('tr', null, names.map((name) => h('td', {class: typeof run.params[name] === 'number' ? 'num' : null}, cell(run.params[name]))), h('td', {class: 'mono'}, run.command)))),
       ),
     ),
