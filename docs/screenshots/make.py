@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FLAGS = ("--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run")
-SIZES = {"": (1280, 860), "-phone": (390, 844)}
+SIZES = {"": (1120, 760), "-phone": (390, 780)}
 PATIENCE_MS = 240_000
 
 
@@ -104,9 +104,11 @@ def go(page: Page, path: str) -> None:
 
 
 def shoot(browser: Browser, link: str, names: list[str]) -> None:
-    """Take the pictures, wide and as on a phone."""
+    """Take the pictures; those of a phone only light."""
     for scheme in ("light", "dark"):
         for suffix, (width, height) in SIZES.items():
+            if suffix and scheme == "dark":
+                continue
             context = browser.new_context(
                 viewport={"width": width, "height": height},
                 color_scheme=scheme,  # type: ignore[arg-type]
