@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FLAGS = ("--no-sandbox", "--disable-quic", "--disable-background-networking", "--no-first-run")
-SIZES = {"": (1120, 760), "-phone": (390, 780)}
+SIZES = {"": (1120, 860), "-phone": (390, 780)}
 PATIENCE_MS = 240_000
 
 
