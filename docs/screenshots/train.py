@@ -45,7 +45,9 @@ def main() -> None:
             bar = f"{'━' * part}{' ' * (30 - part)}"
             print(f"\r\x1b[32m{bar}\x1b[0m {step}/{args.steps} loss {loss:.3f}", end="", flush=True)
             if step % 10 == 0:
-                print(f"\r\x1b[2K\x1b[36mstep {step:>3}\x1b[0m loss {loss:.4f} val_acc {accuracy:.4f}")
+                print(
+                    f"\r\x1b[2K\x1b[36mstep {step:>3}\x1b[0m loss {loss:.4f} val_acc {accuracy:.4f}"
+                )
     finally:
         device.release()
     print("\r\x1b[2K\x1b[32mdone\x1b[0m")

@@ -112,7 +112,7 @@ def _draft(body: Any) -> Any:
     }
     found = dict(body)
     for name, (kind, value) in sense.items():
-        given = found.get(name)
+        given: Any = found.get(name)
         if isinstance(given, kind) and not (
             kind is list and not all(type(w) is str for w in given)
         ):
