@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    door_lines,
+    door_tasks,
+    executor,
     followers,
     gap,
     idle,
@@ -16,6 +19,7 @@ from benchmarks.cases import (
     queue_million,
     queue_shell,
     request,
+    sampler,
     startup,
     steering,
     sweep,
@@ -46,7 +50,11 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
+    "sampler": sampler.run,
     "sweep": sweep.run,
+    "door_lines": door_lines.run,
+    "door_tasks": door_tasks.run,
+    "executor": executor.run,
     "web": web.run,
 }
 

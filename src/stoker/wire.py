@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
+from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse
 
 MAX_JOBS = 100_000
 MAX_NAME = 200
@@ -150,7 +152,12 @@ class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Let jobs start as the very next, whatever holds them back but GPUs that are taken."""
+    """Let jobs start as the very next, whatever holds them back but GPUs that are taken.
+
+    With `queue` only look at once for what can start.
+    """
+
+    queue: bool = False
 
 
 class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,15 +231,6 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     utilisation_pct: list[float | None] = []
 
 
-class GpuUserInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on a GPU that is no job's; user and command None where it is out of our sight."""
-
-    pid: int
-    user: str | None
-    command: str | None
-    mem_bytes: int | None
-
-
 class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU as it was seen last, what the queue does there, and who else uses it."""
 
@@ -249,7 +247,7 @@ class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[int]
     closed: str | None
     drained: str | None
-    users: list[GpuUserInfo]
+    users: list[Foreigner]
     history: History
 
 
@@ -316,7 +314,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float | None
     begin_at: float | None = None
+    failure: FailureClass | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
+    cwd: Bytes = ""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,6 +334,8 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     max_rss_bytes: int | None
     log: Bytes | None
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -361,7 +363,6 @@ class JobDetail(Job, frozen=True, kw_only=True):
     argv: list[Bytes] | None
     line: Bytes | None
     script: bool
-    cwd: Bytes
     shell: str | None
     env: dict[str, str]
     timeout_s: float | None
@@ -398,6 +399,8 @@ class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None = None
     git_commit: str | None = None
     params: str | None = None  # JSON, where it was asked for and is still known
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
 
 
 class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -555,6 +558,29 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     queue_paused: str | None = None
     projects_paused: dict[str, str] = {}
     eta_s: float | None = None
+
+
+class GpuCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as it is, and its last minutes: seconds ago, bytes in use, percent of its time in use."""
+
+    now: GpuUse
+    past: list[tuple[float, int, int | None]]
+
+
+class JobCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job as it is, and its last minutes: seconds ago, bytes in use, percent of the GPU's time."""
+
+    id: int
+    now: JobUse
+    past: list[tuple[float, int | None, float | None]]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What GPUs and jobs use; empty where there is no NVML. `age_s` is how old the last look is."""
+
+    age_s: float | None
+    gpus: list[GpuCurve]
+    jobs: list[JobCurve]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from stoker.core.slot import Slot
+from stoker.core.usage import Look
 from stoker.engine.board import Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
@@ -18,7 +19,6 @@ from stoker.engine.hooks import Hooks
 from stoker.engine.loop import Engine
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
-from stoker.engine.watchman import Watchman
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
@@ -80,9 +80,13 @@ class Hub:
         self.no_gpu_reason = no_gpu_reason
         self.errands = Errands(home)
         self.page: Page | None = None
-        self.watchman: Watchman | None = None
         self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def look(self) -> Look | None:
+        """What the sampler saw last; None where there is none to rely on."""
+        watchman = self.engine.watchman
+        return None if watchman is None else watchman.look()
 
     def running(self, job: int) -> Running | None:
         """The live attempt of a job, if it has one."""

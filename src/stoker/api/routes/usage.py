@@ -5,29 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker import wire
-from stoker.api.endpoint import OWNER, Endpoint
-from stoker.api.routes.show import Query
+from stoker.api.endpoint import OWNER, Endpoint, NoQuery
 from stoker.engine.service import usage as service
 
 if TYPE_CHECKING:
     from stoker.engine.hub import Hub
 
-_PERIOD_S = 2.0
 
-
-async def usage(hub: Hub, query: Query, _body: None) -> wire.History:
-    """Tell what a job that runs has used of its GPU in the last minutes."""
-    return service.usage(hub, query.job)
+async def usage(hub: Hub, _query: NoQuery, _body: None) -> wire.Usage:
+    """Tell what GPUs and jobs use, with curves of the last minutes."""
+    return service.usage(hub)
 
 
 USAGE = Endpoint(
     method="GET",
     path="/v1/usage",
     call=usage,
-    query=Query,
+    query=NoQuery,
     body=type(None),
-    answer=wire.History,
-    refusals=(404, 409),
+    answer=wire.Usage,
     lets_in=OWNER,
-    period_s=_PERIOD_S,
 )

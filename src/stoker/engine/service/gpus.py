@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from typing import Any
 
+from stoker.core.usage import GpuUse
 from stoker.engine.board import DRAINED, REMOVED, Place
 from stoker.engine.hub import Hub
-from stoker.engine.watchman import Watchman
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
-from stoker.gpus.survey import GpuState
-from stoker.gpus.watch import Sample
-from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, GpuUserInfo, History
+from stoker.gpus.nvml import Reading
+from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
+
+Sample = tuple[float, int | None, float | None]
 
 
 def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
@@ -32,34 +35,35 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
 def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
     """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
     places = [place for place in hub.engine.board.places if place.drained != REMOVED]
-    if hub.watchman is None:
+    watchman = hub.engine.watchman
+    if watchman is None:
         return [_unseen(place) for place in places]
-    found = hub.watchman.seen()
+    if not hub.viewers:
+        watchman.rouse()  # for this one look: the next turn of the loop lets it rest again
+        hub.pulse.poke()
     by_key = {key: place for place in places for key in place.slot.keys}
-    return [_seen(hub.watchman, state, by_key.get(state.gpu.uuid), history) for state in found]
+    past = watchman.sampler.history if history else {}
+    return [
+        _seen(use, watchman.reading(key), by_key.get(key), list(past.get(key, ())))
+        for key, use in watchman.sampler.look.gpus.items()
+    ]
 
 
-def _seen(watchman: Watchman, state: GpuState, place: Place | None, history: bool) -> GpuInfo:
-    reading, gpu = state.reading, state.gpu
-    past = watchman.history(gpu.uuid) if history else []
+def _seen(
+    use: GpuUse, reading: Reading | None, place: Place | None, past: Iterable[Sample]
+) -> GpuInfo:
     return GpuInfo(
-        label=gpu.label,
-        name=gpu.name,
-        mem_total_bytes=gpu.mem_total_bytes,
-        mem_used_bytes=reading.mem_used_bytes,
+        label=use.label,
+        name=None if reading is None else reading.gpu.name,
+        mem_total_bytes=use.total_bytes,
+        mem_used_bytes=use.used_bytes,
         # A job has its GPU to itself.
-        mem_reserved_bytes=gpu.mem_total_bytes if place and place.current else 0,
-        utilisation_pct=reading.utilisation_pct,
-        temperature_c=reading.temperature_c,
-        power_w=reading.power_w,
-        lost=reading.lost,
-        users=[
-            GpuUserInfo(
-                pid=user.pid, user=user.user, command=user.command, mem_bytes=user.mem_bytes
-            )
-            for user in state.users
-            if not watchman.is_ours(user)
-        ],
+        mem_reserved_bytes=use.total_bytes if place and place.current else 0,
+        utilisation_pct=use.utilisation_pct,
+        temperature_c=None if reading is None else reading.temperature_c,
+        power_w=None if reading is None else reading.power_w,
+        lost=reading is not None and reading.lost,
+        users=list(use.foreigners),
         history=history_of(past),
         **_in_queue(place),
     )
@@ -94,12 +98,14 @@ def _in_queue(place: Place | None) -> dict[str, Any]:
     }
 
 
-def history_of(samples: list[Sample]) -> History:
-    """Samples as the wire has them."""
+def history_of(samples: Iterable[Sample]) -> History:
+    """Samples of the sampler, which has a clock of its own, as the wire has them."""
+    ahead_s = time.time() - time.monotonic()
+    found = list(samples)
     return History(
-        at=[sample.at for sample in samples],
-        mem_bytes=[sample.mem_bytes for sample in samples],
-        utilisation_pct=[sample.utilisation_pct for sample in samples],
+        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in found],
+        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in found],
+        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in found],
     )
 
 
@@ -117,6 +123,13 @@ def _add(hub: Hub, text: str) -> list[str]:
         for place in closed:
             place.drained = None
         return [text]
+    watchman = hub.engine.watchman
+    if watchman is not None:
+        sick = [p.slot for p in named if not watchman.sick.keys().isdisjoint(p.slot.keys)]
+        for slot in sick:
+            watchman.forgive(slot.keys)
+        if sick:
+            return [text]
     wanted = hub.parse_slots(text)
     keys = {
         key: place.slot.label

@@ -1,19 +1,40 @@
-"""`usage`: what a job that runs uses of its GPUs, over the last minutes."""
+"""`usage`: what GPUs and jobs use, now and in the last minutes."""
 
 from __future__ import annotations
 
+import time
+
+from stoker.core.job import Attempt
 from stoker.engine.hub import Hub
-from stoker.engine.service.gpus import history_of
-from stoker.engine.service.select import find_one
-from stoker.wire import History
+from stoker.wire import GpuCurve, JobCurve, Usage
 
 
-def usage(hub: Hub, job: str) -> History:
-    """The last minutes of a job's first GPU, which it has to itself; nothing if it does not run."""
-    running = hub.running(find_one(hub, job))
-    if running is None or hub.watchman is None or running.started_at_us is None:
-        return History()
-    keys = [key for slot in running.slots for key in slot.keys]
-    began = running.started_at_us / 1e6
-    samples = hub.watchman.history(keys[0]) if keys else []
-    return history_of([sample for sample in samples if sample.at >= began])
+def usage(hub: Hub) -> Usage:
+    """The last look of the sampler, with what it remembers."""
+    look = hub.look()
+    watchman = hub.engine.watchman
+    if look is None or watchman is None:
+        return Usage(age_s=None, gpus=[], jobs=[])
+    now = time.monotonic()
+    past = watchman.sampler.histories()
+    return Usage(
+        age_s=now - look.at_s,
+        gpus=[
+            GpuCurve(
+                now=use,
+                past=[
+                    (now - at_s, used, busy)
+                    for at_s, used, busy in list(watchman.sampler.history[key])
+                ],
+            )
+            for key, use in look.gpus.items()
+        ],
+        jobs=[
+            JobCurve(
+                id=Attempt.from_key(key).job,
+                now=job,
+                past=[(now - at_s, used, share) for at_s, used, share in past.get(key, [])],
+            )
+            for key, job in look.jobs.items()
+        ],
+    )

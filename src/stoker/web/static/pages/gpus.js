@@ -23,7 +23,7 @@ import {size} from '/logic/format.js';
  * @property {number[]} jobs
  * @property {string | null} closed
  * @property {string | null} drained
- * @property {{pid: number, user: string | null, command: string | null, mem_bytes: number | null}[]} users
+ * @property {{pid: number, user: string | null, mem_bytes: number | null}[]} users
  * @property {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} history
  */
 /** @typedef {import('/lib/signal.js').Signal<Gpu>} GpuSignal */
@@ -134,9 +134,7 @@ function users({users}) {
     h(
       'ul',
       {class: 'users'},
-      users.map(({pid, user, command, mem_bytes: bytes}) =>
-        h('li', null, h('strong', null, user ?? 'someone outside this container'), ` pid ${pid}, ${size(bytes)} `, h('code', null, (command ?? '').slice(0, 200))),
-      ),
+      users.map(({pid, user, mem_bytes: bytes}) => h('li', null, h('strong', null, user ?? 'someone outside this container'), ` pid ${pid}, ${size(bytes)}`)),
     ),
   ];
 }

@@ -17,7 +17,7 @@ export function charts(id, isOnGpu) {
 
 /** @param {number} id */
 function draw(id) {
-  const answer = watch('/v1/usage', {job: id});
+  const answer = watch('/v1/history', {job: id});
   const usage = computed(() => /** @type {any} */ (answer.value.data) ?? {at: [], mem_bytes: [], utilisation_pct: []});
   const peak = computed(() => Math.max(1, ...usage.value.mem_bytes));
   return [
