@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from stoker.cli.durations import parse_duration
+    from stoker.core.durations import parse_duration
     from stoker.core.job import Request
 
     if args.retries < 0:

@@ -25,6 +25,7 @@ from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
+from stoker.web.page import Page
 
 _ALL_REMOVED = "every GPU was removed from this queue"
 _SICK = "sick."
@@ -64,6 +65,7 @@ class Daemon:
             before_turn=self._mind_watch,
         )
         self.engine = self.hub.engine
+        self._page = self.hub.page = Page(self.hub)
         self._database.on_full = self._wait_for_space
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
@@ -79,6 +81,7 @@ class Daemon:
                 asyncio.ensure_future(prune_for_ever(self.hub)),
                 asyncio.ensure_future(cap_logs_for_ever(self.hub)),
             ]
+            await self._page.reopen()
             on_ready()
             wanted: set[asyncio.Future[Any]] = {
                 self.hub.stopping,
@@ -91,6 +94,7 @@ class Daemon:
                 await self._kill_everything()
             reach("daemon-stopping")
             self.hub.events.close()
+            await self._page.close()
             for task in (*tasks, server):
                 task.cancel()
             await asyncio.gather(*tasks, server, return_exceptions=True)
@@ -218,10 +222,10 @@ class Daemon:
         return None if self._nvml is None else self._nvml.gpus()
 
     def _mind_watch(self) -> None:
-        """Watch the GPUs while something runs or waits, and only then."""
+        """Watch the GPUs while something runs or waits, or somebody looks on, and only then."""
         if self._watchman is None:
             return
-        if self.engine.board.running or len(self.engine.queue):
+        if self.engine.board.running or len(self.engine.queue) or self.hub.viewers:
             self._watchman.rouse()
         else:
             self._watchman.rest()

@@ -61,10 +61,20 @@ def test_every_verb_has_its_own_path() -> None:
         "gpus",
         "wait",
         "sweep",
+        "sweeps",
+        "plan",
+        "batch",
+        "results",
+        "curves",
+        "export",
         "status",
         "config",
         "events",
         "stop",
+        "web",
+        "usage",
+        "history",
+        "counts",
     ]
     doors = {path for path in paths if path.startswith("/gpupeasy/")}
     assert paths - doors == {f"/v1/{verb}" for verb in verbs}
