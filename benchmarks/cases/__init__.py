@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    door_lines,
+    door_tasks,
+    executor,
     followers,
     gap,
     idle,
@@ -22,6 +25,7 @@ from benchmarks.cases import (
     sweep,
     throughput_direct,
     throughput_shell,
+    web,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +52,10 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "idle": idle.run,
     "sampler": sampler.run,
     "sweep": sweep.run,
+    "door_lines": door_lines.run,
+    "door_tasks": door_tasks.run,
+    "executor": executor.run,
+    "web": web.run,
 }
 
 LONG = frozenset({"million", "sweep"})

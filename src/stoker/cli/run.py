@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         cwd=find_cwd(),
         request=request,
         log_of=output.log_of,
-        fail_fast=args.fail_fast,
+        max_failures=1 if args.fail_fast else None,
         in_advance=not args.tag,
         resume=args.resume,
         mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from stoker.cli.durations import parse_duration
+    from stoker.core.durations import parse_duration
     from stoker.core.job import Options, Request
 
     if args.retries < 0:

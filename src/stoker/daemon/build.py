@@ -17,17 +17,18 @@ from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.board import Running
 from stoker.engine.config import Config
-from stoker.engine.foreground import boot_clock_s
 from stoker.engine.mps import Mps
 from stoker.engine.owners import Owners
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
+from stoker.engine.wheel import boot_clock_s
 from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
+from stoker.web.page import Page
 
 _ALL_REMOVED = "every GPU was removed from this queue"
 _SICK = "sick."
@@ -67,6 +68,7 @@ class Daemon:
             before_turn=self._mind_watch,
         )
         self.engine = self.hub.engine
+        self._page = self.hub.page = Page(self.hub)
         self._database.on_full = self._wait_for_space
         self._mps = Mps(os.path.join(home, "mps"), self.hub.publisher.on_notice)
         self._mps.find()
@@ -86,6 +88,7 @@ class Daemon:
                 asyncio.ensure_future(prune_for_ever(self.hub)),
                 asyncio.ensure_future(cap_logs_for_ever(self.hub)),
             ]
+            await self._page.reopen()
             on_ready()
             wanted: set[asyncio.Future[Any]] = {
                 self.hub.stopping,
@@ -98,6 +101,7 @@ class Daemon:
                 await self._kill_everything()
             reach("daemon-stopping")
             self.hub.events.close()
+            await self._page.close()
             for task in (*tasks, server):
                 task.cancel()
             await asyncio.gather(*tasks, server, return_exceptions=True)
@@ -232,14 +236,16 @@ class Daemon:
             self.hub.pulse.poke()
 
     def _mind_watch(self) -> None:
-        """Watch the GPUs and keep MPS while something runs or waits, and only then."""
-        if self.engine.board.running or len(self.engine.queue):
-            if self._watchman is not None:
-                self._watchman.rouse()
+        """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""
+        is_busy = self.engine.board.running or len(self.engine.queue)
+        if not is_busy:
+            self._mps.retire()
+        if self._watchman is None:
             return
-        if self._watchman is not None:
+        if is_busy or self.hub.viewers:
+            self._watchman.rouse()
+        else:
             self._watchman.rest()
-        self._mps.retire()
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")

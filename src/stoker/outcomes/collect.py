@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stoker.errors import NotFoundError
 from stoker.outcomes.record import Record
+
+if TYPE_CHECKING:
+    from stoker.sweeps.plan import Sweep
 
 PARAMS = "params.json"
 LINES = "metrics.jsonl"
@@ -61,6 +64,30 @@ def write_manifest(root: str, manifest: Manifest) -> None:
     with open(f"{path}.new", "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     os.replace(f"{path}.new", path)
+
+
+def note_sweep(sweep: Sweep) -> None:
+    """Note beside a sweep's runs how they are judged."""
+    metric = sweep.metric
+    write_manifest(
+        sweep.root,
+        Manifest(
+            name=sweep.name,
+            command=sweep.command,
+            metric=metric.name if metric else None,
+            goal=metric.goal if metric else "minimize",
+            regex=metric.regex if metric else None,
+        ),
+    )
+
+
+def find_manifest(folder: str) -> Manifest:
+    """What the sweep of a run's folder noted, in one of the folders above."""
+    for _step in range(_DEEPEST):
+        folder = os.path.dirname(folder)
+        if os.path.exists(os.path.join(folder, MANIFEST)):
+            return read_manifest(folder)
+    return Manifest(name="")
 
 
 def collect(root: str) -> list[Record]:
