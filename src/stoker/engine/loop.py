@@ -194,7 +194,7 @@ class Engine:
         """What the planner would do now with the head of the queue; changes nothing."""
         free = self.board.free()
         cpu_places = self.board.free_cpu_places()
-        entries = self.queue.peek(max(len(free), 1), cpu_places)
+        entries = self.queue.peek(max(len(free), 1) + self.healing.held_back, cpu_places)
         made = self.policy(
             Demand(entries, self.board, self.healing).candidates,
             free=free,
@@ -404,7 +404,7 @@ class Engine:
             else:
                 self.queue.back_off(running.entry, job)
             if failure is not None:
-                self.healing.carry_out(running, failure)
+                self.healing.carry_out(running, failure, usage.max_rss_kb)
         else:
             self.board.leave(running)
             self.healing.forget(job)
@@ -460,7 +460,7 @@ class Engine:
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()
         wanted = len(free) + sum(room.values())
-        entries = self.queue.peek(max(wanted, 1), cpu_places)
+        entries = self.queue.peek(max(wanted, 1) + self.healing.held_back, cpu_places)
         demand = Demand(entries, self.board, self.healing)
         slots_wanted = demand.slots_wanted(enough=len(free))
         self._lacks_slots = slots_wanted > len(free) or demand.lacks_slots(free)
@@ -540,7 +540,7 @@ class Engine:
         for running in self.board.apart.values():
             if running.deadline is not None and running.paused_at is None:
                 due = min(due, running.deadline)
-        space_due = self.healing.due_s()
+        space_due = self.healing.due_s(now)
         if space_due is not None:
             due = min(due, space_due)
         delay_s = self.queue.due_s()

@@ -137,8 +137,10 @@ class LineQueue:
 
     def claim(self, entry: Entry, slots: str) -> Attempt:
         """Take an entry out and record the intent to start it."""
-        if self._again and entry is self._again[0]:
-            self._again.pop(0)
+        if entry.known is not None and entry in self._again:
+            self._again.remove(
+                entry
+            )  # not always the first: it may be kept off the slots there are
         else:
             taken = self._fresh.popleft()
             assert taken is entry
