@@ -113,10 +113,10 @@ def _draft(body: Any) -> Any:
     found = dict(body)
     for name, (kind, value) in sense.items():
         given: Any = found.get(name)
-        if isinstance(given, kind) and not (
-            kind is list and not all(type(w) is str for w in given)
-        ):
-            found[name] = value if name != "name" or 1 <= len(given) <= 200 else given
+        if isinstance(given, list) and not all(type(word) is str for word in given):
+            continue
+        if isinstance(given, kind):
+            found[name] = value if name != "name" or 1 <= len(str(given)) <= 200 else given
     if found.get("form") in ("yaml", "toml"):
         found["form"] = "words"
     if found.get("method") == "random":
