@@ -65,6 +65,7 @@ def test_every_verb_has_its_own_path() -> None:
         "config",
         "events",
         "stop",
+        "usage",
     ]
     doors = {path for path in paths if path.startswith("/gpupeasy/")}
     assert paths - doors == {f"/v1/{verb}" for verb in verbs}
@@ -73,4 +74,4 @@ def test_every_verb_has_its_own_path() -> None:
 def test_the_daemon_serves_the_document(desk: Desk) -> None:
     with Connection(desk.home) as connection:
         served = msgspec.json.decode(connection.request("GET", "/v1/openapi.json").body)
-    assert served == msgspec.to_builtins(make_document(ENDPOINTS))
+    assert served == msgspec.json.decode(msgspec.json.encode(make_document(ENDPOINTS)))
