@@ -105,6 +105,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     requeue: bool = False
     preemptible: bool = False
     preempt: bool = False
+    mps: bool = False
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
@@ -355,6 +356,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool
     preemptible: bool
     preempt: bool
+    mps: bool = False
 
 
 class JobDetail(Job, frozen=True, kw_only=True):

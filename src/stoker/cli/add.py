@@ -49,6 +49,7 @@ _WISHES = (
     "requeue",
     "preemptible",
     "preempt",
+    "mps",
 )
 
 
@@ -70,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
     add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
     add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
     add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
     add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
     add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")

@@ -155,7 +155,8 @@ def _command(job: JobDetail) -> str:
 def _gpus(job: JobDetail) -> str:
     if job.gpus == 0:
         return "none"
-    return f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+    through = ", through MPS" if job.options.mps else ""
+    return f"{job.gpus}, on {job.slots}{through}" if job.slots else f"{job.gpus}{through}"
 
 
 def _retries(job: JobDetail) -> str | None:

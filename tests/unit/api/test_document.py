@@ -69,6 +69,7 @@ def test_every_verb_has_its_own_path() -> None:
         "export",
         "status",
         "config",
+        "usage",
         "events",
         "stop",
         "web",

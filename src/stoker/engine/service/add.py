@@ -144,6 +144,7 @@ def _fill(
         requeue=submission.requeue,
         preemptible=submission.preemptible,
         preempt=submission.preempt,
+        mps=submission.mps,
     )
     request = Request(
         slots=submission.gpus,
