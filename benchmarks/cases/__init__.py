@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    door_lines,
+    door_tasks,
     executor,
     followers,
     gap,
@@ -17,6 +19,7 @@ from benchmarks.cases import (
     queue_million,
     queue_shell,
     request,
+    sampler,
     startup,
     steering,
     sweep,
@@ -46,7 +49,10 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
+    "sampler": sampler.run,
     "sweep": sweep.run,
+    "door_lines": door_lines.run,
+    "door_tasks": door_tasks.run,
     "executor": executor.run,
 }
 

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
+from stoker.core.usage import AttemptUse, GpuUse, JobUse
 
 MAX_JOBS = 100_000
 MAX_NAME = 200
@@ -145,7 +147,12 @@ class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Let jobs start as the very next, whatever holds them back but GPUs that are taken."""
+    """Let jobs start as the very next, whatever holds them back but GPUs that are taken.
+
+    With `queue` only look at once for what can start.
+    """
+
+    queue: bool = False
 
 
 class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -269,7 +276,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float | None
     begin_at: float | None = None
+    failure: FailureClass | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
+    cwd: Bytes = ""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,6 +296,8 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     max_rss_bytes: int | None
     log: Bytes | None
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,7 +325,6 @@ class JobDetail(Job, frozen=True, kw_only=True):
     argv: list[Bytes] | None
     line: Bytes | None
     script: bool
-    cwd: Bytes
     shell: str | None
     env: dict[str, str]
     timeout_s: float | None
@@ -350,6 +360,8 @@ class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     ended_at: float | None = None
     git_commit: str | None = None
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
 
 
 class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,6 +397,29 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     queue_paused: str | None = None
     projects_paused: dict[str, str] = {}
     eta_s: float | None = None
+
+
+class GpuCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as it is, and its last minutes: seconds ago, bytes in use, percent of its time in use."""
+
+    now: GpuUse
+    past: list[tuple[float, int, int | None]]
+
+
+class JobCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job as it is, and its last minutes: seconds ago, bytes in use, percent of the GPU's time."""
+
+    id: int
+    now: JobUse
+    past: list[tuple[float, int | None, float | None]]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What GPUs and jobs use; empty where there is no NVML. `age_s` is how old the last look is."""
+
+    age_s: float | None
+    gpus: list[GpuCurve]
+    jobs: list[JobCurve]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -211,7 +211,9 @@ def test_two_submissions_at_once_queue_every_run_once(queue: Queue) -> None:
 
 def test_a_sweep_is_paused_after_so_many_failures_and_says_why(queue: Queue) -> None:
     queue.ok("config", "brake", "0")
-    words = ("sweep", "--name", "bad", "exit {i}", "i=1,2,3,4,5,6,7,8", "--max-failures", "2")
+    # Long enough that none is claimed in advance.
+    line = "sleep 0.12; exit {i}"
+    words = ("sweep", "--name", "bad", line, "i=1,2,3,4,5,6,7,8", "--max-failures", "2")
     queue.ok(*words)
 
     def paused() -> bool:

@@ -222,10 +222,9 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     if not added:
         print(f"sweep {sweep.name}: nothing to run{passed_over}")
         return 0
-    print(
-        f"sweep {sweep.name}: {_runs(count)} added, jobs {added[0].first}-{added[-1].last}"
-        f"{passed_over}"
-    )
+    first, last = added[0].first, added[-1].last
+    jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
+    print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{passed_over}")
     if added[0].notice is not None:
         _tell(added[0].notice)
     if sys.stdout.isatty():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from stoker.core.job import Ending, Outcome
@@ -9,11 +10,14 @@ from stoker.core.lifecycle import Event
 from stoker.engine.board import Running
 from stoker.engine.gate import Gate
 
+# Figures differ from run to run where the fault is the same: steps, pids, free memory.
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
+
 
 class Brake:
     """Counts failures, and pauses a project with the reason.
 
-    `limit` failures in a row for the same reason pause it, 0 never does; `most` tells for some
+    `limit` failures in a row, all the same way, pause it, 0 never does; `most` tells for some
     projects how many failures in all do, counted since they were last paused for it.
     """
 
@@ -55,9 +59,11 @@ class Brake:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
             return
-        reason, count = self._streaks.get(project, ("", 0))
-        count = count + 1 if reason == outcome.reason else 1
-        self._streaks[project] = (outcome.reason, count)
+        status, _, words = outcome.reason.partition(": ")
+        way = f"{status}: {_DIGITS.sub('#', words)}"
+        last_way, count = self._streaks.get(project, ("", 0))
+        count = count + 1 if last_way == way else 1
+        self._streaks[project] = (way, count)
         if count >= self.limit:
             del self._streaks[project]
             self._pause(project, f"{count} jobs in a row failed: {outcome.reason}")

@@ -9,6 +9,7 @@ from stoker.api.routes import (
     add,
     config,
     events,
+    gpupeasy,
     gpus,
     hold,
     kill,
@@ -28,6 +29,7 @@ from stoker.api.routes import (
     status,
     stop,
     sweep,
+    usage,
     wait,
     why,
 )
@@ -53,9 +55,11 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     wait.WAIT,
     sweep.SWEEP,
     status.STATUS,
+    usage.USAGE,
     config.READ,
     config.CHANGE,
     events.EVENTS,
     stop.STOP,
     openapi.OPENAPI,
+    *gpupeasy.ENDPOINTS,
 )
