@@ -17,6 +17,7 @@ from benchmarks.cases import (
     queue_shell,
     request,
     sampler,
+    sharing_sim,
     startup,
     steering,
     sweep,
@@ -48,6 +49,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "idle": idle.run,
     "sampler": sampler.run,
     "sweep": sweep.run,
+    "sharing_sim": sharing_sim.run,
 }
 
-LONG = frozenset({"million", "sweep"})
+LONG = frozenset({"million", "sweep", "sharing_sim"})
