@@ -7,7 +7,7 @@ import tempfile
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from stoker.cli.run import find_cwd, find_slots
+from stoker.cli.run import find_cwd, find_slots, make_environment
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,12 +44,18 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
         )
         record, resumes = _record(sweep, again=args.rerun == "all")
         output.open(record)
+        request = Request(
+            timeout_s=common.timeout_s,
+            retries=common.retries,
+            share=None if common.share == "never" else common.share,
+            gpu_mem=common.gpu_mem_bytes,
+        )
         settings = Settings(
             slots=slots,
             shell=resolve_shell(args.shell),
-            env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+            env=make_environment(request),
             cwd=find_cwd(),
-            request=Request(timeout_s=common.timeout_s, retries=common.retries),
+            request=request,
             log_of=output.log_of,
             folder_of=folders.make,
             resume=resumes,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import MOST_TENANTS, Rules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.gpus.slots import parse_slots
 from stoker.store.database import Database
@@ -60,6 +61,31 @@ def _limit(text: str) -> int | None:
     return None if text == "none" else _positive(text)
 
 
+def _tenants(text: str) -> int:
+    number = _positive(text)
+    if number > MOST_TENANTS:
+        raise ValueError(f"a whole number from 1 to {MOST_TENANTS}")
+    return number
+
+
+def _share(text: str) -> float | None:
+    if text == "none":
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ValueError("none, or a share from 0 to below 1, such as 0.5")
+    return share
+
+
+def _yes_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError("yes or no")
+    return text == "yes"
+
+
 def _ours(text: str) -> None:
     if text != "none":
         raise ValueError("stoker gpus add|drain|remove changes it")
@@ -87,6 +113,16 @@ ENTRIES = {
     "on_finish": Entry("none", "a shell command to run when a job has ended", str),
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
+    "share.most": Entry("16", "jobs that share a GPU at most", _tenants),
+    "share.keep-gpu-memory": Entry(
+        "none",
+        "let jobs join while this share of a GPU's memory is free (0.5), instead of setting it aside",
+        _share,
+    ),
+    "share.keep-memory": Entry(
+        "0.05", "let none join a GPU while less of the machine's RAM is free", _share
+    ),
+    "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
 }
 # Settings that exist once for each project: the name ends with the project's.
@@ -132,6 +168,17 @@ class Config:
         """The slots as named by the user; None for every GPU that is not in use."""
         text = self.text("gpus")
         return None if text == "default" else text
+
+    @property
+    def sharing_rules(self) -> Rules:
+        """By which rules jobs share GPUs: our own, or thresholds as gpulimit has them."""
+        keep_gpu = _share(self.text("share.keep-gpu-memory"))
+        keep_host = _share(self.text("share.keep-memory")) or 0.0
+        most = self.count("share.most")
+        if keep_gpu is not None:
+            return gpulimit_rules(keep_gpu, keep_host, most)
+        with_others = _yes_no(self.text("share.with-others"))
+        return Rules(most=most, keep_host_share=keep_host, with_others=with_others)
 
     def words(self, name: str) -> list[str]:
         """A setting that is a list."""

@@ -65,11 +65,12 @@ def test_every_verb_has_its_own_path() -> None:
         "config",
         "events",
         "stop",
+        "usage",
     ]
     assert paths == {f"/v1/{verb}" for verb in verbs}
 
 
 def test_the_daemon_serves_the_document(desk: Desk) -> None:
     with Connection(desk.home) as connection:
-        served = msgspec.json.decode(connection.request("GET", "/v1/openapi.json").body)
-    assert served == msgspec.to_builtins(make_document(ENDPOINTS))
+        served = connection.request("GET", "/v1/openapi.json").body
+    assert served == msgspec.json.encode(make_document(ENDPOINTS))
