@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    door_lines,
+    door_tasks,
+    executor,
     followers,
     gap,
     idle,
@@ -50,6 +53,9 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "sampler": sampler.run,
     "sweep": sweep.run,
     "sharing_sim": sharing_sim.run,
+    "door_lines": door_lines.run,
+    "door_tasks": door_tasks.run,
+    "executor": executor.run,
 }
 
 LONG = frozenset({"million", "sweep", "sharing_sim"})

@@ -152,7 +152,12 @@ class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Let jobs start as the very next, whatever holds them back but GPUs that are taken."""
+    """Let jobs start as the very next, whatever holds them back but GPUs that are taken.
+
+    With `queue` only look at once for what can start.
+    """
+
+    queue: bool = False
 
 
 class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,6 +287,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
     reserved_bytes: int | None = None  # of what shares a GPU: the memory set aside for it
     gpu_bytes: int | None = None  # of what runs: the GPU memory it holds, as seen last
+    cwd: Bytes = ""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,7 +336,6 @@ class JobDetail(Job, frozen=True, kw_only=True):
     argv: list[Bytes] | None
     line: Bytes | None
     script: bool
-    cwd: Bytes
     shell: str | None
     env: dict[str, str]
     timeout_s: float | None

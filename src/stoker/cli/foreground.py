@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.cli.run import find_cwd, find_slots, make_environment
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
-    from stoker.store.runs import Run
-    from stoker.sweeps.plan import Sweep
+    from stoker.store.runs import Run as Record
+    from stoker.sweeps.plan import Run, Sweep
     from stoker.wire import Submission
 
 
@@ -26,17 +27,21 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
 
     shepherd = start_shepherd()
     from stoker.cli.output import Output
-    from stoker.cli.sweep import write_note
     from stoker.core.job import Request
     from stoker.engine.foreground import Foreground, Settings
     from stoker.engine.lines import Source
     from stoker.executors.command import resolve_shell
+    from stoker.outcomes.collect import note_sweep
 
     slot_args = Namespace(gpus=args.slots, jobs_per_gpu=args.jobs_per_gpu)
     nvml, slots = find_slots(slot_args)
-    write_note(sweep)
+    note_sweep(sweep)
+    runs = list(_left(args, sweep))
+    if not runs:
+        print(f"sweep {sweep.name}: nothing to run: the queue has done it, or has it still")
+        return 0
     with tempfile.TemporaryFile() as file:
-        folders = _Folders(sweep)
+        folders = _Folders(runs)
         folders.write(file.fileno())
         source = Source(file.fileno(), null=True, name="the sweep")
         output = Output(
@@ -58,6 +63,7 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
             request=request,
             log_of=output.log_of,
             folder_of=folders.make,
+            max_failures=args.max_failures,
             resume=resumes,
         )
         foreground = Foreground(record, source, settings, output.report, shepherd)
@@ -70,15 +76,15 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
 class _Folders:
     """Knows the folder of each command, and makes it when the command is to start."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
         self._known: dict[bytes, tuple[str, str]] = {}
 
     def write(self, fd: int) -> None:
         """Write all commands to a file, each ending in NUL, and go back to its beginning."""
         from stoker.engine.lines import Splitter
 
-        for run in self._sweep:
+        for run in self._runs:
             line = run.command.encode() + b"\0"
             for command in Splitter(null=True).feed(line):
                 self._known[command] = run.dir, run.params_json
@@ -94,11 +100,27 @@ class _Folders:
         return folder
 
 
-def _record(sweep: Sweep, *, again: bool) -> tuple[Run, bool]:
+def record_key(sweep: Sweep) -> dict[str, str]:
+    """What a sweep's record is found by."""
+    return {"cwd": find_cwd(), "name": f"sweep {sweep.name}"}
+
+
+def _left(args: Namespace, sweep: Sweep) -> Iterable[Run]:
+    """The runs that the queue has not done and does not have; what was done here, the record tells."""
+    from stoker.cli.sweep import ask_queue
+    from stoker.client.client import Client
+    from stoker.sweeps.history import Rerun
+
+    with Client(restart=False) as client:
+        history, _places = ask_queue(client, sweep)
+    return history.choose(sweep, Rerun(args.rerun or "undone"))
+
+
+def _record(sweep: Sweep, *, again: bool) -> tuple[Record, bool]:
     """The record to go on with, if there is one, else a new one."""
     from stoker.home import find_home
     from stoker.store import runs
 
-    key = {"cwd": find_cwd(), "name": f"sweep {sweep.name}"}
+    key = record_key(sweep)
     earlier = None if again else runs.latest(find_home(), key)
     return (earlier, True) if earlier is not None else (runs.create(find_home(), key), False)

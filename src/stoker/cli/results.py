@@ -122,15 +122,13 @@ def _failures(records: Sequence[Record]) -> Table:
 
     bad = [record for record in records if record.state in ("failed", "killed", "lost")]
     varied = varied_params(records)
-    rows = [
-        [
-            *(record.params.get(name) for name in varied),
-            record.facts.get("job"),
-            record.facts.get("reason"),
-            _last_line(record.dir),
-        ]
-        for record in bad
-    ]
+    rows = []
+    for record in bad:
+        last, reason = _last_line(record.dir), record.facts.get("reason")
+        if isinstance(reason, str):
+            reason = reason.removesuffix(f": {last}")  # once is enough
+        params = [record.params.get(name) for name in varied]
+        rows.append([*params, record.facts.get("job"), reason, last])
     return Table([*varied, "job", "reason", "last line"], rows)
 
 

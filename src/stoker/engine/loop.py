@@ -445,8 +445,15 @@ class Engine:
         return self.sharing.judge_oom(running, failure, use)
 
     def _heed_failure(self) -> None:
-        if self._rules.fail_fast and not self.draining:
-            self._listener.on_notice("a command failed: starting no more (--fail-fast)")
+        most, tally = self._rules.max_failures, self.tally
+        if (
+            most is not None
+            and not self.draining
+            and tally.failed + tally.killed + tally.lost >= most
+        ):
+            what = "a command failed" if most == 1 else f"{most} commands failed"
+            option = "--fail-fast" if most == 1 else "--max-failures"
+            self._listener.on_notice(f"{what}: starting no more ({option})")
             self.drain()
 
     def _go_round_again(self, running: Running, *, revoked: bool) -> None:
@@ -549,7 +556,7 @@ class Engine:
         if self._mps is not None and self.healing.wants_mps(running):
             argv = self._mps.serve(running, argv)
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, argv, order.log, order.context)
+        return Launch(running.key, start.slots, argv, order.log, order.context, order.env)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

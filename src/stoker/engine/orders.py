@@ -168,6 +168,7 @@ def fill_template(template: str, job: int, name: str | None, project: str | None
     """A path with its placeholders filled in."""
     return (
         template.replace("{id}", str(job))
+        .replace("{index}", str(job - 1))
         .replace("{name}", name or str(job))
         .replace("{project}", project or "default")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Callable
 
 from stoker.errors import UsageError
 
@@ -33,6 +34,15 @@ class CommandLine:
         """The words to exec; the first is the program's path."""
         direct = self._direct(command)
         return direct or [self.shell, "-c", os.fsdecode(command)]
+
+    def words_or_script(self, command: bytes, script_path: Callable[[], str]) -> list[str]:
+        """The same for a command of any length: one too long for an argument goes through a file."""
+        if len(command) < MAX_ARGUMENT_BYTES:
+            return self.words(command)
+        script = script_path()
+        with open(script, "wb") as file:
+            file.write(command + b"\n")
+        return [self.shell, script]
 
     def _direct(self, command: bytes) -> list[str] | None:
         if self.shell != DEFAULT_SHELL or not _PLAIN.fullmatch(command):

@@ -28,7 +28,8 @@ class Launch(msgspec.Struct, frozen=True):
     """An order to start an attempt as soon as those ordered before it on its slot have ended.
 
     Only a launch on one slot may be ordered while something runs there. A launch on several slots
-    sees the GPUs of all of them.
+    sees the GPUs of all of them. `env` is more of an environment, for this attempt alone and over all
+    else; only an executor that dies with its client takes it.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Launch(msgspec.Struct, frozen=True):
     argv: list[str]
     log: str | None = None
     context: int = 0
+    env: Mapping[str, str] | None = None
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):

@@ -21,7 +21,11 @@ _SLOTS_FOR_TWO = 4
 
 
 class LocalExecutor:
-    """Keeps the executor contract by talking to shepherds that die with this process."""
+    """Keeps the executor contract by talking to shepherds that die with this process.
+
+    With `single` it is one shepherd, however many slots there are: only then can an attempt have
+    slots that share no GPU.
+    """
 
     def __init__(
         self,
@@ -32,10 +36,12 @@ class LocalExecutor:
         cwd: str,
         shell: str,
         shepherd: Shepherd | None = None,
+        single: bool = False,
     ) -> None:
         # If a shepherd itself is killed, what it ran becomes ours, and can still be ended.
         trees.become_subreaper()
         self._name = name
+        self._single = single
         self._journal = journal
         self._contexts: dict[int, Message] = {}
         self._lines: list[Line] = []
@@ -71,7 +77,7 @@ class LocalExecutor:
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Share the slots out to the shepherds; those that share a GPU stay together."""
         groups = group_by_gpu(slots)
-        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1:
+        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1 and not self._single:
             self._open_line(start_shepherd())
         for number, group in enumerate(groups):
             line = self._line_of_key.get(group[0].keys[0]) if group[0].keys else None
@@ -101,7 +107,8 @@ class LocalExecutor:
             place, definition = self._atlas.place(order.slots)
             messages = starts.setdefault(self._line_of(order), [])
             messages += definition
-            messages.append(["start", order.key, order.context, place, order.argv, order.log])
+            start = ["start", order.key, order.context, place, order.argv, order.log]
+            messages.append([*start, dict(order.env)] if order.env else start)
         for line, messages in starts.items():
             line.send(*messages)
 

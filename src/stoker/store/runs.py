@@ -60,10 +60,18 @@ class Run:
 
 def create(home: str, key: Mapping[str, str]) -> Run:
     """Begin a new run; `key` is what a later resume will look for."""
-    runs = os.path.join(home, "runs")
+    return _begin(os.path.join(home, "runs"), _KEEP_RUNS, key)
+
+
+def create_private(home: str) -> Run:
+    """Begin a run that nobody will resume: when it is over its folder may go, and goes with the next."""
+    return _begin(os.path.join(home, "private"), 0, {})
+
+
+def _begin(runs: str, keep: int, key: Mapping[str, str]) -> Run:
     os.makedirs(runs, mode=0o700, exist_ok=True)
     numbers = _numbers(runs)
-    _prune(runs, numbers[:-_KEEP_RUNS])
+    _prune(runs, numbers[: max(0, len(numbers) - keep)])
     run = Run(_make_next(runs, numbers[-1] if numbers else 0))
     for name, value in key.items():
         # A path may be no valid text: bytes keep it as it is.
@@ -74,12 +82,25 @@ def create(home: str, key: Mapping[str, str]) -> Run:
 
 def latest(home: str, key: Mapping[str, str]) -> Run | None:
     """The newest run with this key, opened to be resumed."""
+    folder = _find(home, key)
+    return None if folder is None else Run(folder)
+
+
+def read_done(home: str, key: Mapping[str, str]) -> set[bytes]:
+    """The commands that have succeeded in the newest run with this key, be it going on or over."""
+    folder = _find(home, key)
+    if folder is None:
+        return set()
+    with contextlib.closing(open_read_only(os.path.join(folder, "run.db"))) as connection:
+        rows = connection.execute("SELECT command FROM job WHERE state = 'done'")
+        return {command for (command,) in rows}
+
+
+def _find(home: str, key: Mapping[str, str]) -> str | None:
+    wanted = {name: os.fsencode(value) for name, value in key.items()}
     runs = os.path.join(home, "runs")
-    for number in reversed(_numbers(runs)):
-        folder = os.path.join(runs, str(number))
-        if _key_of(folder) == {name: os.fsencode(value) for name, value in key.items()}:
-            return Run(folder)
-    return None
+    folders = (os.path.join(runs, str(number)) for number in reversed(_numbers(runs)))
+    return next((folder for folder in folders if _key_of(folder) == wanted), None)
 
 
 def _make_next(runs: str, number: int) -> str:

@@ -148,11 +148,18 @@ class Shepherd:
         self.tell("released", number)
 
     def on_start(
-        self, key: str, context: int, place: int, argv: list[str], log: str | None
+        self,
+        key: str,
+        context: int,
+        place: int,
+        argv: list[str],
+        log: str | None,
+        env: dict[str, str] | None = None,
     ) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
         there = self.places[place]
-        there.queue.append(Attempt(key, self.contexts[context], there, argv, log))
+        more = None if env is None else _bytes_env(env)
+        there.queue.append(Attempt(key, self.contexts[context], there, argv, log, more))
         self.start_next(there)
 
     def on_revoke(self, key: str) -> None:
@@ -212,6 +219,8 @@ class Shepherd:
         context, place = attempt.context, attempt.place
         key = attempt.key.encode()
         env = context.environment(place).copy()
+        if attempt.env is not None:
+            env.update(attempt.env)
         env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
         env[trees.COOKIE_BYTES] = self.cookie + key
         if (checkpoints := env.get(b"STOKER_CHECKPOINTS")) is not None:

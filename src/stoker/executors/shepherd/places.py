@@ -41,6 +41,7 @@ class Attempt(NamedTuple):
     place: Place
     argv: list[str]
     log: str | None
+    env: dict[bytes, bytes] | None = None
 
 
 class Place:
