@@ -32,7 +32,7 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Bytes = str | Base64
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|always:[1-9][0-9]?)$")]
+Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
 GpuMemory = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 

@@ -101,7 +101,10 @@ def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
             "30.0 GiB of GPU memory, and the largest GPU of this queue has 24.0",
         ),
         (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is no amount of GPU memory"),
-        (("--share", "maybe"), "--share: 'maybe' is no way to share: auto, never or always:N"),
+        (
+            ("--share", "maybe"),
+            "--share: 'maybe' is no way to share: auto, never, free or always:N",
+        ),
     ):
         ended = queue("add", *words, "true")
         assert (ended.code, ended.out) == (2, "")

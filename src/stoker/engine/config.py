@@ -83,18 +83,6 @@ def _tenants(text: str) -> int:
     return number
 
 
-def _share(text: str) -> float | None:
-    if text == "none":
-        return None
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 1:
-        raise ValueError("none, or a share from 0 to below 1, such as 0.5")
-    return share
-
-
 def _yes_no(text: str) -> bool:
     if text not in ("yes", "no"):
         raise ValueError("yes or no")
@@ -129,13 +117,8 @@ ENTRIES = {
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
     "share.most": Entry("16", "jobs that share a GPU at most", _tenants),
-    "share.keep-gpu-memory": Entry(
-        "none",
-        "let jobs join while this share of a GPU's memory is free (0.5), instead of setting it aside",
-        _share,
-    ),
     "share.keep-memory": Entry(
-        "0.05", "let none join a GPU while less of the machine's RAM is free", _share
+        "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
     ),
     "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
@@ -198,14 +181,17 @@ class Config:
 
     @property
     def sharing_rules(self) -> Rules:
-        """By which rules jobs share GPUs: our own, or thresholds as gpulimit has them."""
-        keep_gpu = _share(self.text("share.keep-gpu-memory"))
-        keep_host = _share(self.text("share.keep-memory")) or 0.0
-        most = self.count("share.most")
-        if keep_gpu is not None:
-            return gpulimit_rules(keep_gpu, keep_host, most)
-        with_others = _yes_no(self.text("share.with-others"))
-        return Rules(most=most, keep_host_share=keep_host, with_others=with_others)
+        """By which figures jobs share GPUs: our own, and for those who ask for them gpulimit's."""
+        return Rules(
+            most=self.count("share.most"),
+            keep_host_share=_fraction(self.text("share.keep-memory")),
+            with_others=_yes_no(self.text("share.with-others")),
+            free=gpulimit_rules(
+                _fraction(self.text("gpulimit.safety_keep_gpu_memory")),
+                _fraction(self.text("gpulimit.safety_keep_memory")),
+                _runs(self.text("gpulimit.max_running_tasks")) or MOST_TENANTS,
+            ),
+        )
 
     def words(self, name: str) -> list[str]:
         """A setting that is a list."""

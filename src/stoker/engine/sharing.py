@@ -351,7 +351,9 @@ class Sharing:
             seats = self._seats_on(gpu.key)
             for seat, tenant in zip(seats, gpu.tenants, strict=True):
                 self._change(seat, revise(tenant, gpu, known, self.rules))
-            raised = raise_rooms(self._view(place, look, now), self.rules)
+            raised = {}
+            if not any(tenant.wish.share.mode is Mode.FREE for tenant in gpu.tenants):
+                raised = dict(raise_rooms(self._view(place, look, now), self.rules))
             for seat, tenant in zip(seats, gpu.tenants, strict=True):
                 if tenant.used_bytes > seat.tenant.reserved_bytes and self._was_learned(seat):
                     seat.outgrew_at = now
@@ -363,8 +365,7 @@ class Sharing:
 
     def _was_learned(self, seat: Seat) -> bool:
         """Whether what is set aside for a job was meant to be enough for it."""
-        by_memory = seat.tenant.wish.share.mode is not Mode.ALWAYS
-        return by_memory and self.rules.keep_gpu_share is None
+        return seat.tenant.wish.share.mode is Mode.AUTO
 
     def _change(self, seat: Seat, tenant: Tenant) -> None:
         before, seat.tenant = seat.tenant, tenant

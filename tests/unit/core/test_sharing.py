@@ -206,7 +206,7 @@ def test_a_template_is_a_command_without_what_varies() -> None:
     assert mask(["t", "--model", "vgg"]) != mask(["t", "--model", "vit"])
 
 
-@pytest.mark.parametrize("text", ["auto", "never", "always:4"])
+@pytest.mark.parametrize("text", ["auto", "never", "free", "always:4"])
 def test_a_way_to_share_is_read_as_it_is_written(text: str) -> None:
     assert parse_share(text).text == text
 
@@ -215,7 +215,7 @@ def test_a_way_to_share_is_read_as_it_is_written(text: str) -> None:
     "text", ["", "yes", "always", "always:0", "always:65", "always:x", "auto:2"]
 )
 def test_what_is_no_way_to_share_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="auto, never or always:N"):
+    with pytest.raises(ValueError, match="auto, never, free or always:N"):
         parse_share(text)
 
 

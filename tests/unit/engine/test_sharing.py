@@ -307,12 +307,15 @@ def test_more_memory_than_any_gpu_has_is_refused_at_once(world: World, machine: 
 
 
 def test_gpulimits_thresholds_are_settings(world: World, machine: Machine) -> None:
-    world.config("share.keep-gpu-memory", "0.5")
-    world.add(*(f"train {n}" for n in range(9)), share="auto")
+    world.add(*(f"train {n}" for n in range(9)), share="free")
     for _ in range(3):
         world.wait(2)
     assert crowd(world) == {"0": 3, "1": 3}
     assert "38% of its memory is free, and 50% is to be kept" in world.why(9)
+    world.config("gpulimit.safety_keep_gpu_memory", "0.3")
+    assert crowd(world) == {"0": 4, "1": 4}
+    world.add("train 10", share="auto")
+    assert "takes of it what it finds" in world.why(10)
 
 
 def test_frameworks_are_kept_from_taking_the_whole_gpu(world: World, machine: Machine) -> None:

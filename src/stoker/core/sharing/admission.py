@@ -55,9 +55,12 @@ def _too_many(wish: Wish, gpu: Gpu, rules: Rules) -> str | None:
 def _stranger(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     """Nobody joins a job whose need is not known, nor the other way round."""
     if rules.keep_gpu_share is not None and not room.is_whole:
-        return None
+        others = any(tenant.reserved_bytes for tenant in gpu.tenants)
+        return "those there have their memory set aside, and for it nothing is" if others else None
     cold = next((tenant for tenant in gpu.tenants if tenant.cold), None)
     if cold is not None and wish.share.mode is not Mode.ALWAYS:
+        if cold.wish.share.mode is Mode.FREE:
+            return f"job {cold.job} takes of it what it finds"
         return f"job {cold.job} has the whole of it"
     if room.is_whole:
         some = "a job is" if len(gpu.tenants) == 1 else f"{len(gpu.tenants)} jobs are"

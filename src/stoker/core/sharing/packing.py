@@ -13,7 +13,7 @@ import msgspec
 from stoker.core.sharing.admission import refusal
 from stoker.core.sharing.gpu import Gpu, Tenant
 from stoker.core.sharing.profile import Profile
-from stoker.core.sharing.room import Room, room_for
+from stoker.core.sharing.room import Room, Source, room_for
 from stoker.core.sharing.rules import Mode, Rules
 from stoker.core.sharing.wish import Wish
 from stoker.core.usage import JobUse
@@ -56,7 +56,7 @@ def tenant_of(wish: Wish, gpu: Gpu, room: Room, known: Knowledge, rules: Rules) 
         wish=wish,
         reserved_bytes=room.bytes,
         sm=sm_of(profile, rules),
-        cold=room.is_whole,
+        cold=room.is_whole or room.source is Source.NONE,
         fresh=True,
         most=_least(wish.share.most, profile.most),
     )
@@ -70,6 +70,7 @@ def sm_of(profile: Profile, rules: Rules) -> float:
 
 def room_on(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> Room:
     """What a job would get of a GPU."""
+    rules = rules.of(wish.share)
     key = (wish.kind, gpu.model)
     profile = known.profiles.get(key, _UNKNOWN)
     return room_for(wish, gpu, profile, known.probes.get(key), rules, known.now_s)
@@ -77,7 +78,7 @@ def room_on(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> Room:
 
 def revise(tenant: Tenant, gpu: Gpu, known: Knowledge, rules: Rules) -> Tenant:
     """A tenant that had the whole GPU for want of knowledge, once there is some: it keeps what it needs."""
-    if not tenant.cold:
+    if not tenant.cold or tenant.wish.share.mode is Mode.FREE:
         return tenant
     room = room_on(tenant.wish, gpu, known, rules)
     if room.is_whole:
@@ -89,6 +90,7 @@ def revise(tenant: Tenant, gpu: Gpu, known: Knowledge, rules: Rules) -> Tenant:
 
 def why_not(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> str | None:
     """Why a job may not start on a GPU now; None if it may."""
+    rules = rules.of(wish.share)
     profile = known.profile(wish.kind, gpu.model)
     if profile.most is not None and len(gpu.tenants) >= profile.most:
         return f"{profile.most} at a time is the most that has paid for jobs of its kind"

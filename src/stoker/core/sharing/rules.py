@@ -18,6 +18,7 @@ class Mode(str, enum.Enum):
 
     NEVER = "never"
     AUTO = "auto"  # once it is known what its kind needs
+    FREE = "free"  # while enough memory is free, as gpulimit does; nothing is set aside
     ALWAYS = "always"  # with so many others as its user says, whatever is known
 
 
@@ -42,10 +43,10 @@ def parse_share(text: str) -> Share:
     word, _, number = text.partition(":")
     if word == Mode.ALWAYS.value and number.isdecimal() and 1 <= int(number) <= MOST_TENANTS:
         return Share(Mode.ALWAYS, int(number))
-    if not number and word in (Mode.NEVER.value, Mode.AUTO.value):
+    if not number and word in (Mode.NEVER.value, Mode.AUTO.value, Mode.FREE.value):
         return Share(Mode(word))
     raise ValueError(
-        f"{text!r} is no way to share: auto, never or always:N with N up to {MOST_TENANTS}"
+        f"{text!r} is no way to share: auto, never, free or always:N with N up to {MOST_TENANTS}"
     )
 
 
@@ -53,7 +54,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of the policy.
 
     With `keep_gpu_share` nothing is set aside: another job is let in while that share of the GPU's
-    memory is free, as gpulimit does.
+    memory is free. `free` are such rules, for the jobs that ask for them.
     """
 
     margin_share: float = 0.03
@@ -73,6 +74,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     keep_gpu_share: float | None = None
     keep_host_share: float = 0.05
     with_others: bool = False
+    free: Rules | None = None
+
+    def of(self, share: Share) -> Rules:
+        """The figures that count for a job."""
+        return self.free if self.free is not None and share.mode is Mode.FREE else self
 
     def margin_of(self, total_bytes: int) -> int:
         """What of a GPU is left to chance."""
