@@ -113,7 +113,11 @@ class Bench:
         )
         took_s = time.monotonic() - began
         # What a person should know of, such as a driver that does not tell whose memory it is.
-        notices = [line for line in done.stderr.splitlines() if line.startswith("stoker: GPU")]
+        notices = [
+            line
+            for line in done.stderr.splitlines()
+            if line.startswith(("stoker: GPU", "stoker: MPS"))
+        ]
         sys.stderr.write("".join(f"  {line}\n" for line in dict.fromkeys(notices)))
         if done.returncode:
             sys.stderr.write(done.stderr[-2000:])
