@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.cli.git import Question
 from stoker.errors import UsageError
 
@@ -189,7 +189,7 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
 
         message["shell"] = resolve_shell(args.shell)
     if args.timeout is not None:
-        from stoker.cli.durations import parse_duration
+        from stoker.core.durations import parse_duration
 
         message["timeout_s"] = parse_duration(args.timeout)
     if any(getattr(args, wish) for wish in _WISHES):

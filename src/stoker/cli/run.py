@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from stoker.cli.durations import parse_duration
+    from stoker.core.durations import parse_duration
     from stoker.core.job import Options, Request
 
     if args.retries < 0:

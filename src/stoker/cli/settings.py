@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stoker.cli.capture import make_absolute
-from stoker.cli.durations import parse_duration
+from stoker.capture import make_absolute
 from stoker.cli.moments import parse_moment
 from stoker.cli.templates import check_template
+from stoker.core.durations import parse_duration
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import parse_share
 from stoker.core.size import parse_size

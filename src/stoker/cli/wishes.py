@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.durations import parse_duration, parse_span
+from stoker.core.durations import parse_duration, parse_span
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:

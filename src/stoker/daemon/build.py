@@ -11,9 +11,11 @@ from typing import Any
 
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
+from stoker.core.job import Outcome
 from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
+from stoker.engine.board import Running
 from stoker.engine.config import Config
 from stoker.engine.mps import Mps
 from stoker.engine.owners import Owners
@@ -27,6 +29,7 @@ from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
+from stoker.web.page import Page
 
 _ALL_REMOVED = "every GPU was removed from this queue"
 _SICK = "sick."
@@ -66,6 +69,7 @@ class Daemon:
             before_turn=self._mind_watch,
         )
         self.engine = self.hub.engine
+        self._page = self.hub.page = Page(self.hub)
         self._database.on_full = self._wait_for_space
         self._mps = Mps(os.path.join(home, "mps"), self.hub.publisher.on_notice)
         self._mps.find()
@@ -73,6 +77,7 @@ class Daemon:
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
         self._watch_all()
+        self.hub.publisher.followers.append(self._on_end)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
@@ -84,6 +89,7 @@ class Daemon:
                 asyncio.ensure_future(prune_for_ever(self.hub)),
                 asyncio.ensure_future(cap_logs_for_ever(self.hub)),
             ]
+            await self._page.reopen()
             on_ready()
             wanted: set[asyncio.Future[Any]] = {
                 self.hub.stopping,
@@ -96,6 +102,7 @@ class Daemon:
                 await self._kill_everything()
             reach("daemon-stopping")
             self.hub.events.close()
+            await self._page.close()
             for task in (*tasks, server):
                 task.cancel()
             await asyncio.gather(*tasks, server, return_exceptions=True)
@@ -113,6 +120,8 @@ class Daemon:
         self.hub.hooks.close()
         if self._watchman is not None:
             self._watchman.stop()
+        if not self.engine.board.running:
+            self._mps.retire()
         self._executor.close()
         self._database.close()
 
@@ -224,18 +233,25 @@ class Daemon:
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()
 
+    def _on_end(self, _running: Running, _outcome: Outcome) -> None:
+        """With the last job's end take one more turn, before which all can come to rest."""
+        if not (self.engine.board.running or len(self.engine.queue)):
+            self.hub.pulse.poke()
+
     def _models(self) -> dict[str, Model]:
         return models_of(self._gpus() or ())
 
     def _mind_watch(self) -> None:
-        """Watch the GPUs and keep MPS while something runs or waits, and only then."""
-        if self.engine.board.running or len(self.engine.queue):
-            if self._watchman is not None:
-                self._watchman.rouse()
+        """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""
+        is_busy = self.engine.board.running or len(self.engine.queue)
+        if not is_busy:
+            self._mps.retire()
+        if self._watchman is None:
             return
-        if self._watchman is not None:
+        if is_busy or self.hub.viewers:
+            self._watchman.rouse()
+        else:
             self._watchman.rest()
-        self._mps.retire()
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")
