@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.cli.git import Question
 from stoker.errors import UsageError
 
@@ -49,6 +49,7 @@ _WISHES = (
     "requeue",
     "preemptible",
     "preempt",
+    "mps",
 )
 
 
@@ -70,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
     add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
     add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
     add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
     add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
     add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")
@@ -182,7 +184,7 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
 
         message["shell"] = resolve_shell(args.shell)
     if args.timeout is not None:
-        from stoker.cli.durations import parse_duration
+        from stoker.core.durations import parse_duration
 
         message["timeout_s"] = parse_duration(args.timeout)
     if any(getattr(args, wish) for wish in _WISHES):

@@ -9,11 +9,11 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from stoker.cli.changes import tell
-from stoker.cli.durations import spell_duration
 from stoker.cli.moments import format_moment
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.settings import NONE, OF_RUNNING, read_settings
 from stoker.client.client import Client
+from stoker.core.durations import spell_duration
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.wire import Bytes, JobDetail, Set, from_wire

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_ago, format_duration, format_left
 from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, Row
+from stoker.core.durations import format_ago, format_duration, format_left
 from stoker.core.lifecycle import State, is_live, is_pending
 
 if TYPE_CHECKING:

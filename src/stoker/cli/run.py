@@ -44,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--fail-fast", action="store_true", help="start no more once a command has failed")
     add("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
+    add("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j")
     add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
     add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
     add("--dry-run", action="store_true", help="show what would run, and where")
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from stoker.cli.output import Output
     from stoker.engine.foreground import Foreground, Settings
     from stoker.executors.command import resolve_shell
+    from stoker.home import find_home
 
     request = _request(args)
     nvml, slots = find_slots(args)
@@ -79,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         max_failures=1 if args.fail_fast else None,
         in_advance=not args.tag,
         resume=args.resume,
+        mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
     )
     foreground = Foreground(record, source, settings, output.report, shepherd)
     try:
@@ -88,15 +91,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from stoker.cli.durations import parse_duration
-    from stoker.core.job import Request
+    from stoker.core.durations import parse_duration
+    from stoker.core.job import Options, Request
 
     if args.retries < 0:
         raise UsageError(f"--retries {args.retries}: a command cannot be tried fewer than 0 times")
     if args.tag and (args.logs or args.json):
         raise UsageError("--tag is for output that passes through: leave out --logs and --json")
     timeout_s = None if args.timeout is None else parse_duration(args.timeout)
-    return Request(timeout_s=timeout_s, retries=args.retries)
+    return Request(timeout_s=timeout_s, retries=args.retries, options=Options(mps=args.mps))
 
 
 def _source(args: argparse.Namespace) -> Source:

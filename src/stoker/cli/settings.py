@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stoker.cli.capture import make_absolute
-from stoker.cli.durations import parse_duration
+from stoker.capture import make_absolute
 from stoker.cli.moments import parse_moment
 from stoker.cli.templates import check_template
+from stoker.core.durations import parse_duration
 from stoker.core.selector import check_name
 from stoker.errors import UsageError
 from stoker.wire import MAX_GPUS, MAX_NAME, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire

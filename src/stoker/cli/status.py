@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_duration, format_left
 from stoker.cli.selection import format_ids
 from stoker.cli.states import STYLES, sum_up
 from stoker.cli.tables import Cell, Column, Row, print_facts, print_line, print_table
 from stoker.client.client import Client
+from stoker.core.durations import format_duration, format_left
 from stoker.core.lifecycle import State
 from stoker.wire import SlotInfo, Status
 

@@ -118,9 +118,9 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     """All that the runs have in common."""
     import msgspec
 
-    from stoker.cli.capture import find_folder, find_user, take_environment, to_wire
-    from stoker.cli.durations import parse_duration
+    from stoker.capture import find_folder, find_user, take_environment, to_wire
     from stoker.cli.git import Question
+    from stoker.core.durations import parse_duration
     from stoker.wire import NewJob, Submission
 
     folder = find_folder(None)
@@ -190,7 +190,7 @@ def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
 
 
 def _estimate(history: History, todo: int, places: int) -> str:
-    from stoker.cli.durations import format_duration
+    from stoker.core.durations import format_duration
 
     if not todo:
         return "nothing is left to run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.durations import parse_duration, parse_span
+from stoker.core.durations import parse_duration, parse_span
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ _LONGEST_S = 86400.0
 def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
     """The entries of a submission that these options stand for."""
     wishes: dict[str, Any] = {
-        name: True for name in ("hold", "requeue", "preemptible", "preempt") if getattr(args, name)
+        name: True
+        for name in ("hold", "requeue", "preemptible", "preempt", "mps")
+        if getattr(args, name)
     }
     for name in ("after", "after_any"):
         text = getattr(args, name)

@@ -19,6 +19,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool = False  # over its time limit it waits again instead of being killed
     preemptible: bool = False  # it may be pushed out
     preempt: bool = False  # it may push out others
+    mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,9 +75,15 @@ def _limit(text: str) -> int | None:
     return None if text == "none" else _positive(text)
 
 
-def _ours(text: str) -> None:
-    if text != "none":
-        raise ValueError("stoker gpus add|drain|remove changes it")
+def _only_by(verb: str) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if text != "none":
+            raise ValueError(f"{verb} changes it")
+
+    return check
+
+
+_by_gpus = _only_by("stoker gpus add|drain|remove")
 
 
 def _size(text: str) -> int:
@@ -92,8 +98,12 @@ def _size(text: str) -> int:
 
 ENTRIES = {
     "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus),
-    "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", _ours),
-    "gpus-removed": Entry("none", "GPUs that are not used by default (stoker gpus remove)", _ours),
+    "gpus-drained": Entry(
+        "none", "slots on which nothing new starts (stoker gpus drain)", _by_gpus
+    ),
+    "gpus-removed": Entry(
+        "none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus
+    ),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
@@ -102,6 +112,7 @@ ENTRIES = {
     "on_finish": Entry("none", "a shell command to run when a job has ended", str),
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
+    "web": Entry("none", "where the web page is (stoker web)", _only_by("stoker web")),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +30,9 @@ from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd.spawn import Shepherd
 from stoker.store.runs import Run
 
+if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a foreground run is to be done."""
@@ -44,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
+    mps_folder: str | None = None  # where the daemons of MPS have their folders, if it is used
 
 
 class Foreground:
@@ -86,6 +91,13 @@ class Foreground:
             prepare=self._prepare,
             clock=boot_clock_s,
         )
+        self._mps: Mps | None = None
+        if settings.mps_folder is not None:
+            from stoker.engine.mps import Mps
+
+            self._mps = Mps(settings.mps_folder, listener.on_notice)
+            self._mps.find()
+            self.engine.use(self._mps)
         self._wheel = Wheel(
             self.engine,
             self.executor,
@@ -115,7 +127,11 @@ class Foreground:
         be called again.
         """
         with self._signals():
-            self._wheel.turn_until_over(refresh)
+            try:
+                self._wheel.turn_until_over(refresh)
+            finally:
+                if self._mps is not None:
+                    self._mps.retire()
 
     def _tell_what_is_gone(self) -> None:
         gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0

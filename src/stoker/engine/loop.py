@@ -45,6 +45,7 @@ from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
 
 if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
     from stoker.engine.watchman import Watchman
 
 _PAUSE_S = 1.0
@@ -79,6 +80,7 @@ class Engine:
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
         self.watchman: Watchman | None = None
+        self._mps: Mps | None = None
         self.tally = Tally()
         self.draining = False
         self.finished = False
@@ -168,11 +170,17 @@ class Engine:
     def adopt(self, running: Running) -> None:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
         self.board.seat(running)
+        if self._mps is not None and self.healing.wants_mps(running):
+            self._mps.join(running)
 
     def follow(self, watchman: Watchman) -> None:
         """Have a watchman from now on, who knows what the GPUs do."""
         self.watchman = watchman
         self.healing.xid_of = watchman.xid_of
+
+    def use(self, mps: Mps) -> None:
+        """Have MPS for jobs that ask for it."""
+        self._mps = self.healing.mps = mps
 
     def now(self) -> float:
         """The time by the clock that limits go by."""
@@ -380,6 +388,8 @@ class Engine:
             self._jobs.note_failure(job, failure.kind.value)
         if self.watchman is not None and (use := self.watchman.on_end(running)) is not None:
             self._jobs.note_gpu_use(job, use)
+        if self._mps is not None:
+            self._mps.leave(running, self._clock())
         again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
         preempted = outcome.event is Event.PREEMPT
         retried = again is not Again.NO and (preempted or not self.draining)
@@ -496,8 +506,11 @@ class Engine:
             self._on_refused(Refused(running.key, error.errno or 0, text), now)
             return None
         running.log = order.log
+        argv = order.argv
+        if self._mps is not None and self.healing.wants_mps(running):
+            argv = self._mps.serve(running, argv)
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, order.argv, order.log, order.context, order.env)
+        return Launch(running.key, start.slots, argv, order.log, order.context, order.env)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

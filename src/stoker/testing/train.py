@@ -16,12 +16,17 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from stoker.reporting import report
 from stoker.testing import state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+_BEST_LR = 3e-3
+_BEST_DROPOUT = 0.2
 
 
 class OutOfMemoryError(RuntimeError):
@@ -86,8 +91,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise RuntimeError(f"loss is nan at step {step}")
             time.sleep(args.seconds / args.steps)
             device.allocate(args.grow)
-            loss = 0.1 + 2.2 * math.exp(-3 * step / args.steps)
+            loss = (
+                0.1 + 2.2 * math.exp(-3 * step / args.steps) + abs(math.log10(args.lr / _BEST_LR))
+            )
             print(f"step {step}/{args.steps} loss {loss:.4f}", flush=True)
+            accuracy = 1 - 0.3 * loss - abs(args.dropout - _BEST_DROPOUT) / 5
+            report(step, loss=round(loss, 4), val_acc=round(accuracy, 4))
     finally:
         device.release()
     status: int = args.exit
@@ -107,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mem", type=parse_size, default=0, help="GPU memory held, such as 5G")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long the steps take in all")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lr", type=float, default=_BEST_LR, help="another one learns worse")
+    parser.add_argument("--dropout", type=float, default=_BEST_DROPOUT, help="likewise")
     parser.add_argument("--grow", type=parse_size, default=0, help="more memory with every step")
     parser.add_argument("--fail-at", type=int, metavar="STEP", help="raise in this step")
     parser.add_argument("--exit", type=int, default=0, metavar="N", help="exit status at the end")

@@ -8,7 +8,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from stoker.ancestors.gpulimit.tasks import DEFAULT_PRIORITY, read_parameters, turn_priority
-from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.client.submit import submit
 from stoker.errors import UsageError
 
