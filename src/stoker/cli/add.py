@@ -36,6 +36,7 @@ examples:
   stoker add --script experiment.sh           a whole script, as it is now
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
+  stoker add --share auto python small.py     beside others on a GPU, once its kind is known
 """
 
 _WISHES = (
@@ -49,6 +50,8 @@ _WISHES = (
     "requeue",
     "preemptible",
     "preempt",
+    "share",
+    "gpu_mem",
     "mps",
 )
 
@@ -61,6 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
     )
+    add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
+    add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
     add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
     add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")

@@ -29,6 +29,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     timeout_s: float | None = None
     retries: int = 0
+    share: str | None = None  # how it shares its GPU; None if it does not
+    gpu_mem: int | None = None  # bytes that it needs of each GPU
     options: Options = Options()
 
 

@@ -19,6 +19,7 @@ from stoker.engine.board import Running
 from stoker.engine.config import Config
 from stoker.engine.mps import Mps
 from stoker.engine.owners import Owners
+from stoker.engine.sharing import Model, models_of
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
 from stoker.engine.wheel import boot_clock_s
@@ -197,6 +198,8 @@ class Daemon:
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         self._watchman = watchman
         self.engine.follow(watchman)
+        assert self.engine.sharing is not None
+        self.engine.sharing.watch(watchman.look, self._models)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
@@ -234,6 +237,9 @@ class Daemon:
         """With the last job's end take one more turn, before which all can come to rest."""
         if not (self.engine.board.running or len(self.engine.queue)):
             self.hub.pulse.poke()
+
+    def _models(self) -> dict[str, Model]:
+        return models_of(self._gpus() or ())
 
     def _mind_watch(self) -> None:
         """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""

@@ -14,6 +14,7 @@ import msgspec
 
 from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
+from stoker.core.plan import Candidate
 from stoker.core.slot import Slot
 from stoker.engine.board import Board
 from stoker.engine.events import Listener
@@ -77,9 +78,10 @@ class Foreground:
         )
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
+        queue = LineQueue(source, run.jobs, settings.request, resume=settings.resume)
         self.engine = Engine(
             board=Board(settings.slots, last_freed_first=settings.last_freed_first),
-            queue=LineQueue(source, run.jobs, settings.request, resume=settings.resume),
+            queue=queue,
             executor=self.executor,
             database=run.database,
             jobs=run.jobs,
@@ -91,6 +93,8 @@ class Foreground:
             prepare=self._prepare,
             clock=boot_clock_s,
         )
+        if settings.request.share is not None or settings.request.gpu_mem is not None:
+            self._share(settings, queue)
         self._mps: Mps | None = None
         if settings.mps_folder is not None:
             from stoker.engine.mps import Mps
@@ -108,6 +112,19 @@ class Foreground:
         )
         self.listen = self._wheel.listen
         self.unlisten = self._wheel.unlisten
+
+    def _share(self, settings: Settings, queue: LineQueue) -> None:
+        """Let commands share GPUs, once these can be seen."""
+        from stoker.engine.sharing import Sharing
+        from stoker.store.rooms import Rooms
+
+        def kind_of(candidate: Candidate) -> tuple[list[str], str, str | None]:
+            command = queue.commands[candidate.id]
+            return os.fsdecode(command).split(), settings.cwd, None
+
+        sharing = Sharing(self.engine.board, Rooms(self._run.database), kind_of, boot_clock_s)
+        sharing.needs.clear()  # of an earlier run, whose lines had other numbers
+        self.engine.share(sharing)
 
     def _look_back(self) -> None:
         """Settle what the earlier run left open, and remember what it has done."""

@@ -69,7 +69,6 @@ def test_every_verb_has_its_own_path() -> None:
         "export",
         "status",
         "config",
-        "usage",
         "events",
         "stop",
         "web",
