@@ -431,8 +431,8 @@ class Sharing:
         used = (seen.mem_bytes or {}).get(seat.gpu, 0) if seen is not None else 0
         profile = self._profiles.get((seat.tenant.wish.kind, self._model(seat.gpu)), Profile())
         load = profile.sm_load
-        if load is None and seen is not None and seen.so_far.sm_p90_pct is not None:
-            load = seen.so_far.sm_p90_pct / 100
+        if load is None and seen is not None:
+            load = seen.so_far.load
         sm = self.rules.unknown_sm if load is None else load
         fresh = not used and (seen is None or seen.watched_s < _SHOWN_S)
         return msgspec.structs.replace(seat.tenant, used_bytes=used, sm=sm, fresh=fresh)

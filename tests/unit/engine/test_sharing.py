@@ -68,7 +68,7 @@ class Machine:
 
     def use_of(self, running: Running) -> JobUse:
         held = int(self.held.get(running.attempt.job, 5) * GIB)
-        so_far = AttemptUse(mem_peak_bytes=held, sm_p90_pct=self.sm_pct)
+        so_far = AttemptUse(mem_peak_bytes=held, sm_mean_pct=self.sm_pct)
         return JobUse(
             key=running.key,
             mem_bytes={running.slots[0].keys[0]: held},
