@@ -275,6 +275,21 @@ def test_beside_processes_of_others_nobody_joins(world: World, machine: Machine)
     assert world.states()[7] == "running"
 
 
+def test_a_shared_gpu_is_drained_as_one(world: World, machine: Machine) -> None:
+    learn(world)
+    world.add(*(f"train {n}" for n in range(12)), share="auto")
+    changed = world.gpus("drain", "0")
+    assert changed.slots == ["0"]
+    assert len(changed.jobs) == 4
+    assert world.hub.config.text("gpus-drained") == "0"
+    for job in changed.jobs:
+        world.now += 60
+        world.end(f"{job}.1")
+    assert crowd(world) == {"1": 4}
+    world.gpus("add", "0")
+    assert crowd(world) == {"0": 4, "1": 4}
+
+
 def test_without_sight_of_the_processes_all_are_alone(world: World, machine: Machine) -> None:
     learn(world)
     machine.sight = Sight.DEVICE

@@ -27,14 +27,16 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
         hub.events.publish(GpuEvent(slot=label, closed=closed, at=hub.engine.wall_clock()))
     hub.slots_changed()
     hub.pulse.poke()
-    touched = [place for place in hub.engine.board.places if place.slot.label in labels]
-    jobs = sorted({place.current.attempt.job for place in touched if place.current is not None})
+    touched = [place for place in hub.engine.board.whole() if place.slot.label in labels]
+    jobs = sorted(
+        {each.attempt.job for place in touched for each in hub.engine.board.tenants(place)}
+    )
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(hub, order))
 
 
 def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
     """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
-    places = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    places = [place for place in hub.engine.board.whole() if place.drained != REMOVED]
     watchman = hub.engine.watchman
     if watchman is None:
         return [_unseen(place) for place in places]
@@ -117,7 +119,7 @@ def _notice(hub: Hub, order: GpuOrder) -> str | None:
 
 def _add(hub: Hub, text: str) -> list[str]:
     """Use slots again that were taken out, or have new ones."""
-    named = [place for place in hub.engine.board.places if place.slot.label == text]
+    named = [place for place in hub.engine.board.whole() if place.slot.label == text]
     closed = [place for place in named if place.drained is not None]
     if closed:
         for place in closed:
@@ -133,7 +135,7 @@ def _add(hub: Hub, text: str) -> list[str]:
     wanted = hub.parse_slots(text)
     keys = {
         key: place.slot.label
-        for place in hub.engine.board.places
+        for place in hub.engine.board.whole()
         if place.drained != REMOVED
         for key in place.slot.keys
     }
@@ -142,7 +144,7 @@ def _add(hub: Hub, text: str) -> list[str]:
         if used:
             raise ConflictError(f"GPU {slot.label} is in use already, as GPU {used[0]}")
     for slot in wanted:
-        removed = [p for p in hub.engine.board.places if p.slot.label == slot.label]
+        removed = [p for p in hub.engine.board.whole() if p.slot.label == slot.label]
         if removed:
             removed[0].drained = None
         else:
@@ -153,7 +155,7 @@ def _add(hub: Hub, text: str) -> list[str]:
 
 def _take_out(hub: Hub, order: GpuOrder) -> str:
     wanted = DRAINED if order.action == "drain" else REMOVED
-    known = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    known = [place for place in hub.engine.board.whole() if place.drained != REMOVED]
     places = [place for place in known if place.slot.label == order.gpu]
     if not places:
         raise NotFoundError(f"there is no GPU {order.gpu} in this queue; there are: {_list(known)}")
@@ -171,7 +173,7 @@ def _list(places: list[Place]) -> str:
 
 def _remember(hub: Hub) -> None:
     """Keep over a restart which slots there are and which are drained or removed."""
-    places = hub.engine.board.places
+    places = hub.engine.board.whole()
     with hub.database.transaction(durable=True):
         if hub.config.gpus is None:
             # By default there are those that are found, so it is remembered which of them are not.
