@@ -20,11 +20,13 @@ from benchmarks.cases import (
     queue_shell,
     request,
     sampler,
+    sharing_sim,
     startup,
     steering,
     sweep,
     throughput_direct,
     throughput_shell,
+    web,
 )
 
 if TYPE_CHECKING:
@@ -51,9 +53,11 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "idle": idle.run,
     "sampler": sampler.run,
     "sweep": sweep.run,
+    "sharing_sim": sharing_sim.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
     "executor": executor.run,
+    "web": web.run,
 }
 
-LONG = frozenset({"million", "sweep"})
+LONG = frozenset({"million", "sweep", "sharing_sim"})
