@@ -112,6 +112,13 @@ class Bench:
             words, env=env, capture_output=True, text=True, timeout=limit_s, check=False
         )
         took_s = time.monotonic() - began
+        # What a person should know of, such as a driver that does not tell whose memory it is.
+        notices = [
+            line
+            for line in done.stderr.splitlines()
+            if line.startswith(("stoker: GPU", "stoker: MPS"))
+        ]
+        sys.stderr.write("".join(f"  {line}\n" for line in dict.fromkeys(notices)))
         if done.returncode:
             sys.stderr.write(done.stderr[-2000:])
         counts = _FAILED.findall(done.stderr)
@@ -133,7 +140,9 @@ def main() -> int:
     print(text, flush=True)
     if not args.dry:
         replace_section(RESULTS, NAME, text)
-    return 0 if all(figure.holds for figure in result.figures) else 1
+    # What fake trainings gain means nothing; that none of them is lost does.
+    judged = [each for each in result.figures if not (args.dry and each.unit == "×")]
+    return 0 if all(figure.holds for figure in judged) else 1
 
 
 def prepare(folder: str, dry: bool) -> Bench:

@@ -108,3 +108,14 @@ def count_oom_kills() -> int:
     except OSError:
         return 0
     return 0
+
+
+def read_memory() -> tuple[int, int]:
+    """Bytes of this machine's memory: all of it, and what a program could have now."""
+    found = {}
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            if name in ("MemTotal", "MemAvailable"):
+                found[name] = int(rest.split()[0]) * 1024
+    return found["MemTotal"], found["MemAvailable"]

@@ -30,8 +30,11 @@ class Demand:
             request, candidate = entry.request, entry.candidate
             if candidate is None:
                 candidate = Candidate(position, request.slots, timeout_s=request.timeout_s)
-            if healing.avoided and entry.known is not None:
-                candidate = healing.direct(candidate, entry.known.id)
+            if healing.directs and entry.known is not None:
+                directed = healing.direct(candidate, entry.known.id)
+                if directed is None:
+                    continue
+                candidate = directed
             if sharing is not None and (candidate.gpu_mem is not None or sharing.needs):
                 candidate = sharing.direct(candidate)
             allowed = candidate.allowed

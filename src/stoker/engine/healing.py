@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +12,7 @@ from stoker.core.failure import Again, Facts, Failure, FailureClass, Remedy, tri
 from stoker.core.job import Ending, Outcome
 from stoker.core.lifecycle import Event
 from stoker.core.plan import Candidate
-from stoker.engine.autopsy import Autopsy, is_full
+from stoker.engine.autopsy import Autopsy, is_full, read_memory
 from stoker.engine.board import Board, Running
 from stoker.store.jobs import Jobs
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stoker.engine.mps import Mps
 
 _CHECK_S = 2.0
+_MOST_OF_MEMORY = 0.9  # more than this is never free, and then it is tried all the same
 _TEMPORARY = "/tmp"  # noqa: S108 - nothing is written there
 
 
@@ -36,6 +37,7 @@ class Healing:
         self._tell = tell
         self._autopsy = Autopsy()
         self._avoided: dict[int, frozenset[str]] = {}
+        self._needs_bytes: dict[int, int] = {}
         self._awaits_space: str | None = None
         self._check_at = 0.0
         self.pause: Callable[[str], None] | None = None
@@ -80,9 +82,12 @@ class Healing:
             failure, tries=entry.tries, retries=entry.request.retries, same_before=before
         )
 
-    def carry_out(self, running: Running, failure: Failure) -> None:
+    def carry_out(self, running: Running, failure: Failure, max_rss_kb: int | None) -> None:
         """Do what a failure asks for beside another try."""
         job = running.attempt.job
+        if failure.kind is FailureClass.HOST_OOM and max_rss_kb:
+            total, _free = read_memory()
+            self._needs_bytes[job] = min(max_rss_kb * 1024, int(total * _MOST_OF_MEMORY))
         match failure.remedy:
             case Remedy.ELSEWHERE:
                 seen = self._avoided.get(job, frozenset())
@@ -93,10 +98,16 @@ class Healing:
     def forget(self, job: int) -> None:
         """A job is over."""
         self._avoided.pop(job, None)
+        self._needs_bytes.pop(job, None)
 
-    def direct(self, candidate: Candidate, job: int | None) -> Candidate:
-        """Keep a job off GPUs on which it met a fault, as long as there is another one."""
-        gpus = self._avoided.get(job) if job is not None else None
+    def direct(self, candidate: Candidate, job: int) -> Candidate | None:
+        """Keep a job off GPUs on which it met a fault, as long as there is another one.
+
+        None for a job that the kernel killed for memory, until there is as much as it had.
+        """
+        if self.waits_for(job) is not None:
+            return None
+        gpus = self._avoided.get(job)
         if gpus is None:
             return candidate
         allowed = frozenset(
@@ -111,9 +122,27 @@ class Healing:
         return msgspec.structs.replace(candidate, allowed=allowed)
 
     @property
-    def avoided(self) -> Mapping[int, frozenset[str]]:
-        """The GPUs that jobs are kept off."""
-        return self._avoided
+    def directs(self) -> bool:
+        """Whether there are jobs that may not start anywhere at any time."""
+        return bool(self._avoided or self._needs_bytes)
+
+    @property
+    def held_back(self) -> int:
+        """How many jobs at most may have to be passed by those behind them."""
+        return len(self._needs_bytes)
+
+    def waits_for(self, job: int) -> str | None:
+        """The memory that a job waits for which the kernel killed, in words; None if it does not."""
+        needed = self._needs_bytes.get(job)
+        if needed is None:
+            return None
+        _total, free = read_memory()
+        if free >= needed:
+            return None
+        return (
+            f"waits for memory: it had {needed / 2**30:.1f} GiB when the kernel killed it, and"
+            f" {free / 2**30:.1f} GiB are free"
+        )
 
     def lacks_space(self, now: float) -> bool:
         """Whether nothing may start because a disk is full."""
@@ -127,9 +156,13 @@ class Healing:
                 return False
         return True
 
-    def due_s(self) -> float | None:
-        """When to look for space again, by the engine's clock; None if none lacks."""
-        return None if self._awaits_space is None else self._check_at
+    def due_s(self, now: float) -> float | None:
+        """When to look for space or memory again, by the engine's clock; None if none lacks."""
+        if self._awaits_space is not None:
+            return self._check_at
+        if self._needs_bytes and now >= self._check_at:
+            self._check_at = now + _CHECK_S
+        return self._check_at if self._needs_bytes else None
 
     def _stop_for_space(self, running: Running) -> None:
         where = next(filter(is_full, self._folders_of(running)), None)

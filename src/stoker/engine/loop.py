@@ -212,7 +212,7 @@ class Engine:
         """What the planner would do now with the head of the queue; changes nothing."""
         free = self.board.free()
         cpu_places = self.board.free_cpu_places()
-        entries = self.queue.peek(max(len(free), 1), cpu_places)
+        entries = self.queue.peek(max(len(free), 1) + self.healing.held_back, cpu_places)
         made = self.policy(
             Demand(entries, self.board, self.healing, self.sharing).candidates,
             free=free,
@@ -424,7 +424,7 @@ class Engine:
             else:
                 self.queue.back_off(running.entry, job)
             if failure is not None:
-                self.healing.carry_out(running, failure)
+                self.healing.carry_out(running, failure, usage.max_rss_kb)
         else:
             self.board.leave(running)
             self.healing.forget(job)
@@ -494,7 +494,7 @@ class Engine:
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()
         wanted = len(free) + sum(room.values())
-        entries = self.queue.peek(max(wanted, 1), cpu_places)
+        entries = self.queue.peek(max(wanted, 1) + self.healing.held_back, cpu_places)
         demand = Demand(entries, self.board, self.healing, self.sharing)
         slots_wanted = demand.slots_wanted(enough=len(free))
         self._lacks_slots = slots_wanted > len(free) or demand.lacks_slots(free)
@@ -588,7 +588,7 @@ class Engine:
                 due = min(due, running.deadline)
         if self.sharing is not None and (review_at := self.sharing.due_at()) is not None:
             due = min(due, review_at)
-        space_due = self.healing.due_s()
+        space_due = self.healing.due_s(now)
         if space_due is not None:
             due = min(due, space_due)
         delay_s = self.queue.due_s()

@@ -18,7 +18,8 @@ CONTROL = "nvidia-cuda-mps-control"
 _PATIENCE_S = 5.0
 # A fault takes every client of a server down at once; the last of them is noticed within this time.
 _TOGETHER_S = 10.0
-_LONGEST_PIPE = 90  # of a folder in which sockets are made
+_KEY_LENGTH = len("GPU-01234567")
+_LONGEST_PIPE = 85  # of a folder in which sockets are made
 
 
 class Mps:
@@ -40,17 +41,17 @@ class Mps:
         """The words that start an attempt as a client; as they are where it cannot be one."""
         if len(running.gpus) != 1:
             return argv  # a daemon serves one GPU
-        key = running.slots[0].keys[0]
+        uuid, key = running.slots[0].keys[0], _key_of(running)
         if key not in self._up and not self._start(key):
             return argv
         self.join(running)
         # By its UUID: the daemon counts the GPUs that it was given from 0 again.
-        device = [f"CUDA_VISIBLE_DEVICES={key}"] if key.startswith(("GPU-", "MIG-")) else []
+        device = [f"CUDA_VISIBLE_DEVICES={uuid}"] if uuid.startswith(("GPU-", "MIG-")) else []
         return ["/usr/bin/env", f"CUDA_MPS_PIPE_DIRECTORY={self._pipes(key)}", *device, *argv]
 
     def join(self, running: Running) -> None:
         """Count an attempt among the clients of its GPU's daemon."""
-        self._clients.setdefault(running.slots[0].keys[0], {})[running.key] = None
+        self._clients.setdefault(_key_of(running), {})[running.key] = None
 
     def is_client(self, running: Running) -> bool:
         """Whether an attempt is served by a daemon."""
@@ -83,7 +84,9 @@ class Mps:
     def _start(self, key: str) -> bool:
         folder = os.path.join(self._folder, key)
         if len(self._pipes(key)) > _LONGEST_PIPE:
-            return self._do_without(f"{folder} is too long a path for its sockets: STOKER_HOME")
+            return self._do_without(
+                f"{folder} is too long a path for its sockets, name a shorter STOKER_HOME"
+            )
         try:
             for each in (self._folder, folder, self._pipes(key), os.path.join(folder, "log")):
                 os.makedirs(each, mode=0o700, exist_ok=True)
@@ -137,3 +140,8 @@ class Mps:
 
     def _pipes(self, key: str) -> str:
         return os.path.join(self._folder, key, "pipe")
+
+
+def _key_of(running: Running) -> str:
+    """The GPU of an attempt, as CUDA abbreviates it: sockets are made in a folder of this name."""
+    return running.slots[0].keys[0][:_KEY_LENGTH]

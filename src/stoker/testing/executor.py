@@ -97,10 +97,10 @@ class FakeExecutor:
         """Whether `observe` has something to tell."""
         return bool(self._reports)
 
-    def end(self, key: str, status: int = 0) -> None:
+    def end(self, key: str, status: int = 0, *, max_rss_kb: int = 0) -> None:
         """Let an attempt's process end with a wait status."""
         assert key in self._running, f"attempt {key} does not run"
-        self._conclude(Ended(key, status, self._now_us(), 0, 0))
+        self._conclude(Ended(key, status, self._now_us(), 0, max_rss_kb))
 
     def lose(self, key: str, reason: str = "nobody watched it") -> None:
         """Let an attempt's process end without a witness."""

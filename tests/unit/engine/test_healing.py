@@ -162,3 +162,24 @@ def test_a_foreground_run_waits_for_space_by_itself(
     world.wait(5.0)
     assert world.states()[1] == "running"
     assert "again: going on" in world.notices()
+
+
+def test_what_the_kernel_killed_for_memory_waits_until_there_is_as_much(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [0]
+    monkeypatch.setattr("stoker.engine.healing.read_memory", lambda: (8 * 2**30, free[0]))
+    world.add("train")
+    log = world.engine.board.running["1.1"].log
+    assert log is not None
+    Path(log).write_text("MemoryError\n")
+    world.executor.end("1.1", FAILED, max_rss_kb=2 * 2**20)
+    world.settle()
+
+    assert world.states()[1] == "waiting"
+    assert "waits for memory: it had" in world.why(1)
+    world.add("other")
+    assert world.states()[2] == "running"
+    free[0] = 8 * 2**30
+    world.wait(5.0)
+    assert world.states()[1] == "running"

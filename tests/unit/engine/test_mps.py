@@ -119,6 +119,23 @@ def test_where_there_is_no_mps_jobs_run_without_it_and_that_is_said_once(
     assert told[0].startswith("MPS cannot be started, jobs run without it:")
 
 
+@pytest.mark.usefixtures("tools")
+def test_the_folder_of_a_long_uuid_leaves_room_for_sockets(home: str, make_mps: MakeMps) -> None:
+    uuid = "GPU-6f31dd0c-9d23-2a7d-792b-086b31f4abed"
+    job = attempt("1.1")
+    job.slots = (Slot(0, ("0",), (uuid,)),)
+    words = make_mps().serve(job, ["train"])
+
+    assert os.path.join(home, "mps", "GPU-6f31dd0c", "pipe") in words[1]
+    assert words[2] == f"CUDA_VISIBLE_DEVICES={uuid}"
+
+
+def test_a_home_too_deep_for_sockets_is_told(home: str, told: list[str]) -> None:
+    mps = Mps(os.path.join(home, "x" * 80), told.append)
+    assert mps.serve(attempt("1.1"), ["train"]) == ["train"]
+    assert "STOKER_HOME" in told[0]
+
+
 def test_a_job_on_two_gpus_is_no_client(make_mps: MakeMps) -> None:
     assert make_mps().serve(attempt("1.1", gpus=2), ["train"]) == ["train"]
 

@@ -163,3 +163,17 @@ def test_a_long_resume_looks_at_a_bounded_number_of_commands_at_a_time(jobs: Job
     again.peek(1)
 
     assert lines.taken < 5000
+
+
+def test_of_commands_that_go_round_again_one_may_pass_another(jobs: Jobs) -> None:
+    queue = queue_of(jobs, b"a", b"b")
+    for entry in queue.peek(2):
+        attempt = queue.claim(entry, "0")
+        finish(jobs, attempt, Event.FAIL)
+        jobs.retry(attempt.job)
+        queue.put_back(entry, Known(attempt.job, State.WAITING, attempt.number))
+
+    second = queue.peek(2)[1]
+
+    assert queue.claim(second, "0") == Attempt(2, 2)
+    assert names(queue.peek(2)) == [b"a"]

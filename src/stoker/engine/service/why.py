@@ -56,6 +56,8 @@ def _waiting(hub: Hub, facts: Facts) -> str:
     reasons = [] if forced else list(hub.gate.reasons(facts.project))
     if reasons:
         return f"waits: {'; '.join(reasons)}"
+    if (lacking := hub.engine.healing.waits_for(facts.id)) is not None:
+        return lacking
     preview = hub.engine.preview()
     if facts.id in preview.starting:
         return "starts in this very moment"
