@@ -30,7 +30,7 @@ _FLAGS = (
     "--disable-dev-shm-usage",
 )
 _EXPECTED = re.compile(r"ERR_CONNECTION|status of (400|404|409)")
-_PATIENCE_MS = 20_000
+_PATIENCE_MS = 45_000
 _LINK = re.compile(r"http://\S+#token=\S+")
 
 
