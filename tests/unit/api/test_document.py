@@ -83,4 +83,5 @@ def test_every_verb_has_its_own_path() -> None:
 def test_the_daemon_serves_the_document(desk: Desk) -> None:
     with Connection(desk.home) as connection:
         served = msgspec.json.decode(connection.request("GET", "/v1/openapi.json").body)
-    assert served == msgspec.to_builtins(make_document(ENDPOINTS))
+    made = msgspec.json.encode(make_document(ENDPOINTS))  # a tuple is a list there
+    assert served == msgspec.json.decode(made)
