@@ -49,14 +49,14 @@ $(VENV)/.dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-# What only the tests of the web page need: a browser, and two tools from npm. Where they cannot be
+# What only the tests of the web page need: a browser, and a tool from npm. Where they cannot be
 # had, those tests say so and are skipped, but with CI set they fail.
 $(VENV)/.web: $(VENV)/.dev
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && apt-get install -qq --no-install-recommends chromium; } \
 	  || echo "there is no Chromium, and no right to install it: apt-get install chromium"
 	@command -v npm >/dev/null && npm install --silent --no-save --no-audit --no-fund --prefix $(NODE) \
-	  axe-core@4 typescript || echo "there is no npm: its tools are left out"
+	  typescript || echo "there is no npm: its tools are left out"
 	@touch $@
 
 clean:

@@ -20,6 +20,7 @@ from benchmarks.cases import (
     queue_shell,
     request,
     sampler,
+    sharing_sim,
     startup,
     steering,
     sweep,
@@ -52,10 +53,11 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "idle": idle.run,
     "sampler": sampler.run,
     "sweep": sweep.run,
+    "sharing_sim": sharing_sim.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
     "executor": executor.run,
     "web": web.run,
 }
 
-LONG = frozenset({"million", "sweep"})
+LONG = frozenset({"million", "sweep", "sharing_sim"})

@@ -34,6 +34,8 @@ Bytes = str | Base64
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
+GpuMemory = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
@@ -91,6 +93,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sweep: Name | None = None  # what its runs belong to, together with the folder cwd
     log: Bytes | None = None
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] = 1
+    share: Share | None = None
+    gpu_mem_bytes: GpuMemory | None = None
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
@@ -105,6 +109,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     requeue: bool = False
     preemptible: bool = False
     preempt: bool = False
+    mps: bool = False
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
@@ -197,6 +202,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType | None = msgspec.UNSET
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
+    share: Share | msgspec.UnsetType | None = msgspec.UNSET
+    gpu_mem_bytes: GpuMemory | msgspec.UnsetType | None = msgspec.UNSET
     priority: (
         Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | msgspec.UnsetType
     ) = msgspec.UNSET
@@ -316,6 +323,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     begin_at: float | None = None
     failure: FailureClass | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
+    reserved_bytes: int | None = None  # of what shares a GPU: the memory set aside for it
+    gpu_bytes: int | None = None  # of what runs: the GPU memory it holds, as seen last
     cwd: Bytes = ""
 
 
@@ -334,6 +343,7 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     max_rss_bytes: int | None
     log: Bytes | None
+    reserved_bytes: int | None = None
     failure: FailureClass | None = None
     gpu_use: AttemptUse | None = None
 
@@ -355,6 +365,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool
     preemptible: bool
     preempt: bool
+    mps: bool = False
 
 
 class JobDetail(Job, frozen=True, kw_only=True):
@@ -367,6 +378,8 @@ class JobDetail(Job, frozen=True, kw_only=True):
     env: dict[str, str]
     timeout_s: float | None
     retries: int
+    share: str | None
+    gpu_mem_bytes: int | None
     git: Git | None
     snapshot: str | None
     user: str | None
@@ -532,6 +545,17 @@ class CurvePoints(msgspec.Struct, frozen=True, kw_only=True):
     ys: list[float]
 
 
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU that jobs share: what it has for them, what is set aside, and what is in use in all."""
+
+    capacity_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+    foreign_bytes: int
+    sm: float
+    kept_for: int | None = None
+
+
 class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A slot, what runs there, and why nothing can."""
 
@@ -541,6 +565,7 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     held: bool
     drained: str | None = None
     paused: bool = False
+    shared: Shared | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,20 +103,15 @@ def _draft(body: Any) -> Any:
     """A sweep that has runs, where what was made up is of the right kind."""
     if not isinstance(body, dict):
         return body
-    sense: dict[str, tuple[type, Any]] = {
-        "text": (str, "echo {x}"),
-        "words": (list, ["x=1,2"]),
-        "cwd": (str, "/tmp"),
-        "timeout": (str, "1h"),
-        "name": (str, "drafted"),
-    }
-    found = dict(body)
-    for name, (kind, value) in sense.items():
-        given: Any = found.get(name)
-        if isinstance(given, list) and not all(type(word) is str for word in given):
-            continue
-        if isinstance(given, kind):
-            found[name] = value if name != "name" or 1 <= len(str(given)) <= 200 else given
+    found: dict[str, Any] = dict(body)
+    for name, value in {"text": "echo {x}", "cwd": "/tmp", "timeout": "1h"}.items():
+        if isinstance(found.get(name), str):
+            found[name] = value
+    if "name" in found:
+        found["name"] = _name(found["name"])
+    words = found.get("words")
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        found["words"] = ["x=1,2"]
     if found.get("form") in ("yaml", "toml"):
         found["form"] = "words"
     if found.get("method") == "random":

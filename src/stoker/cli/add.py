@@ -36,6 +36,7 @@ examples:
   stoker add --script experiment.sh           a whole script, as it is now
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
+  stoker add --share auto python small.py     beside others on a GPU, once its kind is known
 """
 
 _WISHES = (
@@ -49,6 +50,9 @@ _WISHES = (
     "requeue",
     "preemptible",
     "preempt",
+    "share",
+    "gpu_mem",
+    "mps",
 )
 
 
@@ -60,6 +64,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
     )
+    add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
+    add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
     add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
     add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")
@@ -70,6 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
     add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
     add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
     add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
     add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
     add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")

@@ -71,6 +71,8 @@ def write_text(job: JobDetail) -> str:
         "project": job.project or NONE,
         "priority": str(job.priority),
         "gpus": str(job.gpus),
+        "gpu_mem": NONE if job.gpu_mem_bytes is None else f"{job.gpu_mem_bytes >> 20}M",
+        "share": job.share or "never",
         "timeout": NONE if job.timeout_s is None else spell_duration(job.timeout_s),
         "retries": str(job.retries),
         "begin": NONE if job.begin_at is None else format_moment(job.begin_at),

@@ -155,7 +155,17 @@ def _command(job: JobDetail) -> str:
 def _gpus(job: JobDetail) -> str:
     if job.gpus == 0:
         return "none"
-    return f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+    text = f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+    if job.options.mps:
+        text += ", through MPS"
+    if job.share is not None:
+        text += f", shared: {job.share}"
+    if job.gpu_mem_bytes is not None:
+        text += f", {_size(job.gpu_mem_bytes)} declared"
+    if job.reserved_bytes is not None:
+        used = "" if job.gpu_bytes is None else f", {_size(job.gpu_bytes)} in use"
+        text += f"; {_size(job.reserved_bytes)} set aside, best effort{used}"
+    return text
 
 
 def _retries(job: JobDetail) -> str | None:

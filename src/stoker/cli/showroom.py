@@ -18,6 +18,19 @@ _TRAIN = "{python} -m stoker.testing.train"
 _NAMES = ("resnet", "vit-small", "unet", "gpt-nano", "clip", "mixer")
 _PROJECTS = ("vision", "language")
 _AHEAD = 12
+_PRIORITY_OF_SWEEP = 5
+# Those that want 30G of a GPU with 24G run out of memory.
+_SWEEP = """\
+name: demo
+command: {train} --lr {{lr}} --dropout {{dropout}} --mem {{mem}}G --seconds 4 --steps 30
+method: random
+samples: 32
+parameters:
+  lr: loguniform(1e-4, 1e-1)
+  dropout: uniform(0, 0.5)
+  mem: [4, 8, 12, 30]
+metric: {{name: val_acc, goal: maximize}}
+"""
 _LOOK_EACH_S = 1.0
 _FAIL_EACH = 7
 
@@ -53,9 +66,10 @@ def _check(code: int) -> None:
 
 def _submit_sweep(folder: str) -> None:
     os.chdir(folder)
-    command = f"{_train()} --lr {{lr}} --mem {{mem}}G --seconds 6 --steps 40"
-    words = ["lr=loguniform(1e-4,1e-1)", "mem=4,8,12", "-n", "12", "--name", "demo"]
-    _check(main(["sweep", command, *words]))
+    with open("sweep.yaml", "w", encoding="utf-8") as file:
+        file.write(_SWEEP.format(train=_train()))
+    _check(main(["config", "brake", "0"]))  # runs of it fail alike, and on purpose
+    _check(main(["sweep", "-f", "sweep.yaml", "-p", str(_PRIORITY_OF_SWEEP)]))
 
 
 def _train() -> str:

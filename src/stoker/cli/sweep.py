@@ -61,6 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus")
     add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground")
     add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
+    add("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)")
+    add("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)")
     add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, metavar="N", help="try a failed run N more times")
@@ -120,14 +122,13 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
 
     from stoker.capture import find_folder, find_user, take_environment, to_wire
     from stoker.cli.git import Question
+    from stoker.cli.wishes import read_room
     from stoker.core.durations import parse_duration
     from stoker.wire import NewJob, Submission
 
     folder = find_folder(None)
     question = Question(folder)
     resources = sweep.resources
-    if resources.gpu_mem_bytes is not None:
-        sys.stderr.write("stoker: gpu_mem is noted; runs have their GPUs to themselves for now\n")
     message: dict[str, Any] = {
         "request_id": "of a part",
         "jobs": [NewJob(command="of a part")],
@@ -140,6 +141,9 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
         "user": find_user(),
         **take_environment(),
     }
+    if resources.gpu_mem_bytes is not None:
+        message["gpu_mem_bytes"] = resources.gpu_mem_bytes
+    message.update(read_room(args.share, args.gpu_mem))
     timeout = args.timeout or resources.timeout
     if timeout is not None:
         message["timeout_s"] = parse_duration(timeout)
@@ -222,10 +226,9 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     if not added:
         print(f"sweep {sweep.name}: nothing to run{passed_over}")
         return 0
-    print(
-        f"sweep {sweep.name}: {_runs(count)} added, jobs {added[0].first}-{added[-1].last}"
-        f"{passed_over}"
-    )
+    first, last = added[0].first, added[-1].last
+    jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
+    print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{passed_over}")
     if added[0].notice is not None:
         _tell(added[0].notice)
     if sys.stdout.isatty():

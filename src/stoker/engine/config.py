@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import MOST_TENANTS, Rules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.gpus.slots import parse_slots
 from stoker.store.database import Database
@@ -86,6 +87,19 @@ def _only_by(verb: str) -> Callable[[str], None]:
 _by_gpus = _only_by("stoker gpus add|drain|remove")
 
 
+def _tenants(text: str) -> int:
+    number = _positive(text)
+    if number > MOST_TENANTS:
+        raise ValueError(f"a whole number from 1 to {MOST_TENANTS}")
+    return number
+
+
+def _yes_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError("yes or no")
+    return text == "yes"
+
+
 def _size(text: str) -> int:
     if text == "none":
         return 0
@@ -113,6 +127,11 @@ ENTRIES = {
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
     "web": Entry("none", "where the web page is (stoker web)", _only_by("stoker web")),
+    "share.most": Entry("16", "jobs that share a GPU at most", _tenants),
+    "share.keep-memory": Entry(
+        "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
+    ),
+    "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -170,6 +189,20 @@ class Config:
         """The slots as named by the user; None for every GPU that is not in use."""
         text = self.text("gpus")
         return None if text == "default" else text
+
+    @property
+    def sharing_rules(self) -> Rules:
+        """By which figures jobs share GPUs: our own, and for those who ask for them gpulimit's."""
+        return Rules(
+            most=self.count("share.most"),
+            keep_host_share=_fraction(self.text("share.keep-memory")),
+            with_others=_yes_no(self.text("share.with-others")),
+            free=gpulimit_rules(
+                _fraction(self.text("gpulimit.safety_keep_gpu_memory")),
+                _fraction(self.text("gpulimit.safety_keep_memory")),
+                _runs(self.text("gpulimit.max_running_tasks")) or MOST_TENANTS,
+            ),
+        )
 
     def words(self, name: str) -> list[str]:
         """A setting that is a list."""

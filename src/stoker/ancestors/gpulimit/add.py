@@ -37,6 +37,7 @@ def add(client: Client, words: Sequence[str]) -> int:
         "cwd": to_wire(find_folder(None)),
         "priority": turn_priority(int(priority)),
         "retries": int(read_parameters(client)["MAX_ERR_TIMES"]) - 1,
+        "share": "free",  # beside others while SAFETY_KEEP_GPU_MEMORY of the GPU is free, as ever
         "user": find_user(),
         **take_environment(),
     }

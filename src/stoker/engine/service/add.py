@@ -13,6 +13,8 @@ from stoker.capture import take_environment
 from stoker.core.job import Options, Request
 from stoker.core.lifecycle import State
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import Mode
+from stoker.core.size import format_bytes
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.engine.service.each import state_of
@@ -136,7 +138,14 @@ def _fill(
     submission: Submission,
     needs: list[tuple[int, bool]],
 ) -> None:
-    key = (submission.gpus, submission.timeout_s, submission.project)
+    share = None if submission.share == Mode.NEVER.value else submission.share
+    key = (
+        submission.gpus,
+        submission.timeout_s,
+        submission.project,
+        share,
+        submission.gpu_mem_bytes,
+    )
     options = Options(
         stop_signal=submission.stop_signal,
         grace_s=submission.grace_s,
@@ -144,6 +153,7 @@ def _fill(
         requeue=submission.requeue,
         preemptible=submission.preemptible,
         preempt=submission.preempt,
+        mps=submission.mps,
     )
     request = Request(
         slots=submission.gpus,
@@ -203,12 +213,23 @@ def _check_wishes(hub: Hub, submission: Submission) -> None:
             f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)",
             field="gpus",
         )
+    check_gpu_mem(hub, submission.gpu_mem_bytes)
     allowed = hub.gate.allowed(submission.project)
     if allowed is not None and submission.gpus > len(allowed):
         raise UsageError(
             f"the job asks for {submission.gpus} GPUs, and project {submission.project} may use"
             f" {len(allowed)} (stoker config gpus.{submission.project})",
             field="gpus",
+        )
+
+
+def check_gpu_mem(hub: Hub, asked: int | None) -> None:
+    """Refuse what no GPU of this queue has."""
+    largest = None if hub.engine.sharing is None else hub.engine.sharing.largest_bytes()
+    if asked is not None and largest is not None and asked > largest:
+        raise UsageError(
+            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU of this queue"
+            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
         )
 
 

@@ -113,10 +113,20 @@ def ls(
 
 
 def foretell(hub: Hub, job: Job) -> Job:
-    """Tell of a job that runs when it may end."""
+    """Tell of a job that runs when it may end, and what of a GPU's memory it has and was promised."""
     running = hub.running(job.id) if is_live(job.state) else None
-    left_s = None if running is None else hub.eta.left_s(running)
-    return job if left_s is None else structs.replace(job, ends_at=time.time() + left_s)
+    if running is None:
+        return job
+    left_s = hub.eta.left_s(running)
+    sharing, look = hub.engine.sharing, hub.look()
+    seat = None if sharing is None else sharing.seat_of(running)
+    seen = None if look is None else look.jobs.get(running.key)
+    return structs.replace(
+        job,
+        ends_at=None if left_s is None else time.time() + left_s,
+        reserved_bytes=None if seat is None else seat.tenant.reserved_bytes,
+        gpu_bytes=max(seen.mem_bytes.values()) if seen is not None and seen.mem_bytes else None,
+    )
 
 
 def _read_cursor(after: str | None, wanted: dict[str, int]) -> tuple[str, list[int]]:

@@ -43,7 +43,12 @@ export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
     const ramp = makeRamp(pen.colour('--low'), pen.colour('--high'));
     const groups = Array.from({length: STEPS}, () => /** @type {Outcome[]} */ ([]));
     const scale = colour();
-    for (const run of inside) groups[scale ? stepOf(scale.place(valueOf(run, scale.name))) : 0]?.push(run);
+    const unjudged = /** @type {Outcome[]} */ ([]);
+    for (const run of inside) {
+      const place = scale ? scale.place(valueOf(run, scale.name)) : null;
+      (place === null ? unjudged : groups[stepOf(place)])?.push(run);
+    }
+    stroke(pen, unjudged, shown, places, pen.colour('--soft'), 1.2, 0.6);
     const alpha = inside.length > 200 ? 0.45 : 0.8;
     for (const [step, group] of groups.entries()) stroke(pen, group, shown, places, ramp[step] ?? '', 1.4, alpha);
     const first = best();

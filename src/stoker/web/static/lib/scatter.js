@@ -60,8 +60,9 @@ export function scatter({runs, axes, x, y, colour, best, brushes}) {
       const place = placeOf(run);
       if (!place) continue;
       const isInside = isBrushed(run, brushes.value, axes());
-      const step = scale ? stepOf(scale.place(valueOf(run, scale.name))) : 0;
-      dot(pen, place, isInside ? (ramp[step] ?? '') : pen.colour('--line'), run === near.value ? 6 : 4);
+      const judged = scale ? scale.place(valueOf(run, scale.name)) : null;
+      const own = judged === null ? pen.colour('--soft') : (ramp[stepOf(judged)] ?? '');
+      dot(pen, place, isInside ? own : pen.colour('--line'), run === near.value ? 6 : 4);
     }
     const first = best();
     const place = first && placeOf(first);

@@ -19,10 +19,9 @@ export function makeRamp(low, high) {
 
 /**
  * Which of the colours stands for a place between 0 and 1.
- * @param {number | null} place
+ * @param {number} place
  */
 export function stepOf(place) {
-  if (place === null) return 0;
   return Math.min(STEPS - 1, Math.max(0, Math.floor(place * STEPS)));
 }
 
