@@ -56,6 +56,7 @@ def _common(order: SweepOrder, sweep: Sweep) -> Submission:
         "gpus": order.gpus if order.gpus is not None else wanted.gpus,
         "priority": order.priority if order.priority is not None else wanted.priority,
         "retries": order.retries if order.retries is not None else wanted.retries,
+        "gpu_mem_bytes": order.gpu_mem_bytes or wanted.gpu_mem_bytes,
         "timeout_s": parse_duration(timeout) if timeout else None,
         "user": find_user(),
         "by_page": True,
