@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from stoker.core.usage import GpuUse
@@ -34,42 +34,59 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
 
 def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
     """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
-    places = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    places = [
+        place
+        for place in hub.engine.board.places
+        if place.base is None and place.drained != REMOVED
+    ]
     watchman = hub.engine.watchman
     if watchman is None:
-        return [_unseen(place) for place in places]
+        return [_unseen(hub, place) for place in places]
     if not hub.viewers:
         watchman.rouse()  # for this one look: the next turn of the loop lets it rest again
         hub.pulse.poke()
-    by_key = {key: place for place in places for key in place.slot.keys}
     past = watchman.sampler.history if history else {}
     return [
-        _seen(use, watchman.reading(key), by_key.get(key), list(past.get(key, ())))
+        _seen(
+            hub,
+            use,
+            watchman.reading(key),
+            [place for place in places if key in place.slot.keys],
+            list(past.get(key, ())),
+        )
         for key, use in watchman.sampler.look.gpus.items()
     ]
 
 
 def _seen(
-    use: GpuUse, reading: Reading | None, place: Place | None, past: Iterable[Sample]
+    hub: Hub, use: GpuUse, reading: Reading | None, places: list[Place], past: list[Sample]
 ) -> GpuInfo:
     return GpuInfo(
         label=use.label,
         name=None if reading is None else reading.gpu.name,
         mem_total_bytes=use.total_bytes,
         mem_used_bytes=use.used_bytes,
-        # A job has its GPU to itself.
-        mem_reserved_bytes=use.total_bytes if place and place.current else 0,
+        mem_reserved_bytes=max([_reserved(hub, place, use) for place in places], default=0),
         utilisation_pct=use.utilisation_pct,
         temperature_c=None if reading is None else reading.temperature_c,
         power_w=None if reading is None else reading.power_w,
         lost=reading is not None and reading.lost,
         users=list(use.foreigners),
         history=history_of(past),
-        **_in_queue(place),
+        **_in_queue(hub, places),
     )
 
 
-def _unseen(place: Place) -> GpuInfo:
+def _reserved(hub: Hub, place: Place, use: GpuUse) -> int:
+    """What the jobs on a GPU may use: of a GPU that is not shared, all of it."""
+    if place.current is not None:
+        return use.total_bytes
+    sharing = hub.engine.sharing
+    shared = sharing.view(place) if sharing is not None and place.guests else None
+    return 0 if shared is None else shared.reserved_bytes
+
+
+def _unseen(hub: Hub, place: Place) -> GpuInfo:
     """A GPU of whose present nobody can tell: there is no NVML."""
     return GpuInfo(
         label=place.slot.label,
@@ -83,29 +100,30 @@ def _unseen(place: Place) -> GpuInfo:
         lost=False,
         users=[],
         history=History(),
-        **_in_queue(place),
+        **_in_queue(hub, [place]),
     )
 
 
-def _in_queue(place: Place | None) -> dict[str, Any]:
-    if place is None:
+def _in_queue(hub: Hub, places: list[Place]) -> dict[str, Any]:
+    """What the queue does on a GPU, which several of its slots may have."""
+    if not places:
         return {"slot": None, "jobs": [], "closed": None, "drained": None}
+    tenants = [each for place in places for each in hub.engine.board.tenants(place)]
     return {
-        "slot": place.slot.label,
-        "jobs": [] if place.current is None else [place.current.attempt.job],
-        "closed": place.closed,
-        "drained": place.drained,
+        "slot": places[0].slot.label,
+        "jobs": sorted({each.attempt.job for each in tenants}),
+        "closed": places[0].closed,
+        "drained": places[0].drained,
     }
 
 
-def history_of(samples: Iterable[Sample]) -> History:
+def history_of(samples: Sequence[Sample]) -> History:
     """Samples of the sampler, which has a clock of its own, as the wire has them."""
     ahead_s = time.time() - time.monotonic()
-    found = list(samples)
     return History(
-        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in found],
-        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in found],
-        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in found],
+        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in samples],
+        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in samples],
+        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in samples],
     )
 
 
