@@ -34,7 +34,8 @@ _PATIENCE_MS = 45_000
 _LINK = re.compile(r"http://\S+#token=\S+")
 
 
-@pytest.fixture(scope="session")
+# Not for longer: its event loop runs in this thread, where tests of other files want their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Return Chromium; where there is none, skip, but fail where all must be tested."""
     if not os.path.exists(CHROMIUM):
