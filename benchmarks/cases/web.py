@@ -14,6 +14,8 @@ from benchmarks.arena import say
 from benchmarks.browser import Site, open_site
 from benchmarks.cases.followers import time_jobs
 from benchmarks.errors import BenchError
+from benchmarks.logs import LINES as LOG_LINES
+from benchmarks.logs import time_log
 from benchmarks.measure import Contestant, Sample, interleave, spread
 from benchmarks.proc import rss_bytes
 from benchmarks.queues.stoker import open_queue
@@ -40,6 +42,7 @@ TABS = 50
 FAILURES = 10
 _ALONE = "nobody looks"
 _WATCHED = f"{TABS} tabs"
+_APART_S = 0.1  # as a person's orders are
 _ROW = "tr[data-job]"
 
 
@@ -52,6 +55,7 @@ class Looks:
     told_ms: Sequence[float]
     page_ms: Sequence[float]
     filter_ms: Sequence[float]
+    log_ms: Sequence[float]
 
 
 def run(arena: Arena) -> Result:
@@ -73,6 +77,7 @@ def run(arena: Arena) -> Result:
             _at_most("from a change to the document", looks.told_ms, 20, "ms"),
             _at_most(f"first page of {many} jobs", looks.page_ms, 150, "ms"),
             _at_most(f"failed ones of {many} jobs", looks.filter_ms, 150, "ms"),
+            _at_most(f"{LOG_LINES} lines of a log with colours", looks.log_ms, 150, "ms"),
             _at_most(f"daemon's memory, {TABS} tabs more", [grown_bytes / 1e6], 60, "MB"),
             pace_figure(samples, _WATCHED, _ALONE, Target(Bound.AT_LEAST, 0.95)),
         ],
@@ -93,6 +98,7 @@ def _look(arena: Arena, queue: Queue, many: int) -> Looks:
         for each, _spent_ms, _bytes in cold[:-1]:
             each.context.close()
         told_ms = _time_changes(queue, site, page)
+        log_ms = [time_log(page) for _ in range(LOOKS)]
         queue.open_gate()
         failures = arena.lines("fail", "false", FAILURES)
         queue.add(failures)
@@ -112,6 +118,7 @@ def _look(arena: Arena, queue: Queue, many: int) -> Looks:
         told_ms=told_ms,
         page_ms=times["/jobs"],
         filter_ms=times["/jobs?states=failed"],
+        log_ms=log_ms,
     )
 
 
@@ -121,6 +128,7 @@ def _time_changes(queue: Queue, site: Site, page: Page) -> list[float]:
     site.time(page, "/jobs", f"tr[data-job='{job}']")
     times_ms = []
     for number in range(CHANGES):
+        time.sleep(_APART_S)
         site.note_next_change(page, job)
         began_s = time.time()
         queue.line.post("/v1/release" if number % 2 else "/v1/hold", {"ids": str(job)})

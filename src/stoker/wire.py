@@ -482,6 +482,7 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | None = None
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    gpu_mem_bytes: GpuMemory | None = None
     timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | None = None
 

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -27,6 +28,13 @@ def state_of(pid: int) -> str:
     """The letter that /proc shows for a process: T is stopped."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0]
+
+
+def free_port() -> str:
+    """A port that nobody listens at, and that no daemon of another test would choose by itself."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return str(sock.getsockname()[1])
 
 
 class Queue:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from typing import TYPE_CHECKING
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
 
 if TYPE_CHECKING:
     from conftest import Stoker
@@ -35,3 +41,23 @@ def test_no_gpu_is_too_few(stoker: Stoker) -> None:
     ended = stoker.end(stoker.start("demo", "--gpus", "0"))
 
     assert (ended.code, ended.err) == (2, "stoker: --gpus 0: a demo needs at least 1\n")
+
+
+def test_the_page_is_shown_over_busy_gpus_until_it_is_stopped(stoker: Stoker) -> None:
+    process = stoker.start("demo", "--web", "--gpus", "2")
+    assert process.stdout is not None
+    lines = iter(process.stdout.readline, b"")
+    link = next(line for line in lines if line.startswith(b"http://")).decode()
+    assert next(line for line in lines if b"Ctrl-C" in line)
+    url, _, token = link.strip().partition("/#token=")
+    request = Request(f"{url}/v1/status", headers={"authorization": f"Bearer {token}"})
+
+    def running() -> int:
+        with urlopen(request) as answer:
+            return int(json.load(answer)["counts"].get("running", 0))
+
+    stoker.until(lambda: running() == 2, deadline_s=30)
+    process.send_signal(signal.SIGINT)
+    assert stoker.end(process).code == 0
+    with pytest.raises(URLError):
+        running()

@@ -44,6 +44,8 @@ def test_the_text_is_all_there_is_to_change(held: Queue) -> None:
         "project = none",
         "priority = 0",
         "gpus = 1",
+        "gpu_mem = none",
+        "share = never",
         "timeout = 1h30m",
         "retries = 0",
         "begin = none",

@@ -19,7 +19,7 @@ def test_what_runs_comes_first_then_what_waits_then_what_ended(queue: Queue) -> 
 
     header, *rows = queue.ok("ls").splitlines()
 
-    assert re.fullmatch("ID +STATE +GPU +TOOK +WHEN +PRI +NAME +REASON +COMMAND", header)
+    assert re.fullmatch("ID +STATE +GPU +MEMORY +TOOK +WHEN +PRI +NAME +REASON +COMMAND", header)
     assert re.match(r"2 +running +0,1 ", rows[0])
     assert "vision/long" in rows[0]
     assert re.match(r"3 +waiting +×2 .* 5 ", rows[1])

@@ -154,3 +154,15 @@ def test_the_help_names_the_native_command(stoker: Stoker) -> None:
 
         assert ended.code == 0
         assert "stoker run --gpus 0,1,2" in ended.out
+
+
+def test_short_commands_are_announced_once_each_with_the_gpu_they_had(stoker: Stoker) -> None:
+    lines = [f"echo {number} $CUDA_VISIBLE_DEVICES >> seen" for number in range(60)]
+
+    ended = run(stoker, "0", "1", "2", "3", lines="".join(f"{line}\n" for line in lines))
+
+    gpus = dict(line.split() for line in stoker.read("seen"))
+    assert sorted(announced(ended)) == sorted(
+        f"Processing command `{line}` on gpu {gpus[str(number)]}"
+        for number, line in enumerate(lines)
+    )

@@ -9,6 +9,8 @@ import socket
 import stat
 from typing import TYPE_CHECKING
 
+from integration.door import free_port
+
 if TYPE_CHECKING:
     from integration.door import Queue
 
@@ -57,7 +59,8 @@ def test_only_this_machine_is_listened_to(queue: Queue) -> None:
 
 
 def test_it_is_where_it_was_after_a_restart_until_it_is_closed(queue: Queue) -> None:
-    port, token = open_page(queue)
+    port, token = open_page(queue, "--port", free_port())
+    assert open_page(queue) == (port, token)
     queue.ok("daemon", "restart")
     assert ask(port, token) == 200
     assert queue.ok("web", "--close") == "the page is closed\n"
@@ -69,7 +72,7 @@ def test_it_is_where_it_was_after_a_restart_until_it_is_closed(queue: Queue) -> 
 
 
 def test_a_new_token_ends_older_links(queue: Queue) -> None:
-    port, old = open_page(queue)
+    port, old = open_page(queue, "--port", free_port())
     again, new = open_page(queue, "--new-token")
     assert again == port
     assert (ask(port, old), ask(port, new)) == (401, 200)

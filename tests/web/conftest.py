@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.door import Queue
+from integration.door import Queue, free_port
 from web.modules import Modules
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ _FLAGS = (
     "--disable-dev-shm-usage",
 )
 _EXPECTED = re.compile(r"ERR_CONNECTION|status of (400|404|409)")
-_PATIENCE_MS = 20_000
+_PATIENCE_MS = 45_000
 _LINK = re.compile(r"http://\S+#token=\S+")
 
 
-@pytest.fixture(scope="session")
+# Not for longer: its event loop runs in this thread, where tests of other files want their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Return Chromium; where there is none, skip, but fail where all must be tested."""
     if not os.path.exists(CHROMIUM):
@@ -56,7 +57,7 @@ class Site:
     def __init__(self, queue: Queue, browser: Browser) -> None:
         self.queue = queue
         self._browser = browser
-        self.link = self.open()
+        self.link = self.open("--port", free_port())
         self.url = self.link.partition("#")[0]
         self.token = self.link.partition("#token=")[2]
         self.complaints: list[str] = []

@@ -46,6 +46,13 @@ def test_durations_are_read_as_on_the_command_line(
     assert call(modules, "format", "parseDuration", written) == seconds == parse_duration(written)
 
 
+@pytest.mark.parametrize("written", ["10G", "1.5GiB", "800 mb", "1T"])
+def test_sizes_are_read_as_on_the_command_line(modules: Modules, written: str) -> None:
+    from stoker.core.size import parse_size
+
+    assert call(modules, "format", "parseSize", written) == parse_size(written)
+
+
 @pytest.mark.parametrize("written", ["5", "-1h", "0s", "1x", "h", "1 h"])
 def test_no_duration_is_told_what_one_looks_like(modules: Modules, written: str) -> None:
     told = modules.run(

@@ -31,6 +31,7 @@ def test_one_job_is_added_with_all_that_was_said(site: Site) -> None:
     page.fill("#job-log", "own.log")
     page.fill("#job-project", "lab")
     page.fill("#job-gpus", "2")
+    page.fill("#job-gpu_mem_bytes", "1.5G")
     page.fill("#job-priority", "-3")
     page.fill("#job-timeout_s", "1h30m")
     page.fill("#job-retries", "2")
@@ -40,6 +41,7 @@ def test_one_job_is_added_with_all_that_was_said(site: Site) -> None:
     job = site.queue.show()
     assert (job["line"], job["name"], job["project"]) == ("sleep 100", "<b>bold<b>", "lab")
     assert (job["gpus"], job["priority"], job["timeout_s"]) == (2, -3, 5400)
+    assert job["gpu_mem_bytes"] == 3 << 29
     assert (job["retries"], job["state"]) == (2, "held")
     assert (job["cwd"], job["log"]) == (str(site.queue.work), str(site.queue.work / "own.log"))
     assert job["env"]["PATH"]

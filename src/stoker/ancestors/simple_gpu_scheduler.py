@@ -15,8 +15,10 @@ from stoker.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from stoker.core.job import Outcome
     from stoker.core.slot import Slot
-    from stoker.engine.board import Running
+    from stoker.engine.board import Board, Running
+    from stoker.executors.contract import Ended
 
 PROGRAM = "simple_gpu_scheduler"
 SUMMARY = "Run the commands that come on standard input, one per line, each on a free GPU."
@@ -32,8 +34,33 @@ This is Stoker behind the old command line. Natively: stoker run --gpus 0,1,2 gp
 class Announcer(Report):
     """Says on standard output what starts where, as the original did; failures on standard error."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.board: Board | None = None
+        self._in_line: set[str] = set()
+
     def on_launch(self, running: Running) -> None:
-        """Announce a command before it starts, past every buffer."""
+        """Announce a command before it starts; one that stands in line may yet go elsewhere."""
+        assert self.board is not None
+        self._in_line.add(running.key)
+        if self.board.places[running.slots[0].index].current is running:
+            self.on_start(running)
+
+    def on_start(self, running: Running) -> None:
+        """Announce a command that stood in line until now."""
+        if running.key in self._in_line:
+            self._in_line.remove(running.key)
+            self._announce(running)
+
+    def on_end(
+        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
+        """Tell of a failure, also of a command that could not start."""
+        self.on_start(running)
+        super().on_end(running, outcome, ended, retried)
+
+    def _announce(self, running: Running) -> None:
+        """Write past every buffer."""
         where = running.slots[0].visible.encode(errors="surrogateescape")
         write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
 
@@ -71,10 +98,10 @@ def _run() -> int:
         env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
         cwd=os.getcwd(),
         log_of=lambda _attempt: None,
-        in_advance=False,
         last_freed_first=True,
     )
     foreground = Foreground(record, source, settings, report, shepherd)
+    report.board = foreground.engine.board
     try:
         foreground.run()
         return 0 if report.sum_up(foreground) else 1

@@ -86,7 +86,8 @@ class View(Report):
         places.add_column("JOB", justify="right", no_wrap=True)
         places.add_column("FOR", justify="right", no_wrap=True)
         places.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
-        all_places = self._engine.board.places
+        board = self._engine.board
+        all_places = [p for p in board.places if p.current is not None or p.is_idle]
         shown = all_places[: max(1, self._console.height - 4)]
         for place in shown:
             places.add_row(*self._row(place))

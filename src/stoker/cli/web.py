@@ -27,6 +27,7 @@ examples:
 """
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - told by another name
 _MAX_PORT = 65535
 
 
@@ -65,8 +66,7 @@ def _tell(place: WebPlace) -> None:
     except OSError as error:
         raise StokerError(f"cannot read the token: {error}") from None
     here = place.host in _LOOPBACK
-    name = "127.0.0.1" if here else place.host
-    print(f"http://{name}:{place.port}/#token={token}")
+    print(f"http://{_name_of(place.host)}:{place.port}/#token={token}")
     if here:
         host = socket.gethostname()
         sys.stderr.write(
@@ -77,3 +77,10 @@ def _tell(place: WebPlace) -> None:
             "stoker: what the page sends is not encrypted: use it on a network that you trust\n"
         )
     sys.stderr.write("Keep the link to yourself. stoker web --close closes the page.\n")
+
+
+def _name_of(host: str) -> str:
+    """How a browser names an address."""
+    if host in _ANY:
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host

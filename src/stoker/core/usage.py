@@ -68,6 +68,18 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     samples: int = 0
     alone: bool = True
 
+    @property
+    def load(self) -> float | None:
+        """The share of a GPU that a run keeps busy over its life; None if that could not be seen.
+
+        A run that only starts up for most of its life is counted with less: such runs come and compute
+        in waves, and with few at a time the GPU idles through the start-up of the next ones.
+        """
+        if self.sm_mean_pct is None or not self.sm_p90_pct:
+            return None if self.sm_mean_pct is None else self.sm_mean_pct / 100
+        steadiness = min(1.0, self.sm_mean_pct / self.sm_p90_pct)
+        return self.sm_mean_pct / 100 * (1 + steadiness) / 2
+
 
 class JobUse(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt at one moment, and what it has shown since it began.

@@ -205,7 +205,7 @@ class Daemon:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
         for gpu in gpus:
             text = f"GPU {gpu.label} has appeared"
-            known = [place.slot.label for place in self.engine.board.places]
+            known = [place.slot.label for place in self.engine.board.whole()]
             visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))
             if self._config.gpus is None and gpu in visible and gpu.label not in known:
                 self.engine.add_slot((gpu.label,), (gpu.uuid,))

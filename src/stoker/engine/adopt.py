@@ -77,7 +77,7 @@ def find_slots(board: Board, label: str | None) -> tuple[Slot, ...]:
     """
     found: list[Slot] = []
     for word in label.split(",") if label else ():
-        places = [place for place in board.places if place.slot not in found]
+        places = [place for place in board.whole() if place.slot not in found]
         named = [place for place in places if place.slot.label == word]
         if named:
             free = [place for place in named if place.current is None]

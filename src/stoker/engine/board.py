@@ -191,6 +191,10 @@ class Board:
             known = [end for end in ends if end is not None]
             yield Busy(base, max(known) if len(known) == len(ends) else None)
 
+    def whole(self) -> list[Place]:
+        """The places of whole GPUs: all but the seats."""
+        return [place for place in self.places if place.base is None]
+
     def tenants(self, place: Place) -> list[Running]:
         """What runs on a place, or on the seats of its GPU."""
         if place.current is not None or not place.guests:

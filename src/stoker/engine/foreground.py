@@ -209,7 +209,9 @@ class Foreground:
         folder = self._folder_of(entry.command)
         if folder is None:
             return Order(words, self._log_of(attempt))
-        return Order(words, os.path.join(folder, LOG), env={VARIABLE: folder})
+        log = os.path.join(folder, LOG)
+        self._run.jobs.note_log(attempt.job, log)
+        return Order(words, log, env={VARIABLE: folder})
 
     def _wait_for_space(self, message: str) -> None:
         """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""

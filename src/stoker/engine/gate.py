@@ -83,7 +83,7 @@ class Gate:
         if labels is None:
             return None
         return frozenset(
-            place.slot.index for place in self._board.places if labels.issuperset(place.slot.gpus)
+            place.slot.index for place in self._board.whole() if labels.issuperset(place.slot.gpus)
         )
 
     def pauses(self, project: str | None) -> Iterable[str]:

@@ -112,7 +112,7 @@ class Healing:
             return candidate
         allowed = frozenset(
             place.slot.index
-            for place in self._board.places
+            for place in self._board.whole()
             if place.is_open
             and gpus.isdisjoint(place.slot.gpus)
             and (candidate.allowed is None or place.slot.index in candidate.allowed)

@@ -62,7 +62,8 @@ class Holds:
     def release_closed(self) -> None:
         """Give back GPUs on which nothing may start."""
         for place in self._board.places:
-            if not place.is_open:
+            base = None if place.base is None else self._board.places[place.base]
+            if not place.is_open or (base is not None and not base.is_open):
                 self._release(place)
 
     def _release(self, place: Place) -> None:

@@ -141,7 +141,7 @@ class Sharing:
         models = self._models()
         allowed = frozenset(
             place.slot.index
-            for place in self._board.places
+            for place in self._board.whole()
             if (candidate.allowed is None or place.slot.index in candidate.allowed)
             and all(
                 key not in models or models[key].total_bytes >= least for key in place.slot.keys
@@ -351,9 +351,7 @@ class Sharing:
             seats = self._seats_on(gpu.key)
             for seat, tenant in zip(seats, gpu.tenants, strict=True):
                 self._change(seat, revise(tenant, gpu, known, self.rules))
-            raised = {}
-            if not any(tenant.wish.share.mode is Mode.FREE for tenant in gpu.tenants):
-                raised = dict(raise_rooms(self._view(place, look, now), self.rules))
+            raised = raise_rooms(self._view(place, look, now), self.rules)
             for seat, tenant in zip(seats, gpu.tenants, strict=True):
                 if tenant.used_bytes > seat.tenant.reserved_bytes and self._was_learned(seat):
                     seat.outgrew_at = now
@@ -431,8 +429,8 @@ class Sharing:
         used = (seen.mem_bytes or {}).get(seat.gpu, 0) if seen is not None else 0
         profile = self._profiles.get((seat.tenant.wish.kind, self._model(seat.gpu)), Profile())
         load = profile.sm_load
-        if load is None and seen is not None and seen.so_far.sm_p90_pct is not None:
-            load = seen.so_far.sm_p90_pct / 100
+        if load is None and seen is not None:
+            load = seen.so_far.load
         sm = self.rules.unknown_sm if load is None else load
         fresh = not used and (seen is None or seen.watched_s < _SHOWN_S)
         return msgspec.structs.replace(seat.tenant, used_bytes=used, sm=sm, fresh=fresh)

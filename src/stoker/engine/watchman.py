@@ -224,7 +224,8 @@ class Watchman:
             if closed != place.closed:
                 place.closed = closed
                 state = f"is {closed}" if closed else "is free again"
-                self._listener.on_notice(f"GPU {place.slot.label} {state}")
+                if place.base is None:
+                    self._listener.on_notice(f"GPU {place.slot.label} {state}")
             if place.current is not None:
                 self._tell_of_dim_sight(place.slot.keys, look)
 

@@ -14,7 +14,7 @@ from stoker.errors import UsageError
 from stoker.outcomes.collect import note_sweep
 from stoker.sweeps.history import History, Rerun
 from stoker.sweeps.plan import Sweep
-from stoker.sweeps.queueing import queue_runs
+from stoker.sweeps.queueing import alone, queue_runs
 from stoker.wire import NewJob, Submission, SweepAdded, SweepOrder, to_wire
 
 
@@ -26,7 +26,7 @@ def queue(home: str, order: SweepOrder) -> SweepAdded:
         note_sweep(sweep)
     except OSError as error:
         raise UsageError(f"cannot write to {sweep.root}: {error.strerror}", field="cwd") from error
-    with Client(home, restart=False) as client:
+    with Client(home, restart=False) as client, alone(home, sweep.name, order.cwd, _wait_quietly):
         history = History(client.sweep(sweep.name, order.cwd))
         runs = history.choose(sweep, Rerun(order.rerun))
         parts = list(queue_runs(client, runs, common))
@@ -38,6 +38,10 @@ def queue(home: str, order: SweepOrder) -> SweepAdded:
         first=parts[0].first if parts else None,
         last=parts[-1].last if parts else None,
     )
+
+
+def _wait_quietly(_why: str) -> None:
+    """Nobody is there to be told: who asks waits for the answer anyway."""
 
 
 def _common(order: SweepOrder, sweep: Sweep) -> Submission:
@@ -52,6 +56,7 @@ def _common(order: SweepOrder, sweep: Sweep) -> Submission:
         "gpus": order.gpus if order.gpus is not None else wanted.gpus,
         "priority": order.priority if order.priority is not None else wanted.priority,
         "retries": order.retries if order.retries is not None else wanted.retries,
+        "gpu_mem_bytes": order.gpu_mem_bytes or wanted.gpu_mem_bytes,
         "timeout_s": parse_duration(timeout) if timeout else None,
         "user": find_user(),
         "by_page": True,

@@ -61,9 +61,10 @@ def write_manifest(root: str, manifest: Manifest) -> None:
     """Note how the runs of a sweep are judged, beside them; whole or not at all."""
     os.makedirs(root, exist_ok=True)
     path = os.path.join(root, MANIFEST)
-    with open(f"{path}.new", "wb") as file:
+    fresh = f"{path}.{os.getpid()}.new"  # another process may be at it too
+    with open(fresh, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-    os.replace(f"{path}.new", path)
+    os.replace(fresh, path)
 
 
 def note_sweep(sweep: Sweep) -> None:

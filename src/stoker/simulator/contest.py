@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stoker.core.sharing.rules import NEVER, gpulimit_rules
+from stoker.core.sharing.rules import MOST_TENANTS, NEVER, Mode, Rules, Share, gpulimit_rules
 from stoker.simulator.workload import Machine, Work
 from stoker.simulator.world import Contender, Outcome, World
 
 EXCLUSIVE = Contender(name="exclusive", share=NEVER)
 # Half of the memory free, one start in ten seconds, each job run once: its defaults.
 GPULIMIT = Contender(
-    name="gpulimit", rules=gpulimit_rules(0.5, 0.2, most=64), recovers=False, pace_s=10.0
+    name="gpulimit",
+    rules=Rules(free=gpulimit_rules(0.5, 0.2, most=MOST_TENANTS)),
+    share=Share(Mode.FREE),
+    recovers=False,
+    pace_s=10.0,
 )
 OURS = Contender(name="stoker")
 PERFECT = Contender(name="all known", omniscient=True)

@@ -196,7 +196,7 @@ class World:
         took_s = self._now - run.begun
         use = AttemptUse(
             mem_peak_bytes=run.work.peak_bytes,
-            sm_p90_pct=run.work.sm * 100,
+            sm_mean_pct=run.work.sm * 100,
             alone=run.was_alone,
             samples=1,
         )
@@ -274,7 +274,7 @@ class World:
             key=str(run.number),
             watched_s=self._now - run.begun,
             flat_s=self._now - run.grew_at,
-            so_far=AttemptUse(mem_peak_bytes=run.held_bytes, sm_p90_pct=run.work.sm * 100),
+            so_far=AttemptUse(mem_peak_bytes=run.held_bytes, sm_mean_pct=run.work.sm * 100),
         )
 
     def _view(self, key: str) -> Gpu:

@@ -286,6 +286,7 @@ class Host:
             folder = env[VARIABLE] = os.fsdecode(job.folder)
             make_run_folder(folder, job.params)
             log = log or os.path.join(folder, LOG)
+            self._record.jobs.note_log(attempt.job, log)
         return Order(argv, log, self._context(job), env)
 
     def _context(self, job: words.Submit) -> int:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from stoker.api.endpoint import Endpoint
     from stoker.engine.hub import Hub
 
-# Of the daemon's time the page gets one part in so many: jobs come first.
+# Of the daemon's time the page gets one part in so many, but for a change now and then, which is told
+# at once: jobs come first.
 _SHARE = 20
+_BURST_S = 0.5
 _SHORTEST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 2.0
 
@@ -118,6 +120,7 @@ class Feed:
 
     async def _run(self) -> None:
         events = self._hub.events
+        owed_s, last = 0.0, time.monotonic()
         while True:
             version, began = events.version, time.monotonic()
             for view in list(self._views.values()):
@@ -125,8 +128,10 @@ class Feed:
                     if await view.refresh(self._hub):
                         self._tell(view)
                     await asyncio.sleep(0)  # whatever else there is to do goes first
-            spent_s = time.monotonic() - began
-            await asyncio.sleep(min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, _SHARE * spent_s)))
+            owed_s = max(0.0, owed_s - (began - last)) + _SHARE * (time.monotonic() - began)
+            last = began
+            pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, owed_s - _BURST_S))
+            await asyncio.sleep(pause_s)
             await self._wait_for_change(version)
 
     async def _wait_for_change(self, version: int) -> None:

@@ -39,17 +39,13 @@ class Page:
         """Open the page; one that is open elsewhere, or with another token, is closed for it."""
         from stoker.web.listener import Listener, bind_port
 
-        now = self._listener
+        now, port = self._listener, port or self._port_before(host)
+        if now is not None and (now.host, now.port) == (host, port):
+            if not new_token:
+                return self._place(now)
+            await self.close()  # its port is wanted
         if new_token:
             forget_token(self._hub.home)
-        elif now is not None and now.host == host and port in (None, now.port):
-            return self._place(now)
-        elif port is None and now is None:
-            port = self._port_before(host)
-        if now is not None and new_token and port is None and now.host == host:
-            port = now.port
-        if now is not None and (port is None or port == now.port):
-            await self.close()
         sock = bind_port(host, port)
         try:
             listener = Listener(self._hub, sock, host)

@@ -68,7 +68,7 @@ class Machine:
 
     def use_of(self, running: Running) -> JobUse:
         held = int(self.held.get(running.attempt.job, 5) * GIB)
-        so_far = AttemptUse(mem_peak_bytes=held, sm_p90_pct=self.sm_pct)
+        so_far = AttemptUse(mem_peak_bytes=held, sm_mean_pct=self.sm_pct)
         return JobUse(
             key=running.key,
             mem_bytes={running.slots[0].keys[0]: held},
@@ -273,6 +273,21 @@ def test_beside_processes_of_others_nobody_joins(world: World, machine: Machine)
     assert "not shared while ada computes there too" in world.why(7)
     world.config("share.with-others", "yes")
     assert world.states()[7] == "running"
+
+
+def test_a_shared_gpu_is_drained_as_one(world: World, machine: Machine) -> None:
+    learn(world)
+    world.add(*(f"train {n}" for n in range(12)), share="auto")
+    changed = world.gpus("drain", "0")
+    assert changed.slots == ["0"]
+    assert len(changed.jobs) == 4
+    assert world.hub.config.text("gpus-drained") == "0"
+    for job in changed.jobs:
+        world.now += 60
+        world.end(f"{job}.1")
+    assert crowd(world) == {"1": 4}
+    world.gpus("add", "0")
+    assert crowd(world) == {"0": 4, "1": 4}
 
 
 def test_without_sight_of_the_processes_all_are_alone(world: World, machine: Machine) -> None:

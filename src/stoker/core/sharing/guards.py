@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.core.failure import OomFigures
 from stoker.core.sharing.gpu import Gpu
-from stoker.core.sharing.rules import Rules
+from stoker.core.sharing.rules import Mode, Rules
 from stoker.core.size import format_bytes
 
 
@@ -21,6 +21,8 @@ def raise_rooms(gpu: Gpu, rules: Rules) -> Mapping[int, int]:
     spare = gpu.capacity(rules) - gpu.reserved_bytes
     raised: dict[int, int] = {}
     for tenant in gpu.tenants:
+        if tenant.wish.share.mode is Mode.FREE:
+            continue
         if tenant.used_bytes > tenant.reserved_bytes and spare > 0:
             wanted = int(tenant.used_bytes * rules.learned_factor)
             more = min(spare, wanted - tenant.reserved_bytes)

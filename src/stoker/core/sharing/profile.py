@@ -64,8 +64,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return self
         alone = use.alone
         sm = self.sm
-        if use.sm_p90_pct is not None and (alone or not sm):
-            sm = _last(sm, use.sm_p90_pct / 100)
+        if use.load is not None and (alone or not sm):
+            sm = _last(sm, use.load)
         learned = msgspec.structs.replace(
             self,
             peaks=_last(self.peaks, use.mem_peak_bytes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from stoker.core.usage import GpuUse
@@ -27,49 +27,64 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
         hub.events.publish(GpuEvent(slot=label, closed=closed, at=hub.engine.wall_clock()))
     hub.slots_changed()
     hub.pulse.poke()
-    touched = [place for place in hub.engine.board.places if place.slot.label in labels]
-    jobs = sorted({place.current.attempt.job for place in touched if place.current is not None})
+    touched = [place for place in hub.engine.board.whole() if place.slot.label in labels]
+    jobs = sorted(
+        {each.attempt.job for place in touched for each in hub.engine.board.tenants(place)}
+    )
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(hub, order))
 
 
 def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
     """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
-    places = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    places = [place for place in hub.engine.board.whole() if place.drained != REMOVED]
     watchman = hub.engine.watchman
     if watchman is None:
-        return [_unseen(place) for place in places]
+        return [_unseen(hub, place) for place in places]
     if not hub.viewers:
         watchman.rouse()  # for this one look: the next turn of the loop lets it rest again
         hub.pulse.poke()
-    by_key = {key: place for place in places for key in place.slot.keys}
     past = watchman.sampler.history if history else {}
     return [
-        _seen(use, watchman.reading(key), by_key.get(key), list(past.get(key, ())))
+        _seen(
+            hub,
+            use,
+            watchman.reading(key),
+            [place for place in places if key in place.slot.keys],
+            list(past.get(key, ())),
+        )
         for key, use in watchman.sampler.look.gpus.items()
     ]
 
 
 def _seen(
-    use: GpuUse, reading: Reading | None, place: Place | None, past: Iterable[Sample]
+    hub: Hub, use: GpuUse, reading: Reading | None, places: list[Place], past: list[Sample]
 ) -> GpuInfo:
     return GpuInfo(
         label=use.label,
         name=None if reading is None else reading.gpu.name,
         mem_total_bytes=use.total_bytes,
         mem_used_bytes=use.used_bytes,
-        # A job has its GPU to itself.
-        mem_reserved_bytes=use.total_bytes if place and place.current else 0,
+        mem_reserved_bytes=max([_reserved(hub, place, use) for place in places], default=0),
         utilisation_pct=use.utilisation_pct,
         temperature_c=None if reading is None else reading.temperature_c,
         power_w=None if reading is None else reading.power_w,
         lost=reading is not None and reading.lost,
         users=list(use.foreigners),
         history=history_of(past),
-        **_in_queue(place),
+        **_in_queue(hub, places),
     )
 
 
-def _unseen(place: Place) -> GpuInfo:
+def _reserved(hub: Hub, place: Place, use: GpuUse) -> int:
+    """What the jobs on a GPU may use: of a GPU that is not shared, all of it."""
+    if place.current is not None:
+        return use.total_bytes
+    sharing = hub.engine.sharing
+    shared = sharing.view(place) if sharing is not None and place.guests else None
+    return 0 if shared is None else shared.reserved_bytes
+
+
+def _unseen(hub: Hub, place: Place) -> GpuInfo:
     """A GPU of whose present nobody can tell: there is no NVML."""
     return GpuInfo(
         label=place.slot.label,
@@ -83,29 +98,30 @@ def _unseen(place: Place) -> GpuInfo:
         lost=False,
         users=[],
         history=History(),
-        **_in_queue(place),
+        **_in_queue(hub, [place]),
     )
 
 
-def _in_queue(place: Place | None) -> dict[str, Any]:
-    if place is None:
+def _in_queue(hub: Hub, places: list[Place]) -> dict[str, Any]:
+    """What the queue does on a GPU, which several of its slots may have."""
+    if not places:
         return {"slot": None, "jobs": [], "closed": None, "drained": None}
+    tenants = [each for place in places for each in hub.engine.board.tenants(place)]
     return {
-        "slot": place.slot.label,
-        "jobs": [] if place.current is None else [place.current.attempt.job],
-        "closed": place.closed,
-        "drained": place.drained,
+        "slot": places[0].slot.label,
+        "jobs": sorted({each.attempt.job for each in tenants}),
+        "closed": places[0].closed,
+        "drained": places[0].drained,
     }
 
 
-def history_of(samples: Iterable[Sample]) -> History:
+def history_of(samples: Sequence[Sample]) -> History:
     """Samples of the sampler, which has a clock of its own, as the wire has them."""
     ahead_s = time.time() - time.monotonic()
-    found = list(samples)
     return History(
-        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in found],
-        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in found],
-        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in found],
+        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in samples],
+        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in samples],
+        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in samples],
     )
 
 
@@ -117,7 +133,7 @@ def _notice(hub: Hub, order: GpuOrder) -> str | None:
 
 def _add(hub: Hub, text: str) -> list[str]:
     """Use slots again that were taken out, or have new ones."""
-    named = [place for place in hub.engine.board.places if place.slot.label == text]
+    named = [place for place in hub.engine.board.whole() if place.slot.label == text]
     closed = [place for place in named if place.drained is not None]
     if closed:
         for place in closed:
@@ -133,7 +149,7 @@ def _add(hub: Hub, text: str) -> list[str]:
     wanted = hub.parse_slots(text)
     keys = {
         key: place.slot.label
-        for place in hub.engine.board.places
+        for place in hub.engine.board.whole()
         if place.drained != REMOVED
         for key in place.slot.keys
     }
@@ -142,7 +158,7 @@ def _add(hub: Hub, text: str) -> list[str]:
         if used:
             raise ConflictError(f"GPU {slot.label} is in use already, as GPU {used[0]}")
     for slot in wanted:
-        removed = [p for p in hub.engine.board.places if p.slot.label == slot.label]
+        removed = [p for p in hub.engine.board.whole() if p.slot.label == slot.label]
         if removed:
             removed[0].drained = None
         else:
@@ -153,7 +169,7 @@ def _add(hub: Hub, text: str) -> list[str]:
 
 def _take_out(hub: Hub, order: GpuOrder) -> str:
     wanted = DRAINED if order.action == "drain" else REMOVED
-    known = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    known = [place for place in hub.engine.board.whole() if place.drained != REMOVED]
     places = [place for place in known if place.slot.label == order.gpu]
     if not places:
         raise NotFoundError(f"there is no GPU {order.gpu} in this queue; there are: {_list(known)}")
@@ -171,7 +187,7 @@ def _list(places: list[Place]) -> str:
 
 def _remember(hub: Hub) -> None:
     """Keep over a restart which slots there are and which are drained or removed."""
-    places = hub.engine.board.places
+    places = hub.engine.board.whole()
     with hub.database.transaction(durable=True):
         if hub.config.gpus is None:
             # By default there are those that are found, so it is remembered which of them are not.

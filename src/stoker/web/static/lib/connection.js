@@ -46,6 +46,10 @@ export const daemon = signal(/** @type {{version: string, host: string, home: st
 
 /** @type {WebSocket | null} */
 let socket = null;
+/** @typedef {{number: number, answer: import('/lib/signal.js').Signal<Answer<any>>, users: number}} Watched */
+
+/** @type {Map<string, Watched>} what several parts of a page watch is asked for once */
+const watched = new Map();
 /** @type {Map<number, Thread>} */
 const threads = new Map();
 let lastNumber = 0;
@@ -83,10 +87,30 @@ export function useToken(text) {
  * @returns {import('/lib/signal.js').Signal<Answer<T>>}
  */
 export function watch(path, query = {}) {
-  const answer = signal(/** @type {Answer<T>} */ ({data: undefined, problem: undefined}));
   const text = toQuery(query);
+  const key = `${path}?${text}`;
+  const shared = watched.get(key) ?? beginWatch(path, text);
+  watched.set(key, shared);
+  shared.users += 1;
+  onCleanup(() => {
+    shared.users -= 1;
+    if (shared.users) return;
+    watched.delete(key);
+    finish(shared.number);
+  });
+  return shared.answer;
+}
+
+/**
+ * @param {string} path
+ * @param {string} query
+ * @returns {Watched}
+ */
+function beginWatch(path, query) {
+  /** @type {Watched['answer']} */
+  const answer = signal({data: undefined, problem: undefined});
   const number = begin({
-    open: () => ({type: 'watch', path, query: text}),
+    open: () => ({type: 'watch', path, query}),
     message(message) {
       answer.value =
         message.type === 'data'
@@ -94,8 +118,7 @@ export function watch(path, query = {}) {
           : {data: answer.peek().data, problem: message.problem};
     },
   });
-  onCleanup(() => finish(number));
-  return answer;
+  return {number, answer, users: 0};
 }
 
 /**

@@ -124,3 +124,17 @@ export function parseDuration(written) {
   if (!(seconds > 0)) throw new Error('write 90s, 2h, 1d12h or HH:MM:SS');
   return seconds;
 }
+
+const POWERS = ['', 'K', 'M', 'G', 'T'];
+
+/**
+ * Bytes in `10G`, `1.5GiB` or `800M`; throws what is to be written instead.
+ * @param {string} written
+ * @returns {number}
+ */
+export function parseSize(written) {
+  const found = /^(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)(?:i?B)?$/i.exec(written);
+  const bytes = found ? Math.floor(Number(found[1]) * 1024 ** POWERS.indexOf((found[2] ?? '').toUpperCase())) : 0;
+  if (bytes < 2 ** 20) throw new Error('write 10G, 1.5G or 800M');
+  return bytes;
+}

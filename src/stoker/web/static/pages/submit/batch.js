@@ -23,19 +23,22 @@ export function batchForm() {
   let requestId = newRequestId();
   let asked = 0;
 
+  /** @returns {Promise<any>} what the text means now; null if it cannot be told */
   async function look() {
     form.clear();
     if (form.text('text') === '' || !form.text('cwd').startsWith('/')) {
       preview.value = null;
-      return;
+      return null;
     }
     asked += 1;
     const mine = asked;
     try {
       const found = await post('/v1/batch', {text: form.text('text'), cwd: form.text('cwd'), form: kind.peek()});
       if (mine === asked) preview.value = found;
+      return found;
     } catch (error) {
       if (mine === asked) form.refuse(error);
+      return null;
     }
   }
   const lookSoon = debounced(look, PAUSE_MS);
@@ -43,8 +46,7 @@ export function batchForm() {
   /** @param {Event} event */
   async function submit(event) {
     event.preventDefault();
-    await look();
-    const found = preview.peek();
+    const found = await look();
     if (form.text('text') === '') form.fail('text', 'no job in it: write one command a line');
     else if (found?.errors.length > 0) form.fail('text', `${found.errors[0]}; nothing was added`);
     const body = {request_id: requestId, jobs: found?.jobs ?? [], cwd: readFolder(form), by_page: true, ...readNeeds(form), ...readWait(form)};
@@ -71,7 +73,7 @@ export function batchForm() {
     folderField(form, lookSoon),
     needsFields(form),
     waitFields(form),
-    h('div', {class: 'wide'}, form.general(), h('div', {class: 'row'}, h('button', {class: 'primary', type: 'submit'}, () => (preview.value?.jobs.length ? `Add ${plural(preview.value.jobs.length, 'job')}` : 'Add jobs')), () => added.value && addedNote(added.value))),
+    h('div', {class: 'wide'}, form.general(), h('div', {class: 'row'}, h('button', {class: 'primary', type: 'submit'}, () => (preview.value?.jobs.length && !preview.value.errors.length ? `Add ${plural(preview.value.jobs.length, 'job')}` : 'Add jobs')), () => added.value && addedNote(added.value))),
   );
 }
 

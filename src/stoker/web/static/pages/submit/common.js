@@ -3,7 +3,7 @@
 import {h} from '/lib/dom.js';
 import {get} from '/lib/connection.js';
 import {whole} from '/lib/form.js';
-import {parseDuration, text} from '/logic/format.js';
+import {parseDuration, parseSize, text} from '/logic/format.js';
 
 /** @typedef {import('/lib/form.js').Form} Form */
 
@@ -50,6 +50,7 @@ export function needsFields(form) {
   const number = {type: 'text', inputmode: 'numeric', autocomplete: 'off'};
   return [
     form.field('gpus', 'GPUs', {hint: '0: a job without GPU', props: {...number, placeholder: '1'}}),
+    form.field('gpu_mem_bytes', 'GPU memory', {hint: 'what it needs: 10G', props: {placeholder: 'as seen', autocomplete: 'off'}}),
     form.field('priority', 'Priority', {hint: 'higher runs first', props: {...number, placeholder: '0'}}),
     form.field('timeout_s', 'Time limit', {hint: '90s, 2h, 1d12h', props: {placeholder: 'none', autocomplete: 'off'}}),
     form.field('retries', 'Retries', {hint: 'if it fails', props: {...number, placeholder: '0'}}),
@@ -60,6 +61,7 @@ export function needsFields(form) {
 export function readNeeds(form) {
   return {
     gpus: form.read('gpus', whole(0, MOST_GPUS)),
+    gpu_mem_bytes: form.read('gpu_mem_bytes', parseSize),
     priority: form.read('priority', whole(-MOST_PRIORITY, MOST_PRIORITY)),
     timeout_s: form.read('timeout_s', parseDuration),
     retries: form.read('retries', whole(0, MOST_RETRIES)),
