@@ -138,7 +138,8 @@ def test_json_ends_tell_how_it_went(events: list[dict[str, Any]]) -> None:
     assert told[2, 2] == ("failed", 1, False, "exit 1")
     assert told[3, 2] == ("done", 0, False, None)
     assert told[4, 2] == ("failed", None, False, "killed by SIGKILL")
-    assert told[5, 2] == ("failed", 127, False, "exit 127: command not found")
+    reason = "exit 127: command not found: no-such-command-here"
+    assert told[5, 1] == ("failed", 127, False, reason)
     assert all(e["cpu_s"] >= 0 and e["max_rss_kb"] > 0 and e["at"] > 1e9 for e in ends.values())
 
 
