@@ -29,6 +29,9 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 Bytes = str | Base64
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+ModuleName = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
+]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
@@ -101,6 +104,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     requeue: bool = False
     preemptible: bool = False
     preempt: bool = False
+    warm: list[
+        ModuleName
+    ] = []  # modules to find imported at the start; `auto`: what the first run needs
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
@@ -306,6 +312,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool
     preemptible: bool
     preempt: bool
+    warm: list[str] = []
 
 
 class JobDetail(Job, frozen=True, kw_only=True):
@@ -370,6 +377,14 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
 
 
+class WarmWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that jobs are forked from: what it has imported, and the memory it takes."""
+
+    pid: int
+    modules: list[str]
+    mem_bytes: int | None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How the daemon is."""
 
@@ -385,6 +400,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     queue_paused: str | None = None
     projects_paused: dict[str, str] = {}
     eta_s: float | None = None
+    warm: list[WarmWorker] = []
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ examples:
   stoker add --script experiment.sh           a whole script, as it is now
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
+  stoker add --warm torch python train.py     forked from a process that has imported torch
 """
 
 _WISHES = (
@@ -49,6 +50,7 @@ _WISHES = (
     "requeue",
     "preemptible",
     "preempt",
+    "warm",
 )
 
 
@@ -70,6 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
     add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
     add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
     add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
     add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
     add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")

@@ -53,6 +53,7 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
             log_of=output.log_of,
             folder_of=folders.make,
             resume=resumes,
+            warm=tuple(common.warm),
         )
         foreground = Foreground(record, source, settings, output.report, shepherd)
         try:

@@ -27,6 +27,7 @@ examples:
   stoker run jobs.txt --gpus 0+1,2+3        two GPUs for each command
   stoker run jobs.txt -j 2 --logs logs      two commands a GPU, a log file for each
   stoker run jobs.txt --resume              again, but only what has not succeeded
+  stoker run jobs.txt --warm torch          commands find torch imported when they start
   touch q; tail -f -n 0 q | stoker run      a queue: echo 'python a.py' >> q
 """
 
@@ -45,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
     add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
     add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
     add("--dry-run", action="store_true", help="show what would run, and where")
     add("--json", action="store_true", help="print events as lines of JSON; output goes to logs")
@@ -64,6 +66,12 @@ def run(args: argparse.Namespace) -> int:
     from stoker.executors.command import resolve_shell
 
     request = _request(args)
+    if args.warm is not None:
+        from stoker.cli.warmth import read_modules
+
+        warm = read_modules(args.warm)
+    else:
+        warm = []
     nvml, slots = find_slots(args)
     shell = resolve_shell(args.shell)
     output = Output(args, source)
@@ -79,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         fail_fast=args.fail_fast,
         in_advance=not args.tag,
         resume=args.resume,
+        warm=tuple(warm),
     )
     foreground = Foreground(record, source, settings, output.report, shepherd)
     try:

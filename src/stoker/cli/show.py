@@ -14,7 +14,7 @@ from stoker.cli.moments import format_moment
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.signals import format_signal
 from stoker.cli.states import STYLES
-from stoker.cli.tables import Cell, Column, print_facts, print_line, print_table
+from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.terminal import clean
 from stoker.client.client import Client
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
@@ -92,6 +92,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("begins", _begin(job, now)),
         ("ended by", _ending(job)),
         ("preemption", _preemption(job)),
+        ("warm", ", ".join(job.options.warm) or None),
         ("git", _git(job)),
         ("by", "@".join(part for part in (job.user, job.host) if part)),
         ("added", _moment(job.submitted_at, now)),
@@ -194,13 +195,9 @@ def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
         "–" if attempt.started_at is None else format_ago(now - attempt.started_at),
         took(attempt, now) or "–",
         "–" if attempt.cpu_s is None else format_duration(attempt.cpu_s),
-        "–" if attempt.max_rss_bytes is None else _size(attempt.max_rss_bytes),
+        "–" if attempt.max_rss_bytes is None else format_size(attempt.max_rss_bytes),
         attempt.reason or "",
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _text(value: Bytes) -> str:

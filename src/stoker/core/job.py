@@ -19,6 +19,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool = False  # over its time limit it waits again instead of being killed
     preemptible: bool = False  # it may be pushed out
     preempt: bool = False  # it may push out others
+    warm: tuple[
+        str, ...
+    ] = ()  # the modules it finds imported when it starts; none: started as usual
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

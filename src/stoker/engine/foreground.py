@@ -29,6 +29,7 @@ from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
 from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd.journal import read_journals
 from stoker.executors.shepherd.spawn import Shepherd
+from stoker.home import find_home
 from stoker.store.runs import Run
 
 _LONGEST_WAIT_S = 86400.0  # poll counts milliseconds in 32 bits
@@ -48,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
+    warm: tuple[str, ...] = ()  # modules that python commands find imported when they start
 
 
 class Foreground:
@@ -67,6 +69,7 @@ class Foreground:
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._resumes = settings.resume
+        self._settings = settings
         if settings.resume:
             self._look_back()
         self.executor = LocalExecutor(
@@ -76,6 +79,7 @@ class Foreground:
             cwd=settings.cwd,
             shell=settings.shell,
             shepherd=shepherd,
+            warm=bool(settings.warm),
         )
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
@@ -209,8 +213,21 @@ class Foreground:
         words = self._words_of(attempt, entry.command)
         folder = self._folder_of(entry.command)
         if folder is None:
-            return Order(words, self._log_of(attempt))
-        return Order(enter_run_folder(folder, words), os.path.join(folder, LOG))
+            order = Order(words, self._log_of(attempt))
+        else:
+            order = Order(enter_run_folder(folder, words), os.path.join(folder, LOG))
+        if not self._settings.warm:
+            return order
+        from stoker.engine.warming import make_order_warm
+
+        return make_order_warm(
+            order,
+            self._command_line.literal_words(entry.command) or words,
+            self._settings.warm,
+            cwd=self._settings.cwd,
+            home=find_home(),
+            run_dir=folder,
+        )
 
     def _words_of(self, attempt: Attempt, command: bytes) -> list[str]:
         if len(command) < MAX_ARGUMENT_BYTES:

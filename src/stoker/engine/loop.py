@@ -20,7 +20,10 @@ from stoker.engine.queue import Entry, Queue
 from stoker.engine.record import Recorder
 from stoker.engine.recover import outcome_of
 from stoker.engine.rules import Order, Preview, Rules, Tally
+from stoker.engine.warmth import Warmth
 from stoker.executors.contract import (
+    Cold,
+    Cooled,
     Ended,
     Executor,
     Finished,
@@ -35,6 +38,7 @@ from stoker.executors.contract import (
     Strays,
     Synced,
     Unheld,
+    Warmed,
 )
 from stoker.executors.shepherd.journal import Record
 from stoker.failpoints import reach
@@ -69,6 +73,7 @@ class Engine:
     ) -> None:
         self.board = board
         self.holds = Holds(self.board, executor, self.tell_once)
+        self.warmth = Warmth(self.tell_once)
         self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
         self.tally = Tally()
@@ -248,6 +253,8 @@ class Engine:
                     self._on_lost(report)
                 case Synced():
                     self._on_synced(report)
+                case Warmed() | Cooled() | Cold():
+                    self.warmth.apply(report, self.board.running)
                 case _:
                     self._apply_to_slots(report, now)
 
@@ -350,6 +357,7 @@ class Engine:
                 reason = "nobody knows what became of it"
                 self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
         self.board.spread_adopted()
+        self.warmth.forget()
         if report.fresh:
             self.holds.forget()
 
@@ -467,8 +475,10 @@ class Engine:
             self._on_refused(Refused(running.key, error.errno or 0, text), now)
             return None
         running.log = order.log
+        if order.cold is not None:
+            self.warmth.on_cold(running, order.cold)
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, order.argv, order.log, order.context)
+        return Launch(running.key, start.slots, order.argv, order.log, order.context, order.warm)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

@@ -56,11 +56,24 @@ class Orders:
         with contextlib.suppress(FileExistsError):
             os.mkdir(checkpoint_folder(self._home, facts.id))
         words = self._words(facts, context)
+        order = Order(words, log, context.number)
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
-            words = enter_run_folder(run_dir, words)
-        return Order(words, log, context.number)
+            order = Order(enter_run_folder(run_dir, words), log, context.number)
+        if not entry.request.options.warm:
+            return order
+        from stoker.engine.warming import make_order_warm
+
+        literal = context.command_line.literal_words(facts.command) if facts.form is None else None
+        return make_order_warm(
+            order,
+            literal or words,
+            entry.request.options.warm,
+            cwd=context.cwd,
+            home=self._home,
+            run_dir=None if facts.run_dir is None else os.fsdecode(facts.run_dir),
+        )
 
     def _context(self, facts: Facts) -> Context:
         surroundings = self._jobs.surroundings(facts.submission)

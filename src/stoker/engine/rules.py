@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stoker.core.lifecycle import Event
+from stoker.executors.warm.order import Warm
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,8 @@ class Order(msgspec.Struct, frozen=True):
     argv: list[str]
     log: str | None = None
     context: int = 0
+    warm: Warm | None = None
+    cold: str | None = None  # why it is not, if it was to be
 
 
 class Preview(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
+from stoker.executors.warm.order import Warm
 
 
 class ExecutorLostError(StokerError):
@@ -28,7 +29,8 @@ class Launch(msgspec.Struct, frozen=True):
     """An order to start an attempt as soon as those ordered before it on its slot have ended.
 
     Only a launch on one slot may be ordered while something runs there. A launch on several slots
-    sees the GPUs of all of them.
+    sees the GPUs of all of them. One with `warm` may be forked from a process with its imports done;
+    if it cannot be, it is started from `argv` as any other.
     """
 
     key: str
@@ -36,6 +38,7 @@ class Launch(msgspec.Struct, frozen=True):
     argv: list[str]
     log: str | None = None
     context: int = 0
+    warm: Warm | None = None
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -118,8 +121,30 @@ class Strays(msgspec.Struct, frozen=True, array_like=True, tag="strays"):
     pids: list[int]
 
 
+class Cold(msgspec.Struct, frozen=True, array_like=True, tag="cold"):
+    """The attempt was to be forked from a warm worker, and is started anew because it cannot be."""
+
+    key: str
+    reason: str
+
+
+class Warmed(msgspec.Struct, frozen=True, array_like=True, tag="warmed"):
+    """A warm worker has imported these modules, and attempts are forked from it from now on."""
+
+    pid: int
+    modules: list[str]
+
+
+class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
+    """A warm worker is gone."""
+
+    pid: int
+
+
 Report = (
-    Finished
+    Cold
+    | Cooled
+    | Finished
     | Held
     | Unheld
     | Released
@@ -130,6 +155,7 @@ Report = (
     | Lost
     | Strays
     | Synced
+    | Warmed
 )
 
 

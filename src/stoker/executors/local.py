@@ -32,6 +32,7 @@ class LocalExecutor:
         cwd: str,
         shell: str,
         shepherd: Shepherd | None = None,
+        warm: bool = False,
     ) -> None:
         # If a shepherd itself is killed, what it ran becomes ours, and can still be ended.
         trees.become_subreaper()
@@ -43,6 +44,7 @@ class LocalExecutor:
         self._atlas = Atlas()
         self._poll = select.epoll()
         self._finishing: set[Line] = set()
+        self._most_lines = 1 if warm else 2  # each would import for itself
         self.define_context(0, env, cwd, shell)
         self._open_line(shepherd or start_shepherd())
 
@@ -65,7 +67,7 @@ class LocalExecutor:
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Share the slots out to the shepherds; those that share a GPU stay together."""
         groups = group_by_gpu(slots)
-        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1:
+        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1 and len(self._lines) < self._most_lines:
             self._open_line(start_shepherd())
         for number, group in enumerate(groups):
             line = self._lines[number % len(self._lines)]
@@ -93,7 +95,8 @@ class LocalExecutor:
             place, definition = self._atlas.place(order.slots)
             messages = starts.setdefault(self._line_of(order), [])
             messages += definition
-            messages.append(["start", order.key, order.context, place, order.argv, order.log])
+            start = ["start", order.key, order.context, place, order.argv, order.log]
+            messages.append(start if order.warm is None else [*start, order.warm])
         for line, messages in starts.items():
             line.send(*messages)
 

@@ -143,6 +143,7 @@ def _fill(
         requeue=submission.requeue,
         preemptible=submission.preemptible,
         preempt=submission.preempt,
+        warm=tuple(submission.warm),
     )
     request = Request(
         slots=submission.gpus,

@@ -37,6 +37,8 @@ class Companion(Shepherd):
             for fd, _event in events:
                 if fd == self.wake:
                     os.read(self.wake, 4096)
+                elif self.hearth is not None and fd in self.hearth.by_fd:
+                    self.hearth.hear(fd)
                 elif fd == self.client_fd or (messages := self.wire.receive()) is None:
                     self.slay_all()
                     self.journal.flush()
@@ -45,6 +47,8 @@ class Companion(Shepherd):
                     self.carry_out(messages)
             self.look_after()
             if self.finishing and self.is_done():
+                if self.hearth is not None:
+                    self.hearth.close()
                 self.journal.flush()
                 self.wire.flush_all()
                 return
