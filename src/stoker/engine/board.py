@@ -40,7 +40,6 @@ class Running(msgspec.Struct, kw_only=True):
     paused_at: float | None = None
     stopped_s: float = 0.0  # how long it has been paused before
     revoking: bool = False
-    cold: str | None = None  # why it was started anew, where it was to be forked from a warm worker
     adopted: bool = False  # the executor does not know on which slots it sits
 
     @property

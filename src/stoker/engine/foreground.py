@@ -222,7 +222,7 @@ class Foreground:
 
         return make_order_warm(
             order,
-            self._command_line.literal_words(entry.command) or words,
+            self._command_line.literal_words(entry.command),
             self._settings.warm,
             cwd=self._settings.cwd,
             home=find_home(),

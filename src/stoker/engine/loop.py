@@ -254,7 +254,7 @@ class Engine:
                 case Synced():
                     self._on_synced(report)
                 case Warmed() | Cooled() | Cold():
-                    self.warmth.apply(report, self.board.running)
+                    self.warmth.apply(report)
                 case _:
                     self._apply_to_slots(report, now)
 
@@ -476,7 +476,7 @@ class Engine:
             return None
         running.log = order.log
         if order.cold is not None:
-            self.warmth.on_cold(running, order.cold)
+            self.warmth.on_cold(attempt.job, order.cold)
         self._listener.on_launch(running)
         return Launch(running.key, start.slots, order.argv, order.log, order.context, order.warm)
 

@@ -65,10 +65,10 @@ class Orders:
             return order
         from stoker.engine.warming import make_order_warm
 
-        literal = context.command_line.literal_words(facts.command) if facts.form is None else None
+        is_line = facts.form != "argv"
         return make_order_warm(
             order,
-            literal or words,
+            context.command_line.literal_words(facts.command) if is_line else words,
             entry.request.options.warm,
             cwd=context.cwd,
             home=self._home,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable
 
-from stoker.engine.board import Running
+from stoker.core.job import Attempt
 from stoker.executors.contract import Cold, Cooled, Warmed
+
+_REASONS = 1000
 
 
 class Warmth:
@@ -13,25 +16,32 @@ class Warmth:
 
     def __init__(self, tell_once: Callable[[str], None]) -> None:
         self.workers: dict[int, list[str]] = {}
+        self._reasons: OrderedDict[int, str] = OrderedDict()
         self._tell_once = tell_once
 
-    def apply(self, report: Warmed | Cooled | Cold, running: Mapping[str, Running]) -> None:
+    def apply(self, report: Warmed | Cooled | Cold) -> None:
         """Take note."""
         match report:
             case Warmed():
                 self.workers[report.pid] = report.modules
             case Cooled():
                 self.workers.pop(report.pid, None)
-            case Cold() if report.key in running:
-                self.on_cold(running[report.key], report.reason)
+            case Cold():
+                self.on_cold(Attempt.from_key(report.key).job, report.reason)
 
-    def on_cold(self, running: Running, reason: str) -> None:
+    def on_cold(self, job: int, reason: str) -> None:
         """A job is started anew although it was to be forked."""
-        running.cold = reason
+        self._reasons[job] = reason
+        if len(self._reasons) > _REASONS:
+            self._reasons.popitem(last=False)
         self._tell_once(f"what was to start warm starts cold: {reason}")
 
+    def why_cold(self, job: int) -> str | None:
+        """Why a job was started anew, if it was, and not too long ago."""
+        return self._reasons.get(job)
+
     def forget(self) -> None:
-        """The executor has begun to tell anew."""
+        """The executor tells anew which workers there are."""
         self.workers.clear()
 
 

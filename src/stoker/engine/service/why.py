@@ -31,8 +31,7 @@ def _why_cold(hub: Hub, facts: Facts) -> str | None:
     """Why a job starts as usual that was to find its imports done, if it does."""
     if not facts.request.options.warm:
         return None
-    running = hub.running(facts.id)
-    reason = why_cold(facts.form, facts.command) if running is None else running.cold
+    reason = hub.engine.warmth.why_cold(facts.id) or why_cold(facts.form, facts.command)
     if reason is None:
         return None
     word = "starts" if is_pending(State(facts.state)) else "started"

@@ -11,6 +11,7 @@ from stoker.executors.warm.order import Warm
 
 AUTO = "auto"
 """In place of module names: whatever the first run of the command imports."""
+NEEDS_SHELL = "it needs a shell: only plain python commands start warm"
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 # Options that change nothing about how a program is found; the worker is started with the same.
 _OPTIONS = re.compile(r"-[uBOEsIbdqPR]+")
@@ -55,12 +56,10 @@ def find_script(words: list[str]) -> int | str:
 
 def why_cold(form: str | None, command: bytes) -> str | None:
     """Why a queued command will not start warm, if that can be told from its text; else None."""
-    if form == "script":
-        return "it is a script for the shell: only python commands start warm"
     split = [os.fsdecode(word) for word in command.split(b"\0")] if form == "argv" else None
-    words = split or split_literal(command)
+    words = split or (split_literal(command) if form is None else None)
     if words is None:
-        return "it needs a shell: only plain python commands start warm"
+        return NEEDS_SHELL
     found = find_script(words)
     return found if isinstance(found, str) else None
 

@@ -457,8 +457,14 @@ def _run_script(script: str, argv: list[str]) -> None:
         main.__dict__["__cached__"] = None
     with open(path, "rb") as file:
         source = file.read()
-    code: CodeType = compile(source, path, "exec", dont_inherit=True)
-    exec(code, main.__dict__)  # noqa: S102 - to run it is what this process is for
+    try:
+        code: CodeType = compile(source, path, "exec", dont_inherit=True)
+        exec(code, main.__dict__)  # noqa: S102 - to run it is what this process is for
+    finally:
+        # The interpreter does so before it tells what went wrong.
+        for stream in (sys.stderr, sys.stdout):
+            with contextlib.suppress(Exception):
+                stream.flush()
 
 
 def _run_module(name: str, arguments: list[str]) -> None:
@@ -543,8 +549,8 @@ def _status_of(error: SystemExit) -> int:
 
 def _show(error: BaseException) -> None:
     """Tell of an exception that nobody has caught, as if it had begun with the job."""
+    error.__traceback__ = sys.last_traceback = _own_frames_removed(error.__traceback__)
     sys.last_type, sys.last_value = type(error), error
-    sys.last_traceback = _own_frames_removed(error.__traceback__)
     if sys.version_info >= (3, 12):
         sys.last_exc = error
     sys.excepthook(type(error), error, sys.last_traceback)
