@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    door_lines,
+    door_tasks,
     followers,
     gap,
     idle,
@@ -46,6 +48,8 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "followers": followers.run,
     "idle": idle.run,
     "sweep": sweep.run,
+    "door_lines": door_lines.run,
+    "door_tasks": door_tasks.run,
 }
 
 LONG = frozenset({"million", "sweep"})

@@ -8,12 +8,37 @@ TYPE_CHECKING = False  # importing it from typing would cost more than the rest 
 if TYPE_CHECKING:
     from typing import Any
 
+    from stoker.client.client import Client
+    from stoker.errors import StokerError
     from stoker.outcomes.results import results
     from stoker.reporting import report
+    from stoker.task.base import Task
+    from stoker.task.executor import Executor
+    from stoker.task.run import run
+    from stoker.task.sweep import sweep
 
-__all__ = ["__version__", "report", "results"]
+__all__ = [
+    "Client",
+    "Executor",
+    "StokerError",
+    "Task",
+    "__version__",
+    "report",
+    "results",
+    "run",
+    "sweep",
+]
 
-_HOMES = {"report": "stoker.reporting", "results": "stoker.outcomes.results"}
+_HOMES = {
+    "Client": "stoker.client.client",
+    "Executor": "stoker.task.executor",
+    "StokerError": "stoker.errors",
+    "Task": "stoker.task.base",
+    "report": "stoker.reporting",
+    "results": "stoker.outcomes.results",
+    "run": "stoker.task.run",
+    "sweep": "stoker.task.sweep",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -23,3 +48,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

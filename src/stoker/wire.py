@@ -151,7 +151,12 @@ class Resume(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Start(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Let jobs start as the very next, whatever holds them back but GPUs that are taken."""
+    """Let jobs start as the very next, whatever holds them back but GPUs that are taken.
+
+    With `queue` only look at once for what can start.
+    """
+
+    queue: bool = False
 
 
 class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -276,6 +281,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: float | None
     begin_at: float | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
+    cwd: Bytes = ""
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -321,7 +327,6 @@ class JobDetail(Job, frozen=True, kw_only=True):
     argv: list[Bytes] | None
     line: Bytes | None
     script: bool
-    cwd: Bytes
     shell: str | None
     env: dict[str, str]
     timeout_s: float | None

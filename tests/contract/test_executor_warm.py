@@ -33,10 +33,10 @@ def launch(
 ) -> Path:
     """Launch a python command warm; returns its log."""
     argv = [sys.executable, *words]
-    warm = make_warm(argv, list(modules), str(rig.work), str(learned or rig.work.parent), {})
+    warm = make_warm(argv, list(modules), str(rig.work), str(learned or rig.work.parent))
     assert not isinstance(warm, str), warm
     log = rig.work.parent / f"log-{key}"
-    rig.executor.launch([Launch(key, slots, argv, str(log), 0, warm)])
+    rig.executor.launch([Launch(key, slots, argv, str(log), 0, None, warm)])
     return log
 
 
@@ -236,11 +236,11 @@ class TestAWorker:
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(surroundings)}
         real.executor.define_context(5, env, str(surroundings), "/bin/sh")
         argv = [sys.executable, script(real, "import os\nprint(os.environ.get('PYTHONPATH'))")]
-        warm = make_warm(argv, ["json"], str(surroundings), "", {})
+        warm = make_warm(argv, ["json"], str(surroundings), "")
         assert not isinstance(warm, str)
         logs = [surroundings.parent / "first", surroundings.parent / "second"]
         for key, context, log in (("1.1", 0, logs[0]), ("2.1", 5, logs[1])):
-            real.executor.launch([Launch(key, (0,), argv, str(log), context, warm)])
+            real.executor.launch([Launch(key, (0,), argv, str(log), context, None, warm)])
             real.ended(key)
         assert [log.read_text() for log in logs] == ["None\n", f"{surroundings}\n"]
         assert len(real.of(Warmed)) == 2

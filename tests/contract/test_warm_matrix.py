@@ -258,10 +258,10 @@ class Pair:
         log = self.rig.work.parent / f"log-{self.count}"
         warm = None
         if modules is not None:
-            found = make_warm(words, modules, str(self.rig.work), "", {})
+            found = make_warm(words, modules, str(self.rig.work), "")
             assert not isinstance(found, str), found
             warm = found
-        self.rig.executor.launch([Launch(key, (0,), words, str(log), 0, warm)])
+        self.rig.executor.launch([Launch(key, (0,), words, str(log), 0, None, warm)])
         self.rig.until(lambda: any(each.key == key for each in self.rig.of(Ended)), 60)
         text = log.read_text()
         # What differs between any two runs: numbers of jobs and processes, and places in memory.
@@ -284,7 +284,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STOKER_LEASE_DIR", str(folder / "leases"))
         patch.delenv("STOKER_COOKIE", raising=False)
-        rig = Rig(local_executor(work, warm=True), work, occupy_for_real)
+        rig = Rig(local_executor(work, single=True), work, occupy_for_real)
         try:
             rig.hold_all()
             yield Pair(rig)
@@ -322,6 +322,21 @@ def test_a_module_cannot_tell_how_it_was_started(pair: Pair, words: list[str]) -
     pair.check([sys.executable, "-m", *words], ["json"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys, os; print(sys.argv, sys.path, __name__, sorted(globals()), sys.orig_argv)",
+        "import helper\n1 / 0",
+        "print(1",
+        "import sys; print('out'); sys.exit('text')",
+    ],
+)
+def test_a_program_on_the_command_line_cannot_tell_how_it_was_started(
+    pair: Pair, text: str
+) -> None:
+    pair.check([sys.executable, "-u", "-c", text, "an argument"], ["json"])
+
+
 def test_a_script_that_is_missing_is_told_by_the_interpreter(pair: Pair) -> None:
     pair.check([sys.executable, "nowhere.py", "x"], ["json"])
 
@@ -348,11 +363,11 @@ def test_files_left_open_are_written(pair: Pair) -> None:
 
 def test_output_that_nobody_takes_fails_the_job(pair: Pair) -> None:
     words = [sys.executable, write(pair, "print('x' * 100)\n")]
-    warm = make_warm(words, ["json"], str(pair.rig.work), "", {})
+    warm = make_warm(words, ["json"], str(pair.rig.work), "")
     assert not isinstance(warm, str)
     launches = [
         Launch("900.1", (0,), words, "/dev/full"),
-        Launch("901.1", (0,), words, "/dev/full", 0, warm),
+        Launch("901.1", (0,), words, "/dev/full", 0, None, warm),
     ]
     for launch in launches:
         pair.rig.executor.launch([launch])

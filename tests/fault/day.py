@@ -130,16 +130,16 @@ class Day:
     def retry_a_job(self) -> None:
         """Let a job that failed run once more."""
         job = self.add(Batch(self._work.submission([self._work.job(0, 3)]), [None]))
-        self.until(lambda: self._state(job) in FINAL, "the job has failed")
+        self.until(lambda: self._home.state(job) in FINAL, "the job has failed")
         # Whether a request was heard whose answer is missing, its attempt tells.
-        while self._attempt(job) < 2 and self._state(job) in FINAL:
+        while self._attempt(job) < 2 and self._home.state(job) in FINAL:
             self.ask(lambda client: client.retry(Retry(ids=str(job))))
-            self.until(lambda: self._state(job) in FINAL, "the job has failed again")
+            self.until(lambda: self._home.state(job) in FINAL, "the job has failed again")
 
     def remove_jobs(self) -> None:
         """Forget a job that is over, and one that runs."""
         over = self.add(Batch(self._work.submission([self._work.job(0, 0)]), [None]))
-        self.until(lambda: self._state(over) in FINAL, "the job is over")
+        self.until(lambda: self._home.state(over) in FINAL, "the job is over")
         runs, pid = self.add_stubborn("-")
         for job in (over, runs):
             self._removed.add(job)
@@ -215,10 +215,7 @@ class Day:
 
     def _has_begun(self, job: int) -> bool:
         live = {attempt.job: attempt for attempt in self._home.live()}
-        return (job in live and live[job].pid is not None) or self._state(job) in FINAL
-
-    def _state(self, job: int) -> str:
-        return str(self._home.query(f"SELECT state FROM job WHERE id = {job}")[0][0])
+        return (job in live and live[job].pid is not None) or self._home.state(job) in FINAL
 
     def _attempt(self, job: int) -> int:
         return int(self._home.query(f"SELECT attempt FROM job WHERE id = {job}")[0][0])

@@ -101,6 +101,10 @@ class Home:
         """What is on record as claimed, and not as ended."""
         return [Attempt(*row) for row in self.query(_LIVE)]
 
+    def state(self, job: int) -> str:
+        """A job's state, as the database has it."""
+        return str(self.query(f"SELECT state FROM job WHERE id = {job}")[0][0])
+
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Look into the database without touching it."""
         path = self.folder / "stoker.db"

@@ -3,12 +3,15 @@
 //     job RECORD MILLISECONDS CODE
 //
 // Each line is one write to a file opened for appending, so the order of the lines is the order of
-// what happened. A negative CODE is the signal it ends itself with.
+// what happened. A negative CODE is the signal it ends itself with. On each of its GPUs it takes the
+// first seat that is free, a lock that goes with the process and with nothing else: a line ends with
+// the highest seat it had to take, which tells how many others were truly there.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,13 +20,36 @@ static const char *get(const char *name) {
     return value && *value ? value : "-";
 }
 
-static void tell(int fd, const char *what) {
+static int take_seat(const char *record, const char *gpu) {
+    char path[4096];
+    for (int seat = 0;; seat++) {
+        snprintf(path, sizeof path, "%s.gpu%s.%d", record, gpu, seat);
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0) _exit(96);
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return seat;
+        close(fd);
+    }
+}
+
+static int take_seats(const char *record) {
+    char gpus[512];
+    int highest = 0;
+    snprintf(gpus, sizeof gpus, "%s", get("CUDA_VISIBLE_DEVICES"));
+    if (strcmp(gpus, "-") == 0) return 0;
+    for (char *gpu = strtok(gpus, ","); gpu; gpu = strtok(NULL, ",")) {
+        int seat = take_seat(record, gpu);
+        if (seat > highest) highest = seat;
+    }
+    return highest;
+}
+
+static void tell(int fd, const char *what, int seat) {
     char line[512];
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    int size = snprintf(line, sizeof line, "%s %s.%s %s %d %lld\n", what, get("STOKER_JOB_ID"),
+    int size = snprintf(line, sizeof line, "%s %s.%s %s %d %lld %d\n", what, get("STOKER_JOB_ID"),
                         get("STOKER_ATTEMPT"), get("CUDA_VISIBLE_DEVICES"), (int)getpid(),
-                        now.tv_sec * 1000000LL + now.tv_nsec / 1000);
+                        now.tv_sec * 1000000LL + now.tv_nsec / 1000, seat);
     if (write(fd, line, size) != size) _exit(99);
 }
 
@@ -31,11 +57,12 @@ int main(int argc, char **argv) {
     if (argc != 4) return 98;
     int fd = open(argv[1], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return 97;
-    tell(fd, "start");
+    int seat = take_seats(argv[1]);
+    tell(fd, "start", seat);
     long ms = atol(argv[2]);
     struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
-    tell(fd, "end");
+    tell(fd, "end", seat);
     int code = atoi(argv[3]);
     if (code < 0) {
         signal(-code, SIG_DFL);

@@ -13,12 +13,13 @@ from fault.work import Batch, Event, Expected
 from stoker.wire import Added, Status
 
 FINAL = ("done", "failed", "killed", "lost")
-# What a shepherd had spawned and not yet written down, the next one dates by the process table.
-_ESTIMATED_WITHIN_US = 30_000
 
 
 class Verdict(NamedTuple):
-    """All that is wrong, in words, by the kind of wrong."""
+    """All that is wrong, in words, by the kind of wrong.
+
+    `overlaps` are of jobs that met on a GPU; what only the record says of them is `untrue`.
+    """
 
     lost: list[str]
     twice: list[str]
@@ -82,9 +83,12 @@ def judge(
             verdict.stranded.append(f"job {attempt.job} is {attempt.state}")
     _judge_ends(expected, attempts, verdict, may_lose=may_lose)
     _judge_starts(attempts, events, verdict, removed)
-    slack_us = _ESTIMATED_WITHIN_US if may_lose else 0
-    verdict.overlaps.extend(_overlaps_on_record(attempts, per_gpu, slack_us))
-    verdict.overlaps.extend(_overlaps_as_seen(_with_ends(events, attempts), per_gpu))
+    verdict.overlaps.extend(
+        f"{event.key} met {event.seat} others on GPU {event.gpus}"
+        for event in events
+        if event.what == "start" and event.seat >= per_gpu
+    )
+    verdict.untrue.extend(_overlaps_on_record(attempts, per_gpu))
     return verdict
 
 
@@ -138,8 +142,8 @@ def _judge_starts(
             verdict.untrue.append(f"{event.key} saw GPU {event.gpus}, and is recorded on {label}")
 
 
-def _overlaps_on_record(attempts: list[Attempt], per_gpu: int, slack_us: int) -> list[str]:
-    """Times on record, told by the shepherd: no slot has two attempts at once."""
+def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
+    """Times on record, told by the shepherd: no slot has more attempts at once than it may."""
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for attempt in attempts:
         if attempt.started_at_us is not None and attempt.ended_at_us is not None:
@@ -149,40 +153,10 @@ def _overlaps_on_record(attempts: list[Attempt], per_gpu: int, slack_us: int) ->
     for slot, all_spans in spans.items():
         there: list[tuple[int, int, str]] = []
         for span in sorted(all_spans):
-            there = [each for each in there if each[1] > span[0] + slack_us]
+            there = [each for each in there if each[1] > span[0]]
             if len(there) >= per_gpu:
                 found.append(f"{there[-1][2]} and {span[2]} are recorded on GPU {slot} at once")
             there.append(span)
-    return found
-
-
-def _with_ends(events: list[Event], attempts: list[Attempt]) -> list[Event]:
-    """The jobs' own record, with the ends of those that were killed before they could write them."""
-    ended = {event.key for event in events if event.what == "end"}
-    started = {event.key: event for event in events if event.what == "start"}
-    missing = [
-        started[each.key]._replace(what="end", at_us=each.ended_at_us)
-        for each in attempts
-        if each.key in started and each.key not in ended and each.ended_at_us is not None
-    ]
-    if not missing:
-        return events  # in the order in which they were written, which no clock can disturb
-    return sorted([*events, *missing], key=lambda event: event.at_us)
-
-
-def _overlaps_as_seen(events: list[Event], per_gpu: int) -> list[str]:
-    """The jobs' own record: who is on a GPU has written `start` and not yet `end`."""
-    on: dict[str, list[str]] = defaultdict(list)
-    found = []
-    for event in events:
-        gpus = [] if event.gpus == "-" else event.gpus.split(",")
-        for gpu in gpus:
-            if event.what == "end":
-                on[gpu] = [key for key in on[gpu] if key != event.key]
-                continue
-            if len(on[gpu]) >= per_gpu:
-                found.append(f"{event.key} and {on[gpu][-1]} were on GPU {gpu} at once")
-            on[gpu].append(event.key)
     return found
 
 

@@ -32,8 +32,8 @@ class History:
         self.attempts = sorted([*self.attempts, attempt])
         gpus = slots or "-"
         self.events += [
-            Event("start", key, gpus, 99, start + 1),
-            Event("end", key, gpus, 99, end - 1),
+            Event("start", key, gpus, 99, start + 1, 0),
+            Event("end", key, gpus, 99, end - 1, 0),
         ]
         self.events.sort(key=lambda event: event.at_us)
 
@@ -44,9 +44,9 @@ class History:
             for each in self.attempts
         ]
 
-    def judge(self, *, may_lose: bool = False) -> Verdict:
+    def judge(self, *, may_lose: bool = False, per_gpu: int = 1) -> Verdict:
         """What is wrong."""
-        return judge(self.expected, self.attempts, self.events, may_lose=may_lose)
+        return judge(self.expected, self.attempts, self.events, may_lose=may_lose, per_gpu=per_gpu)
 
 
 def test_nothing_is_wrong_where_nothing_is() -> None:
@@ -70,14 +70,14 @@ def test_an_end_that_nobody_knows_is_lost_unless_it_may_be() -> None:
 
 def test_an_attempt_that_ran_twice_is_found() -> None:
     history = History()
-    history.events += [Event("start", "1.1", "0", 7, 500), Event("end", "1.1", "0", 7, 501)]
+    history.events += [Event("start", "1.1", "0", 7, 500, 0), Event("end", "1.1", "0", 7, 501, 0)]
 
     assert history.judge().twice == ["attempt 1.1 started 2 times"]
 
 
 def test_an_attempt_that_is_not_on_record_is_found() -> None:
     history = History()
-    history.events += [Event("start", "1.2", "0", 7, 500), Event("end", "1.2", "0", 7, 501)]
+    history.events += [Event("start", "1.2", "0", 7, 500, 0), Event("end", "1.2", "0", 7, 501, 0)]
 
     assert history.judge().twice == ["attempt 1.2 ran and is not on record"]
 
@@ -89,26 +89,24 @@ def test_a_job_that_nobody_added_is_found() -> None:
     assert history.judge().twice == ["job 4 is there and was never acknowledged"]
 
 
-def test_two_jobs_on_one_gpu_are_found_by_their_own_record_and_by_ours() -> None:
+def test_jobs_that_met_on_a_gpu_are_found_whatever_is_on_record() -> None:
     history = History()
-    history.expected[4] = Expected(0, 1, 1)
-    history.run("4.1", "1", 350, 450)
-
-    assert history.judge().overlaps == [
-        "2.1 and 4.1 are recorded on GPU 1 at once",
-        "4.1 and 2.1 were on GPU 1 at once",
+    history.events = [
+        event._replace(seat=1) if event.key == "2.1" else event for event in history.events
     ]
 
+    assert history.judge().overlaps == ["2.1 met 1 others on GPU 0,1"]
+    assert not history.judge().untrue
+    assert history.judge(per_gpu=2).is_clean
 
-def test_a_job_that_was_killed_leaves_its_gpu_when_its_end_is_on_record() -> None:
+
+def test_jobs_that_never_met_and_are_on_record_for_one_gpu_at_once_make_an_untrue_record() -> None:
     history = History()
-    history.events = [event for event in history.events if event[:2] != ("end", "1.1")]
-    history.change("1.1", state="killed", status=9)
-    history.expected[1] = None
-
-    assert history.judge().is_clean
     history.change("1.1", ended_at_us=350)
-    assert len(history.judge().overlaps) == 2
+
+    assert history.judge().untrue == ["1.1 and 2.1 are recorded on GPU 0 at once"]
+    assert not history.judge().overlaps
+    assert history.judge(per_gpu=2).is_clean
 
 
 def test_a_job_that_never_ends_is_stranded() -> None:

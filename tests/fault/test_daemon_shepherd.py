@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fault.day import Day
 from fault.home import is_alive, kill, until
 from fault.ledger import FINAL, expectations, judge, leaks
 from fault.table import LONG, say
 from fault.work import SLOTS, Batch, Expected, Work
+from stoker.wire import Kill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,3 +106,38 @@ def test_a_shepherd_that_is_killed_while_it_starts_is_followed_by_another(
         (added,) = client.add(work.submission([work.job(0, 7)]))
         [*client.wait()]
         assert client.show(added.first).exit_code == 7
+
+
+@pytest.mark.parametrize(("place", "lives"), [("intended", False), ("spawned", True)])
+def test_a_job_keeps_its_gpu_although_both_died_before_its_start_was_written_down(
+    home: Home,
+    work: Work,
+    tell: Tell,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    place: str,
+    lives: bool,
+) -> None:
+    struck = [tmp_path / "daemon-struck", tmp_path / "shepherd-struck"]
+    # The daemon dies of its first launch, and the shepherd when it comes to carry that out.
+    arms = f"after-launch:1:{struck[0]},shepherd-{place}:1:{struck[1]}"
+    monkeypatch.setenv("STOKER_FAILPOINT", arms)
+    day = Day(home, work)
+    day.begin("--gpus", "0")
+
+    first = day.add(Batch(work.submission([work.job(60_000, 0)]), [None]))
+    until(lambda: all(file.exists() for file in struck), "both have died")
+    second = day.add(Batch(work.submission([work.job(0, 0)]), [Expected(0, 1, 1)]))
+    if lives:
+        day.until(lambda: any(each.pid for each in home.live()), "the job is known again")
+        other = day.add(Batch(work.submission([work.job(0, 0)], gpus=0), [Expected(0, 0, 1)]))
+        day.until(lambda: home.state(other) == "done", "jobs start again")
+        assert home.state(second) == "waiting"
+        day.ask(lambda client: client.kill(Kill(ids=str(first))))
+    verdict = day.verdict(may_lose=True)
+
+    tell("daemon and shepherd killed around a start", 1, verdict)
+    assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
+    assert home.state(first) == ("killed" if lives else "lost")
+    assert home.state(second) == "done"
+    assert (f"{first}.1" in {event.key for event in work.events()}) == lives

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fault.home import Home, until
+from fault.ledger import CLEAN
 from stoker.core.lifecycle import State
 from stoker.wire import (
     GpuOrder,
@@ -28,6 +29,7 @@ from stoker.wire import (
 )
 
 if TYPE_CHECKING:
+    from fault.conftest import Tell
     from stoker.client.client import Client
 
 RAN = "echo $STOKER_JOB_ID.$STOKER_ATTEMPT >> ran"
@@ -181,7 +183,10 @@ STEPS = 38
 
 
 @pytest.mark.parametrize("dies_before", [None, *range(1, STEPS + 1)])
-def test_a_death_between_any_two_steps_changes_nothing(home: Home, dies_before: int | None) -> None:
+def test_a_death_between_any_two_steps_changes_nothing(
+    home: Home, tell: Tell, dies_before: int | None
+) -> None:
+    tell("daemon killed between two steps of steering", int(dies_before is not None), CLEAN)
     story = Story(home)
     assert len(story.steps) == STEPS
 

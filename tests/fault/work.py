@@ -40,6 +40,7 @@ class Event(NamedTuple):
     gpus: str
     pid: int
     at_us: int
+    seat: int  # how many others were on its GPU, or on the fullest of several
 
 
 def build_job(folder: Path) -> str:
@@ -142,8 +143,8 @@ class Work:
             return []
         found = []
         for line in lines:
-            what, key, gpus, pid, at_us = line.split()
-            found.append(Event(what, key, gpus, int(pid), int(at_us)))
+            what, key, gpus, pid, at_us, seat = line.split()
+            found.append(Event(what, key, gpus, int(pid), int(at_us), int(seat)))
         return found
 
 

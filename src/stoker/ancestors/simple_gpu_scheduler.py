@@ -85,12 +85,18 @@ def _run() -> int:
 def read_slots(words: Sequence[str]) -> tuple[Slot, ...]:
     """One word lists slots; of several, each is a slot of its own, whatever it says."""
     from stoker.core.slot import Slot
+    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.slots import visible_gpus
 
+    nvml = Nvml.open()
+    known = nvml.gpus() if nvml else ()
     named = re.split(r"[,\s]+", words[0]) if len(words) == 1 else [word.strip() for word in words]
     slots: list[Slot] = []
     for name in filter(None, named):
         gpus = tuple(gpu.strip() for gpu in name.split(",") if gpu.strip())
-        keys = tuple(gpu for gpu in dict.fromkeys(gpus) if gpu != "-1")
+        # Other Stokers know a GPU by its UUID; what the driver does not know is held by its name.
+        uuids = tuple(gpu.uuid for gpu in visible_gpus(known, name))
+        keys = uuids or tuple(gpu for gpu in dict.fromkeys(gpus) if gpu != "-1")
         slots.append(Slot(len(slots), gpus, keys))
     if not slots:
         raise UsageError("--gpus names no GPU: write --gpus 0 1 2")

@@ -72,7 +72,7 @@ class _Place:
 async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> Response | Stream:
     if asker_of(request.scope) not in endpoint.lets_in:
         raise RefusedError(403, "this is not for you", hang_up=True)
-    query = read_query(request.scope["query_string"], endpoint.query)
+    query = read_query(request.scope["query_string"], endpoint.query, request.path_params)
     body = None
     if endpoint.takes_body:
         body = await read_json(request, endpoint.decoder)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stoker import __version__, wire
-from stoker.api.endpoint import Endpoint, Media
+from stoker.api.endpoint import VERSION, Endpoint, Media
 from stoker.api.problem import MEDIA as PROBLEM_MEDIA
 
 _REF = "#/components/schemas/{name}"
@@ -66,9 +66,9 @@ class _Schemas:
 def _operation(endpoint: Endpoint[Any, Any], schemas: _Schemas) -> Schema:
     text = inspect.cleandoc(endpoint.call.__doc__ or "")
     operation: Schema = {
-        "operationId": f"{endpoint.method.lower()}_{endpoint.path.rpartition('/')[2]}",
+        "operationId": _name(endpoint),
         "summary": text.partition("\n")[0],
-        "parameters": _parameters(endpoint.query),
+        "parameters": _parameters(endpoint),
         "responses": {str(endpoint.status): _answer(endpoint, text, schemas)},
     }
     if endpoint.takes_body:
@@ -95,14 +95,21 @@ def _answer(endpoint: Endpoint[Any, Any], text: str, schemas: _Schemas) -> Schem
     return answer
 
 
-def _parameters(query: type[msgspec.Struct]) -> list[Schema]:
+def _name(endpoint: Endpoint[Any, Any]) -> str:
+    """What clients made from the document call it: `get_ls`, `get_gpupeasy_jobinfo`."""
+    words = endpoint.path.removeprefix(f"/{VERSION}").strip("/").split("/")
+    return "_".join([endpoint.method.lower(), *(word for word in words if word[0] != "{")])
+
+
+def _parameters(endpoint: Endpoint[Any, Any]) -> list[Schema]:
+    query = endpoint.query
     (_ref,), components = msgspec.json.schema_components([query], ref_template=_REF)
     schema = components[query.__name__]
     required = schema.get("required", ())
     return [
         {
             "name": name,
-            "in": "query",
+            "in": "path" if f"{{{name}}}" in endpoint.path else "query",
             "required": name in required,
             "schema": _without_null(each),
         }

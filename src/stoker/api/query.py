@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -14,6 +15,7 @@ from stoker.api.problem import RefusedError
 T = TypeVar("T", bound=msgspec.Struct)
 
 _MAX_PARAMETERS = 1000
+_NOTHING: Mapping[str, str] = {}
 _NUMBERS = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.BoolType)
 
 
@@ -24,10 +26,13 @@ class Parameter(NamedTuple):
     is_text: bool
 
 
-def read_query(text: bytes, kind: type[T]) -> T:
-    """The parameters of a request as a value of this kind; a list takes its parameter repeatedly."""
+def read_query(text: bytes, kind: type[T], of_path: Mapping[str, str] = _NOTHING) -> T:
+    """The parameters of a request as a value of this kind; a list takes its parameter repeatedly.
+
+    `of_path` are those that the path holds.
+    """
     try:
-        return msgspec.convert(_collect(text, kind) if text else {}, kind)
+        return msgspec.convert({**(_collect(text, kind) if text else {}), **of_path}, kind)
     except (ValueError, msgspec.ValidationError) as error:
         raise RefusedError(400, f"in the query: {error}") from None
 

@@ -139,7 +139,7 @@ def _check_template(log: str, *, is_batch: bool, form: str) -> None:
         raise UsageError("-o: every job of a gpupeasy batch names its own output file")
     from stoker.cli.templates import check_template
 
-    if "id" not in check_template(log) and is_batch:
+    if not {"id", "index"} & set(check_template(log)) and is_batch:
         raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
 
 

@@ -48,7 +48,7 @@ def _read_lines(text: bytes) -> list[dict[str, Any]]:
 
 
 def _read_gpupeasy(text: bytes) -> list[dict[str, Any]]:
-    from stoker.cli.gpupeasy import parse_batch
+    from stoker.engine.gpupeasy import parse_batch
 
     jobs, errors = parse_batch(text, make_absolute("."))
     if errors:

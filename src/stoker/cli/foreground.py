@@ -26,15 +26,15 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
 
     shepherd = start_shepherd()
     from stoker.cli.output import Output
-    from stoker.cli.sweep import write_note
     from stoker.core.job import Request
     from stoker.engine.foreground import Foreground, Settings
     from stoker.engine.lines import Source
     from stoker.executors.command import resolve_shell
+    from stoker.outcomes.collect import note_sweep
 
     slot_args = Namespace(gpus=args.slots, jobs_per_gpu=args.jobs_per_gpu)
     nvml, slots = find_slots(slot_args)
-    write_note(sweep)
+    note_sweep(sweep)
     with tempfile.TemporaryFile() as file:
         folders = _Folders(sweep)
         folders.write(file.fileno())

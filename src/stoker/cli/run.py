@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         cwd=find_cwd(),
         request=request,
         log_of=output.log_of,
-        fail_fast=args.fail_fast,
+        max_failures=1 if args.fail_fast else None,
         in_advance=not args.tag,
         resume=args.resume,
         warm=tuple(warm),

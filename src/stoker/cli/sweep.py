@@ -213,10 +213,11 @@ def _estimate(history: History, todo: int, places: int) -> str:
 
 def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
+    from stoker.outcomes.collect import note_sweep
     from stoker.sweeps.history import History, Rerun
     from stoker.sweeps.queueing import queue_runs
 
-    write_note(sweep)
+    note_sweep(sweep)
     with Client(start=True) as client:
         history = History(client.sweep(sweep.name, os.getcwd()))
         runs = history.choose(sweep, Rerun(args.rerun or "undone"))
@@ -247,23 +248,6 @@ def _ask(client: Client, sweep: Sweep) -> tuple[History, int]:
         if os.path.exists(os.path.join(client.home, "stoker.db")):
             sys.stderr.write("stoker: no daemon runs: what has succeeded before is not known\n")
         return History(), 0
-
-
-def write_note(sweep: Sweep) -> None:
-    """Note beside the runs how they are judged."""
-    from stoker.outcomes.collect import Manifest, write_manifest
-
-    metric = sweep.metric
-    write_manifest(
-        sweep.root,
-        Manifest(
-            name=sweep.name,
-            command=sweep.command,
-            metric=metric.name if metric else None,
-            goal=metric.goal if metric else "minimize",
-            regex=metric.regex if metric else None,
-        ),
-    )
 
 
 def _runs(count: int) -> str:

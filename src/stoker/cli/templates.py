@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stoker.errors import UsageError
 
-_PLACEHOLDERS = ("project", "name", "id")
+_PLACEHOLDERS = ("project", "name", "id", "index")
 
 
 def check_template(log: str, option: str = "-o ") -> list[str]:
@@ -13,6 +13,6 @@ def check_template(log: str, option: str = "-o ") -> list[str]:
     for word in found:
         if word not in _PLACEHOLDERS:
             raise UsageError(
-                f"{option}{log}: there is no {{{word}}}, only {{project}}, {{name}}, {{id}}"
+                f"{option}{log}: there is no {{{word}}}, only {{project}}, {{name}}, {{id}}, {{index}}"
             )
     return found

@@ -92,27 +92,38 @@ def _start(home: str, arguments: Sequence[str]) -> None:
     raise StokerError(f"the daemon could not start: {reason} (its log: {home}/daemon.log)")
 
 
+def daemon_words(ready_fd: int) -> list[str]:
+    """The command that is the daemon; it tells `ready_fd` when it is up, or why it cannot be."""
+    return [sys.executable, "-m", "stoker.daemon", "--ready-fd", str(ready_fd)]
+
+
+def daemon_environment(home: str) -> dict[str, str]:
+    """The environment that the daemon of a home is to have."""
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_JOBS}
+    return {**environment, "STOKER_HOME": home, "STOKER_PART": "daemon"}
+
+
+def open_log(home: str) -> int:
+    """A descriptor of the daemon's own log."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        return os.open(f"{home}/daemon.log", flags, 0o600)
+    except OSError as error:
+        raise StokerError(f"cannot write {home}/daemon.log: {error.strerror}") from None
+
+
 def _spawn(home: str, writer: int, arguments: Sequence[str]) -> None:
     import subprocess
 
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_JOBS}
-    environment["STOKER_HOME"] = home
-    environment["STOKER_PART"] = "daemon"
-    daemon = [sys.executable, "-m", "stoker.daemon", "--ready-fd", str(writer), *arguments]
-    try:
-        log = os.open(
-            f"{home}/daemon.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
-    except OSError as error:
-        raise StokerError(f"cannot write {home}/daemon.log: {error.strerror}") from None
+    log = open_log(home)
     try:
         subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _DETACH, *daemon],
+            [sys.executable, "-I", "-S", "-c", _DETACH, *daemon_words(writer), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd="/",
-            env=environment,
+            env=daemon_environment(home),
             pass_fds=(writer,),
             start_new_session=True,
             check=True,

@@ -15,9 +15,9 @@ from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.config import Config
-from stoker.engine.foreground import boot_clock_s
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
+from stoker.engine.wheel import boot_clock_s
 from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.shepherd import trees

@@ -25,17 +25,14 @@ class Entry(msgspec.Struct, frozen=True):
     check: Callable[[str], object]
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or len(text) > 12:
-        raise ValueError("a whole number, 0 or more")
+def _count(text: str, least: int = 0) -> int:
+    if not text.isdecimal() or len(text) > 12 or int(text) < least:
+        raise ValueError(f"a whole number, {least} or more")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    number = _count(text)
-    if not number:
-        raise ValueError("a whole number, 1 or more")
-    return number
+    return _count(text, least=1)
 
 
 def _places(text: str) -> int | None:
@@ -44,6 +41,24 @@ def _places(text: str) -> int | None:
     number = _positive(text)
     if number > _MOST_PLACES:
         raise ValueError(f"auto, or a whole number from 1 to {_MOST_PLACES}")
+    return number
+
+
+def _runs(text: str) -> int | None:
+    return None if text == "-1" else _positive(text)
+
+
+def _decimal(text: str) -> float:
+    number = float(text) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
+    if not number:
+        raise ValueError("a number above 0")
+    return number
+
+
+def _fraction(text: str) -> float:
+    number = float(text) if re.fullmatch(r"[01](\.\d{1,9})?", text) else 2.0
+    if number > 1.0:
+        raise ValueError("a fraction from 0 to 1: 0.2")
     return number
 
 
@@ -88,6 +103,17 @@ ENTRIES = {
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
+    "gpulimit.safety_keep_memory": Entry(
+        "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
+    ),
+    "gpulimit.safety_keep_gpu_memory": Entry(
+        "0.5", "gpulimit: the part of a GPU's memory that must be free for a start", _fraction
+    ),
+    "gpulimit.max_running_tasks": Entry("-1", "gpulimit: tasks on a GPU at once; -1: any", _runs),
+    "gpulimit.max_err_times": Entry("1", "gpulimit: runs of a task in all if it fails", _positive),
+    "gpulimit.timer_polling_time": Entry(
+        "10", "gpulimit: kept for its users; starts follow events, not a timer", _decimal
+    ),
 }
 # Settings that exist once for each project: the name ends with the project's.
 OF_PROJECTS = {

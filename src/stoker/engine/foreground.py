@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,16 +21,14 @@ from stoker.engine.loop import Engine
 from stoker.engine.queue import Entry, LineQueue
 from stoker.engine.recover import recover
 from stoker.engine.rules import Order, Rules
-from stoker.engine.run_folder import LOG, enter_run_folder
+from stoker.engine.run_folder import LOG, VARIABLE
+from stoker.engine.wheel import Wheel, boot_clock_s
 from stoker.errors import StokerError
-from stoker.executors.command import MAX_ARGUMENT_BYTES, CommandLine
+from stoker.executors.command import CommandLine
 from stoker.executors.local import LocalExecutor
-from stoker.executors.shepherd.journal import read_journals
 from stoker.executors.shepherd.spawn import Shepherd
 from stoker.home import find_home
 from stoker.store.runs import Run
-
-_LONGEST_WAIT_S = 86400.0  # poll counts milliseconds in 32 bits
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request: Request = Request()
     log_of: Callable[[Attempt], str | None]
     folder_of: Callable[[bytes], str | None] = lambda _command: None  # a sweep's run has its own
-    fail_fast: bool = False
+    max_failures: int | None = None
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
@@ -61,13 +57,10 @@ class Foreground:
         self._run = run
         self._source = source
         self._listener = listener
-        self._shell = settings.shell
         self._log_of = settings.log_of
         self._folder_of = settings.folder_of
         self._signals_seen: list[int] = []
         self._signal_count = 0
-        self._poll = select.poll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
         self._resumes = settings.resume
         self._settings = settings
         if settings.resume:
@@ -79,7 +72,7 @@ class Foreground:
             cwd=settings.cwd,
             shell=settings.shell,
             shepherd=shepherd,
-            warm=bool(settings.warm),
+            single=bool(settings.warm),  # each shepherd would import for itself
         )
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
@@ -91,12 +84,22 @@ class Foreground:
             jobs=run.jobs,
             listener=listener,
             rules=Rules(
-                fail_fast=settings.fail_fast,
-                in_advance=settings.in_advance and not settings.fail_fast,
+                max_failures=settings.max_failures,
+                in_advance=settings.in_advance and settings.max_failures is None,
             ),
             prepare=self._prepare,
             clock=boot_clock_s,
         )
+        self._wheel = Wheel(
+            self.engine,
+            self.executor,
+            run.journal,
+            before_wait=self._listen_to_source,
+            after_wait=self._heed_signals,
+            when_over=self._tell_what_is_gone,
+        )
+        self.listen = self._wheel.listen
+        self.unlisten = self._wheel.unlisten
 
     def _look_back(self) -> None:
         """Settle what the earlier run left open, and remember what it has done."""
@@ -109,39 +112,14 @@ class Foreground:
             f" {sum(counts.values())} recorded commands have succeeded"
         )
 
-    def listen(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back whenever a descriptor is readable."""
-        self._callbacks[fd] = callback
-        self._poll.register(fd, select.POLLIN)
-
-    def unlisten(self, fd: int) -> None:
-        """Forget a descriptor."""
-        del self._callbacks[fd]
-        self._poll.unregister(fd)
-
     def run(self, refresh: Callable[[], float | None] = lambda: None) -> None:
         """Go on until all is done; the first SIGINT or SIGTERM drains, the second kills all trees.
 
         `refresh` is called after each turn and says in how many seconds at the latest it wants to
         be called again.
         """
-        # What was made so far stays to the end: the collector need not look at it again and again.
-        gc.freeze()
-        gc.set_threshold(20_000)
         with self._signals():
-            self._poll.register(self.executor, select.POLLIN)
-            try:
-                self._go_on_until(self.engine.is_over, refresh)
-                self._tell_what_is_gone()
-                self.engine.finish()
-                self._go_on_until(lambda: self.engine.finished, refresh)
-            except BaseException:
-                self.executor.end_orphans()
-                running = self.engine.board.running
-                self.engine.settle(read_journals(self._run.journal, running).records)
-                raise
-            finally:
-                self.executor.close()
+            self._wheel.turn_until_over(refresh)
 
     def _tell_what_is_gone(self) -> None:
         gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0
@@ -150,27 +128,13 @@ class Foreground:
                 f"the input has changed: {gone} recorded commands are no longer in it"
             )
 
-    def _go_on_until(
-        self, reached: Callable[[], bool], refresh: Callable[[], float | None]
-    ) -> None:
-        self.engine.turn()
-        wait_s = refresh()
-        while not reached():
-            self._listen_to_source()
-            for fd, _event in self._poll.poll(_milliseconds(self.engine.patience_s(), wait_s)):
-                if fd in self._callbacks:
-                    self._callbacks[fd]()
-            self._heed_signals()
-            self.engine.turn()
-            wait_s = refresh()
-
     def _listen_to_source(self) -> None:
         """Wait for more commands only while none are at hand: what is not read stays in the pipe."""
         source = self._source
         wanted = not (source.always_ready or source.ended or len(source) or self.engine.draining)
-        if wanted and source.fd not in self._callbacks:
+        if wanted and source.fd not in self._wheel:
             self.listen(source.fd, source.read_some)
-        elif not wanted and source.fd in self._callbacks:
+        elif not wanted and source.fd in self._wheel:
             self.unlisten(source.fd)
 
     @contextlib.contextmanager
@@ -210,12 +174,14 @@ class Foreground:
                 raise StokerError(f"interrupted: {what}")
 
     def _prepare(self, attempt: Attempt, entry: Entry) -> Order:
-        words = self._words_of(attempt, entry.command)
+        words = self._command_line.words_or_script(
+            entry.command, lambda: self._run.path("scripts", f"{attempt.key}.sh")
+        )
         folder = self._folder_of(entry.command)
         if folder is None:
             order = Order(words, self._log_of(attempt))
         else:
-            order = Order(enter_run_folder(folder, words), os.path.join(folder, LOG))
+            order = Order(words, os.path.join(folder, LOG), env={VARIABLE: folder})
         if not self._settings.warm:
             return order
         from stoker.engine.warming import make_order_warm
@@ -226,16 +192,7 @@ class Foreground:
             self._settings.warm,
             cwd=self._settings.cwd,
             home=find_home(),
-            run_dir=folder,
         )
-
-    def _words_of(self, attempt: Attempt, command: bytes) -> list[str]:
-        if len(command) < MAX_ARGUMENT_BYTES:
-            return self._command_line.words(command)
-        script = self._run.path("scripts", f"{attempt.key}.sh")
-        with open(script, "wb") as file:
-            file.write(command + b"\n")
-        return [self._shell, script]
 
     def _wait_for_space(self, message: str) -> None:
         """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""
@@ -243,16 +200,6 @@ class Foreground:
         time.sleep(1.0)
         if len(self._signals_seen) + self._signal_count > 1:
             raise StokerError("interrupted while the disk was full: all commands were killed")
-
-
-def boot_clock_s() -> float:
-    """Seconds since boot, sleep included: the clock that time limits go by."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _milliseconds(*limits_s: float | None) -> int | None:
-    known = [min(limit, _LONGEST_WAIT_S) for limit in limits_s if limit is not None]
-    return int(min(known) * 1000) + 1 if known else None
 
 
 def _discard(fd: int) -> None:

@@ -391,8 +391,15 @@ class Engine:
         self._listener.on_end(running, outcome, ended, retried)
 
     def _heed_failure(self) -> None:
-        if self._rules.fail_fast and not self.draining:
-            self._listener.on_notice("a command failed: starting no more (--fail-fast)")
+        most, tally = self._rules.max_failures, self.tally
+        if (
+            most is not None
+            and not self.draining
+            and tally.failed + tally.killed + tally.lost >= most
+        ):
+            what = "a command failed" if most == 1 else f"{most} commands failed"
+            option = "--fail-fast" if most == 1 else "--max-failures"
+            self._listener.on_notice(f"{what}: starting no more ({option})")
             self.drain()
 
     def _go_round_again(self, running: Running, *, revoked: bool) -> None:
@@ -478,7 +485,15 @@ class Engine:
         if order.cold is not None:
             self.warmth.on_cold(attempt.job, order.cold)
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, order.argv, order.log, order.context, order.warm)
+        return Launch(
+            running.key,
+            start.slots,
+            order.argv,
+            order.log,
+            order.context,
+            order.env,
+            order.warm,
+        )
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

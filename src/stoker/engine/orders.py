@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from stoker.core.job import Attempt
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
-from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder
+from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
 from stoker.failpoints import reach
@@ -60,7 +60,8 @@ class Orders:
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
-            order = Order(enter_run_folder(run_dir, words), log, context.number)
+            argv = enter_run_folder(run_dir, words)
+            order = Order(argv, log, context.number, {VARIABLE: run_dir})
         if not entry.request.options.warm:
             return order
         from stoker.engine.warming import make_order_warm
@@ -72,7 +73,6 @@ class Orders:
             entry.request.options.warm,
             cwd=context.cwd,
             home=self._home,
-            run_dir=None if facts.run_dir is None else os.fsdecode(facts.run_dir),
         )
 
     def _context(self, facts: Facts) -> Context:
@@ -163,6 +163,7 @@ def fill_template(template: str, job: int, name: str | None, project: str | None
     """A path with its placeholders filled in."""
     return (
         template.replace("{id}", str(job))
+        .replace("{index}", str(job - 1))
         .replace("{name}", name or str(job))
         .replace("{project}", project or "default")
     )

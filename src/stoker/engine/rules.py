@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from stoker.core.lifecycle import Event
@@ -11,7 +13,7 @@ from stoker.executors.warm.order import Warm
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine treats its jobs."""
 
-    fail_fast: bool = False
+    max_failures: int | None = None  # after so many no more is started
     in_advance: bool = True
     outlived: bool = False  # the executor outlives this engine, and wants ends acknowledged
 
@@ -22,6 +24,7 @@ class Order(msgspec.Struct, frozen=True):
     argv: list[str]
     log: str | None = None
     context: int = 0
+    env: Mapping[str, str] | None = None
     warm: Warm | None = None
     cold: str | None = None  # why it is not, if it was to be
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import msgspec
 
 from stoker.engine.rules import Order
-from stoker.engine.run_folder import VARIABLE
 from stoker.executors.warm.command import NEEDS_SHELL, make_warm
 
 
@@ -19,16 +18,15 @@ def make_order_warm(
     *,
     cwd: str,
     home: str,
-    run_dir: str | None = None,
+    name: str = "",
 ) -> Order:
     """An order for the same command, which says how it is started warm, or why it is not.
 
-    Without words it is one for the shell.
+    Without words it is one for the shell. By `name` different uses of one program are told apart.
     """
     if words is None:
         return msgspec.structs.replace(order, cold=NEEDS_SHELL)
-    env = {} if run_dir is None else {VARIABLE: run_dir}
-    found = make_warm(words, list(modules), cwd, os.path.join(home, "warm"), env)
+    found = make_warm(words, list(modules), cwd, os.path.join(home, "warm"), name)
     if isinstance(found, str):
         return msgspec.structs.replace(order, cold=found)
     return msgspec.structs.replace(order, warm=found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Callable
 
 from stoker.errors import UsageError
 
@@ -42,6 +43,15 @@ class CommandLine:
         if words is None:
             return None
         return [find_program(words[0], self._path) or words[0], *words[1:]]
+
+    def words_or_script(self, command: bytes, script_path: Callable[[], str]) -> list[str]:
+        """The same for a command of any length: one too long for an argument goes through a file."""
+        if len(command) < MAX_ARGUMENT_BYTES:
+            return self.words(command)
+        script = script_path()
+        with open(script, "wb") as file:
+            file.write(command + b"\n")
+        return [self.shell, script]
 
     def _direct(self, command: bytes) -> list[str] | None:
         if self.shell != DEFAULT_SHELL or not _PLAIN.fullmatch(command):

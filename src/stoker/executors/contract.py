@@ -29,8 +29,9 @@ class Launch(msgspec.Struct, frozen=True):
     """An order to start an attempt as soon as those ordered before it on its slot have ended.
 
     Only a launch on one slot may be ordered while something runs there. A launch on several slots
-    sees the GPUs of all of them. One with `warm` may be forked from a process with its imports done;
-    if it cannot be, it is started from `argv` as any other.
+    sees the GPUs of all of them. `env` is more of an environment, for this attempt alone and over all
+    else; of executors that outlive their client, only with `warm`: then it may be forked from a process
+    with its imports done, or if it cannot be, is started from `argv` as any other.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Launch(msgspec.Struct, frozen=True):
     argv: list[str]
     log: str | None = None
     context: int = 0
+    env: Mapping[str, str] | None = None
     warm: Warm | None = None
 
 

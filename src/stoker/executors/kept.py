@@ -102,7 +102,7 @@ class KeptExecutor:
             messages += definition
             start = ["start", order.key, order.context, place, order.argv, order.log]
             forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
-            messages.append([*start, order.warm] if forks else start)
+            messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
         if messages:
             self._line.send(*messages)
 

@@ -21,7 +21,11 @@ _SLOTS_FOR_TWO = 4
 
 
 class LocalExecutor:
-    """Keeps the executor contract by talking to shepherds that die with this process."""
+    """Keeps the executor contract by talking to shepherds that die with this process.
+
+    With `single` it is one shepherd, however many slots there are: only then can an attempt have
+    slots that share no GPU.
+    """
 
     def __init__(
         self,
@@ -32,11 +36,12 @@ class LocalExecutor:
         cwd: str,
         shell: str,
         shepherd: Shepherd | None = None,
-        warm: bool = False,
+        single: bool = False,
     ) -> None:
         # If a shepherd itself is killed, what it ran becomes ours, and can still be ended.
         trees.become_subreaper()
         self._name = name
+        self._single = single
         self._journal = journal
         self._contexts: dict[int, Message] = {}
         self._lines: list[Line] = []
@@ -44,7 +49,6 @@ class LocalExecutor:
         self._atlas = Atlas()
         self._poll = select.epoll()
         self._finishing: set[Line] = set()
-        self._most_lines = 1 if warm else 2  # each would import for itself
         self.define_context(0, env, cwd, shell)
         self._open_line(shepherd or start_shepherd())
 
@@ -67,7 +71,7 @@ class LocalExecutor:
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Share the slots out to the shepherds; those that share a GPU stay together."""
         groups = group_by_gpu(slots)
-        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1 and len(self._lines) < self._most_lines:
+        if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1 and not self._single:
             self._open_line(start_shepherd())
         for number, group in enumerate(groups):
             line = self._lines[number % len(self._lines)]
@@ -96,7 +100,11 @@ class LocalExecutor:
             messages = starts.setdefault(self._line_of(order), [])
             messages += definition
             start = ["start", order.key, order.context, place, order.argv, order.log]
-            messages.append(start if order.warm is None else [*start, order.warm])
+            if order.warm is not None:
+                start += [dict(order.env or {}), order.warm]
+            elif order.env:
+                start.append(dict(order.env))
+            messages.append(start)
         for line, messages in starts.items():
             line.send(*messages)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from stoker.errors import NotFoundError
 from stoker.outcomes.record import Record
+
+if TYPE_CHECKING:
+    from stoker.sweeps.plan import Sweep
 
 PARAMS = "params.json"
 LINES = "metrics.jsonl"
@@ -61,6 +64,21 @@ def write_manifest(root: str, manifest: Manifest) -> None:
     with open(f"{path}.new", "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     os.replace(f"{path}.new", path)
+
+
+def note_sweep(sweep: Sweep) -> None:
+    """Note beside the runs of a sweep how they are judged."""
+    metric = sweep.metric
+    write_manifest(
+        sweep.root,
+        Manifest(
+            name=sweep.name,
+            command=sweep.command,
+            metric=metric.name if metric else None,
+            goal=metric.goal if metric else "minimize",
+            regex=metric.regex if metric else None,
+        ),
+    )
 
 
 def collect(root: str) -> list[Record]:

@@ -60,10 +60,18 @@ class Run:
 
 def create(home: str, key: Mapping[str, str]) -> Run:
     """Begin a new run; `key` is what a later resume will look for."""
-    runs = os.path.join(home, "runs")
+    return _begin(os.path.join(home, "runs"), _KEEP_RUNS, key)
+
+
+def create_private(home: str) -> Run:
+    """Begin a run that nobody will resume: when it is over its folder may go, and goes with the next."""
+    return _begin(os.path.join(home, "private"), 0, {})
+
+
+def _begin(runs: str, keep: int, key: Mapping[str, str]) -> Run:
     os.makedirs(runs, mode=0o700, exist_ok=True)
     numbers = _numbers(runs)
-    _prune(runs, numbers[:-_KEEP_RUNS])
+    _prune(runs, numbers[: max(0, len(numbers) - keep)])
     run = Run(_make_next(runs, numbers[-1] if numbers else 0))
     for name, value in key.items():
         # A path may be no valid text: bytes keep it as it is.

@@ -66,7 +66,8 @@ def test_every_verb_has_its_own_path() -> None:
         "events",
         "stop",
     ]
-    assert paths == {f"/v1/{verb}" for verb in verbs}
+    doors = {path for path in paths if path.startswith("/gpupeasy/")}
+    assert paths - doors == {f"/v1/{verb}" for verb in verbs}
 
 
 def test_the_daemon_serves_the_document(desk: Desk) -> None:

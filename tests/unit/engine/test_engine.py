@@ -113,7 +113,7 @@ class Stage:
             database=self.database,
             jobs=self.jobs,
             listener=self.ears,
-            rules=Rules(fail_fast=fail_fast, in_advance=in_advance),
+            rules=Rules(max_failures=1 if fail_fast else None, in_advance=in_advance),
             prepare=self.prepare,
             clock=lambda: self.now,
         )

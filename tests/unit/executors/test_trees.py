@@ -113,11 +113,11 @@ def test_descent_is_followed_over_generations() -> None:
 def test_a_cookie_is_read_from_the_environment_a_process_was_started_with() -> None:
     with child("sleep", "600", cookie="outer:1.1/inner:2.1") as process:
         until(lambda: trees.marks_of(process.pid).cookies)
-        assert trees.marks_of(process.pid) == (["outer:1.1", "inner:2.1"], False, False)
+        assert trees.marks_of(process.pid) == trees.Marks(["outer:1.1", "inner:2.1"], False)
     with child("env", "-i", "sleep", "600") as process:
         until(lambda: b"sleep" in command_line(process.pid))
-        assert trees.marks_of(process.pid)[:2] == ([], False)
-    assert trees.marks_of(1 << 22)[:2] == ([], False)
+        assert trees.marks_of(process.pid) == trees.Marks([], False, is_blank=True)
+    assert trees.marks_of(1 << 22) == trees.Marks([], False)
 
 
 def command_line(pid: int) -> bytes:

@@ -9,6 +9,7 @@ from stoker.api.routes import (
     add,
     config,
     events,
+    gpupeasy,
     gpus,
     hold,
     kill,
@@ -58,4 +59,5 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     events.EVENTS,
     stop.STOP,
     openapi.OPENAPI,
+    *gpupeasy.ENDPOINTS,
 )

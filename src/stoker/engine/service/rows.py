@@ -8,14 +8,14 @@ from typing import Any
 
 from stoker.core.lifecycle import State
 from stoker.engine.orders import split_words
-from stoker.wire import Job
+from stoker.wire import Job, to_wire
 
 _SHOWN_BYTES = 1000
 # Of the command only its beginning: a page of the longest ones would not fit into memory.
 COLUMNS = (
     f"job.id, name, project, state, substr(command, 1, {_SHOWN_BYTES}), form, class.slots, priority,"
     " attempt, job.slots, reason, status, submitted_at_us, started_at_us, ended_at_us, rank,"
-    " begin_at_us"
+    " begin_at_us, submission.cwd"
 )
 TABLES = (
     "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
@@ -39,6 +39,7 @@ def job_of(row: Sequence[Any]) -> Job:
         exit_code=exit_code,
         signal=signum,
         begin_at=seconds(row[16]),
+        cwd=to_wire(row[17] or b""),
         submitted_at=seconds(row[12]),
         started_at=seconds(row[13]),
         ended_at=seconds(row[14]),

@@ -27,7 +27,7 @@ _ATTEMPT = (
 _EARLIER = _ATTEMPT.format("number", "outcome", "earlier_attempt", "job") + " ORDER BY number"
 _LATEST = _ATTEMPT.format("attempt", "state", "job", "id")
 _SUBMISSION = (
-    "SELECT cwd, shell, snapshot, git_commit, git_dirty, user, host, environment"
+    "SELECT shell, snapshot, git_commit, git_dirty, user, host, environment"
     " FROM submission WHERE id = ?"
 )
 _TAIL_BYTES = 8192
@@ -42,14 +42,13 @@ def show(hub: Hub, job: str) -> JobDetail:
     facts = hub.jobs.facts(number)
     attempts = _attempts(hub, facts)
     common = execute(_SUBMISSION, (facts.submission,)).fetchone()
-    cwd, shell, snapshot, commit, dirty, user, host, environment = common
+    shell, snapshot, commit, dirty, user, host, environment = common
     words = split_words(facts.command) if facts.form == "argv" else None
     return JobDetail(
         **{name: getattr(brief, name) for name in brief.__struct_fields__},
         argv=[to_wire(word) for word in words] if words else None,
         line=None if words else to_wire(facts.command),
         script=facts.form == "script",
-        cwd=to_wire(cwd),
         shell=shell,
         env=redact(read_environment(hub.jobs.environment(environment))),
         timeout_s=facts.timeout_s,

@@ -11,6 +11,9 @@ from stoker.wire import Changed, Start
 
 async def start(hub: Hub, order: Start) -> Changed:
     """Put jobs before all others: past holds, times, needs, pauses and limits, but not onto taken GPUs."""
+    if order.queue:
+        hub.pulse.poke()
+        return Changed(ids=[])
 
     def change(job: int, state: State) -> str | None:
         if not is_pending(state):

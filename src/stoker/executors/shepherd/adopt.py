@@ -15,6 +15,8 @@ RESTARTED = "the machine was restarted while it ran"
 UNWATCHED = "its exit status is not known: the process that watched it was killed"
 
 _SPARE_FDS = 64
+_EXCHANGE_PATIENCE_S = 0.5
+_LOOK_PERIOD_S = 0.005
 
 
 class Findings(NamedTuple):
@@ -27,19 +29,14 @@ class Findings(NamedTuple):
 
 def find_orphans(story: Story, boot: str) -> Findings:
     """Look for every attempt without an end; its record says what is known now."""
-    snapshot = trees.Snapshot()
-    bearers: dict[str, set[int]] = {}
-    for name in story.names:
-        prefix = f"{name}:"
-        for cookie, pids in snapshot.bearers(prefix).items():
-            bearers.setdefault(cookie.removeprefix(prefix), set()).update(pids)
+    snapshot, bearers = _look_for_all(story)
     found = Findings({}, dict(story.records), {})
     for key, record in story.records.items():
         if record.is_over:
             continue
         cookies = {f"{name}:{key}" for name in story.names}
-        pid = record.pid or _root_of(bearers.get(key, set()), snapshot)
-        orphan = _verify(pid, record, cookies, boot) if pid else None
+        known = record if record.pid else _seen(record, bearers.get(key, set()), snapshot)
+        orphan = _verify(known, cookies, boot) if known else None
         if orphan is None:
             reason = UNWATCHED if record.boot == boot else RESTARTED
             found.records[key] = record._replace(loss=reason)
@@ -51,17 +48,44 @@ def find_orphans(story: Story, boot: str) -> Findings:
     return found
 
 
-def _root_of(bearers: set[int], snapshot: trees.Snapshot) -> int | None:
-    """The first process of a job: it leads a session, and its parent is none of the job's."""
+def _look_for_all(story: Story) -> tuple[trees.Snapshot, dict[str, set[int]]]:
+    """The process table, and who in it carries the cookie of which attempt.
+
+    A process that is just exchanging its program shows no cookie. Of an attempt whose pid is known
+    nothing depends on that; one that was only announced would be taken for dead, so look again.
+    """
+    announced = {
+        key for key, record in story.records.items() if not record.is_over and record.pid is None
+    }
+    give_up_at = time.monotonic() + _EXCHANGE_PATIENCE_S
+    while True:
+        snapshot = trees.Snapshot()
+        bearers: dict[str, set[int]] = {}
+        for name in story.names:
+            prefix = f"{name}:"
+            for cookie, pids in snapshot.bearers(prefix).items():
+                bearers.setdefault(cookie.removeprefix(prefix), set()).update(pids)
+        if announced <= bearers.keys() or not snapshot.has_blank_leader():
+            break
+        if time.monotonic() > give_up_at:  # something else has no environment, and never had
+            break
+        time.sleep(_LOOK_PERIOD_S)
+    return snapshot, bearers
+
+
+def _seen(record: Record, bearers: set[int], snapshot: trees.Snapshot) -> Record | None:
+    """A record with the first process of its job: it leads a session, its parent is none of the job's."""
     for pid in sorted(bearers):
         process = snapshot.table[pid]
         if process.session == pid and process.parent not in bearers:
-            return pid
+            return record._replace(pid=pid, ticks=process.ticks, until=process.ticks)
     return None
 
 
-def _verify(pid: int, record: Record, cookies: set[str], boot: str) -> Orphan | None:
+def _verify(record: Record, cookies: set[str], boot: str) -> Orphan | None:
     """Watch a process, if it is the one that was started: its number alone proves nothing."""
+    pid = record.pid
+    assert pid is not None
     try:
         fd = _watch(pid)
     except ProcessLookupError:
@@ -74,7 +98,7 @@ def _verify(pid: int, record: Record, cookies: set[str], boot: str) -> Orphan | 
         carried = trees.marks_of(pid).cookies
         if carried:
             is_it = not cookies.isdisjoint(carried) and trees.is_own(pid)
-        else:  # it has ended, or hides its environment: then only the very moment of its start counts
+        else:  # it has ended, or shows no environment: then only the very moment of its start counts
             is_it = record.boot == boot and session == pid and _is_timely(record, ticks)
         if is_it:
             orphan.held_ticks = now
@@ -108,6 +132,11 @@ def _is_timely(record: Record, ticks: int) -> bool:
 def _complete(record: Record, orphan: Orphan) -> Record:
     if record.pid is not None and record.until is not None and record.at_us is not None:
         return record
-    age_s = (trees.boot_ticks() - orphan.ticks) / trees.TICKS_PER_S
-    at_us = time.time_ns() // 1000 - int(age_s * 1e6)
+    at_us = _calendar_us(orphan.ticks)
     return record._replace(pid=orphan.pid, ticks=orphan.ticks, until=orphan.ticks, at_us=at_us)
+
+
+def _calendar_us(ticks: int) -> int:
+    """When a tick was over by the calendar: rounded up, lest a job began before its GPU was free."""
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - (ticks + 1) / trees.TICKS_PER_S
+    return time.time_ns() // 1000 - max(0, int(age_s * 1e6))

@@ -158,11 +158,13 @@ class Shepherd:
         place: int,
         argv: list[str],
         log: str | None,
+        env: dict[str, str] | None = None,
         warm: list[Any] | None = None,
     ) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
         there = self.places[place]
-        attempt = Attempt(key, self.contexts[context], there, argv, log)
+        more = None if env is None else _bytes_env(env)
+        attempt = Attempt(key, self.contexts[context], there, argv, log, more)
         there.queue.append(attempt if warm is None else _as_warm(attempt, warm))
         self.start_next(there)
 
@@ -256,6 +258,8 @@ class Shepherd:
         context, place = attempt.context, attempt.place
         key = attempt.key.encode()
         env = context.environment(place).copy()
+        if attempt.env is not None:
+            env.update(attempt.env)
         env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
         env[trees.COOKIE_BYTES] = self.cookie + key
         if (checkpoints := env.get(b"STOKER_CHECKPOINTS")) is not None:

@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stoker.executors.shepherd import trees
@@ -147,7 +147,6 @@ class Hearth:
         if worker is None or not worker.is_ready:
             raise ColdError("its warm worker was killed")
         own = {name: value for name, value in env.items() if worker.env.get(name) != value}
-        own.update((os.fsencode(name), os.fsencode(value)) for name, value in warm.env.items())
         shown = [name for name in (trees.COOKIE_BYTES, trees.LINGER.encode()) if name in env]
         order = {
             "words": warm.words,
@@ -232,7 +231,8 @@ class Hearth:
             if not idle:
                 break
             self._let_go(min(idle, key=lambda item: item[0])[1])
-        env = {name: value for name, value in context.env.items() if name not in _PASSING}
+        given = {**context.env, **(attempt.env or {})}
+        env = {name: value for name, value in given.items() if name not in _PASSING}
         mark = {trees.MARKER.encode(): b"warm".ljust(self._mark_room, b".")}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = warm.words[0]
@@ -285,18 +285,21 @@ def _key_of(attempt: Attempt) -> Key:
     assert warm is not None
     interpreter = tuple(warm.words[: warm.at])
     modules = (*warm.modules, warm.learned)
-    return (interpreter, warm.path, modules, context.cwd, _relevant(context))
+    own = frozenset(_matter(attempt.env)) if attempt.env else None
+    return (interpreter, warm.path, modules, context.cwd, _relevant(context), own)
 
 
 def _relevant(context: Context) -> frozenset[tuple[bytes, bytes]]:
     """What of an environment may matter to an import."""
     if context.relevant is None:
-        context.relevant = frozenset(
-            item
-            for item in context.env.items()
-            if item[0] not in _PASSING and not item[0].startswith(b"STOKER_")
-        )
+        context.relevant = frozenset(_matter(context.env))
     return context.relevant
+
+
+def _matter(env: dict[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
+    for name, value in env.items():
+        if name not in _PASSING and not name.startswith(b"STOKER_"):
+            yield name, value
 
 
 def _text(env: dict[bytes, bytes]) -> dict[str, str]:

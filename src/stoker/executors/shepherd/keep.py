@@ -37,6 +37,7 @@ from stoker.executors.shepherd.journal import (
 )
 from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
+from stoker.executors.shepherd.turns import come_first
 
 _READY_FD = 3
 _COMPACT_BYTES = 16 << 10 if failpoints.is_armed else 4 << 20  # so that a test gets there too
@@ -278,12 +279,13 @@ class Keeper(Shepherd):
         place: int,
         argv: list[str],
         log: str | None,
+        env: dict[str, str] | None = None,
         warm: list[Any] | None = None,
     ) -> None:
         """Start an attempt, unless it has been started already, or waits to be."""
         if key not in self.records and key not in self.ordered:
             self.ordered.add(key)
-            super().on_start(key, context, place, argv, log, warm)
+            super().on_start(key, context, place, argv, log, env, warm)
 
     def on_revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started; it may be ordered again."""
@@ -403,6 +405,7 @@ def main() -> None:
     os.chdir("/")
     path, journal, name = sys.argv[1:]
     trees.become_subreaper()
+    come_first()
     keeper = Keeper(name, boot_id())
     try:
         story = keeper.journal.claim(journal)

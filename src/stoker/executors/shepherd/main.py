@@ -14,6 +14,7 @@ import sys
 
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.base import Shepherd, boot_id, ignore_signals
+from stoker.executors.shepherd.turns import come_first
 from stoker.executors.shepherd.wire import PROTOCOL
 
 
@@ -68,5 +69,6 @@ def main() -> None:
     client = socket.socket(fileno=os.dup(3))  # a duplicate is not inherited by jobs
     os.close(3)
     trees.become_subreaper()
+    come_first()
     with contextlib.suppress(ProcessLookupError):  # the client is gone already
         Companion(client, os.pidfd_open(int(sys.argv[1]))).serve()

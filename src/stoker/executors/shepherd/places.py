@@ -46,6 +46,7 @@ class Attempt(NamedTuple):
     place: Place
     argv: list[str]
     log: str | None
+    env: dict[bytes, bytes] | None = None
     warm: Warm | None = None
 
 

@@ -38,6 +38,7 @@ class Marks(NamedTuple):
     cookies: list[str]
     is_part: bool
     lingers: bool = False
+    is_blank: bool = False  # it was started with nothing, or is just exchanging its program
 
 
 def become_subreaper() -> None:
@@ -109,12 +110,12 @@ def marks_of(pid: int) -> Marks:
     """What a process was marked with when it was started, as far as that can be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = file.read().split(b"\0")
+            environ = file.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return Marks([], False)
     cookies: list[str] = []
     is_part = lingers = False
-    for entry in entries:
+    for entry in environ.split(b"\0"):
         name, _, value = entry.partition(b"=")
         if name == COOKIE_BYTES:
             cookies = value.decode("ascii", "replace").split("/")
@@ -122,7 +123,7 @@ def marks_of(pid: int) -> Marks:
             is_part = True
         elif name == _LINGER_BYTES:
             lingers = True
-    return Marks(cookies, is_part, lingers)
+    return Marks(cookies, is_part, lingers, not environ)
 
 
 class Snapshot:
@@ -164,6 +165,13 @@ class Snapshot:
             for pid in self.below(flock)
             if root in (pid, self.table[pid].group, self.table[pid].session)
             or cookie in self.marks(pid).cookies
+        )
+
+    def has_blank_leader(self) -> bool:
+        """Whether the first process of any session shows no environment at this moment."""
+        return any(
+            process.session == pid and self.marks(pid).is_blank
+            for pid, process in self.table.items()
         )
 
     def bearers(self, prefix: str) -> dict[str, set[int]]:

@@ -6,12 +6,14 @@ import hashlib
 import os
 import re
 import shlex
+import time
 
 from stoker.executors.warm.order import Warm
 
 AUTO = "auto"
 """In place of module names: whatever the first run of the command imports."""
 NEEDS_SHELL = "it needs a shell: only plain python commands start warm"
+_LEARN_AGAIN_S = 86400.0
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 # Options that change nothing about how a program is found; the worker is started with the same.
 _OPTIONS = re.compile(r"-[uBOEsIbdqPR]+")
@@ -36,7 +38,7 @@ def is_python(word: str) -> bool:
 
 
 def find_script(words: list[str]) -> int | str:
-    """Where in a python command its script or -m stands; else why it cannot be started warm."""
+    """Where in a python command its script, -m or -c stands; else why it cannot be started warm."""
     if not is_python(words[0]):
         return f"{os.path.basename(words[0]) or 'it'} is no python: only python commands start warm"
     at = 1
@@ -47,10 +49,10 @@ def find_script(words: list[str]) -> int | str:
     if at == len(words):
         return "it names no script"
     word = words[at]
-    if word == "-m" and at + 1 < len(words):
+    if word in ("-m", "-c") and at + 1 < len(words):
         return at
     if word.startswith("-"):
-        return f"python {word} does not start warm: only scripts and -m do"
+        return f"python {word} does not start warm: only scripts, -m and -c do"
     return at if word.endswith(".py") else f"{word} is no .py file"
 
 
@@ -65,25 +67,30 @@ def why_cold(form: str | None, command: bytes) -> str | None:
 
 
 def make_warm(
-    words: list[str], modules: list[str], cwd: str, folder: str, env: dict[str, str]
+    words: list[str], modules: list[str], cwd: str, folder: str, name: str = ""
 ) -> Warm | str:
-    """How a command is started warm, or why not; `folder` keeps what was learned for `auto`."""
+    """How a command is started warm, or why not.
+
+    In `folder` is kept what `auto` has learned, for each program, and each `name` that it is given.
+    """
     at = find_script(words)
     if isinstance(at, str):
         return at
     if words[at] == "-m":
         path, program = cwd, words[at + 1]
+    elif words[at] == "-c":
+        path, program = "", words[at + 1]
     else:
         program = os.path.realpath(os.path.join(cwd, words[at]))
         path = os.path.dirname(program)
     named = [name for name in modules if name != AUTO]
     if AUTO not in modules:
-        return Warm(words, at, path, named, env=env)
-    learned = os.path.join(folder, f"{_digest(words[:at], program, cwd)}.json")
-    if os.path.exists(learned):
-        return Warm(words, at, path, named, learned=learned, env=env)
+        return Warm(words, at, path, named)
+    learned = os.path.join(folder, f"{_digest(words[:at], program, cwd, name)}.json")
+    if _is_recent(learned):
+        return Warm(words, at, path, named, learned=learned)
     os.makedirs(folder, exist_ok=True)
-    return Warm(words, at, path, named, learn=learned, env=env)
+    return Warm(words, at, path, named, learn=learned)
 
 
 def check_modules(modules: list[str]) -> str | None:
@@ -94,12 +101,20 @@ def check_modules(modules: list[str]) -> str | None:
     return None
 
 
-def _digest(interpreter: list[str], program: str, cwd: str) -> str:
+def _is_recent(path: str) -> bool:
+    """Whether it is there, and not so old that what it tells may no longer be so."""
+    try:
+        return os.stat(path).st_mtime > time.time() - _LEARN_AGAIN_S
+    except OSError:
+        return False
+
+
+def _digest(interpreter: list[str], program: str, cwd: str, name: str) -> str:
     """What tells programs apart, and a changed one from what it was."""
     try:
         status = os.stat(program)
         stamp = f"{status.st_mtime_ns} {status.st_size}"
     except OSError:
         stamp = ""
-    text = "\0".join([*interpreter, program, cwd, stamp])
+    text = "\0".join([*interpreter, program, cwd, stamp, name])
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:32]

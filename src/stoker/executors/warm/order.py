@@ -8,9 +8,9 @@ from typing import NamedTuple
 class Warm(NamedTuple):
     """A python command, and what is to be imported before it is forked.
 
-    `words[at]` is the script, or -m; what stands before are the interpreter and its options. Imports
+    `words[at]` is the script, -m or -c; what stands before are the interpreter and its options. Imports
     begin to look in `path`. `learned` is a file with the names of further modules; those may fail. To
-    the file `learn` a job writes what it has imported itself. `env` is its own, beside its context's.
+    the file `learn` a job writes what it has imported itself.
     """
 
     words: list[str]
@@ -19,4 +19,3 @@ class Warm(NamedTuple):
     modules: list[str]
     learned: str | None = None
     learn: str | None = None
-    env: dict[str, str] = {}  # noqa: RUF012 - never changed

@@ -228,7 +228,7 @@ class Job:
         _take_variables(order["set"], order["unset"], self._worker.changes)
         words: list[str] = order["words"]
         at: int = order["at"]
-        if words[at] != "-m" and not _is_plain_script(words[at]):
+        if words[at] not in ("-m", "-c") and not _is_plain_script(words[at]):
             _run_cold(order["cold"])
         _renew_streams()
         if self._worker.told:
@@ -239,6 +239,8 @@ class Job:
         try:
             if words[at] == "-m":
                 _run_module(words[at + 1], words[at + 2 :])
+            elif words[at] == "-c":
+                _run_text(words[at + 1], words[at + 2 :])
             else:
                 _run_script(words[at], words[at:])
         except SystemExit as error:
@@ -472,6 +474,12 @@ def _run_module(name: str, arguments: list[str]) -> None:
 
     sys.argv = ["-m", *arguments]
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def _run_text(text: str, arguments: list[str]) -> None:
+    sys.argv = ["-c", *arguments]
+    code: CodeType = compile(text + "\n", "<string>", "exec", dont_inherit=True)
+    exec(code, sys.modules["__main__"].__dict__)  # noqa: S102 - to run it is what this process is for
 
 
 def _run_cold(words: list[str]) -> NoReturn:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli.gpupeasy import BatchJob, parse_batch
+from stoker.engine.gpupeasy import BatchJob, parse_batch
 
 
 @pytest.fixture

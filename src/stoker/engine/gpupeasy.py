@@ -30,7 +30,7 @@ def parse_batch(text: bytes, cwd: bytes) -> tuple[list[BatchJob], list[str]]:
         if error is None:
             name, outfile, command = fields
             outfile = os.path.join(cwd, outfile)
-            error = _fault_of_file(outfile, taken)
+            error = fault_of_file(outfile, taken)
             taken.add(outfile)
             jobs.append(BatchJob(name, outfile, command))
         if error is not None:
@@ -43,6 +43,11 @@ def _fault(piece: bytes, fields: list[bytes]) -> str | None:
         shown = piece.decode(errors="backslashreplace")
         return f"malformed, not NAME;;OUTFILE;;COMMAND: {shown}"
     name, outfile, command = fields
+    return fault_of_fields(name, outfile, command)
+
+
+def fault_of_fields(name: bytes, outfile: bytes, command: bytes) -> str | None:
+    """What a job lacks; None if it has everything."""
     if not name:
         return "no job name was provided"
     if not outfile:
@@ -52,8 +57,11 @@ def _fault(piece: bytes, fields: list[bytes]) -> str | None:
     return None
 
 
-def _fault_of_file(outfile: bytes, taken: set[bytes]) -> str | None:
+def fault_of_file(outfile: bytes, taken: set[bytes]) -> str | None:
+    """Why a job's output cannot go to this file, which nobody else may have; None if it can."""
     shown = outfile.decode(errors="backslashreplace")
+    if b"\0" in outfile:
+        return "could not open output file: its name holds a NUL byte"
     if outfile in taken or os.path.lexists(outfile):
         return f"output file already exists: {shown}"
     try:

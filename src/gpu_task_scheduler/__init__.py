@@ -1,0 +1,1 @@
+"""The import paths of GPU Task Scheduler, on Stoker's engine."""

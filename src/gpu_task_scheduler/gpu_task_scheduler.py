@@ -1,0 +1,196 @@
+"""`GPUTaskScheduler`: runs a task for each test instance, on Stoker's engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpu_task_scheduler.child import read_env, run_named_task, run_task
+from gpu_task_scheduler.config_manager import ConfigManager
+from gpu_task_scheduler.logs import logging_to
+from gpu_task_scheduler.records import Records
+from gpu_task_scheduler.results import SKIPPED, Result, TaskResult, TasksFailedError
+
+if TYPE_CHECKING:
+    import logging
+
+    from gpu_task_scheduler.config_manager import Instance
+    from gpu_task_scheduler.gpu_task import GPUTask
+    from stoker.task.job import Job
+
+_TAIL_BYTES = 4096
+
+
+class GPUTaskScheduler:
+    """Runs the task class once for each instance of a configuration, on the GPUs that it names.
+
+    `gpu_task_class` may also be a string, `module.Class`: then this process never imports the module.
+    Tasks find imported what the first one has imported, unless `warm` is false.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        gpu_task_class: type[GPUTask] | Callable[..., GPUTask] | str,
+        *,
+        warm: bool = True,
+    ) -> None:
+        if isinstance(gpu_task_class, str) and "." not in gpu_task_class:
+            raise ValueError(f"gpu_task_class {gpu_task_class!r}: write module.Class")
+        self._config_manager = ConfigManager(config)
+        self._config = self._config_manager.get_all_scheduler_config()
+        self._gpu_task_class = gpu_task_class
+        self._warm = warm
+
+    def start(self, check: bool = False) -> Result:
+        """Run what has not finished yet, and return when all is over.
+
+        With `check` raises TasksFailedError if a task did not succeed.
+        """
+        records = Records(self._config["temp_folder"])
+        gpus = [each["name"] for each in self._config_manager.get_gpu_envs()]
+        with (
+            contextlib.closing(records),
+            logging_to(self._config["scheduler_log_file_path"]) as log,
+        ):
+            run = _Run(self._config, self._gpu_task_class, gpus, records, log, warm=self._warm)
+            todo = run.skip_done(list(self._config_manager.instances()))
+            if todo:
+                run.run_all(todo)
+            for gpu in gpus:
+                log.info("%s finished", gpu)
+            result = Result(run.results)
+            log.info("%s", result.summary)
+        if check and not result.ok:
+            raise TasksFailedError(result)
+        return result
+
+
+class _Run:
+    """One run of a scheduler: skips, starts and records instances."""
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        task_class: Callable[..., GPUTask] | str,
+        gpus: list[str],
+        records: Records,
+        log: logging.Logger,
+        *,
+        warm: bool,
+    ) -> None:
+        self._config = config
+        self._task_class = task_class
+        self._gpus = gpus
+        self._records = records
+        self._log = log
+        self._warm = warm
+        self.results: list[TaskResult] = []
+
+    def skip_done(self, instances: list[Instance]) -> list[Instance]:
+        """Those that are to run; the others are told of."""
+        todo: list[Instance] = []
+        for instance in instances:
+            if self._config["force_rerun"] or not self._records.is_done(instance):
+                todo.append(instance)
+                continue
+            gpu = self._gpus[len(self.results) % len(self._gpus)]
+            self._log.info("%s receives task %s", gpu, instance.name)
+            self._log.info("%s skips task %s", gpu, instance.name)
+            self.results.append(TaskResult(instance.name, instance.work_dir, SKIPPED))
+        return todo
+
+    def run_all(self, instances: list[Instance]) -> None:
+        """Run them, and return when all have ended."""
+        from stoker.task import words
+        from stoker.task.calls import call_argv, remove_call
+        from stoker.task.session import Session
+
+        session = Session(gpus=[gpu.split(",") for gpu in self._config["gpu"]], in_advance=False)
+        env = {} if "MPLBACKEND" in os.environ else {"MPLBACKEND": "Agg"}
+        jobs: dict[int, tuple[Instance, str]] = {}
+        try:
+            for instance in instances:
+                number = session.take_number()
+                call = os.path.join(session.folder, f"{number}.call")
+                python, *rest = call_argv(call)
+                jobs[number] = (instance, call)
+                session.submit(
+                    instance.name,
+                    number=number,
+                    argv=[python, "-u", *rest],
+                    env=env,
+                    log=self._log_of(instance) or os.devnull,
+                    ask=True,
+                    warm=self._name_of_class() if self._warm else None,
+                )
+            session.close()
+            for event, job in session.events():
+                if isinstance(event, words.Notice):
+                    self._log.warning("%s", event.text)
+                elif job is not None:
+                    instance, call = jobs[job.number]
+                    gpu = self._gpus[job.slots[0]] if job.slots else None
+                    if isinstance(event, words.Asked):
+                        try:
+                            session.answer(job, self._prepare(instance, call, str(gpu)))
+                        except Exception as error:
+                            self._log.exception("%s cannot start task %s", gpu, instance.name)
+                            session.refuse(job, f"{type(error).__name__}: {error}")
+                    elif isinstance(event, words.Ended):
+                        remove_call(call)
+                        self._end(instance, job, gpu)
+        except BaseException:
+            session.abandon()
+            raise
+
+    def _name_of_class(self) -> str:
+        from stoker.task.calls import name_of
+
+        named = self._task_class
+        return named if isinstance(named, str) else name_of(named)
+
+    def _prepare(self, instance: Instance, call: str, gpu: str) -> dict[str, str]:
+        """Make the folder, the task and its call; the environment that it asks for."""
+        from stoker.task.calls import write_call
+
+        self._log.info("%s receives task %s", gpu, instance.name)
+        self._records.begin(instance)
+        os.makedirs(instance.work_dir, exist_ok=True)
+        path = self._log_of(instance)
+        if path is not None:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            open(path, "wb").close()
+        if isinstance(self._task_class, str):
+            named = (self._task_class, instance.config, instance.work_dir)
+            write_call(call, run_named_task, named, is_loud=True)
+            return {}
+        task = self._task_class(instance.config, instance.work_dir)
+        env = read_env(task)
+        write_call(call, run_task, (task,), is_loud=True)
+        return env
+
+    def _end(self, instance: Instance, job: Job, gpu: str | None) -> None:
+        self._records.end(instance, success=job.ok)
+        self._log.info("%s finishes task %s", gpu, instance.name)
+        reason = None if job.ok else self._describe(instance, job)
+        if reason is not None:
+            self._log.error("%s task %s did not succeed: %s", gpu, instance.name, reason)
+        self.results.append(TaskResult(instance.name, instance.work_dir, job.state, gpu, reason))
+
+    def _describe(self, instance: Instance, job: Job) -> str:
+        """How a task ended, with the last line that it printed."""
+        reason = job.reason or job.state
+        path = self._log_of(instance)
+        lines: list[str] = []
+        if path is not None and job.pid is not None:
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                lines = file.read().decode(errors="replace").strip().splitlines()
+        return f"{reason} ({lines[-1].strip()})" if lines else reason
+
+    def _log_of(self, instance: Instance) -> str | None:
+        name = self._config["log_file"]
+        return None if name is None else os.path.join(instance.work_dir, name)

@@ -1,0 +1,102 @@
+"""What gpulimit calls a task: a job of Stoker with an id that counts from 0 and a state of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from stoker.core.lifecycle import State
+from stoker.errors import UsageError
+from stoker.wire import from_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stoker.client.client import Client
+    from stoker.wire import Bytes, Job, JobDetail
+
+CMD_ERROR = "CMD_ERROR"
+STATUSES = {
+    State.WAITING: "waiting",
+    State.HELD: "waiting",
+    State.BLOCKED: "waiting",
+    State.DELAYED: "waiting",
+    State.STARTING: "running",
+    State.RUNNING: "running",
+    State.PAUSED: "paused",
+    State.DONE: "complete",
+    State.FAILED: "runtime_error",  # or CMD_ERROR, if it could not start
+    State.LOST: "runtime_error",
+    State.KILLED: "killed",
+    State.SKIPPED: "killed",
+    State.PREEMPTED: "waiting",
+}
+_NOT_STARTED = (126, 127)  # what shells answer for what they cannot execute, or find
+DEFAULT_PRIORITY = 5
+_SETTINGS = {
+    "TIMER_POLLING_TIME": "gpulimit.timer_polling_time",
+    "MAX_ERR_TIMES": "gpulimit.max_err_times",
+    "SAFETY_KEEP_MEMORY": "gpulimit.safety_keep_memory",
+    "SAFETY_KEEP_GPU_MEMORY": "gpulimit.safety_keep_gpu_memory",
+    "MAX_RUNNING_TASKS": "gpulimit.max_running_tasks",
+}
+_IDS = re.compile(r"\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*")
+_IDS_OF_JOBS = re.compile(r"\bjob(s?) (\d[\d,-]*)")
+
+
+def status_of(job: Job) -> str:
+    """The state of a task: CMD_ERROR if there was no process, or the shell could not make one."""
+    never_was = job.exit_code is None and job.signal is None
+    if job.state is State.FAILED and (never_was or job.exit_code in _NOT_STARTED):
+        return CMD_ERROR
+    return STATUSES[job.state]
+
+
+def turn_priority(priority: int) -> int:
+    """A task's priority as a job's, and back: with gpulimit lower numbers run first."""
+    return DEFAULT_PRIORITY - priority
+
+
+def select(words: Sequence[str]) -> dict[str, Any]:
+    """The jobs that ids of tasks mean: `3`, `3-7`, `1,2`, or `all`."""
+    text = ",".join(words)
+    if text == "all":
+        return {"all": True}
+    if not _IDS.fullmatch(text):
+        raise UsageError(f"input {text or 'nothing'} is not a task id: write 3, 3-7 or all")
+    return {"ids": _shift(text, 1)}
+
+
+def find_task(client: Client, word: str) -> JobDetail:
+    """Everything about the task of an id."""
+    if not word.isdecimal():
+        raise UsageError(f"input {word} is not a task id: write 3")
+    return client.show(select([word])["ids"])
+
+
+def read_parameters(client: Client) -> dict[str, str]:
+    """The parameters by the names that gpulimit has for them."""
+    values = {setting.name: setting.value for setting in client.config()}
+    return {name: values[setting] for name, setting in _SETTINGS.items()}
+
+
+def setting_of(name: str) -> str:
+    """What Stoker calls a parameter."""
+    if name not in _SETTINGS:
+        raise UsageError(f"name `{name}` can not set; there are: {', '.join(_SETTINGS)}")
+    return _SETTINGS[name]
+
+
+def retell(text: str) -> str:
+    """A message of Stoker's with the ids that gpulimit's users know."""
+    return _IDS_OF_JOBS.sub(lambda found: f"task{found[1]} {_shift(found[2], -1)}", text)
+
+
+def show_path(path: Bytes | None) -> str:
+    """A path in text."""
+    return "None" if path is None else os.fsdecode(from_wire(path))
+
+
+def _shift(ids: str, by: int) -> str:
+    return re.sub(r"\d+", lambda number: str(int(number[0]) + by), ids)

@@ -1,0 +1,241 @@
+"""/gpupeasy/…: GPUPeasy's own routes, with the names and words that its scripts know.
+
+What fails is told as it always was: with status 200, `failed` and a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint, NoQuery
+from stoker.api.thread import call_in_thread
+from stoker.core.lifecycle import State, is_final, is_live, is_pending
+from stoker.engine import gpupeasy
+from stoker.engine.service import add, ls, show, status
+from stoker.errors import NotFoundError, StokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from stoker.engine.hub import Hub
+
+_MOST = 10_000  # as many jobs as GPUPeasy could queue; /v1/ls has all, a page at a time
+_PAGE = 1000
+_PENDING: list[State] = [state for state in State if is_pending(state)]
+_LIVE: list[State] = [state for state in State if is_live(state)]
+_FAILED: list[State] = [state for state in State if is_final(state) and state is not State.DONE]
+
+Success = Literal["successful", "failed"]
+Word = Literal["Scheduled", "Running", "Succeeded", "Failed"]
+
+
+class PeasyJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to be added: a line for the shell or the words of a command, and a file for its output.
+
+    It runs in the folder `cwd`, and what is relative is so to that: by default the user's own folder.
+    """
+
+    job_name: str = msgspec.field(default="", name="jobName")
+    out_file: str = msgspec.field(default="", name="outFile")
+    job_command: str | list[str] = msgspec.field(default="", name="jobCommand")
+    cwd: str = "~"
+
+
+class NewPeasyJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What /addnewjob takes."""
+
+    job: PeasyJob = PeasyJob()
+
+
+class PeasyAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a job was added, and under which id; or why not."""
+
+    status: Success
+    message: str
+    job_id: int | None = msgspec.field(default=None, name="jobID")
+
+
+class PeasyRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job in a list: where it runs if it does, how it ended if it has."""
+
+    job_id: int = msgspec.field(name="jobID")
+    job_name: str = msgspec.field(name="jobName")
+    job_command: str = msgspec.field(name="jobCommand")
+    gpu: str | None = None
+    return_code: int | None = msgspec.field(default=None, name="returnCode")
+
+
+class PeasyRows(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of jobs, at most 10,000 of them."""
+
+    status: Success
+    value: list[PeasyRow]
+
+
+class PeasyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a job; nothing of one that is not there."""
+
+    jobid: int | msgspec.UnsetType = msgspec.UNSET
+    job_name: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="jobName")
+    job_command: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="jobCommand")
+    out_file: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="outFile")
+    status: Word | msgspec.UnsetType = msgspec.UNSET
+    return_code: int | msgspec.UnsetType | None = msgspec.field(
+        default=msgspec.UNSET, name="returnCode"
+    )
+    pid: int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class PeasyJobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, if there is one of that id."""
+
+    status: Success
+    value: PeasyInfo
+
+
+class PeasyDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """The slots of the queue."""
+
+    status: Success
+    value: list[str]
+
+
+class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The job that is meant."""
+
+    jobID: str  # noqa: N815 - GPUPeasy's word
+
+
+async def add_new_job(hub: Hub, _query: NoQuery, body: NewPeasyJob) -> PeasyAdded:
+    """Put one job into the queue, as GPUPeasy's addnewjob."""
+    job = body.job
+    cwd = os.path.expanduser(job.cwd).encode("utf-8", "surrogatepass")
+    outfile = os.path.join(cwd, job.out_file.encode("utf-8", "surrogatepass"))
+    command = " ".join(job.job_command) if isinstance(job.job_command, list) else job.job_command
+    fault = gpupeasy.fault_of_fields(job.job_name.encode(), job.out_file.encode(), command.encode())
+    fault = fault or await call_in_thread(gpupeasy.fault_of_file, outfile, set())
+    if fault is not None:
+        return PeasyAdded(status="failed", message=fault)
+    try:
+        added = await add.add(
+            hub,
+            wire.Submission(
+                request_id=os.urandom(16).hex(),
+                jobs=[wire.NewJob(command=job.job_command, name=job.job_name)],  # type: ignore[arg-type]
+                log=wire.to_wire(outfile),
+                cwd=wire.to_wire(cwd),
+                env={name: value for name, value in os.environ.items() if name != "STOKER_PART"},
+            ),
+        )
+    except StokerError as error:
+        return PeasyAdded(status="failed", message=str(error))
+    return PeasyAdded(status="successful", message="Job added successfully", job_id=added.first)
+
+
+async def job_info(hub: Hub, query: JobQuery, _body: None) -> PeasyJobInfo:
+    """Tell about one job, as GPUPeasy's jobinfo."""
+    try:
+        job = show.show(hub, query.jobID) if query.jobID.isdecimal() else None
+    except NotFoundError:
+        job = None
+    if job is None:
+        return PeasyJobInfo(status="failed", value=PeasyInfo())
+    last = job.attempts[-1] if job.attempts else None
+    outfile = last.log if last is not None else job.log
+    info = PeasyInfo(
+        jobid=job.id,
+        job_name=job.name or str(job.id),
+        job_command=job.command,
+        out_file="" if outfile is None else wire.from_wire(outfile).decode("utf-8", "replace"),
+        status=_word(job.state),
+        return_code=_return_code(job),
+        pid=last.pid if last is not None and is_live(job.state) else None,
+    )
+    return PeasyJobInfo(status="successful", value=info)
+
+
+async def available_devices(hub: Hub, _query: NoQuery, _body: None) -> PeasyDevices:
+    """Name the queue's slots, as GPUPeasy's availabledevices."""
+    return PeasyDevices(
+        status="successful", value=[slot.label for slot in status.status(hub).slots]
+    )
+
+
+def _lister(states: list[State], text: str) -> Callable[[Hub, NoQuery, None], Awaitable[PeasyRows]]:
+    async def call(hub: Hub, _query: NoQuery, _body: None) -> PeasyRows:
+        rows: list[PeasyRow] = []
+        after = None
+        while len(rows) < _MOST:
+            page = ls.ls(hub, wire.Selection(states=states), text=None, after=after, limit=_PAGE)
+            rows += map(_row, page.jobs)
+            after = page.next
+            if after is None:
+                break
+            await asyncio.sleep(0)
+        return PeasyRows(status="successful", value=rows)
+
+    call.__doc__ = text
+    return call
+
+
+def _row(job: wire.Job) -> PeasyRow:
+    return PeasyRow(
+        job_id=job.id,
+        job_name=job.name or str(job.id),
+        job_command=job.command,
+        gpu=job.slots if is_live(job.state) else None,
+        return_code=_return_code(job) if is_final(job.state) else None,
+    )
+
+
+def _return_code(job: wire.Job) -> int | None:
+    """As Python's subprocess tells it: negative for a signal, -1 for what never was a process."""
+    if not is_final(job.state):
+        return None
+    if job.exit_code is not None:
+        return job.exit_code
+    return -1 if job.signal is None else -job.signal
+
+
+def _word(state: State) -> Word:
+    if is_pending(state):
+        return "Scheduled"
+    if is_live(state):
+        return "Running"
+    return "Succeeded" if state is State.DONE else "Failed"
+
+
+def _get(path: str, call: Any, answer: Any, query: type[msgspec.Struct] = NoQuery) -> Any:
+    return Endpoint(
+        method="GET",
+        path=f"/gpupeasy/{path}",
+        call=call,
+        query=query,
+        body=type(None),
+        answer=answer,
+        lets_in=OWNER,
+    )
+
+
+ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
+    Endpoint(
+        method="POST",
+        path="/gpupeasy/addnewjob",
+        call=add_new_job,
+        query=NoQuery,
+        body=NewPeasyJob,
+        answer=PeasyAdded,
+        lets_in=OWNER,
+    ),
+    _get("jobinfo/{jobID}", job_info, PeasyJobInfo, JobQuery),
+    _get("availabledevices", available_devices, PeasyDevices),
+    _get("deviceutilization", _lister(_LIVE, "List what runs, and where."), PeasyRows),
+    _get("scheduledjobs", _lister(_PENDING, "List what waits."), PeasyRows),
+    _get("successfuljobs", _lister([State.DONE], "List what succeeded."), PeasyRows),
+    _get("failedjobs", _lister(_FAILED, "List what did not succeed."), PeasyRows),
+)

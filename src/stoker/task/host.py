@@ -1,0 +1,397 @@
+"""The private child that hosts the engine: it serves one client and dies with it, and so do its jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import socket
+from collections.abc import Iterator
+
+import msgspec
+
+from stoker.core.job import Attempt, Outcome
+from stoker.core.slot import Slot
+from stoker.engine.board import Board, Running
+from stoker.engine.loop import Engine
+from stoker.engine.queue import Entry
+from stoker.engine.recover import recover
+from stoker.engine.rules import Order, Rules
+from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
+from stoker.engine.wheel import Wheel, boot_clock_s
+from stoker.errors import StokerError, UsageError
+from stoker.executors.command import CommandLine, find_program, resolve_shell
+from stoker.executors.contract import Ended, Launch
+from stoker.executors.local import LocalExecutor
+from stoker.executors.shepherd import trees
+from stoker.executors.shepherd.spawn import Shepherd
+from stoker.executors.warm.command import AUTO
+from stoker.gpus.nvml import Nvml
+from stoker.gpus.slots import default_slots, parse_slots
+from stoker.home import find_home
+from stoker.store import runs
+from stoker.task import words
+from stoker.task.asking import AskingExecutor
+from stoker.task.queue import Submitted, SubmittedQueue
+
+_orders = msgspec.msgpack.Decoder(words.Order)
+
+
+class ClientGoneError(Exception):
+    """The process that this engine works for is gone."""
+
+
+class Wire:
+    """The line to the client: what is said is sent when it can be, and never waited for."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._unpacker = words.Unpacker()
+        self._outbox = bytearray()
+        sock.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait on."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[words.Order]:
+        """What has arrived; ClientGoneError once nothing more can."""
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise ClientGoneError from error
+        if not data:
+            raise ClientGoneError
+        return [_orders.decode(body) for body in self._unpacker.feed(data)]
+
+    def wait(self) -> words.Order:
+        """The first message."""
+        while not (orders := self.receive()):
+            select.select([self], [], [])
+        return orders[0]
+
+    def wait_for_end(self) -> None:
+        """Wait until the client has hung up, having read all it wants to: a ClientGoneError."""
+        while True:
+            select.select([self], [], [])
+            self.receive()
+
+    def say(self, event: words.Event) -> None:
+        """Let the client know; it is sent by `flush`."""
+        self._outbox += words.pack(event)
+
+    def flush(self) -> bool:
+        """Send as much as can be sent; whether that was all."""
+        while self._outbox:
+            try:
+                sent = self._socket.send(self._outbox)
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise ClientGoneError from error
+            del self._outbox[:sent]
+        return True
+
+    def flush_all(self) -> None:
+        """Send everything that is left, however long it takes the client to read it."""
+        self._socket.setblocking(True)
+        self.flush()
+        self._socket.setblocking(False)
+
+
+class Host:
+    """An engine whose jobs come over a wire, and whose events go there."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        client_pid: int,
+        asked_for: words.Open,
+        record: runs.Run,
+        shepherd: Shepherd,
+    ) -> None:
+        self._wire = wire
+        self._record = record
+        self._nvml = None if asked_for.gpus == "" else Nvml.open()
+        self._mind_others = asked_for.gpus is None
+        self._env = _text_env(asked_for.env)
+        self._env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        self._cwd = os.fsdecode(asked_for.cwd)
+        self._shell = resolve_shell(asked_for.shell)
+        self._command_line = CommandLine(self._shell, self._env.get("PATH", os.defpath))
+        slots = _slots(asked_for, self._nvml, self._env.get("CUDA_VISIBLE_DEVICES"))
+        self._contexts: dict[str, int] = {self._cwd: 0}
+        if asked_for.resume:
+            recover(record.jobs, record.journal)
+            record.database.commit()
+            record.jobs.remember_earlier()
+        local = LocalExecutor(
+            name=f"stoker-task-{record.name}-{os.getpid()}",
+            journal=record.journal,
+            env=self._env,
+            cwd=self._cwd,
+            shell=self._shell,
+            shepherd=shepherd,
+            single=True,  # a job may ask for any slots
+        )
+        self._executor = AskingExecutor(local, self._ask)
+        self._queue = SubmittedQueue(
+            record.jobs, lambda number: wire.say(words.Passed(number)), resume=asked_for.resume
+        )
+        self._key_of: dict[int, str] = {}
+        self._engine = Engine(
+            board=Board(
+                slots,
+                cpu_places=asked_for.cpu_places,
+                last_freed_first=asked_for.last_freed_first,
+            ),
+            queue=self._queue,
+            executor=self._executor,
+            database=record.database,
+            jobs=record.jobs,
+            listener=self,
+            rules=Rules(
+                max_failures=asked_for.max_failures,
+                in_advance=asked_for.in_advance and asked_for.max_failures is None,
+            ),
+            prepare=self._prepare,
+            clock=boot_clock_s,
+        )
+        self._wheel = Wheel(self._engine, local, record.journal)
+        self._client = os.pidfd_open(client_pid)
+        record.database.on_full = self._wait_for_space
+        wire.say(words.Ready(os.fsencode(record.folder), [slot.label for slot in slots]))
+
+    def serve(self) -> None:
+        """Work until the client wants no more; ClientGoneError if it goes before that."""
+        with self._watching():
+            # A fork of the client would hold the socket open: its end alone proves nothing.
+            self._wheel.listen(self._client, _raise_gone)
+            self._wheel.listen(self._wire.fileno(), self._hear)
+            self._wheel.turn_until_over(self._flush)
+        self._wire.say(words.Over())
+        self._wire.flush_all()
+
+    def on_launch(self, running: Running) -> None:
+        """Say nothing yet."""
+        self._key_of[_number(running)] = running.key
+
+    def on_start(self, running: Running) -> None:
+        """Tell that a job is a process."""
+        assert running.pid is not None
+        assert running.started_at_us is not None
+        self._wire.say(
+            words.Started(
+                number=_number(running),
+                id=running.attempt.job,
+                attempt=running.attempt.number,
+                slots=[slot.index for slot in running.slots],
+                gpus=running.gpus,
+                pid=running.pid,
+                at=running.started_at_us / 1e6,
+                log=None if running.log is None else os.fsencode(running.log),
+            )
+        )
+
+    def on_end(
+        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
+        """Tell how an attempt ended."""
+        number = _number(running)
+        self._key_of.pop(number, None)
+        self._wire.say(
+            words.Ended(
+                number=number,
+                state=outcome.state.value,
+                retried=retried,
+                reason=outcome.reason,
+                exit_code=outcome.exit_code,
+                attempt=running.attempt.number,
+                at=ended.at_us / 1e6 if ended else None,
+                cpu_s=ended.cpu_us / 1e6 if ended else None,
+                max_rss_kb=ended.max_rss_kb if ended else None,
+            )
+        )
+
+    def on_notice(self, text: str) -> None:
+        """Pass it on."""
+        self._wire.say(words.Notice(text))
+
+    def _hear(self) -> None:
+        for order in self._wire.receive():
+            match order:
+                case words.Submit():
+                    self._queue.submit(order)
+                case words.Answer():
+                    self._on_answer(order)
+                case words.Cancel():
+                    self._on_cancel(order)
+                case words.Close():
+                    self._on_close(order)
+                case words.Open():
+                    raise StokerError("an engine is opened once")
+
+    def _on_answer(self, answer: words.Answer) -> None:
+        key = self._key_of.get(answer.number)
+        if key is not None:
+            self._executor.answer(key, _text_env(answer.env), answer.error)
+
+    def _on_cancel(self, order: words.Cancel) -> None:
+        key = self._key_of.get(order.number)
+        if self._queue.cancel(order.number):
+            self._tell_cancelled(order.number, order.reason)
+        elif order.running and key is not None:
+            running = self._engine.board.running[key]
+            self._engine.endings.kill(running, order.reason)
+
+    def _on_close(self, order: words.Close) -> None:
+        self._queue.closed = True
+        if order.kill:
+            for number in self._queue.cancel_all():
+                self._tell_cancelled(number, "cancelled")
+            self._engine.kill_all("the session was closed")
+
+    def _tell_cancelled(self, number: int, reason: str) -> None:
+        self._wire.say(words.Ended(number=number, state="killed", reason=reason))
+
+    def _flush(self) -> float | None:
+        """Send what was said in this turn; where the client does not listen, when it does again."""
+        events = select.POLLIN if self._wire.flush() else select.POLLIN | select.POLLOUT
+        self._wheel.listen(self._wire.fileno(), self._hear, events)
+        return None
+
+    def _ask(self, launch: Launch) -> bool:
+        running = self._engine.board.running[launch.key]
+        job = _job(running.entry)
+        if job.ask:
+            slots = [slot.index for slot in running.slots]
+            self._wire.say(words.Asked(job.number, slots, running.gpus))
+        return job.ask
+
+    def _prepare(self, attempt: Attempt, entry: Entry) -> Order:
+        job = _job(entry)
+        env = _text_env(job.env)
+        if job.argv is not None:
+            argv = [os.fsdecode(word) for word in job.argv]
+            path = env.get("PATH") or self._env.get("PATH", os.defpath)
+            argv[0] = find_program(argv[0], path) or argv[0]
+        else:
+            argv = self._command_line.words_or_script(
+                job.command, lambda: self._record.path("scripts", f"{attempt.key}.sh")
+            )
+        log = None if job.log is None else os.fsdecode(job.log)
+        if job.folder is not None:
+            folder = env[VARIABLE] = os.fsdecode(job.folder)
+            make_run_folder(folder, job.params)
+            log = log or os.path.join(folder, LOG)
+        order = Order(argv, log, self._context(job), env)
+        if job.warm is None:
+            return order
+        from stoker.engine.warming import make_order_warm
+
+        cwd = self._cwd if job.cwd is None else os.fsdecode(job.cwd)
+        words = argv if job.argv is not None else self._command_line.literal_words(job.command)
+        return make_order_warm(order, words, [AUTO], cwd=cwd, home=find_home(), name=job.warm)
+
+    def _context(self, job: words.Submit) -> int:
+        if job.cwd is None:
+            return 0
+        cwd = os.fsdecode(job.cwd)
+        number = self._contexts.get(cwd)
+        if number is None:
+            number = self._contexts[cwd] = len(self._contexts)
+            self._executor.define_context(number, self._env, cwd, self._shell)
+        return number
+
+    def _wait_for_space(self, message: str) -> None:
+        """Wait a moment for a full disk to be emptied, but for no client that is gone."""
+        self._engine.tell_once(f"{message}; waiting for space")
+        self._wire.flush()
+        if select.select([self._client], [], [], 1.0)[0]:
+            raise ClientGoneError
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator[None]:
+        if self._nvml is None:
+            yield
+            return
+        from stoker.engine.watchman import Watchman
+
+        watchman = Watchman(
+            self._nvml,
+            self._engine.board,
+            self,
+            lambda pid: not trees.is_outside(pid, os.getpid()),
+            mind_others=self._mind_others,
+        )
+        self._wheel.listen(watchman.fileno(), watchman.review)
+        try:
+            yield
+        finally:
+            self._wheel.unlisten(watchman.fileno())
+            watchman.stop()
+
+
+def _raise_gone() -> None:
+    raise ClientGoneError
+
+
+def _job(entry: Entry) -> words.Submit:
+    assert isinstance(entry, Submitted)
+    assert entry.job is not None
+    return entry.job
+
+
+def _number(running: Running) -> int:
+    return _job(running.entry).number
+
+
+def _text_env(env: dict[bytes, bytes]) -> dict[str, str]:
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+
+
+def _slots(asked_for: words.Open, nvml: Nvml | None, visible: str | None) -> tuple[Slot, ...]:
+    if asked_for.gpus == "":
+        return ()
+    known = None if nvml is None else nvml.gpus()
+    if asked_for.gpus is None:
+        return default_slots(known, visible, asked_for.jobs_per_gpu)
+    return parse_slots(asked_for.gpus, known, visible, asked_for.jobs_per_gpu)
+
+
+def _open_record(asked_for: words.Open) -> runs.Run:
+    home = find_home()
+    if asked_for.record is None:
+        return runs.create_private(home)
+    key = {name: os.fsdecode(value) for name, value in asked_for.record.items()}
+    earlier = runs.latest(home, key) if asked_for.resume else None
+    return earlier or runs.create(home, key)
+
+
+def serve(sock: socket.socket, client_pid: int, shepherd: Shepherd) -> None:
+    """Serve a client to its end, or to one's own: the shepherd ends what then still runs."""
+    wire = Wire(sock)
+    with contextlib.suppress(ClientGoneError, ProcessLookupError), _telling(wire):
+        asked_for = wire.wait()
+        assert isinstance(asked_for, words.Open)
+        record = _open_record(asked_for)
+        try:
+            with _telling(wire):
+                Host(wire, client_pid, asked_for, record, shepherd).serve()
+            wire.wait_for_end()
+        finally:
+            record.close()
+            if asked_for.record is None:
+                shutil.rmtree(record.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _telling(wire: Wire) -> Iterator[None]:
+    try:
+        yield
+    except StokerError as error:
+        wire.say(words.Failed(str(error), isinstance(error, UsageError)))
+        wire.flush_all()

@@ -1,0 +1,64 @@
+"""Functions that tests have called in fresh processes, which import this module."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import stoker
+
+
+def visible(base: int, *, power: int = 1) -> tuple[int, str]:
+    return base**power, os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def fail(text: str) -> NoReturn:
+    raise LookupError(text)
+
+
+class Awkward(Exception):  # noqa: N818 - cannot be made from what it keeps
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def fail_awkwardly() -> NoReturn:
+    raise Awkward(1, 2)
+
+
+def return_lock() -> object:
+    return threading.Lock()
+
+
+def wait_for(path: str) -> None:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+def train(lr: float, opt: Mapping[str, str], seed: int) -> dict[str, float]:
+    print("training with", opt["name"])
+    if str(lr) == os.environ.get("FAIL_AT"):
+        raise ValueError("too fast")
+    for step in range(2):
+        stoker.report(step, loss=lr / (step + 1))
+    return {"acc": 1 - lr}
+
+
+class Train(stoker.Task):
+    def required_env(self) -> Mapping[str, str]:
+        with open(os.path.join(self.work_dir, "asked"), "w") as file:
+            file.write(str(self.config))
+        if self.config["size"] == 2:
+            raise KeyError("no such thing")
+        self.asked_in = os.getpid()
+        return {"SIZE": str(self.config["size"])}
+
+    def main(self) -> Mapping[str, Any]:
+        return {
+            "asked_in": self.asked_in,
+            "size": int(os.environ["SIZE"]),
+            "gpu": os.environ["CUDA_VISIBLE_DEVICES"],
+            "is_home": os.environ["STOKER_RUN_DIR"] == self.work_dir,
+        }

@@ -1,0 +1,223 @@
+"""The door of gpulimit: the examples of its README, what its users know, and what was mended."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING
+
+from integration.door import Queue, state_of
+from integration.programs import run, shell, start
+
+if TYPE_CHECKING:
+    from conftest import Ended, Stoker
+
+HOLD = "until [ -e go ]; do sleep 0.01; done"
+
+
+def gpulimit(queue: Queue, *words: str) -> Ended:
+    ended = run(queue.stoker, "gpulimit", *words)
+    assert ended.err == ""
+    return ended
+
+
+def said(queue: Queue, *words: str) -> str:
+    ended = gpulimit(queue, *words)
+    assert ended.code == 0, ended
+    return ended.out
+
+
+def shown(queue: Queue, task: int) -> dict[str, str]:
+    lines = said(queue, "show", str(task)).splitlines()
+    return dict(re.split(r":\s+", line, maxsplit=1) for line in lines)
+
+
+def listed(queue: Queue, *words: str) -> list[list[str]]:
+    head, *lines = said(queue, "ls", *words).splitlines()
+    assert head.split() == ["[ID]", "num", "status", "run_times", "pwd", "cmds"]
+    return [line.split(None, 5) for line in lines]
+
+
+def until_status(queue: Queue, task: int, status: str) -> dict[str, str]:
+    queue.until(lambda: shown(queue, task)["status"] == status, f"task {task} is {status}")
+    return shown(queue, task)
+
+
+def test_gpulimit_server_and_nohup_gpulimit_server(stoker: Stoker) -> None:
+    server = start(stoker, "gpulimit_server")
+    assert server.stdout is not None
+    assert server.stderr is not None
+    assert server.stdout.readline() == b"start gpulimit server.\n"
+    assert server.stdout.readline() == f"listening at {stoker.home}/stoker.sock\n".encode()
+    assert server.stderr.readline() == b"ready\n"
+
+    assert f"process {server.pid}" in run(stoker, "gpulimitc", "log", "main").out
+    again = run(stoker, "gpulimit-server")
+    assert (again.code, again.err.count("\n")) == (1, 1)
+    assert "runs already" in again.err
+    server.send_signal(signal.SIGTERM)
+    assert stoker.end(server).code == 0
+
+    shell(stoker, "nohup gpulimit_server > nohup.out 2>&1 & echo $! > pid")
+    stoker.until(lambda: "ready" in stoker.read("nohup.out"), "it is up")
+    assert run(stoker, "gpulimit", "ls").code == 0
+    shell(stoker, "kill $(cat pid)")
+
+
+def test_gpulimitc_help(stoker: Stoker) -> None:
+    commands = [
+        "add",
+        "help",
+        "ls",
+        "show",
+        "rm",
+        "kill",
+        "move",
+        "set",
+        "start",
+        "log",
+        "status",
+        "debug",
+        "clean",
+    ]
+    for words in (["help"], ["-h"], ["--help"], []):
+        ended = run(stoker, "gpulimitc", *words)
+        assert ended.code == 0
+        assert all(f"gpulimit {command}" in ended.out for command in commands)
+        assert "stoker daemon start" in ended.out
+    assert "stoker kill" in run(stoker, "gpulimit", "help", "kill").out
+    for program in ("gpulimit_server", "gpulimit-server"):
+        assert "stoker daemon start" in run(stoker, program, "-h").out
+
+
+def test_add_ls_show_log_move_kill_start_set_status_debug_clean_rm(queue: Queue) -> None:
+    queue.stoker.file("main.py", "import os, sys; print(sys.argv, os.environ['MARK'])")
+    ended = shell(
+        queue.stoker,
+        "MARK=mine gpulimit add --priority=1 python3 main.py --lambda=12 --alpha=1",
+    )
+    assert (ended.code, ended.out) == (0, "add task(id:0) to queue(len: 1)\n")
+
+    facts = until_status(queue, 0, "complete")
+    assert facts == {
+        "task id": "0",
+        "task pid": "None",
+        "priority": "1",
+        "use gpu": "None",
+        "run times": "1",
+        "status": "complete",
+        "out file": f"{queue.work.parent}/gpulimit/0.log",
+        "pwd": str(queue.work),
+        "cmds": "python3 main.py --lambda=12 --alpha=1",
+    }
+    assert said(queue, "log", "0") == "['main.py', '--lambda=12', '--alpha=1'] mine\n"
+    assert queue.show(1)["priority"] == 4
+
+    for task in range(1, 5):
+        assert f"(id:{task})" in said(queue, "add", f"{HOLD}; echo {task}")
+    queue.until(lambda: shown(queue, 2)["status"] == "running")
+    assert [row[0] for row in listed(queue)] == ["1", "2", "3", "4", "0"]
+    said(queue, "move", "4")
+    rows = listed(queue)
+    assert [row[:2] for row in rows[:4]] == [["1", "0"], ["2", "1"], ["4", "2"], ["3", "3"]]
+    assert re.fullmatch(r"running\(GPU:[01]\)", rows[0][2])
+    assert rows[0][4] == f"{queue.work}#"
+    said(queue, "mv", "4", "1")
+    assert [row[0] for row in listed(queue)][2:4] == ["3", "4"]
+
+    assert said(queue, "kill", "1") == "[info]: kill task 1 succeed.\n"
+    assert shown(queue, 1)["status"] == "killed"
+    assert said(queue, "start", "1") == "[info]: start task 1 succeed.\n"
+    assert said(queue, "set", "SAFETY_KEEP_GPU_MEMORY", "0.25") == (
+        "[info]: seted SAFETY_KEEP_GPU_MEMORY = 0.25\n"
+    )
+    assert queue.ok("config", "gpulimit.safety_keep_gpu_memory") == "0.25\n"
+    status = said(queue, "status").splitlines()
+    assert status[0].split() == [
+        "CPU",
+        "load",
+        "memory",
+        "total",
+        "memory",
+        "free",
+        "memory",
+        "used",
+    ]
+    assert [line.split()[0] for line in status[4:]] == ["0", "1", "2", "3"]
+    assert [line.split()[-1] for line in status[4:]] == ["1", "1", "0", "0"]
+
+    said(queue, "add", "no-such-program", "word")
+    (queue.work / "go").touch()
+    until_status(queue, 5, "CMD_ERROR")
+    assert "no-such-program" in said(queue, "debug", "5")
+    until_status(queue, 1, "complete")
+    assert "[info]: del task 5\n" in said(queue, "clean")
+    queue.until(lambda: listed(queue) == [] or said(queue, "clean"))
+    assert said(queue, "clean") == "[info]: nothing to clean\n"
+
+
+def test_add_with_a_logpath_that_is_a_folder(queue: Queue) -> None:
+    shell(queue.stoker, 'gpulimit add --logpath="./" echo one')
+    shell(queue.stoker, "gpulimit add --logpath=mine.log --priority 1 echo two")
+    until_status(queue, 1, "complete")
+
+    assert until_status(queue, 0, "complete")["out file"] == f"{queue.work}/0.log"
+    assert (queue.stoker.read("0.log"), queue.stoker.read("mine.log")) == (["one"], ["two"])
+    assert said(queue, "log", "1") == "two\n"
+
+
+def test_rm_kills_what_runs(queue: Queue) -> None:
+    said(queue, "add", HOLD)
+    pid = int(until_status(queue, 0, "running")["task pid"])
+
+    assert said(queue, "rm", "0") == "[info]: del task 0\n"
+    assert not queue.stoker.is_alive(pid)
+    assert gpulimit(queue, "show", "0").out == "[error]: can not found id 0 in task queue.\n"
+
+
+def test_kill_of_a_range_and_of_all(queue: Queue) -> None:
+    for _ in range(5):
+        said(queue, "add", HOLD)
+    assert said(queue, "kill", "1-2").splitlines() == [
+        "[info]: kill task 1 succeed.",
+        "[info]: kill task 2 succeed.",
+    ]
+    assert said(queue, "kill", "all").count("succeed") == 3
+    assert {row[2] for row in listed(queue)} == {"killed"}
+    again = gpulimit(queue, "kill", "2")
+    assert again.out == "[warning]: can not kill task 2 which have status `killed`\n"
+    assert again.code == 1
+    assert said(queue, "clean", "killed").count("del task") == 5
+
+
+def test_start_resumes_what_is_paused_and_plans_when_bare(queue: Queue) -> None:
+    said(queue, "add", HOLD)
+    pid = int(until_status(queue, 0, "running")["task pid"])
+    queue.ok("pause", "1")
+    until_status(queue, 0, "paused")
+    said(queue, "start", "0")
+    assert until_status(queue, 0, "running")["task pid"] == str(pid)
+    queue.until(lambda: state_of(pid) != "T", "it goes on")
+
+    assert said(queue, "start") == "[info]: 1 tasks running, 0 waiting\n"
+    assert gpulimit(queue, "start", "0").code == 1
+
+
+def test_max_err_times_is_how_often_a_task_runs_in_all(queue: Queue) -> None:
+    said(queue, "set", "MAX_ERR_TIMES", "3")
+    said(queue, "add", "echo run; exit 3")
+    queue.until(lambda: shown(queue, 0)["run times"] == "3", "it has run three times")
+
+    assert until_status(queue, 0, "runtime_error")["run times"] == "3"
+    assert "exit 3" in said(queue, "debug", "0")
+
+
+def test_set_lists_the_parameters_with_their_defaults(queue: Queue) -> None:
+    assert said(queue, "set").splitlines() == [
+        "TIMER_POLLING_TIME = 10",
+        "MAX_ERR_TIMES = 1",
+        "SAFETY_KEEP_MEMORY = 0.2",
+        "SAFETY_KEEP_GPU_MEMORY = 0.5",
+        "MAX_RUNNING_TASKS = -1",
+    ]
+    assert said(queue, "set", "SAFETY_KEEP_MEMORY") == "SAFETY_KEEP_MEMORY = 0.2\n"

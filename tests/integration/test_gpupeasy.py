@@ -1,0 +1,54 @@
+"""What GPUPeasy's README says of jobs, over its own route and over its batch text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from integration.door import Queue
+from stoker.client.transport import Connection
+
+
+def ask(queue: Queue, path: str, body: object = None) -> Any:
+    with Connection(str(queue.home)) as connection:
+        data = None if body is None else msgspec.json.encode(body)
+        method = "GET" if body is None else "POST"
+        return msgspec.json.decode(connection.request(method, f"/gpupeasy/{path}", data).body)
+
+
+def test_a_job_has_a_name_an_outfile_and_a_shell_command_and_takes_one_gpu(queue: Queue) -> None:
+    queue.stoker.file("blah.py", "import sys; print('out'); print('err', file=sys.stderr)")
+    hold = "until [ -e go ]; do sleep 0.01; done; echo $CUDA_VISIBLE_DEVICES | cat"
+    for name, command in (
+        ("python", "python -u blah.py"),
+        ("first", hold),
+        ("second", hold),
+        ("third", "ls -l"),
+    ):
+        job = {"jobName": name, "outFile": name, "jobCommand": command, "cwd": str(queue.work)}
+        assert ask(queue, "addnewjob", {"job": job})["status"] == "successful"
+
+    def running() -> list[str]:
+        return [row["jobName"] for row in ask(queue, "deviceutilization")["value"]]
+
+    queue.until(lambda: running() == ["first", "second"], "each has a GPU of its own")
+    assert [row["jobName"] for row in ask(queue, "scheduledjobs")["value"]] == ["third"]
+    (queue.work / "go").touch()
+    queue.until(lambda: len(ask(queue, "successfuljobs")["value"]) == 4, "all have succeeded")
+    assert queue.stoker.read("python") == ["out", "err"]
+    assert {*queue.stoker.read("first"), *queue.stoker.read("second")} == {"0", "1"}
+    assert any("blah.py" in line for line in queue.stoker.read("third"))
+
+
+def test_a_batch_of_jobs_is_added_whole_or_not_at_all(queue: Queue) -> None:
+    text = "one;;one.txt;;echo one\n| cat;;;\ntwo;;two.txt;;echo $CUDA_VISIBLE_DEVICES;;;\n"
+    queue.stoker.file("good", text)
+    queue.stoker.file("bad", text + "three;;;;ls;;;")
+
+    assert queue("add", "--batch", "bad", "--format", "gpupeasy").code == 2
+    assert queue.ls() == {}
+    queue.ok("add", "--batch", "good", "--format", "gpupeasy")
+    queue.ok("wait")
+    assert queue.stoker.read("one.txt") == ["one"]
+    assert queue.stoker.read("two.txt")[0] in ("0", "1")

@@ -1,0 +1,91 @@
+"""GPUPeasy's routes, asked as its own pages asked them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from stoker.client.transport import Connection
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unit.api.desk import Desk
+
+
+def ask(desk: Desk, path: str, body: object = None) -> Any:
+    with Connection(desk.home) as connection:
+        data = None if body is None else msgspec.json.encode(body)
+        method = "GET" if body is None else "POST"
+        return msgspec.json.decode(connection.request(method, f"/gpupeasy/{path}", data).body)
+
+
+def add(desk: Desk, **job: object) -> Any:
+    return ask(desk, "addnewjob", {"job": job})
+
+
+def test_a_job_goes_through_all_lists(desk: Desk, tmp_path: Path) -> None:
+    jobs = [
+        add(desk, jobName=name, outFile=f"{name}.txt", jobCommand=command, cwd=str(tmp_path))
+        for name, command in (("one", "ls -l | wc"), ("two", ["ls", "-l"]), ("three", "true"))
+    ]
+    assert jobs == [
+        {"status": "successful", "message": "Job added successfully", "jobID": number}
+        for number in (1, 2, 3)
+    ]
+    desk.until(lambda: len(desk.executor.running) == 2)
+
+    assert ask(desk, "availabledevices") == {"status": "successful", "value": ["0", "1"]}
+    running = ask(desk, "deviceutilization")["value"]
+    assert [row["jobCommand"] for row in running] == ["ls -l | wc", "ls -l"]
+    assert sorted(row["gpu"] for row in running) == ["0", "1"]
+    assert ask(desk, "scheduledjobs")["value"] == [
+        {"jobID": 3, "jobName": "three", "jobCommand": "true"}
+    ]
+    info = ask(desk, "jobinfo/1")["value"]
+    assert (info["jobid"], info["status"], info["returnCode"]) == (1, "Running", None)
+    assert (info["outFile"], info["jobName"]) == (f"{tmp_path}/one.txt", "one")
+    assert ask(desk, "jobinfo/3")["value"]["status"] == "Scheduled"
+
+    desk.end(1)
+    desk.end(2, 3 << 8)
+    desk.end(3, 9)
+    desk.until(lambda: not desk.hub.engine.board.running)
+    assert ask(desk, "successfuljobs")["value"] == [
+        {"jobID": 1, "jobName": "one", "jobCommand": "ls -l | wc", "returnCode": 0}
+    ]
+    failed = {row["jobName"]: row["returnCode"] for row in ask(desk, "failedjobs")["value"]}
+    assert failed == {"two": 3, "three": -9}
+    assert ask(desk, "jobinfo/1")["value"]["status"] == "Succeeded"
+    assert ask(desk, "jobinfo/2")["value"]["status"] == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ({}, "no job name was provided"),
+        ({"jobName": "a", "jobCommand": "true"}, "output file not specified"),
+        ({"jobName": "a", "outFile": "new"}, "no command was provided"),
+        ({"jobName": "a", "outFile": "new", "jobCommand": []}, "no command was provided"),
+        ({"jobName": "a", "outFile": "there", "jobCommand": "true"}, "output file already exists"),
+        ({"jobName": "a", "outFile": "no/x", "jobCommand": "true"}, "could not open output file"),
+        ({"jobName": "a", "outFile": "a\0b", "jobCommand": "true"}, "could not open output file"),
+        ({"jobName": "a/b/c", "outFile": "new", "jobCommand": "true"}, "name"),
+    ],
+)
+def test_what_is_wrong_is_told_and_nothing_is_added(
+    desk: Desk, tmp_path: Path, job: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "there").touch()
+    answer = add(desk, **job, cwd=str(tmp_path))
+    assert answer["status"] == "failed"
+    assert message in answer["message"]
+    assert ask(desk, "scheduledjobs")["value"] == []
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("job", ["99", "x", "@"])
+def test_a_job_that_is_not_there_has_no_info(desk: Desk, job: str) -> None:
+    assert ask(desk, f"jobinfo/{job}") == {"status": "failed", "value": {}}
