@@ -188,7 +188,7 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
         from stoker.cli.durations import parse_duration
 
         message["timeout_s"] = parse_duration(args.timeout)
-    if any(getattr(args, wish) for wish in _WISHES):
+    if any(getattr(args, wish) not in (None, False) for wish in _WISHES):
         from stoker.cli.wishes import read_wishes
 
         message.update(read_wishes(args))
