@@ -5,15 +5,16 @@
 
 import os
 import pickle
-import subprocess
 import sys
-import threading
 
 sys.path.insert(0, os.getcwd())
 
 
 def main() -> None:
     """Run a task for each instance of config.py, on the GPUs that it names."""
+    import subprocess
+    import threading
+
     from config import config  # type: ignore[import-not-found]  # the user's, in this folder
     from my_gpu_task import MyGPUTask  # type: ignore[import-not-found]
 

@@ -14,12 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from stoker.testing.library import build
 from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# How long a machine takes to think of examples says nothing about the code.
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 FakeMachine = Callable[..., FakeGpus]
 T = TypeVar("T")

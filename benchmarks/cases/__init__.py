@@ -9,6 +9,7 @@ from benchmarks.cases import (
     bulk_add,
     door_lines,
     door_tasks,
+    executor,
     followers,
     gap,
     idle,
@@ -18,6 +19,7 @@ from benchmarks.cases import (
     queue_million,
     queue_shell,
     request,
+    sampler,
     startup,
     steering,
     sweep,
@@ -47,9 +49,11 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "request": request.run,
     "followers": followers.run,
     "idle": idle.run,
+    "sampler": sampler.run,
     "sweep": sweep.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
+    "executor": executor.run,
 }
 
 LONG = frozenset({"million", "sweep"})

@@ -1,12 +1,14 @@
-"""What runs in the fresh process of a task."""
+"""What runs in the fresh process of a task; it imports no more than it must."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpu_task_scheduler.gpu_task import GPUTask
 
 

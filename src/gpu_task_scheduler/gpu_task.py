@@ -1,9 +1,11 @@
-"""`GPUTask`: what a test's code inherits from."""
+"""`GPUTask`: what a test's code inherits from. Light, for the process of every task imports it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 
 class GPUTask:

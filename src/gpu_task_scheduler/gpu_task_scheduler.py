@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpu_task_scheduler.config_manager import Instance
     from gpu_task_scheduler.gpu_task import GPUTask
     from stoker.task.job import Job
+    from stoker.task.session import Session
+    from stoker.task.words import Event
 
 _TAIL_BYTES = 4096
 
@@ -104,19 +106,20 @@ class _Run:
 
     def run_all(self, instances: list[Instance]) -> None:
         """Run them, and return when all have ended."""
-        from stoker.task import words
-        from stoker.task.calls import call_argv, remove_call
+        from stoker.task.calls import call_argv
+        from stoker.task.run import see_through
         from stoker.task.session import Session
 
         session = Session(gpus=[gpu.split(",") for gpu in self._config["gpu"]], in_advance=False)
         env = {} if "MPLBACKEND" in os.environ else {"MPLBACKEND": "Agg"}
-        jobs: dict[int, tuple[Instance, str]] = {}
-        try:
+        waiting: dict[int, tuple[Instance, str]] = {}
+
+        def submit_all() -> None:
             for instance in instances:
                 number = session.take_number()
                 call = os.path.join(session.folder, f"{number}.call")
                 python, *rest = call_argv(call)
-                jobs[number] = (instance, call)
+                waiting[number] = (instance, call)
                 session.submit(
                     instance.name,
                     number=number,
@@ -126,25 +129,11 @@ class _Run:
                     ask=True,
                     warm=self._name_of_class() if self._warm else None,
                 )
-            session.close()
-            for event, job in session.events():
-                if isinstance(event, words.Notice):
-                    self._log.warning("%s", event.text)
-                elif job is not None:
-                    instance, call = jobs[job.number]
-                    gpu = self._gpus[job.slots[0]] if job.slots else None
-                    if isinstance(event, words.Asked):
-                        try:
-                            session.answer(job, self._prepare(instance, call, str(gpu)))
-                        except Exception as error:
-                            self._log.exception("%s cannot start task %s", gpu, instance.name)
-                            session.refuse(job, f"{type(error).__name__}: {error}")
-                    elif isinstance(event, words.Ended):
-                        remove_call(call)
-                        self._end(instance, job, gpu)
-        except BaseException:
-            session.abandon()
-            raise
+
+        def heed(event: Event, job: Job) -> None:
+            self._heed(session, event, job, *waiting[job.number])
+
+        see_through(session, submit_all, heed)
 
     def _name_of_class(self) -> str:
         from stoker.task.calls import name_of
@@ -152,11 +141,35 @@ class _Run:
         named = self._task_class
         return named if isinstance(named, str) else name_of(named)
 
-    def _prepare(self, instance: Instance, call: str, gpu: str) -> dict[str, str]:
+    def _heed(
+        self, session: Session, event: Event, job: Job, instance: Instance, call: str
+    ) -> None:
+        """Prepare a task when it has its GPU, and record how it ended."""
+        from stoker.task.calls import remove_call
+        from stoker.task.words import Asked, Ended
+
+        gpu = self._gpus[job.slots[0]] if job.slots else "no gpu"
+        if isinstance(event, Asked):
+            self._log.info("%s receives task %s", gpu, instance.name)
+            try:
+                session.answer(job, self._prepare(instance, call))
+            except Exception as error:
+                self._log.exception("%s cannot start task %s", gpu, instance.name)
+                session.refuse(job, f"{type(error).__name__}: {error}")
+        elif isinstance(event, Ended):
+            remove_call(call)
+            self._records.end(instance, success=job.ok)
+            self._log.info("%s finishes task %s", gpu, instance.name)
+            reason = None if job.ok else self._describe(instance, job)
+            if reason is not None:
+                self._log.error("%s task %s did not succeed: %s", gpu, instance.name, reason)
+            result = TaskResult(instance.name, instance.work_dir, job.state, gpu, reason)
+            self.results.append(result)
+
+    def _prepare(self, instance: Instance, call: str) -> dict[str, str]:
         """Make the folder, the task and its call; the environment that it asks for."""
         from stoker.task.calls import write_call
 
-        self._log.info("%s receives task %s", gpu, instance.name)
         self._records.begin(instance)
         os.makedirs(instance.work_dir, exist_ok=True)
         path = self._log_of(instance)
@@ -171,14 +184,6 @@ class _Run:
         env = read_env(task)
         write_call(call, run_task, (task,), is_loud=True)
         return env
-
-    def _end(self, instance: Instance, job: Job, gpu: str | None) -> None:
-        self._records.end(instance, success=job.ok)
-        self._log.info("%s finishes task %s", gpu, instance.name)
-        reason = None if job.ok else self._describe(instance, job)
-        if reason is not None:
-            self._log.error("%s task %s did not succeed: %s", gpu, instance.name, reason)
-        self.results.append(TaskResult(instance.name, instance.work_dir, job.state, gpu, reason))
 
     def _describe(self, instance: Instance, job: Job) -> str:
         """How a task ended, with the last line that it printed."""

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
+from stoker.core.usage import AttemptUse, GpuUse, JobUse
 
 MAX_JOBS = 100_000
 MAX_NAME = 200
@@ -280,6 +282,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float | None
     begin_at: float | None = None
+    failure: FailureClass | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
     cwd: Bytes = ""
 
@@ -299,6 +302,8 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     max_rss_bytes: int | None
     log: Bytes | None
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -362,6 +367,8 @@ class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     ended_at: float | None = None
     git_commit: str | None = None
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
 
 
 class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -406,6 +413,29 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     projects_paused: dict[str, str] = {}
     eta_s: float | None = None
     warm: list[WarmWorker] = []
+
+
+class GpuCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as it is, and its last minutes: seconds ago, bytes in use, percent of its time in use."""
+
+    now: GpuUse
+    past: list[tuple[float, int, int | None]]
+
+
+class JobCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """A running job as it is, and its last minutes: seconds ago, bytes in use, percent of the GPU's time."""
+
+    id: int
+    now: JobUse
+    past: list[tuple[float, int | None, float | None]]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What GPUs and jobs use; empty where there is no NVML. `age_s` is how old the last look is."""
+
+    age_s: float | None
+    gpus: list[GpuCurve]
+    jobs: list[JobCurve]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

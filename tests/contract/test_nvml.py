@@ -29,16 +29,19 @@ FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
 # A library is found when a process starts, so each machine is looked at from one of its own.
 PROBE = """
 import sys, msgspec
-from stoker.gpus.nvml import Nvml, why_unavailable
+from stoker.gpus.nvml import Nvml, Reading, why_unavailable
 nvml = Nvml.open()
 for line in sys.stdin:
     match line.split():
         case ["open"]: answer = why_unavailable()
         case ["gpus"]: answer = nvml.gpus()
         case ["read"]: answer = [nvml.read(gpu) for gpu in nvml.gpus()]
-        case ["glance"]: answer = [nvml.read(gpu, processes=False) for gpu in nvml.gpus()]
+        case ["glance"]: answer = [nvml.glance(Reading(gpu)) for gpu in nvml.gpus()]
         case ["signs"]: answer = nvml.may_have_changed()
         case ["anew"]: answer = nvml.look_anew()
+        case ["sm"]: answer = [nvml.sm_by_pid(gpu, 0) for gpu in nvml.gpus()]
+        case ["listen"]: events = nvml.listen_for_faults(); answer = events is not None
+        case ["fault", wait_ms]: answer = nvml.next_fault(events, int(wait_ms))
         case ["close"]: answer = nvml.close()
     print(msgspec.json.encode(answer).decode(), flush=True)
 """
@@ -77,6 +80,9 @@ class Machine:
 
     def read(self, question: str = "read") -> list[Reading]:
         return msgspec.json.decode(self.ask(question), type=list[Reading])
+
+    def used_by_process(self) -> list[dict[int, int]]:
+        return msgspec.json.decode(self.ask("sm"), type=list[dict[int, int]])
 
     @contextlib.contextmanager
     def memory_held(self, count: int) -> Iterator[None]:
@@ -166,9 +172,20 @@ def test_memory_that_a_process_holds_is_seen_and_comes_back(machine: Machine) ->
     assert after.mem_used_bytes - before.mem_used_bytes < GIB
 
 
-def test_a_glance_leaves_the_costly_process_list_out(machine: Machine) -> None:
+def test_a_glance_tells_the_memory_and_leaves_the_costly_process_list_out(machine: Machine) -> None:
     with machine.memory_held(GIB):
-        assert machine.read("glance")[0].processes == ()
+        reading = machine.read("glance")[0]
+    assert reading.mem_used_bytes >= GIB
+    assert reading.processes == ()
+
+
+def test_what_processes_use_of_an_idle_gpu_is_nothing(machine: Machine) -> None:
+    assert all(not sum(used.values()) for used in machine.used_by_process())
+
+
+def test_faults_can_be_waited_for(machine: Machine) -> None:
+    assert machine.ask("listen") == b"true\n"
+    assert machine.ask("fault 1") == b"null\n"
 
 
 def test_a_closed_nvml_reads_every_gpu_as_lost_and_does_not_fail(machine: Machine) -> None:
@@ -213,6 +230,29 @@ def test_memory_that_the_driver_does_not_attribute_is_none(faked: Machine) -> No
 
     assert reading.processes == (GpuProcess(os.getpid(), None),)
     assert reading.mem_used_bytes == GIB
+
+
+def test_every_process_is_told_with_what_it_uses_of_the_gpu(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.use(os.getpid(), 0, GIB, sm_pct=70)
+    faked.fakes.use(os.getppid(), 1, GIB)
+
+    assert faked.used_by_process() == [{os.getpid(): 70}, {os.getppid(): 50}]
+
+
+def test_a_fault_is_told_with_its_gpu_once_also_of_one_that_is_lost(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.fault(0, 13)
+    faked.ask("listen")
+    faked.fakes.fault(1, 79)
+    faked.fakes.lose(1)
+    faked.fakes.fault(0, 0)
+
+    told = [msgspec.json.decode(faked.ask("fault 1000")) for _ in range(2)]
+
+    first, second = faked.gpus()
+    assert told == [{"uuid": second.uuid, "xid": 79}, {"uuid": first.uuid, "xid": None}]
+    assert faked.ask("fault 1") == b"null\n"
 
 
 def test_a_gpu_that_falls_off_the_bus_reads_as_lost_and_the_others_go_on(faked: Machine) -> None:

@@ -73,7 +73,7 @@ class Day:
         expected = expectations(self._answers)
         attempts, events = self._home.attempts(), self._work.events()
         verdict = judge(expected, attempts, events, may_lose=may_lose, removed=self._removed)
-        verdict.leaked.extend(leaks(self._home, self._home.status(), self._home.lease_folder))
+        verdict.leaked.extend(leaks(self._home))
         return verdict
 
     def ask(self, action: Callable[[Client], T]) -> T:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from fault.home import Attempt, Home
 from fault.work import Batch, Event, Expected
-from stoker.wire import Added, Status
+from stoker.wire import Added
 
+_GIVEN_BACK_WITHIN_S = 5.0
 FINAL = ("done", "failed", "killed", "lost")
 
 
@@ -160,8 +162,16 @@ def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
     return found
 
 
-def leaks(home: Home, status: Status, lease_folder: str) -> list[str]:
-    """What is still held although nothing runs any more."""
+def leaks(home: Home) -> list[str]:
+    """What stays held although nothing runs any more; what is just being given back is no leak."""
+    deadline = time.monotonic() + _GIVEN_BACK_WITHIN_S
+    while (found := _held(home)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
+def _held(home: Home) -> list[str]:
+    status, lease_folder = home.status(), home.lease_folder
     found = [f"slot {slot.label} holds {slot.jobs}" for slot in status.slots if slot.jobs]
     found += [f"slot {slot.label} is leased" for slot in status.slots if slot.held]
     found += [f"slot {slot.label} is closed: {slot.closed}" for slot in status.slots if slot.closed]

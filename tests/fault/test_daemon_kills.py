@@ -130,7 +130,7 @@ class Run:
         expected, events = expectations(answers), self._work.events()
         attempts = home.attempts()
         verdict = judge(expected, attempts, events, per_gpu=per_gpu, may_lose=may_lose)
-        verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
+        verdict.leaked.extend(leaks(home))
         return verdict
 
 

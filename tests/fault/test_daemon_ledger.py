@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from fault.home import Attempt
+import random
+import subprocess
+from typing import TYPE_CHECKING
+
+from fault.home import Attempt, until
 from fault.ledger import Verdict, judge
 from fault.moments import Moment, moment_of
-from fault.work import Event, Expected
+from fault.work import Event, Expected, Work
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class History:
@@ -98,6 +105,29 @@ def test_jobs_that_met_on_a_gpu_are_found_whatever_is_on_record() -> None:
     assert history.judge().overlaps == ["2.1 met 1 others on GPU 0,1"]
     assert not history.judge().untrue
     assert history.judge(per_gpu=2).is_clean
+
+
+def test_jobs_that_meet_on_a_gpu_know_it_and_one_that_was_killed_is_met_no_more(
+    job_program: str, tmp_path: Path
+) -> None:
+    work = Work(job_program, tmp_path, random.Random(0))
+
+    def start(key: str, gpus: str) -> subprocess.Popen[bytes]:
+        job, _, attempt = key.partition(".")
+        process = subprocess.Popen(
+            [job_program, str(work.record), "60000", "0"],
+            env={"STOKER_JOB_ID": job, "STOKER_ATTEMPT": attempt, "CUDA_VISIBLE_DEVICES": gpus},
+        )
+        until(lambda: any(event.key == key for event in work.events()), f"{key} has begun")
+        return process
+
+    asked = {"1.1": "0", "2.1": "1,0", "3.1": "1", "4.1": "2"}
+    for wave in (asked, {"5.1": "0,1,2"}):
+        for process in [start(key, gpus) for key, gpus in wave.items()]:
+            process.kill()
+            process.wait()
+
+    assert [event.seat for event in work.events()] == [0, 1, 1, 0, 0]
 
 
 def test_jobs_that_never_met_and_are_on_record_for_one_gpu_at_once_make_an_untrue_record() -> None:

@@ -47,7 +47,7 @@ def test_with_256_descriptors_all_queued_jobs_run_with_logs_of_their_own(
         if written(work, added.first + number, number) != f"{number}\n{DESCRIPTORS}\n"
     ]
     stranded = [each.key for each in home.attempts() if each.state != "done"]
-    verdict = Verdict(missing, [], [], leaks(home, home.status(), home.lease_folder), stranded, [])
+    verdict = Verdict(missing, [], [], leaks(home), stranded, [])
     tell("jobs with logs of their own, 256 descriptors", JOBS, verdict)
     assert verdict.is_clean, verdict
 

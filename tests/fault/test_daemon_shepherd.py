@@ -82,7 +82,7 @@ def test_a_shepherd_that_is_killed_leaves_no_job_unaccounted_for(
 
     attempts = home.attempts()
     verdict = judge(expectations(answers), attempts, work.events(), may_lose=True)
-    verdict.leaked.extend(leaks(home, home.status(), home.lease_folder))
+    verdict.leaked.extend(leaks(home))
 
     lost = sum(attempt.state == "lost" for attempt in attempts)
     what = "shepherd and daemon" if with_daemon else "shepherd"

@@ -373,13 +373,15 @@ class MyGPUTask(GPUTask):
     assert ended.out.strip() not in os.listdir(f"{stoker.box.folder}/procs")
 
 
-def test_a_class_in_the_main_script_without_a_guard_and_without_a_path(stoker: Stoker) -> None:
+def test_a_class_in_the_main_script_without_a_guard_or_a_path_as_in_a_notebook(
+    stoker: Stoker,
+) -> None:
     stoker.file(
         "main.py",
         """\
 from gpu_task_scheduler.gpu_task import GPUTask
 from gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
-import os
+import asyncio, os
 class Value:
     def __str__(self): return "v"
 class Mine(GPUTask):
@@ -397,7 +399,9 @@ config = {
     "global_config": {"value": Value()},
     "test_config": [{"own": [False, True]}],
 }
-GPUTaskScheduler(config=config, gpu_task_class=Mine).start(check=True)
+async def cell():  # a notebook's cells run in an event loop
+    return GPUTaskScheduler(config=config, gpu_task_class=Mine).start(check=True)
+asyncio.run(cell())
 """,
     )
 

@@ -180,6 +180,63 @@ def test_the_foreground_needs_no_daemon_and_goes_on_where_it_ended(stoker: Stoke
     assert not os.path.exists(stoker.home / "stoker.sock")
 
 
+def test_queue_and_foreground_know_what_the_other_has_done(queue: Queue) -> None:
+    def words(values: str) -> tuple[str, ...]:
+        return ("sweep", "--name", "both", "-g", "0", "echo {i} >> ran", f"i={values}")
+
+    here = ("--foreground", "--slots", "0")
+    queue.ok(*words("1,2"))
+    queue.ok("wait")
+    queue.ok(*words("1,2,3")[:3], *words("1,2,3")[5:], *here)
+    assert "1 run added" in queue.ok(*words("1,2,3,4"))
+    queue.ok("wait")
+
+    assert sorted(queue.stoker.read("ran")) == ["1", "2", "3", "4"]
+    nothing = queue.ok(*words("1,2")[:3], *words("1,2")[5:], *here)
+    assert nothing.startswith("sweep both: nothing to run")
+
+
+def test_two_submissions_at_once_queue_every_run_once(queue: Queue) -> None:
+    words = ("sweep", "--name", "twice", "-g", "0", "true {i}", "i=range(300)")
+    both = [queue.stoker.start(*words) for _ in range(2)]
+    ends = [queue.stoker.end(process) for process in both]
+
+    assert sorted(end.out.split(":")[1].split("(")[0].strip() for end in ends) == [
+        "300 runs added, jobs 1-300",
+        "nothing to run",
+    ]
+    queue.ok("wait")
+
+
+def test_a_sweep_is_paused_after_so_many_failures_and_says_why(queue: Queue) -> None:
+    queue.ok("config", "brake", "0")
+    # Long enough that none is claimed in advance.
+    line = "sleep 0.12; exit {i}"
+    words = ("sweep", "--name", "bad", line, "i=1,2,3,4,5,6,7,8", "--max-failures", "2")
+    queue.ok(*words)
+
+    def paused() -> bool:
+        return "project bad is paused" in queue.ok("status")
+
+    queue.until(paused, "the sweep is paused")
+    queue.until(lambda: "running" not in queue.states().values(), "what ran has ended")
+    states = sorted(queue.states().values())
+    assert states.count("failed") in (2, 3)  # one may have been running beside the second
+    assert states[-1] == "waiting"
+    assert "jobs failed, the last: exit" in queue.ok("status")
+    refused = queue("sweep", "x {i}", "i=1", "--max-failures", "0")
+    assert (refused.code, refused.err) == (2, "stoker: --max-failures 0: at least 1\n")
+
+
+def test_a_foreground_sweep_starts_no_more_after_so_many_failures(stoker: Stoker) -> None:
+    words = ("exit {i}", "i=1,2,3,4", "--name", "b", "--foreground", "--slots", "0")
+    ended = stoker.end(stoker.start("sweep", *words, "--max-failures", "2"))
+
+    assert ended.code == 1
+    assert "2 commands failed: starting no more (--max-failures)" in ended.err
+    assert "2 failed, the rest was not started" in ended.err
+
+
 def test_mistakes_queue_nothing(queue: Queue) -> None:
     queue.stoker.file("bad.yaml", "command: x {lr}\nparamters: {lr: 1}\n")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 from argparse import Namespace
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.cli.run import find_cwd, find_slots
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
-    from stoker.store.runs import Run
-    from stoker.sweeps.plan import Sweep
+    from stoker.store.runs import Run as Record
+    from stoker.sweeps.plan import Run, Sweep
     from stoker.wire import Submission
 
 
@@ -35,8 +36,12 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
     slot_args = Namespace(gpus=args.slots, jobs_per_gpu=args.jobs_per_gpu)
     nvml, slots = find_slots(slot_args)
     note_sweep(sweep)
+    runs = list(_left(args, sweep))
+    if not runs:
+        print(f"sweep {sweep.name}: nothing to run: the queue has done it, or has it still")
+        return 0
     with tempfile.TemporaryFile() as file:
-        folders = _Folders(sweep)
+        folders = _Folders(runs)
         folders.write(file.fileno())
         source = Source(file.fileno(), null=True, name="the sweep")
         output = Output(
@@ -52,6 +57,7 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
             request=Request(timeout_s=common.timeout_s, retries=common.retries),
             log_of=output.log_of,
             folder_of=folders.make,
+            max_failures=args.max_failures,
             resume=resumes,
             warm=tuple(common.warm),
         )
@@ -65,15 +71,15 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
 class _Folders:
     """Knows the folder of each command, and makes it when the command is to start."""
 
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
         self._known: dict[bytes, tuple[str, str]] = {}
 
     def write(self, fd: int) -> None:
         """Write all commands to a file, each ending in NUL, and go back to its beginning."""
         from stoker.engine.lines import Splitter
 
-        for run in self._sweep:
+        for run in self._runs:
             line = run.command.encode() + b"\0"
             for command in Splitter(null=True).feed(line):
                 self._known[command] = run.dir, run.params_json
@@ -89,11 +95,27 @@ class _Folders:
         return folder
 
 
-def _record(sweep: Sweep, *, again: bool) -> tuple[Run, bool]:
+def record_key(sweep: Sweep) -> dict[str, str]:
+    """What a sweep's record is found by."""
+    return {"cwd": find_cwd(), "name": f"sweep {sweep.name}"}
+
+
+def _left(args: Namespace, sweep: Sweep) -> Iterable[Run]:
+    """The runs that the queue has not done and does not have; what was done here, the record tells."""
+    from stoker.cli.sweep import ask_queue
+    from stoker.client.client import Client
+    from stoker.sweeps.history import Rerun
+
+    with Client(restart=False) as client:
+        history, _places = ask_queue(client, sweep)
+    return history.choose(sweep, Rerun(args.rerun or "undone"))
+
+
+def _record(sweep: Sweep, *, again: bool) -> tuple[Record, bool]:
     """The record to go on with, if there is one, else a new one."""
     from stoker.home import find_home
     from stoker.store import runs
 
-    key = {"cwd": find_cwd(), "name": f"sweep {sweep.name}"}
+    key = record_key(sweep)
     earlier = None if again else runs.latest(find_home(), key)
     return (earlier, True) if earlier is not None else (runs.create(find_home(), key), False)

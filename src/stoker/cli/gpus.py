@@ -126,7 +126,8 @@ def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
     for slot in slots:
         if label in (slot["label"], *slot["label"].split("+")):
             jobs = [f"job {job}" for job in slot["jobs"]]
-            words += [*jobs, *filter(None, [slot["drained"]])] or ["in use"]
+            sick = slot["closed"] if (slot["closed"] or "").startswith("sick") else None
+            words += [*jobs, *filter(None, [slot["drained"], sick])] or ["in use"]
     return ", ".join(dict.fromkeys(words)) or "-"
 
 

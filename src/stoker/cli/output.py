@@ -13,7 +13,6 @@ from stoker.core.job import Attempt
 from stoker.engine.foreground import Foreground
 from stoker.engine.lines import Source, count_commands
 from stoker.errors import StokerError
-from stoker.executors.shepherd.trees import is_outside
 
 if TYPE_CHECKING:
     import argparse
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
     from stoker.engine.watchman import Watchman
     from stoker.gpus.nvml import Nvml
     from stoker.store.runs import Run
-
-
-_PERIOD_S = 2.0
-_LIVE_PERIOD_S = 1.0
 
 
 class Output:
@@ -88,16 +83,18 @@ class Output:
         if nvml is None:
             yield None
             return
+        from stoker.engine.owners import Owners
         from stoker.engine.watchman import Watchman
 
+        board = foreground.engine.board
         watchman = Watchman(
             nvml,
-            foreground.engine.board,
+            board,
             self.report,
-            lambda pid: not is_outside(pid, os.getpid()),
+            Owners(board, foreground.executor.name, lambda: [os.getpid()]),
             mind_others=self._mind_others,
-            period_s=_LIVE_PERIOD_S if self._view else _PERIOD_S,
         )
+        foreground.engine.follow(watchman)
         foreground.listen(watchman.fileno(), watchman.review)
         try:
             yield watchman

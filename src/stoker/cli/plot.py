@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
         save(curves, args.x, y, args.save)
         return 0
     size = shutil.get_terminal_size((80, 24))
-    sys.stdout.write(draw(curves, args.x, y, width=size.columns, height=max(10, size.lines - 2)))
-    sys.stdout.write("\n")
+    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    height = size.lines - 2
+    text = draw(curves, args.x, y, width=size.columns, height=height, coloured=coloured)
+    sys.stdout.write(f"{text}\n")
     return 0

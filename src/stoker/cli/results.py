@@ -12,6 +12,7 @@ from stoker.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
+    from stoker.core.usage import AttemptUse
     from stoker.outcomes.record import Record
     from stoker.outcomes.table import Table
 
@@ -95,6 +96,8 @@ def add_facts(records: Sequence[Record], name: str) -> None:
                     "gpu": run.slots,
                     "hours": spent / 3600 if run.ended_at and run.started_at else None,
                     "reason": run.reason,
+                    "failure": None if run.failure is None else run.failure.value,
+                    **_gpu_facts(run.gpu_use),
                     "commit": run.git_commit,
                 }
                 record.facts = {key: value for key, value in facts.items() if value is not None}
@@ -102,20 +105,30 @@ def add_facts(records: Sequence[Record], name: str) -> None:
         return
 
 
+def _gpu_facts(use: AttemptUse | None) -> dict[str, float | None]:
+    if use is None:
+        return {}
+    gib = 2**30
+    peak, mean = use.mem_peak_bytes, use.mem_mean_bytes
+    return {
+        "gpu_mem_peak_gib": None if peak is None else round(peak / gib, 3),
+        "gpu_mem_mean_gib": None if mean is None else round(mean / gib, 3),
+        "sm_mean_pct": use.sm_mean_pct,
+    }
+
+
 def _failures(records: Sequence[Record]) -> Table:
     from stoker.outcomes.table import Table, varied_params
 
     bad = [record for record in records if record.state in ("failed", "killed", "lost")]
     varied = varied_params(records)
-    rows = [
-        [
-            *(record.params.get(name) for name in varied),
-            record.facts.get("job"),
-            record.facts.get("reason"),
-            _last_line(record.dir),
-        ]
-        for record in bad
-    ]
+    rows = []
+    for record in bad:
+        last, reason = _last_line(record.dir), record.facts.get("reason")
+        if isinstance(reason, str):
+            reason = reason.removesuffix(f": {last}")  # once is enough
+        params = [record.params.get(name) for name in varied]
+        rows.append([*params, record.facts.get("job"), reason, last])
     return Table([*varied, "job", "reason", "last line"], rows)
 
 

@@ -17,6 +17,7 @@ from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.terminal import clean
 from stoker.client.client import Client
+from stoker.core.failure import MEANING
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ _ATTEMPTS = (
     Column("TOOK", right=True),
     Column("CPU", right=True),
     Column("PEAK RSS", right=True),
-    Column("REASON", spare=True, gives=True),
 )
+_GPU_USE = (Column("PEAK GPU", right=True), Column("SM", right=True))
+_REASON = Column("REASON", spare=True, gives=True)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     print_facts(_facts(job, now))
     if job.attempts:
         print()
-        print_table(_ATTEMPTS, [_attempt_row(attempt, now) for attempt in job.attempts])
+        _print_attempts(job.attempts, now)
     if args.env:
         print()
         print_facts([(name, value) for name, value in sorted(job.env.items())])
@@ -79,6 +81,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("name", full_name(job)),
         ("state", _state(job)),
         ("reason", job.reason),
+        ("failure", _failure(job)),
         ("command", _command(job)),
         ("folder", _text(job.cwd)),
         ("snapshot", job.snapshot),
@@ -107,6 +110,31 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("last line", clean(job.last_line) if job.last_line else None),
     ]
     return [(name, cell) for name, cell in facts if cell]
+
+
+def _failure(job: JobDetail) -> str | None:
+    return None if job.failure is None else f"{job.failure.value}: {MEANING[job.failure]}"
+
+
+def _print_attempts(attempts: Sequence[AttemptInfo], now: float) -> None:
+    """A table; what was used of the GPUs has its columns only where something was seen."""
+    seen = any(attempt.gpu_use is not None for attempt in attempts)
+    columns = (*_ATTEMPTS, *(_GPU_USE if seen else ()), _REASON)
+    rows = [
+        (
+            *_attempt_row(attempt, now),
+            *(_gpu_use(attempt) if seen else ()),
+            attempt.reason or "",
+        )
+        for attempt in attempts
+    ]
+    print_table(columns, rows)
+
+
+def _gpu_use(attempt: AttemptInfo) -> Sequence[Cell]:
+    peak = None if attempt.gpu_use is None else attempt.gpu_use.mem_peak_bytes
+    share = None if attempt.gpu_use is None else attempt.gpu_use.sm_mean_pct
+    return ("–" if peak is None else format_size(peak), "–" if share is None else f"{share:.0f}%")
 
 
 def _state(job: JobDetail) -> Cell:
@@ -196,7 +224,6 @@ def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
         took(attempt, now) or "–",
         "–" if attempt.cpu_s is None else format_duration(attempt.cpu_s),
         "–" if attempt.max_rss_bytes is None else format_size(attempt.max_rss_bytes),
-        attempt.reason or "",
     )
 
 

@@ -10,10 +10,11 @@ from stoker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from stoker.client.client import Client
-    from stoker.sweeps.history import History
-    from stoker.sweeps.plan import Sweep
+    from stoker.sweeps.history import History, Rerun
+    from stoker.sweeps.plan import Run, Sweep
     from stoker.wire import Submission
 
 SUMMARY = """\
@@ -53,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="failed: only those; all: also what is done; none: only what is new"
         " (default: all that has not succeeded)",
     )
+    add("--max-failures", type=int, metavar="N", help="pause the sweep once N runs have failed")
     add("--dry-run", action="store_true", help="show how many runs, the first ones, and the time")
     add("--print", action="store_true", help="print the commands and queue nothing")
     add("-0", "--null", action="store_true", help="end each printed command with NUL")
@@ -72,11 +74,13 @@ def run(args: argparse.Namespace) -> int:
     """Queue the runs, or show or print them; in the foreground 0 only if all succeeded."""
     if sum((args.dry_run, args.print, args.foreground)) > 1:
         raise UsageError("--dry-run, --print or --foreground: one of them")
+    if args.max_failures is not None and args.max_failures < 1:
+        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
     if args.null and not args.print:
         raise UsageError("-0 goes with --print")
     sweep = plan(args)
     for note in sweep.notes:
-        sys.stderr.write(f"stoker: {note}\n")
+        _tell(note)
     if args.print:
         return _print(sweep, null=args.null)
     common = make_submission(args, sweep)
@@ -185,7 +189,7 @@ def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
     from stoker.sweeps.history import Rerun
 
     with Client() as client:
-        history, places = _ask(client, sweep)
+        history, places = ask_queue(client, sweep)
     rerun = Rerun(args.rerun or "undone")
     todo = sum(1 for _run in history.choose(sweep, rerun))
     print(f"sweep {sweep.name}: {_runs(sweep.count)}{_told(sweep.count - todo)}")
@@ -215,28 +219,44 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
     from stoker.outcomes.collect import note_sweep
     from stoker.sweeps.history import History, Rerun
-    from stoker.sweeps.queueing import queue_runs
+    from stoker.sweeps.queueing import alone, queue_runs
+    from stoker.wire import NewSetting
 
     note_sweep(sweep)
-    with Client(start=True) as client:
+    with Client(start=True) as client, alone(client.home, sweep.name, os.getcwd(), _tell):
         history = History(client.sweep(sweep.name, os.getcwd()))
-        runs = history.choose(sweep, Rerun(args.rerun or "undone"))
+        rerun = Rerun(args.rerun or "undone")
+        runs = history.choose(_not_done_here(client.home, sweep, rerun), rerun)
+        if args.max_failures is not None:
+            name = f"max-failures.{sweep.name}"
+            client.set_config(NewSetting(name=name, value=str(args.max_failures)))
         added = list(queue_runs(client, runs, common))
     count = sum(part.last - part.first + 1 for part in added)
     passed_over = _told(sweep.count - count)
     if not added:
         print(f"sweep {sweep.name}: nothing to run{passed_over}")
         return 0
-    print(
-        f"sweep {sweep.name}: {_runs(count)} added, jobs {added[0].first}-{added[-1].last}"
-        f"{passed_over}"
-    )
+    first, last = added[0].first, added[-1].last
+    jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
+    print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{passed_over}")
+    if added[0].notice is not None:
+        _tell(added[0].notice)
     if sys.stdout.isatty():
         print(f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them")
     return 0
 
 
-def _ask(client: Client, sweep: Sweep) -> tuple[History, int]:
+def _not_done_here(home: str, sweep: Sweep, rerun: Rerun) -> Iterable[Run]:
+    """The runs that have not succeeded in the foreground either."""
+    from stoker.cli.foreground import record_key
+    from stoker.store.runs import read_done
+    from stoker.sweeps.history import Rerun
+
+    done = set() if rerun is Rerun.ALL else read_done(home, record_key(sweep))
+    return (run for run in sweep if run.command.encode() not in done) if done else sweep
+
+
+def ask_queue(client: Client, sweep: Sweep) -> tuple[History, int]:
     """What is known of the sweep's runs, and how many can run at once; nothing without a queue."""
     from stoker.client.transport import NoDaemonError
     from stoker.sweeps.history import History
@@ -246,8 +266,12 @@ def _ask(client: Client, sweep: Sweep) -> tuple[History, int]:
         return History(client.sweep(sweep.name, cwd)), len(client.status().slots)
     except NoDaemonError:
         if os.path.exists(os.path.join(client.home, "stoker.db")):
-            sys.stderr.write("stoker: no daemon runs: what has succeeded before is not known\n")
+            _tell("no daemon runs: what has succeeded before is not known")
         return History(), 0
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"stoker: {text}\n")
 
 
 def _runs(count: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stoker.api.app import make_app
@@ -15,18 +15,19 @@ from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.config import Config
+from stoker.engine.owners import Owners
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
 from stoker.engine.wheel import boot_clock_s
 from stoker.errors import StokerError
 from stoker.executors.kept import KeptExecutor
-from stoker.executors.shepherd import trees
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
 
 _ALL_REMOVED = "every GPU was removed from this queue"
+_SICK = "sick."
 _STOPPED = "the daemon was stopped with --kill"
 
 
@@ -169,9 +170,11 @@ class Daemon:
             self._nvml,
             self.engine.board,
             self.hub.publisher,
-            self._is_ours,
+            Owners(self.engine.board, self._name, lambda: self._executor.pids),
             mind_others=self._config.gpus is None,
             appeared=self._welcome,
+            sick=self._sick_gpus(),
+            remember=self._remember_sick,
         )
 
         def review() -> None:
@@ -180,6 +183,7 @@ class Daemon:
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         self._watchman = watchman
+        self.engine.follow(watchman)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
@@ -195,6 +199,21 @@ class Daemon:
                 self.hub.publisher.on_notice(f"{text}: {how}")
         self._watch_all()
 
+    def _sick_gpus(self) -> dict[str, str]:
+        rows = self._database.execute(
+            "SELECT name, value FROM meta WHERE name GLOB ?", (f"{_SICK}*",)
+        )
+        return {name.removeprefix(_SICK): bytes(reason).decode() for name, reason in rows}
+
+    def _remember_sick(self, sick: Mapping[str, str]) -> None:
+        """Keep over a restart which GPUs are to have no jobs."""
+        with self._database.transaction(durable=True):
+            self._database.write("DELETE FROM meta WHERE name GLOB ?", (f"{_SICK}*",))
+            for key, reason in sick.items():
+                self._database.write(
+                    "INSERT INTO meta VALUES (?, ?)", (f"{_SICK}{key}", reason.encode())
+                )
+
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()
 
@@ -206,11 +225,6 @@ class Daemon:
             self._watchman.rouse()
         else:
             self._watchman.rest()
-
-    def _is_ours(self, pid: int) -> bool:
-        if any(not trees.is_outside(pid, shepherd) for shepherd in self._executor.pids):
-            return True
-        return any(cookie.startswith(f"{self._name}:") for cookie in trees.marks_of(pid).cookies)
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")

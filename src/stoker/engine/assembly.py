@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from stoker.core.job import Attempt
 from stoker.core.slot import Slot
-from stoker.engine.board import DRAINED, Board
+from stoker.engine.board import DRAINED, Board, Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
@@ -16,7 +16,7 @@ from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
 from stoker.engine.loop import Engine
-from stoker.engine.orders import Orders
+from stoker.engine.orders import Orders, run_folder
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
 from stoker.engine.pushing import Pushing
@@ -94,7 +94,30 @@ def assemble(
 
     database.on_rollback = believe_the_database
     _follow_config(hub)
+    _heal(hub)
     return hub
+
+
+def _heal(hub: Hub) -> None:
+    """Let what failures ask for be done in the daemon's way."""
+
+    def pause(reason: str) -> None:
+        if hub.gate.queue_paused is None:
+            hub.gate.pause_queue(reason)
+            hub.engine.revoke_followers()
+            hub.publisher.on_notice(
+                f"the queue is paused, {reason}; stoker resume --queue goes on once there is space"
+            )
+
+    def folder_of(running: Running) -> str:
+        facts = running.entry.facts
+        assert facts is not None
+        return run_folder(
+            hub.home, hub.jobs.surroundings(facts.submission), fresh=bool(facts.fresh)
+        )
+
+    hub.engine.healing.pause = pause
+    hub.engine.healing.folder_of = folder_of
 
 
 def _follow_config(hub: Hub) -> None:

@@ -72,6 +72,7 @@ class Place(msgspec.Struct):
     ask_again_at: float = 0.0
     waits_for: str | None = None
     closed: str | None = None
+    releasing: bool = False  # the memory of what ran there last is not back yet
     drained: str | None = None
     current: Running | None = None
     followers: deque[Running] = msgspec.field(default_factory=deque)
@@ -80,7 +81,7 @@ class Place(msgspec.Struct):
     @property
     def is_free(self) -> bool:
         """Whether a job could start here now."""
-        return self.held and self.current is None and self.is_open
+        return self.held and self.current is None and self.is_open and not self.releasing
 
     @property
     def room(self) -> int:

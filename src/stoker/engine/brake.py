@@ -1,17 +1,25 @@
-"""Stops a project whose jobs fail one after another for the same reason, before all of them have."""
+"""Stops a project whose jobs fail, before all of them have."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from stoker.core.job import Outcome
+from stoker.core.job import Ending, Outcome
 from stoker.core.lifecycle import Event
 from stoker.engine.board import Running
 from stoker.engine.gate import Gate
 
+# Figures differ from run to run where the fault is the same: steps, pids, free memory.
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
+
 
 class Brake:
-    """Counts failures in a row; `limit` of the same reason pause a project, 0 never does."""
+    """Counts failures, and pauses a project with the reason.
+
+    `limit` failures in a row, all the same way, pause it, 0 never does; `most` tells for some
+    projects how many failures in all do, counted since they were last paused for it.
+    """
 
     def __init__(
         self, gate: Gate, tell: Callable[[str], None], take_back: Callable[[str], None]
@@ -20,27 +28,51 @@ class Brake:
         self._tell = tell
         self._take_back = take_back
         self.limit = 0
+        self.most: dict[str, int] = {}
         self._streaks: dict[str, tuple[str, int]] = {}
 
     def on_end(self, running: Running, outcome: Outcome) -> None:
         """Count an end; may pause the project, inside the engine's transaction."""
         project = running.entry.facts.project if running.entry.facts is not None else None
-        if project is None or not self.limit or project in self._gate.projects_paused:
+        if project is None or project in self._gate.projects_paused:
             return
+        if project in self.most and self._has_failed(running, outcome):
+            self._count_all(project, outcome)
+        if self.limit and project not in self._gate.projects_paused:
+            self._count_in_a_row(project, outcome)
+
+    @staticmethod
+    def _has_failed(running: Running, outcome: Outcome) -> bool:
+        """Whether an end is the job's own fault: nobody wanted it."""
+        overdue = outcome.event is Event.KILL and running.ending is Ending.OVERDUE
+        return overdue or outcome.event in (Event.FAIL, Event.LOSE)
+
+    def _count_all(self, project: str, outcome: Outcome) -> None:
+        count = self._gate.count_failure(project)
+        if count >= self.most[project]:
+            self._gate.forget_failures(project)
+            failed = "1 job" if count == 1 else f"{count} jobs"
+            self._pause(project, f"{failed} failed, the last: {outcome.reason}")
+
+    def _count_in_a_row(self, project: str, outcome: Outcome) -> None:
         if outcome.event is not Event.FAIL or outcome.reason is None:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
             return
-        reason, count = self._streaks.get(project, ("", 0))
-        count = count + 1 if reason == outcome.reason else 1
-        self._streaks[project] = (outcome.reason, count)
+        status, _, words = outcome.reason.partition(": ")
+        way = f"{status}: {_DIGITS.sub('#', words)}"
+        last_way, count = self._streaks.get(project, ("", 0))
+        count = count + 1 if last_way == way else 1
+        self._streaks[project] = (way, count)
         if count >= self.limit:
             del self._streaks[project]
-            if not self._gate.has_pending(project):
-                return  # nothing is left that could be spared
-            text = f"{count} jobs in a row failed: {outcome.reason}"
-            self._gate.pause_project(project, text)
-            self._take_back(project)
-            self._tell(
-                f"project {project} is paused, {text}; stoker resume --queue -P {project} goes on"
-            )
+            self._pause(project, f"{count} jobs in a row failed: {outcome.reason}")
+
+    def _pause(self, project: str, text: str) -> None:
+        if not self._gate.has_pending(project):
+            return  # nothing is left that could be spared
+        self._gate.pause_project(project, text)
+        self._take_back(project)
+        self._tell(
+            f"project {project} is paused, {text}; stoker resume --queue -P {project} goes on"
+        )

@@ -119,6 +119,7 @@ ENTRIES = {
 OF_PROJECTS = {
     "limit.": Entry("none", "jobs of the project at once", _limit),
     "gpus.": Entry("all", "the GPUs that the project may use: 0,1", str),
+    "max-failures.": Entry("none", "failed jobs, in all, that pause the project", _limit),
 }
 _SECRET = {"notify"}
 
@@ -171,10 +172,17 @@ class Config:
 
     def limits(self) -> dict[str, int]:
         """How many jobs of a project may run at once."""
+        return self._counts_of_projects("limit.")
+
+    def max_failures(self) -> dict[str, int]:
+        """How many failed jobs pause a project."""
+        return self._counts_of_projects("max-failures.")
+
+    def _counts_of_projects(self, prefix: str) -> dict[str, int]:
         return {
-            name.removeprefix("limit."): int(value)
+            name.removeprefix(prefix): int(value)
             for name, value in self._values.items()
-            if name.startswith("limit.")
+            if name.startswith(prefix)
         }
 
     def gpus_of_projects(self) -> dict[str, frozenset[str]]:

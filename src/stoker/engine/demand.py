@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stoker.core.plan import Candidate
 from stoker.engine.board import Board
+from stoker.engine.healing import Healing
 from stoker.engine.queue import Entry
 
 
@@ -13,7 +14,7 @@ class Demand:
     A plan calls stored jobs by their ids, and lines, which have none yet, by their position.
     """
 
-    def __init__(self, entries: list[Entry], board: Board) -> None:
+    def __init__(self, entries: list[Entry], board: Board, healing: Healing) -> None:
         most = board.open_places()
         self._entries: dict[int, Entry] = {}
         self.candidates: list[Candidate] = []
@@ -21,6 +22,8 @@ class Demand:
             request, candidate = entry.request, entry.candidate
             if candidate is None:
                 candidate = Candidate(position, request.slots, timeout_s=request.timeout_s)
+            if healing.avoided and entry.known is not None:
+                candidate = healing.direct(candidate, entry.known.id)
             allowed = candidate.allowed
             if request.slots > (most if allowed is None else board.open_among(allowed)):
                 continue
@@ -33,6 +36,14 @@ class Demand:
     def first(self) -> Entry | None:
         """The first that needs slots."""
         return next((entry for entry in self._entries.values() if entry.request.slots), None)
+
+    def lacks_slots(self, free: list[int]) -> bool:
+        """Whether one that may not run everywhere finds too few of these slots to run on."""
+        return any(
+            candidate.slots > len(candidate.allowed.intersection(free))
+            for candidate in self.candidates
+            if candidate.allowed is not None
+        )
 
     def slots_wanted(self, enough: int) -> int:
         """How many slots they could use, counted until they are more than enough."""

@@ -10,6 +10,7 @@ from stoker.store.database import Database
 
 QUEUE = "queue"
 _PAUSED = "paused."
+_FAILED = "failed."
 
 
 class Gate:
@@ -101,6 +102,19 @@ class Gate:
             some = "1 job" if limit == 1 else f"{limit} jobs"
             yield f"project {project} runs {some}, its limit (stoker config limit.{project})"
 
+    def count_failure(self, project: str) -> int:
+        """How many jobs of a project have failed, with this one; to be called inside a transaction."""
+        row = self._database.execute(
+            "SELECT value FROM meta WHERE name = ?", (_FAILED + project,)
+        ).fetchone()
+        count = 1 if row is None else int(row[0]) + 1
+        self._put(_FAILED + project, str(count))
+        return count
+
+    def forget_failures(self, project: str) -> None:
+        """Count a project's failures anew; to be called inside a transaction."""
+        self._database.write("DELETE FROM meta WHERE name = ?", (_FAILED + project,))
+
     def has_pending(self, project: str) -> bool:
         """Whether a project has jobs that have not begun."""
         row = self._database.execute(
@@ -111,9 +125,12 @@ class Gate:
         return row is not None
 
     def _remember(self, name: str, reason: str) -> None:
+        self._put(_PAUSED + name, reason)
+
+    def _put(self, name: str, text: str) -> None:
         self._database.write(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-            (_PAUSED + name, reason.encode()),
+            (name, text.encode()),
         )
 
     def _forget(self, name: str) -> None:

@@ -62,7 +62,7 @@ class Holds:
                 self._release(place)
 
     def _release(self, place: Place) -> None:
-        if place.held and place.current is None:
+        if place.held and place.current is None and not place.releasing:
             place.held = False
             keys = set(place.slot.keys) - self._board.keys_in_use(place)
             self._executor.release(place.slot.index, sorted(keys))

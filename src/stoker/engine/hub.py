@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from stoker.core.slot import Slot
+from stoker.core.usage import Look
 from stoker.engine.board import Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
@@ -65,6 +66,11 @@ class Hub:
         self.slots_changed = slots_changed
         self.no_gpu_reason = no_gpu_reason
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def look(self) -> Look | None:
+        """What the sampler saw last; None where there is none to rely on."""
+        watchman = self.engine.watchman
+        return None if watchman is None else watchman.look()
 
     def running(self, job: int) -> Running | None:
         """The live attempt of a job, if it has one."""

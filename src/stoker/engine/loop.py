@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
+from stoker.core.failure import Again
 from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import Start, plan
@@ -14,6 +16,7 @@ from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.demand import Demand
 from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
+from stoker.engine.healing import Healing
 from stoker.engine.holds import Holds
 from stoker.engine.policy import Policy
 from stoker.engine.queue import Entry, Queue
@@ -44,6 +47,9 @@ from stoker.executors.shepherd.journal import Record
 from stoker.failpoints import reach
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
+
+if TYPE_CHECKING:
+    from stoker.engine.watchman import Watchman
 
 _PAUSE_S = 1.0
 # What a machine may lack now and have again soon; no command is to blame for it.
@@ -76,6 +82,8 @@ class Engine:
         self.warmth = Warmth(self.tell_once)
         self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
+        self.healing = Healing(board, jobs, listener.on_notice)
+        self.watchman: Watchman | None = None
         self.tally = Tally()
         self.draining = False
         self.finished = False
@@ -112,7 +120,7 @@ class Engine:
         if self.draining:
             self.holds.release_idle()
         self._turn_again = self._lacks_slots = False
-        paused = self.draining or now < self._paused_until
+        paused = self.draining or now < self._paused_until or self.healing.lacks_space(now)
         self._launches = [] if paused else self._fill(now)
         self._conclude()
 
@@ -166,6 +174,11 @@ class Engine:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
         self.board.seat(running)
 
+    def follow(self, watchman: Watchman) -> None:
+        """Have a watchman from now on, who knows what the GPUs do."""
+        self.watchman = watchman
+        self.healing.xid_of = watchman.xid_of
+
     def now(self) -> float:
         """The time by the clock that limits go by."""
         return self._clock()
@@ -180,7 +193,7 @@ class Engine:
         cpu_places = self.board.free_cpu_places()
         entries = self.queue.peek(max(len(free), 1), cpu_places)
         made = self.policy(
-            Demand(entries, self.board).candidates,
+            Demand(entries, self.board, self.healing).candidates,
             free=free,
             busy=self.board.busy(),
             room={},
@@ -366,26 +379,35 @@ class Engine:
             usage = Usage(time.time_ns() // 1000)
         else:
             usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb)
-        self._jobs.end(running.attempt.job, outcome, usage, running.pid, running.started_at_us)
+        job = running.attempt.job
+        failure = self.healing.examine(running, outcome) if outcome.status else None
+        if failure is not None:
+            outcome = Outcome(event=outcome.event, status=outcome.status, reason=failure.reason)
+        self._jobs.end(job, outcome, usage, running.pid, running.started_at_us)
+        if failure is not None:
+            self._jobs.note_failure(job, failure.kind.value)
+        if self.watchman is not None and (use := self.watchman.on_end(running)) is not None:
+            self._jobs.note_gpu_use(job, use)
+        again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
         preempted = outcome.event is Event.PREEMPT
-        retried = preempted or (
-            outcome.event is not Event.SUCCEED
-            and running.entry.tries <= running.entry.request.retries
-            and (running.killed_because is None or running.ending is Ending.OVERDUE)
-            and not self.draining
-        )
+        retried = again is not Again.NO and (preempted or not self.draining)
         if retried:
-            self._jobs.retry(running.attempt.job)
+            self._jobs.retry(job)
+            if again is Again.UNCOUNTED:
+                running.entry.tries -= 1
             self._go_round_again(running, revoked=False)
-            if preempted:
+            if again is Again.UNCOUNTED:
                 behind = running.ending is Ending.PREEMPT
-                self.queue.on_preempted(running.attempt.job, behind=behind)
+                self.queue.on_preempted(job, behind=preempted and behind)
             else:
-                self.queue.back_off(running.entry, running.attempt.job)
+                self.queue.back_off(running.entry, job)
+            if failure is not None:
+                self.healing.carry_out(running, failure)
         else:
             self.board.leave(running)
+            self.healing.forget(job)
             self.tally.add(outcome.event)
-            self.queue.on_over(running.attempt.job)
+            self.queue.on_over(job)
             if outcome.event is not Event.SUCCEED:
                 self._heed_failure()
         self._listener.on_end(running, outcome, ended, retried)
@@ -437,9 +459,9 @@ class Engine:
         cpu_places = self.board.free_cpu_places()
         wanted = len(free) + sum(room.values())
         entries = self.queue.peek(max(wanted, 1), cpu_places)
-        demand = Demand(entries, self.board)
+        demand = Demand(entries, self.board, self.healing)
         slots_wanted = demand.slots_wanted(enough=len(free))
-        self._lacks_slots = slots_wanted > len(free)
+        self._lacks_slots = slots_wanted > len(free) or demand.lacks_slots(free)
         if self._lacks_slots:
             self.holds.ask(now)
         self._reject()
@@ -523,6 +545,9 @@ class Engine:
         for running in self.board.apart.values():
             if running.deadline is not None and running.paused_at is None:
                 due = min(due, running.deadline)
+        space_due = self.healing.due_s()
+        if space_due is not None:
+            due = min(due, space_due)
         delay_s = self.queue.due_s()
         return due if delay_s is None else min(due, now + delay_s)
 

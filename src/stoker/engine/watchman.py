@@ -1,24 +1,37 @@
-"""Closes slots whose GPU is lost or, by default, in use by others; opens them again."""
+"""Closes slots whose GPU is lost, sick or, by default, in use by others; opens them again."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 
-from stoker.engine.board import Board
+import msgspec
+
+from stoker.core.usage import AttemptUse, Look, Sight
+from stoker.engine.board import Board, Running
 from stoker.engine.events import Listener
-from stoker.gpus.nvml import Gpu, GpuProcess, Nvml, Reading
-from stoker.gpus.survey import GpuState, look, state_of, taken_by
-from stoker.gpus.users import GpuUser
-from stoker.gpus.watch import Watch
+from stoker.gpus.census import OwnerOf
+from stoker.gpus.faults import FaultListener, sickness
+from stoker.gpus.nvml import Fault, Gpu, Nvml, Reading
+from stoker.gpus.sampler import Sampler
+from stoker.gpus.survey import taken_by
+
+_PATIENCE_S = 2.0
+_STALE_S = 10.0
+_FAULTS = 100
+_UNANSWERED = (
+    "the NVIDIA driver does not answer: jobs go on, each GPU with as many as it has, until it does"
+)
 
 
 class Watchman:
-    """Watches the GPUs of a board in a thread, and judges what it saw in the engine's own.
+    """Has the GPUs of a board sampled in a thread, and judges what was seen in the engine's own.
 
-    With `mind_others`, a slot is closed while a process that is not `ours` uses its GPU. A process
-    that our /proc does not show may be one of our own, seen from outside our container: after the
-    first look, before any job has run, such a one closes nothing.
+    With `mind_others`, a slot is closed while a process that is not ours uses its GPU. A sick GPU
+    stays closed until `forgive`; those known from before are given as `sick`, and `remember` is told of
+    changes. `appeared` is told of GPUs that have come.
     """
 
     def __init__(
@@ -26,98 +39,162 @@ class Watchman:
         nvml: Nvml,
         board: Board,
         listener: Listener,
-        ours: Callable[[int], bool],
+        owner_of: OwnerOf,
         *,
         mind_others: bool,
-        period_s: float = 2.0,
         appeared: Callable[[list[Gpu]], None] | None = None,
+        sick: Mapping[str, str] | None = None,
+        remember: Callable[[Mapping[str, str]], None] = lambda _sick: None,
+        period_s: float = 1.0,
     ) -> None:
+        self.sick = dict(sick or {})
+        self._remember = remember
         self._nvml = nvml
         self._board = board
         self._listener = listener
-        self._ours = ours
         self._mind_others = mind_others
-        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._outsiders: set[int] = set()
-        self._states: dict[str, GpuState] = {}
-        self._seen: dict[str, tuple[tuple[GpuProcess, ...], bool]] = {}
         self._appeared = appeared
+        self._told: set[str] = set()
+        self._faults: deque[tuple[float, Fault]] = deque(maxlen=_FAULTS)
+        self._unheard: deque[Fault] = deque(maxlen=_FAULTS)
+        self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._known = {gpu.uuid for gpu in nvml.gpus()}
-        self._look_at_new()
-        renewed = None if appeared is None else self._ring
-        self._watch = Watch(nvml, period_s, changed=self._wake, renewed=renewed)
-        self._judge()
+        self._sampler = Sampler(
+            nvml,
+            subjects=self._subjects,
+            owner_of=owner_of,
+            changed=self._ring,
+            renewed=None if appeared is None else self._ring,
+            period_s=period_s,
+        )
+        self._fault_listener = FaultListener(nvml, self._sampler.active, self._on_fault)
+        self._sampler.start()
+        self._fault_listener.start()
+        self._look_at_once()
         if all(place.closed for place in board.places):
             listener.on_notice(
                 "every GPU is taken: waiting for one; to share one, name it: --gpus 0"
             )
-        self._watch.active.set()
-        self._watch.start()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there is something new to review."""
         return self._reader
 
     def review(self) -> None:
-        """Judge every slot anew by what the thread has seen."""
+        """Judge every slot anew by what the threads have seen and heard."""
         os.read(self._reader, 4096)
         self._welcome()
-        for key in self._states:
-            reading = self._watch.latest.get(key)
-            if reading is not None:
-                self._states[key] = state_of(reading)
+        self._heed_faults()
         self._judge()
+        for place in self._board.places:
+            if place.releasing and not any(map(self._sampler.releasing, place.slot.keys)):
+                place.releasing = False
+        while self._sampler.overdue:
+            gpu_key, attempt = self._sampler.overdue.popleft()
+            label = self._label_of(gpu_key)
+            self._listener.on_notice(
+                f"GPU {label}: the memory of {attempt} has not come back; going on without it"
+            )
+
+    def look(self) -> Look | None:
+        """What was seen last; None while nothing is, or the driver hangs: no base for packing."""
+        look = self._sampler.look
+        if not look.gpus:
+            return None
+        if look.is_fresh(time.monotonic(), _STALE_S) or not self._sampler.active.is_set():
+            self._told.discard(_UNANSWERED)
+            sick = {key: use for key, use in look.gpus.items() if key in self.sick}
+            if not sick:
+                return look
+            marked = {
+                key: msgspec.structs.replace(use, sick=self.sick[key]) for key, use in sick.items()
+            }
+            return msgspec.structs.replace(look, gpus={**look.gpus, **marked})
+        self._tell_once(_UNANSWERED)
+        return None
 
     def reading(self, key: str) -> Reading | None:
         """The last reading of a GPU."""
-        state = self._states.get(key)
-        return self._watch.latest.get(key) or (state.reading if state else None)
+        return self._sampler.latest.get(key)
+
+    @property
+    def sampler(self) -> Sampler:
+        """Whoever draws curves reads its histories."""
+        return self._sampler
+
+    def on_end(self, running: Running) -> AttemptUse | None:
+        """What an attempt has used; its slots stay closed until its memory is back."""
+        use = self._sampler.take(running.key)
+        if use is not None:
+            for slot in running.slots:
+                place = self._board.places[slot.index]
+                place.releasing = any(map(self._sampler.releasing, slot.keys))
+        return use
+
+    def xid_of(self, running: Running) -> int | None:
+        """The last fault that the driver told of an attempt's GPUs while it ran."""
+        keys = {key for slot in running.slots for key in slot.keys}
+        since_s = time.monotonic() - max(0.0, time.time() - (running.started_at_us or 0) / 1e6)
+        found = [
+            fault.xid for at_s, fault in self._faults if fault.uuid in keys and at_s >= since_s
+        ]
+        return (found[-1] or 48) if found else None
+
+    def forgive(self, keys: tuple[str, ...]) -> None:
+        """Take GPUs for healthy again: somebody has seen to them."""
+        for key in keys:
+            self.sick.pop(key, None)
+        self._remember(self.sick)
+        self._judge()
 
     def rest(self) -> None:
         """Look no more until roused: with nothing to run, who uses a GPU is nobody's concern."""
-        self._watch.active.clear()
+        self._sampler.active.clear()
 
     def rouse(self) -> None:
         """Look at once, and from now on again; nothing has run here meanwhile."""
-        if not self._watch.active.is_set():
-            if self._appeared is not None and self._nvml.may_have_changed():
-                self._nvml.look_anew()
-                self._welcome()
-            self._look()
-            self._judge()
-            self._watch.active.set()
+        if not self._sampler.active.is_set():
+            self._look_at_once()
 
     def look_again(self) -> None:
         """Have a look at GPUs of slots that have come since."""
-        self._look_at_new()
-        self._judge()
+        self._look_at_once()
 
     def stop(self) -> None:
-        """End the thread."""
-        self._watch.stop()
+        """End the threads."""
+        self._fault_listener.stop()
+        self._sampler.stop()
         os.close(self._reader)
         os.close(self._writer)
 
-    def _look(self) -> None:
-        used = {key for place in self._board.places for key in place.slot.keys}
-        for gpu in self._nvml.gpus():
-            if gpu.uuid in used:
-                self._states[gpu.uuid] = look(self._nvml, gpu)
+    def _look_at_once(self) -> None:
+        if not self._sampler.look_at_once(_PATIENCE_S):
+            self._tell_once(_UNANSWERED)
+        self._judge()
 
-    def _look_at_new(self) -> None:
-        known = {*self._states}
-        self._look()
-        for key in self._states.keys() - known:
-            users = self._states[key].users
-            self._outsiders |= {user.pid for user in users if not user.is_visible}
+    def _subjects(self) -> dict[str, tuple[str, ...]]:
+        """What runs where; called from the sampler's thread."""
+        return {
+            each.key: tuple(key for slot in each.slots for key in slot.keys)
+            for each in list(self._board.running.values())
+            if each.pid is not None and each.slots
+        }
 
-    def _wake(self, key: str, reading: Reading) -> None:
-        # Power and temperature always differ; who is there seldom does.
-        seen = (reading.processes, reading.lost)
-        if self._seen.get(key) == seen:
-            return
-        self._seen[key] = seen
+    def _on_fault(self, fault: Fault) -> None:
+        self._faults.append((time.monotonic(), fault))
+        self._unheard.append(fault)
         self._ring()
+
+    def _heed_faults(self) -> None:
+        while self._unheard:
+            fault = self._unheard.popleft()
+            why = sickness(fault)
+            if why is not None and fault.uuid not in self.sick:
+                label = self._label_of(fault.uuid)
+                self.sick[fault.uuid] = (
+                    f"{why}; once it was seen to: stoker gpus add {label} uses it again"
+                )
+                self._remember(self.sick)
 
     def _welcome(self) -> None:
         """Tell of GPUs that were not there before."""
@@ -133,7 +210,12 @@ class Watchman:
             return  # it is awake already, or going home
 
     def _judge(self) -> None:
-        reasons = {key: taken_by(state, self._is_ours) for key, state in self._states.items()}
+        look = self.look()
+        if look is None:
+            return
+        reasons = {
+            key: taken_by(use, mind_others=self._mind_others) for key, use in look.gpus.items()
+        }
         for place in self._board.places:
             found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
             closed = found[0] if found else None
@@ -141,8 +223,25 @@ class Watchman:
                 place.closed = closed
                 state = f"is {closed}" if closed else "is free again"
                 self._listener.on_notice(f"GPU {place.slot.label} {state}")
+            if place.current is not None:
+                self._tell_of_dim_sight(place.slot.keys, look)
 
-    def _is_ours(self, user: GpuUser) -> bool:
-        if not self._mind_others:
-            return True
-        return self._ours(user.pid) if user.is_visible else user.pid not in self._outsiders
+    def _tell_of_dim_sight(self, keys: tuple[str, ...], look: Look) -> None:
+        for key in keys:
+            use = look.gpus.get(key)
+            if use is not None and use.sight is Sight.DEVICE:
+                self._tell_once(
+                    f"GPU {use.label}: the driver does not tell which of our processes holds how much"
+                    " memory; jobs are not packed there"
+                )
+
+    def _label_of(self, gpu_key: str) -> str:
+        for gpu in self._nvml.gpus():
+            if gpu.uuid == gpu_key:
+                return gpu.label
+        return gpu_key
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._listener.on_notice(text)

@@ -60,6 +60,11 @@ class LocalExecutor:
         self._poll.register(line.socket, select.EPOLLIN)
 
     @property
+    def name(self) -> str:
+        """What its jobs' cookies begin with."""
+        return self._name
+
+    @property
     def pids(self) -> list[int]:
         """The shepherds' own."""
         return [line.pid for line in self._lines]

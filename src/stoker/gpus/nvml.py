@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,13 @@ class Reading(msgspec.Struct, frozen=True):
     power_w: float | None = None
     processes: tuple[GpuProcess, ...] = ()
     lost: bool = False
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """The driver's word of something critical on a GPU: an XID, or None for memory that lost bits."""
+
+    uuid: str
+    xid: int | None
 
 
 class NvmlUnavailableError(StokerError):
@@ -153,18 +161,82 @@ class Nvml:
         except self._lib.NVMLError:
             return listed, None
 
-    def read(self, gpu: Gpu, processes: bool = True) -> Reading:
+    def read(self, gpu: Gpu) -> Reading:
         """Look at a GPU now; listing its processes costs milliseconds, the rest microseconds."""
         with self._lock:
             handle = self._handles.get(gpu.uuid)
             if handle is None:
                 return Reading(gpu, lost=True)
             try:
-                return self._read(gpu, handle, processes)
+                return self._read(gpu, handle)
             except self._lib.NVMLError:
                 return Reading(gpu, lost=True)
 
-    def _read(self, gpu: Gpu, handle: Any, processes: bool) -> Reading:
+    def glance(self, before: Reading) -> Reading:
+        """Bring the memory and the utilisation of an earlier reading up to date, and nothing else."""
+        with self._lock:
+            handle = self._handles.get(before.gpu.uuid)
+            if handle is None:
+                return Reading(before.gpu, lost=True)
+            try:
+                memory = self._memory(handle)
+                rates = self._ask(self._lib.nvmlDeviceGetUtilizationRates, handle)
+            except self._lib.NVMLError:
+                return Reading(before.gpu, lost=True)
+        return msgspec.structs.replace(
+            before,
+            mem_used_bytes=memory.used if memory else 0,
+            mem_free_bytes=memory.free if memory else 0,
+            utilisation_pct=rates.gpu if rates else None,
+            lost=False,
+        )
+
+    def sm_by_pid(self, gpu: Gpu, since_us: int) -> dict[int, int] | None:
+        """How many percent of a GPU each process has used since then; None if this driver cannot tell."""
+        with self._lock:
+            handle = self._handles.get(gpu.uuid)
+            if handle is None:
+                return None
+            try:
+                samples = self._lib.nvmlDeviceGetProcessUtilization(handle, since_us)
+            except self._lib.NVMLError as error:
+                # No sample is told in either way, and means that nothing was used at all.
+                idle = (self._lib.NVML_SUCCESS, self._lib.NVML_ERROR_NOT_FOUND)
+                return {} if error.value in idle else None
+        return {sample.pid: sample.smUtil for sample in samples}
+
+    def listen_for_faults(self) -> Any:
+        """Begin to hear of faults of all GPUs; what is returned goes to `next_fault`. None: cannot."""
+        lib = self._lib
+        kinds = lib.nvmlEventTypeXidCriticalError | lib.nvmlEventTypeDoubleBitEccError
+        try:
+            events = lib.nvmlEventSetCreate()
+            for handle in self._handles.values():
+                with contextlib.suppress(lib.NVMLError):  # a MIG instance, or an old card
+                    lib.nvmlDeviceRegisterEvents(handle, kinds, events)
+        except lib.NVMLError:
+            return None
+        return events
+
+    def next_fault(self, events: Any, timeout_ms: int) -> Fault | None:
+        """Wait for a fault, without keeping others from the driver; None if none came in time.
+
+        Raises NvmlUnavailableError once `events` are worth nothing, as after a look anew.
+        """
+        lib = self._lib
+        try:
+            event = lib.nvmlEventSetWait_v2(events, timeout_ms)
+        except lib.NVMLError_Timeout:
+            return None
+        except lib.NVMLError as error:
+            raise NvmlUnavailableError(str(error)) from error
+        # Not asked for by name: a GPU that fell off the bus no longer tells its own.
+        address = _address(event.device)
+        uuids = [uuid for uuid, handle in self._handles.items() if _address(handle) == address]
+        is_xid = event.eventType == lib.nvmlEventTypeXidCriticalError
+        return Fault(uuids[0], int(event.eventData) if is_xid else None) if uuids else None
+
+    def _read(self, gpu: Gpu, handle: Any) -> Reading:
         lib = self._lib
         memory = self._memory(handle)
         rates = self._ask(lib.nvmlDeviceGetUtilizationRates, handle)
@@ -176,7 +248,7 @@ class Nvml:
             utilisation_pct=rates.gpu if rates else None,
             temperature_c=self._ask(lib.nvmlDeviceGetTemperature, handle, lib.NVML_TEMPERATURE_GPU),
             power_w=None if power_mw is None else power_mw / 1000,
-            processes=self._processes(handle) if processes else (),
+            processes=self._processes(handle),
         )
 
     def _discover(self) -> Iterator[Gpu]:
@@ -236,3 +308,7 @@ class Nvml:
             if error.value in self._lost_codes:
                 raise
             return None
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value

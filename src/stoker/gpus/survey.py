@@ -1,9 +1,8 @@
 """Which GPUs are free, and who has the others."""
 
-from collections.abc import Callable
-
 import msgspec
 
+from stoker.core.usage import GpuUse, Sight
 from stoker.gpus.nvml import Gpu, Nvml, Reading
 from stoker.gpus.users import GpuUser, look_up
 
@@ -25,17 +24,18 @@ def survey(nvml: Nvml) -> tuple[GpuState, ...]:
     return tuple(look(nvml, gpu) for gpu in nvml.gpus())
 
 
-def taken_by(state: GpuState, ours: Callable[[GpuUser], bool]) -> str | None:
-    """Say who else uses a GPU, or that it is lost; None if it is free to use."""
-    if state.reading.lost:
+def taken_by(use: GpuUse, *, mind_others: bool) -> str | None:
+    """Say that a GPU is sick or lost, or who else uses it; None if it is free to use."""
+    if use.sick is not None:
+        return f"sick: {use.sick}"
+    if use.sight is Sight.NONE:
         return "lost: the driver cannot reach it"
-    foreign = [user for user in state.users if not ours(user)]
-    if not foreign:
+    if not (mind_others and use.foreigners):
         return None
     return "in use by " + ", ".join(
-        f"{user.user or 'someone outside this container'}"
-        f" (pid {user.pid}, {format_bytes(user.mem_bytes)})"
-        for user in foreign
+        f"{each.user or 'someone outside this container'}"
+        f" (pid {each.pid}, {format_bytes(each.mem_bytes)})"
+        for each in use.foreigners
     )
 
 
@@ -54,10 +54,6 @@ def look(nvml: Nvml, gpu: Gpu) -> GpuState:
 
 
 def _look_once(nvml: Nvml, gpu: Gpu) -> GpuState:
-    return state_of(nvml.read(gpu))
-
-
-def state_of(reading: Reading) -> GpuState:
-    """Find out who is behind a reading's processes."""
+    reading = nvml.read(gpu)
     users = (look_up(process) for process in reading.processes)
     return GpuState(reading, tuple(user for user in users if user is not None))

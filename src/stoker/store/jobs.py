@@ -9,6 +9,7 @@ import msgspec
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.plan import Candidate
+from stoker.core.usage import AttemptUse
 from stoker.store.database import Database
 
 
@@ -41,6 +42,19 @@ NO_USAGE = Usage()
 
 ClassKey = tuple[int, float | None, str | None]
 """What the jobs of one class have in common: slots, time limit, project."""
+
+
+_use_decoder = msgspec.json.Decoder(AttemptUse)
+
+
+def encode_use(use: AttemptUse) -> str:
+    """What an attempt has used, as a row keeps it."""
+    return msgspec.json.encode(use).decode()
+
+
+def decode_use(text: str | None) -> AttemptUse | None:
+    """The same, read back."""
+    return None if text is None else _use_decoder.decode(text)
 
 
 class StateConflictError(Exception):
@@ -81,14 +95,14 @@ _CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us
 _AGAIN = {
     event: f"UPDATE job {_guard(event)}".format(
         ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
-        " reason = NULL, cpu_us = NULL, max_rss_kb = NULL"
+        " reason = NULL, cpu_us = NULL, max_rss_kb = NULL, failure = NULL, gpu_use = NULL"
     )
     for event in (Event.RETRY, Event.RERUN)
 }
 # A job that was cancelled while it waited has no attempt to keep, or keeps it already.
 _ARCHIVE = {
     event: "INSERT OR IGNORE INTO earlier_attempt SELECT id, attempt, state, slots, pid,"  # noqa: S608 - ours
-    " started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb FROM job"
+    " started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb, failure, gpu_use FROM job"
     f" WHERE id = ? AND attempt > 0 AND ({_sources(event)})"
     for event in (Event.RETRY, Event.RERUN)
 }
@@ -239,6 +253,21 @@ class Jobs:
                 job,
             ),
         )
+
+    def note_failure(self, job: int, kind: str) -> None:
+        """Record of what class the failure of a job's attempt was."""
+        self._write("UPDATE job SET failure = ? WHERE id = ?", (kind, job))
+
+    def note_gpu_use(self, job: int, use: AttemptUse) -> None:
+        """Record what a job's attempt has used of its GPUs."""
+        self._write("UPDATE job SET gpu_use = ? WHERE id = ?", (encode_use(use), job))
+
+    def count_failures(self, job: int, kind: str) -> int:
+        """How many earlier attempts of a job failed so."""
+        row = self._execute(
+            "SELECT count(*) FROM earlier_attempt WHERE job = ? AND failure = ?", (job, kind)
+        ).fetchone()
+        return int(row[0])
 
     def command_of(self, job: int) -> bytes:
         """The command as it was given."""

@@ -82,12 +82,25 @@ def _begin(runs: str, keep: int, key: Mapping[str, str]) -> Run:
 
 def latest(home: str, key: Mapping[str, str]) -> Run | None:
     """The newest run with this key, opened to be resumed."""
+    folder = _find(home, key)
+    return None if folder is None else Run(folder)
+
+
+def read_done(home: str, key: Mapping[str, str]) -> set[bytes]:
+    """The commands that have succeeded in the newest run with this key, be it going on or over."""
+    folder = _find(home, key)
+    if folder is None:
+        return set()
+    with contextlib.closing(open_read_only(os.path.join(folder, "run.db"))) as connection:
+        rows = connection.execute("SELECT command FROM job WHERE state = 'done'")
+        return {command for (command,) in rows}
+
+
+def _find(home: str, key: Mapping[str, str]) -> str | None:
+    wanted = {name: os.fsencode(value) for name, value in key.items()}
     runs = os.path.join(home, "runs")
-    for number in reversed(_numbers(runs)):
-        folder = os.path.join(runs, str(number))
-        if _key_of(folder) == {name: os.fsencode(value) for name, value in key.items()}:
-            return Run(folder)
-    return None
+    folders = (os.path.join(runs, str(number)) for number in reversed(_numbers(runs)))
+    return next((folder for folder in folders if _key_of(folder) == wanted), None)
 
 
 def _make_next(runs: str, number: int) -> str:

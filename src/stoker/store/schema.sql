@@ -47,7 +47,10 @@ CREATE TABLE job (
   held          INTEGER,                     -- 1: not before it is released
   forced        INTEGER,                     -- 1: the next to start, whatever the queue's order and limits
   stopped_at_us INTEGER,                     -- since when it is paused
-  stopped_us    INTEGER                      -- how long it was paused before
+  stopped_us    INTEGER,                     -- how long it was paused before
+  -- Of every kind of queue again.
+  failure       TEXT,                        -- of what class its failure was
+  gpu_use       TEXT                         -- what it used of its GPUs: JSON, if it was seen at all
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_order ON job (priority DESC, rank, id) WHERE state = 'waiting';
@@ -71,6 +74,8 @@ CREATE TABLE earlier_attempt (
   reason        TEXT,
   cpu_us        INTEGER,
   max_rss_kb    INTEGER,
+  failure       TEXT,
+  gpu_use       TEXT,
   PRIMARY KEY (job, number)
 ) WITHOUT ROWID;
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
@@ -15,6 +18,27 @@ from stoker.sweeps.plan import Run
 from stoker.wire import Added, NewJob, NewRun, Submission, to_wire
 
 _PART = 20_000
+
+
+@contextlib.contextmanager
+def alone(home: str, name: str, cwd: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Let nobody else submit this sweep meanwhile: what is queued twice would run twice.
+
+    Whoever comes second is told, waits, and then sees what the first has queued.
+    """
+    folder = os.path.join(home, "locks")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    key = hashlib.sha256(os.fsencode(f"{name}\0{cwd}")).hexdigest()[:32]
+    file = os.open(os.path.join(folder, key), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(f"sweep {name} is being submitted by another process: waiting for that")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Iterator[Added]:

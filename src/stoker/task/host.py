@@ -24,7 +24,6 @@ from stoker.errors import StokerError, UsageError
 from stoker.executors.command import CommandLine, find_program, resolve_shell
 from stoker.executors.contract import Ended, Launch
 from stoker.executors.local import LocalExecutor
-from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.spawn import Shepherd
 from stoker.executors.warm.command import AUTO
 from stoker.gpus.nvml import Nvml
@@ -128,8 +127,9 @@ class Host:
             recover(record.jobs, record.journal)
             record.database.commit()
             record.jobs.remember_earlier()
+        self._name = f"stoker-task-{record.name}-{os.getpid()}"
         local = LocalExecutor(
-            name=f"stoker-task-{record.name}-{os.getpid()}",
+            name=self._name,
             journal=record.journal,
             env=self._env,
             cwd=self._cwd,
@@ -318,15 +318,17 @@ class Host:
         if self._nvml is None:
             yield
             return
+        from stoker.engine.owners import Owners
         from stoker.engine.watchman import Watchman
 
         watchman = Watchman(
             self._nvml,
             self._engine.board,
             self,
-            lambda pid: not trees.is_outside(pid, os.getpid()),
+            Owners(self._engine.board, self._name, lambda: [os.getpid()]),
             mind_others=self._mind_others,
         )
+        self._engine.follow(watchman)
         self._wheel.listen(watchman.fileno(), watchman.review)
         try:
             yield

@@ -6,16 +6,20 @@ is written beside it, whole or not at all: how it went, then the value.
 
 from __future__ import annotations
 
+import _pickle as pickle  # its C half alone: the rest costs every fresh process milliseconds
 import os
-import pickle
 import sys
-from typing import IO, Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO, Any
 
 RESULT = ".result"
 # How a call went: the first thing in its result.
 RETURNED = "returned"
 RAISED = "raised"
 UNPICKLABLE = "unpicklable"
+_HIGHEST = -1
 
 
 def main() -> None:
@@ -23,9 +27,9 @@ def main() -> None:
     path = sys.argv[1]
     sys.argv[1:] = []
     with open(path, "rb") as file:
-        sys.path[:], is_loud = pickle.load(file)  # noqa: S301 - our client's, in a folder of its user
+        sys.path[:], is_loud = pickle.load(file)
         try:
-            function, args, kwargs = pickle.load(file)  # noqa: S301 - the same
+            function, args, kwargs = pickle.load(file)
             value = function(*args, **kwargs)
         except BaseException as error:
             _write(path, RAISED, error)
@@ -56,7 +60,7 @@ def _write(path: str, how: str, value: Any) -> bool:
 
 def _pickle(value: Any) -> bytes:
     try:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(value, _HIGHEST)
     except Exception:
         # What was defined in the client's main module exists here by value alone.
         import cloudpickle
@@ -89,5 +93,5 @@ def _one_line(error: BaseException) -> str:
 
 def read_result(file: IO[bytes]) -> tuple[str, tuple[str, str, str] | None, bytes]:
     """How a call went, what is told of it, and the value or exception, still pickled."""
-    how, story = pickle.load(file)  # noqa: S301 - written by our own worker
+    how, story = pickle.load(file)
     return how, story, file.read()

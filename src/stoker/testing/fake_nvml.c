@@ -6,14 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+       DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15 };
+enum { DOUBLE_BIT_ERROR = 2, XID = 8, EVENT_PERIOD_MS = 20 };
 enum { MAX_GPUS = 64, MAX_PROCESSES = 4096, MIG_PLACES = 7 };
 typedef unsigned long long bytes_t;
 
 typedef struct { char uuid[96], name[96], flags[96]; bytes_t memory; } Gpu;
 typedef struct { unsigned pid; bytes_t memory; unsigned gpu_instance, compute_instance; } Process;
+typedef struct { unsigned pid; bytes_t at_us; unsigned sm, memory, encoder, decoder; } Sample;
+typedef struct { void *device; bytes_t type, data; unsigned gpu_instance, compute_instance; } Event;
 typedef struct { bytes_t total, free, used; } Memory;
 typedef struct { unsigned version; bytes_t total, reserved, free, used; } MemoryV2;
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -48,7 +52,8 @@ static int find(void *handle, Gpu *gpu) {
     return has_flag(gpu, "lost") ? GPU_IS_LOST : SUCCESS;
 }
 
-static int living(void *handle, Process *found) {
+/* With `sm`, also how busy each process keeps the GPU: what its flags say, else an even share. */
+static int living(void *handle, Process *found, int *sm) {
     char path[4096], flags[64];
     int count = 0, line;
     bytes_t memory;
@@ -65,17 +70,21 @@ static int living(void *handle, Process *found) {
         int complete = fscanf(file, "%d %llu %63s", &line, &memory, flags) == 3;
         fclose(file);
         if (!complete || line != (long)handle - 1) continue;
-        if (strstr(flags, "host") || kill(pid, 0) == 0 || errno == EPERM)
-            found[count++] = (Process){pid, memory, -1, -1};
+        if (!strstr(flags, "host") && kill(pid, 0) != 0 && errno != EPERM) continue;
+        char *told = strstr(flags, "sm");
+        if (sm) sm[count] = told ? atoi(told + 2) : -1;
+        found[count++] = (Process){pid, memory, -1, -1};
     }
     closedir(folder);
+    for (int i = 0; sm && i < count; i++)
+        if (sm[i] < 0) sm[i] = 100 / (count > 2 ? count : 2);
     return count;
 }
 
 static bytes_t used_bytes(void *handle, int *count) {
     Process found[MAX_PROCESSES];
     bytes_t used = 0;
-    *count = living(handle, found);
+    *count = living(handle, found, NULL);
     for (int i = 0; i < *count; i++) used += found[i].memory;
     return used;
 }
@@ -85,7 +94,7 @@ static int processes(void *handle, unsigned *room, Process *out) {
     Gpu gpu;
     int status = find(handle, &gpu);
     if (status) return status;
-    unsigned count = living(handle, found), offered = *room;
+    unsigned count = living(handle, found, NULL), offered = *room;
     *room = count;
     if (count > offered || (count && !out)) return INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < count; i++) {
@@ -206,4 +215,57 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *room, Proces
 
 int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *room, Process *out) {
     return processes(handle, room, out);
+}
+
+int nvmlDeviceGetProcessUtilization(void *handle, Sample *out, unsigned *room, bytes_t since_us) {
+    Process found[MAX_PROCESSES];
+    int sm[MAX_PROCESSES];
+    Gpu gpu;
+    int status = find(handle, &gpu);
+    (void)since_us;
+    if (status) return status;
+    if (has_flag(&gpu, "mig")) return NOT_SUPPORTED;
+    unsigned count = living(handle, found, sm), offered = *room;
+    *room = count;
+    if (!count) return NOT_FOUND;
+    if (count > offered || !out) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < count; i++) out[i] = (Sample){found[i].pid, 0, sm[i], 0, 0, 0};
+    return SUCCESS;
+}
+
+/* Reads the fault after so many; how many there are. */
+static int faults(int after, int *line, int *xid) {
+    int count = 0, a_line, an_xid;
+    FILE *file = state_file("xid");
+    if (!file) return 0;
+    while (fscanf(file, "%d %d", &a_line, &an_xid) == 2)
+        if (count++ == after) *line = a_line, *xid = an_xid;
+    fclose(file);
+    return count;
+}
+
+/* An event set is the number of faults it has told of. */
+int nvmlEventSetCreate(int **events) {
+    int line, xid;
+    *events = malloc(sizeof **events);
+    **events = faults(-1, &line, &xid);
+    return SUCCESS;
+}
+
+int nvmlDeviceRegisterEvents(void *handle, bytes_t kinds, int *events) {
+    Gpu gpu;
+    int status = find(handle, &gpu);
+    (void)kinds, (void)events;
+    return status ? status : has_flag(&gpu, "mig") ? NOT_SUPPORTED : SUCCESS;
+}
+
+int nvmlEventSetWait_v2(int *events, Event *event, unsigned timeout_ms) {
+    int line = 0, xid = 0;
+    for (unsigned waited_ms = 0; faults(*events, &line, &xid) <= *events; waited_ms += EVENT_PERIOD_MS) {
+        if (waited_ms >= timeout_ms) return TIMEOUT;
+        usleep(EVENT_PERIOD_MS * 1000);
+    }
+    ++*events;
+    *event = (Event){(void *)(long)(line + 1), xid ? XID : DOUBLE_BIT_ERROR, xid, 0, 0};
+    return SUCCESS;
 }

@@ -6,6 +6,7 @@ The real pynvml calls them as it would call the library's, with ctypes arguments
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MIG_PLACES = 7
+_EVENT_PERIOD_S = 0.02
 
 
 def install() -> None:
@@ -159,6 +161,52 @@ def _processes(box: state.FakeGpus, handle: Any, room: Any, out: Any) -> None:
         out[place].usedGpuMemory = unknown if "nomem" in gpu.flags else process.mem_bytes
 
 
+def _process_utilisation(
+    box: state.FakeGpus, handle: Any, out: Any, count: Any, _since: Any
+) -> None:
+    if "mig" in _gpu(box, handle).flags:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    found = box.processes(_line(handle))
+    offered, count._obj.value = count._obj.value, len(found)
+    if not found:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_FOUND)
+    if len(found) > offered:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    for place, process in enumerate(found):
+        out[place].pid, out[place].smUtil = process.pid, box.sm_pct(process)
+
+
+# How many faults each event set has told of; its handle is its place here.
+_told: list[int] = []
+
+
+def _create_events(box: state.FakeGpus, out: Any) -> None:
+    _set_handle(out, len(_told))
+    _told.append(len(box.faults()))
+
+
+def _register_events(box: state.FakeGpus, handle: Any, _kinds: Any, _events: Any) -> None:
+    if "mig" in _gpu(box, handle).flags:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+def _wait_for_event(box: state.FakeGpus, events: Any, out: Any, timeout_ms: Any) -> None:
+    deadline = time.monotonic() + timeout_ms.value / 1000
+    key = _line(events)
+    while len(faults := box.faults()) <= _told[key]:
+        if time.monotonic() >= deadline:
+            raise _NvmlStatusError(pynvml.NVML_ERROR_TIMEOUT)
+        time.sleep(_EVENT_PERIOD_S)
+    line, xid = faults[_told[key]]
+    _told[key] += 1
+    event = out._obj
+    ctypes.c_void_p.from_address(ctypes.addressof(event)).value = line + 1
+    event.eventType = (
+        pynvml.nvmlEventTypeXidCriticalError if xid else pynvml.nvmlEventTypeDoubleBitEccError
+    )
+    event.eventData = xid
+
+
 _FUNCTIONS: dict[str, Callable[..., None]] = {
     "nvmlInitWithFlags": _init,
     "nvmlShutdown": _shutdown,
@@ -174,6 +222,10 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "nvmlDeviceGetUtilizationRates": _utilisation,
     "nvmlDeviceGetTemperature": _temperature,
     "nvmlDeviceGetPowerUsage": _power,
+    "nvmlDeviceGetProcessUtilization": _process_utilisation,
+    "nvmlEventSetCreate": _create_events,
+    "nvmlDeviceRegisterEvents": _register_events,
+    "nvmlEventSetWait_v2": _wait_for_event,
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
     "nvmlDeviceGetComputeRunningProcesses_v2": _processes,
 }

@@ -2,11 +2,13 @@
 
     gpus         a line per GPU: uuid, bytes of memory, name, flags; separated by tabs
     procs/<pid>  the GPU's line (from 0), bytes, flags; a dead pid's file counts for nothing
+    xid          faults as they came: the GPU's line and the XID, or 0 for memory that lost bits
     missing      C functions that the pretended driver is too old to have, one per line
     lock         flocked by whoever changes the above
 
 Flags of a GPU: `lost`; `nomem` (processes' memory is not told); `mig` (an instance of the nearest
-line above that is none). Flag of a process: `host` (its pid lives outside our namespace).
+line above that is none). Flags of a process: `host` (its pid lives outside our namespace), `sm70` (it
+keeps 70% of the GPU busy; without, the GPU is shared evenly).
 Files are replaced, never rewritten: readers need no lock. Standard library only, for fast starts.
 """
 
@@ -99,6 +101,11 @@ class FakeGpus:
         """Return what the living processes hold of one GPU."""
         return sum(process.mem_bytes for process in self.processes(gpu))
 
+    def sm_pct(self, process: FakeProcess) -> int:
+        """Return how much of its GPU a process keeps busy."""
+        told = [int(flag[2:]) for flag in process.flags if flag.startswith("sm")]
+        return told[0] if told else 100 // max(2, len(self.processes(process.gpu)))
+
     def missing(self) -> set[str]:
         """Return the C functions that this pretended driver lacks."""
         try:
@@ -107,9 +114,27 @@ class FakeGpus:
         except FileNotFoundError:
             return set()
 
-    def use(self, pid: int, gpu: int, mem_bytes: int, *, host: bool = False) -> None:
+    def faults(self) -> list[tuple[int, int]]:
+        """Return every fault so far: the GPU's line and the XID."""
+        try:
+            with open(os.path.join(self.folder, "xid"), encoding="utf-8") as file:
+                return [(int(gpu), int(xid)) for gpu, xid in map(str.split, file)]
+        except FileNotFoundError:
+            return []
+
+    def fault(self, gpu: int, xid: int) -> None:
+        """Let the driver tell of a fault."""
+        with self.locked():
+            lines = [f"{line} {number}\n" for line, number in [*self.faults(), (gpu, xid)]]
+            _replace(os.path.join(self.folder, "xid"), "".join(lines))
+
+    def use(
+        self, pid: int, gpu: int, mem_bytes: int, *, host: bool = False, sm_pct: int | None = None
+    ) -> None:
         """Let a process hold memory; `host`: it lives where our /proc does not reach."""
-        flags = frozenset({"host"} if host else ())
+        flags = frozenset({"host"} if host else ()) | (
+            {f"sm{sm_pct}"} if sm_pct is not None else set()
+        )
         _replace(
             os.path.join(self.folder, "procs", str(pid)),
             f"{gpu} {mem_bytes} {_flags_text(flags)}\n",

@@ -98,3 +98,21 @@ def test_what_was_claimed_in_advance_is_taken_back(make_world: MakeWorld) -> Non
 
     assert world.executor.queued == []
     assert world.executor.running == ["3.1"]
+
+
+def test_so_many_failures_in_all_pause_a_project_that_has_a_bound(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.config("brake", "0")
+    world.config("max-failures.p", "2")
+    world.add(*["x"] * 9, project="p")
+    for number, status in ((1, FAILED), (2, 0)):
+        end(world, f"{number}.1", status)
+    world.restart()
+    world.settle()
+    assert not world.hub.gate.projects_paused
+    end(world, "3.1", 2 << 8)
+
+    assert world.hub.gate.projects_paused == {"p": "2 jobs failed, the last: exit 2"}
+    world.resume(queue=True, project="p")
+    end(world, "4.1", FAILED)
+    assert not world.hub.gate.projects_paused, "it takes as many again"

@@ -55,6 +55,11 @@ def test_the_defaults_mean_what_they_say(world: World) -> None:
         ("keep.days", ["1", "36500"]),
         ("keep.jobs", ["0", "999999999999"]),
         ("log.cap", ["none", "4096", "4K", "500K", "20M", "1G"]),
+        ("gpulimit.safety_keep_memory", ["0", "0.25", "1"]),
+        ("gpulimit.safety_keep_gpu_memory", ["0.0", "0.5", "1.0"]),
+        ("gpulimit.max_running_tasks", ["-1", "1", "8"]),
+        ("gpulimit.max_err_times", ["1", "5"]),
+        ("gpulimit.timer_polling_time", ["10", "0.5"]),
     ],
 )
 def test_values_that_make_sense_are_taken(world: World, name: str, values: list[str]) -> None:
@@ -69,6 +74,11 @@ def test_values_that_make_sense_are_taken(world: World, name: str, values: list[
         ("cpu.jobs", ["0", "-1", "many", "", "1.5", "10001", "9" * 5000]),
         ("keep.days", ["0", "-1", "x", "", "9" * 13]),
         ("keep.jobs", ["-1", "1e3", "9" * 13]),
+        ("gpulimit.safety_keep_memory", ["-0.1", "1.1", "20%", "", "nan", "1e-1"]),
+        ("gpulimit.safety_keep_gpu_memory", ["2", ".5", "half"]),
+        ("gpulimit.max_running_tasks", ["0", "-2", "1.5"]),
+        ("gpulimit.max_err_times", ["0", "1.5", "-1"]),
+        ("gpulimit.timer_polling_time", ["0", "-1", "inf", ""]),
         ("log.cap", ["0", "1K", "4095", "K", "", "20MB", "-1G", "9" * 5000 + "G", "1 G"]),
     ],
 )

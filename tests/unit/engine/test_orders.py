@@ -189,6 +189,7 @@ class TestSurroundings:
     ("template", "path"),
     [
         ("/logs/{id}.log", "/logs/7.log"),
+        ("/logs/{index}.log", "/logs/6.log"),
         ("/logs/{project}/{name}/{id}", "/logs/p/n/7"),
         ("/logs/{name}{name}", "/logs/nn"),
         ("/logs/{other}/{}", "/logs/{other}/{}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from stoker.ancestors.gpulimit.tasks import find_task, show_path, status_of, turn_priority
+from stoker.ancestors.gpulimit.tasks import find_task, retell, show_path, status_of, turn_priority
 from stoker.cli.log import print_stream
 from stoker.cli.tables import Column, print_facts, print_table
 from stoker.core.lifecycle import is_live
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     from stoker.client.client import Client
 
-_TASKS = [Column(name) for name in ("[ID]", "num", "status", "run_times", "pwd", "cmds")]
+_TASKS = [
+    *(Column(name) for name in ("[ID]", "num", "status", "run_times")),
+    Column("pwd", middle=True, gives=True),
+    Column("cmds", fold=True, gives=True),
+]
 _MACHINE = [Column(name) for name in ("CPU load", "memory total", "memory free", "memory used")]
 _GPUS = [
     Column(name)
@@ -72,7 +76,7 @@ def log(client: Client, words: Sequence[str]) -> int:
 def debug(client: Client, words: Sequence[str]) -> int:
     """Tell why a task stands where it stands, with the end of its output."""
     job = find_task(client, words[0])
-    print(f"cmds: {job.command}\n{status_of(job)}: {job.reason}")
+    print(f"cmds: {job.command}\n{status_of(job)}: {retell(client.why(job.id).text)}")
     print_stream(client.log(job.id, tail=_LINES_SHOWN))
     return 0
 

@@ -29,6 +29,7 @@ from stoker.api.routes import (
     status,
     stop,
     sweep,
+    usage,
     wait,
     why,
 )
@@ -54,6 +55,7 @@ ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
     wait.WAIT,
     sweep.SWEEP,
     status.STATUS,
+    usage.USAGE,
     config.READ,
     config.CHANGE,
     events.EVENTS,

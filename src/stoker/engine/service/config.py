@@ -10,6 +10,7 @@ from stoker.failpoints import reach
 from stoker.wire import NewSetting, Setting
 
 _GPUS_OF = "gpus."
+_MAX_FAILURES_OF = "max-failures."
 
 
 def read(hub: Hub) -> list[Setting]:
@@ -24,6 +25,9 @@ def change(hub: Hub, setting: NewSetting) -> Setting:
     changed = hub.config.change(setting.name, setting.value)
     reach("config-committed")
     apply(hub)
+    if setting.name.startswith(_MAX_FAILURES_OF):
+        with hub.database.transaction():
+            hub.gate.forget_failures(setting.name.removeprefix(_MAX_FAILURES_OF))
     if setting.name == "policy":
         choose_policy(hub)
     hub.events.touch()
@@ -37,6 +41,7 @@ def apply(hub: Hub) -> None:
     hub.gate.limits = hub.config.limits()
     hub.gate.gpus = hub.config.gpus_of_projects()
     hub.brake.limit = hub.config.count("brake")
+    hub.brake.most = hub.config.max_failures()
 
 
 def choose_policy(hub: Hub) -> None:

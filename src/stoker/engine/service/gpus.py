@@ -38,6 +38,13 @@ def _add(hub: Hub, text: str) -> list[str]:
         for place in closed:
             place.drained = None
         return [text]
+    watchman = hub.engine.watchman
+    if watchman is not None:
+        sick = [p.slot for p in named if not watchman.sick.keys().isdisjoint(p.slot.keys)]
+        for slot in sick:
+            watchman.forgive(slot.keys)
+        if sick:
+            return [text]
     wanted = hub.parse_slots(text)
     keys = {
         key: place.slot.label

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
 from stoker.engine.orders import split_words
 from stoker.wire import Job, to_wire
@@ -15,7 +16,7 @@ _SHOWN_BYTES = 1000
 COLUMNS = (
     f"job.id, name, project, state, substr(command, 1, {_SHOWN_BYTES}), form, class.slots, priority,"
     " attempt, job.slots, reason, status, submitted_at_us, started_at_us, ended_at_us, rank,"
-    " begin_at_us, submission.cwd"
+    " begin_at_us, submission.cwd, failure"
 )
 TABLES = (
     "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
@@ -40,6 +41,7 @@ def job_of(row: Sequence[Any]) -> Job:
         signal=signum,
         begin_at=seconds(row[16]),
         cwd=to_wire(row[17] or b""),
+        failure=class_of(row[18]),
         submitted_at=seconds(row[12]),
         started_at=seconds(row[13]),
         ended_at=seconds(row[14]),
@@ -60,6 +62,12 @@ def ending(status: int | None) -> tuple[int | None, int | None]:
         return None, None
     number = status & 0x7F
     return (None, number) if number else (status >> 8, None)
+
+
+def class_of(failure: str | None) -> FailureClass | None:
+    """The class of a failure; one that this version does not know is as good as none."""
+    known = failure in FailureClass.__members__.values()
+    return FailureClass(failure) if known else None
 
 
 def seconds(us: int | None) -> float | None:

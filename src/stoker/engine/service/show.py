@@ -9,20 +9,23 @@ from typing import Any
 
 import msgspec
 
+from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
+from stoker.core.usage import AttemptUse
 from stoker.engine.hub import Hub
 from stoker.engine.orders import log_path, read_environment, split_words
 from stoker.engine.service.ls import foretell
-from stoker.engine.service.rows import COLUMNS, TABLES, ending, job_of, seconds
+from stoker.engine.service.rows import COLUMNS, TABLES, class_of, ending, job_of, seconds
 from stoker.engine.service.select import find_one
+from stoker.store.jobs import decode_use
 from stoker.store.queued import Facts
 from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, Need, to_wire
 
 _SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|_PAT$|CRED|AUTH|COOKIE|PRIVATE|DSN")
 _URL_SECRET = re.compile(r"(://)[^/\s]+@")
 _ATTEMPT = (
-    "SELECT {}, {}, slots, pid, started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb"
-    " FROM {} WHERE {} = ?"
+    "SELECT {}, {}, slots, pid, started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb,"
+    " failure, gpu_use FROM {} WHERE {} = ?"
 )
 _EARLIER = _ATTEMPT.format("number", "outcome", "earlier_attempt", "job") + " ORDER BY number"
 _LATEST = _ATTEMPT.format("attempt", "state", "job", "id")
@@ -90,7 +93,16 @@ def _attempt(hub: Hub, facts: Facts, row: Sequence[Any]) -> AttemptInfo:
         cpu_s=seconds(row[8]),
         max_rss_bytes=None if row[9] is None else row[9] * 1024,
         log=to_wire(os.fsencode(log_path(hub.home, facts, row[0]))),
+        failure=class_of(row[10]),
+        gpu_use=decode_use(row[11]) or _use_now(hub, facts, row[0]),
     )
+
+
+def _use_now(hub: Hub, facts: Facts, number: int) -> AttemptUse | None:
+    """What an attempt that runs has used so far."""
+    look = hub.look()
+    job = None if look is None else look.jobs.get(Attempt(facts.id, number).key)
+    return None if job is None else job.so_far
 
 
 def redact(env: dict[str, str]) -> dict[str, str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
-from stoker.engine.service.rows import seconds
+from stoker.engine.service.rows import class_of, seconds
+from stoker.store.jobs import decode_use
 from stoker.wire import Bytes, SweepPage, SweepRun, from_wire, to_wire
 
 _RUNS = (
     "SELECT identity, dir, sweep_run.job, coalesce(state, iif(done, 'done', 'lost')), attempt, slots,"
-    " reason, started_at_us, ended_at_us, git_commit"
+    " reason, started_at_us, ended_at_us, git_commit, failure, gpu_use"
     " FROM sweep_run LEFT JOIN job ON job.id = sweep_run.job"
     " LEFT JOIN submission ON submission.id = job.submission"
     " WHERE sweep = (SELECT id FROM sweep WHERE name = ? AND cwd = ?) AND sweep_run.job > ?"
@@ -32,6 +33,8 @@ def sweep(hub: Hub, name: str, cwd: Bytes, *, after: int, limit: int) -> SweepPa
             started_at=seconds(row[7]),
             ended_at=seconds(row[8]),
             git_commit=row[9],
+            failure=class_of(row[10]),
+            gpu_use=decode_use(row[11]),
         )
         for row in rows[:limit]
     ]

@@ -250,3 +250,8 @@ def test_a_waiting_job_whose_claim_was_revoked_has_no_slot(make_world: MakeWorld
     assert world.executor.revoked == ["3.1"]
 
     assert [job.slots for job in page(world, states=[State.WAITING]).jobs] == [None]
+
+
+def test_a_job_tells_the_folder_it_was_added_from(world: World) -> None:
+    world.add("a", cwd="/data/mine")
+    assert page(world).jobs[0].cwd == "/data/mine"

@@ -68,3 +68,15 @@ def test_what_has_begun_is_refused(world: World) -> None:
     [refusal] = world.start("1").refused
 
     assert refusal.reason == "job 1 is running: only what has not begun can be started"
+
+
+def test_of_the_queue_it_changes_nothing_but_looks_at_once(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add("a", "b", "c", hold=False)
+    world.move("3")
+    looks: list[None] = []
+    world.hub.pulse.poke = lambda: looks.append(None)  # type: ignore[method-assign]
+
+    assert world.start(queue=True).ids == []
+    assert looks
+    assert world.states() == {1: "running", 2: "waiting", 3: "waiting"}

@@ -1,0 +1,235 @@
+"""One run at a time against sharing, on a real GPU with PyTorch.
+
+    PYTHONPATH=src python benchmarks/gpu_sharing.py
+
+Takes at most eight minutes, prints its table and keeps it in RESULTS.md. `--dry` checks itself on any
+machine: fake GPUs, fake trainings, and nothing kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks.machine import describe_machine
+from benchmarks.measure import Spread
+from benchmarks.report import Bound, Figure, Result, Table, Target, render_result, render_table
+from benchmarks.sections import replace_section
+from stoker.gpus.nvml import Nvml
+from stoker.testing.state import GIB, FakeGpus
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NAME = "gpu_sharing"
+RESULTS = os.path.join(ROOT, "benchmarks", "RESULTS.md")
+WORK = os.path.join(ROOT, "benchmarks", "gpu_work.py")
+BUDGET_S = 450.0
+MODES = {
+    "exclusive": [],
+    "shared": ["--share", "auto"],
+    "shared with MPS": ["--share", "auto", "--mps"],
+}
+MPS = "shared with MPS"
+_FAILED = re.compile(r"^stoker: (?:.*, )?([0-9]+) (?:failed|killed|lost),", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Runs that are started together; `sizes` are shares of the GPU's memory held besides."""
+
+    name: str
+    kind: str
+    train_s: float
+    sizes: Sequence[float]
+    modes: Sequence[str]
+    at_least: float | None = None
+
+
+WORKLOADS = (
+    Workload("16 small MLP runs", "mlp", 1.5, [0.0] * 16, tuple(MODES), 5.0),
+    Workload("8 CNN runs", "cnn", 2.5, [0.0] * 8, tuple(MODES), 2.5),
+    # The first two do not fit together.
+    Workload("mixed sizes", "hog", 2.0, [0.6, 0.55, 0.2, 0.1, 0.1], ("shared",)),
+    Workload("3 saturating runs", "saturating", 5.0, [0.0] * 3, ("exclusive", "shared"), 0.97),
+)
+
+
+@dataclass
+class Bench:
+    """A GPU, an environment, and the time that is left."""
+
+    env: dict[str, str]
+    folder: str
+    mem_gib: float
+    dry: bool
+    steps: dict[str, int] = field(default_factory=dict)
+    until_s: float = 0.0
+
+    def commands(self, workload: Workload) -> list[str]:
+        """One line for each run."""
+        if self.dry:
+            train = f"{shlex.quote(sys.executable)} -m stoker.testing.train --steps 2"
+            seconds = workload.train_s / 10
+            mems = [max(size, 0.01) * self.mem_gib for size in workload.sizes]
+            return [f"{train} --seconds {seconds} --mem {mem:.2f}G" for mem in mems]
+        words = [sys.executable, WORK, workload.kind, str(self.steps[workload.kind])]
+        work = shlex.join(words)
+        return [f"{work} --gib {int(size * self.mem_gib)}" for size in workload.sizes]
+
+    def calibrate(self) -> None:
+        """Find out how much work each training has to do on this GPU."""
+        if self.dry:
+            return
+        words = [sys.executable, WORK, "calibrate", "1"]
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=True)
+        per_s = json.loads(done.stdout)
+        for workload in WORKLOADS:
+            self.steps[workload.kind] = int(per_s[workload.kind] * workload.train_s)
+
+    def run(self, workload: Workload, mode: str) -> tuple[float, int]:
+        """Seconds from the first start to the last end, and how many runs failed for good."""
+        home = tempfile.mkdtemp(dir=self.folder)
+        jobs = os.path.join(home, "jobs.txt")
+        with open(jobs, "w", encoding="utf-8") as file:
+            file.writelines(f"{command}\n" for command in self.commands(workload))
+        words = [sys.executable, "-m", "stoker", "run", jobs, "--gpus", "0", *MODES[mode]]
+        words += ["--logs", os.path.join(home, "logs")]
+        env = {**self.env, "STOKER_HOME": os.path.join(home, "stoker")}
+        began = time.monotonic()
+        limit_s = max(1.0, self.until_s - began)
+        done = subprocess.run(
+            words, env=env, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+        took_s = time.monotonic() - began
+        if done.returncode:
+            sys.stderr.write(done.stderr[-2000:])
+        counts = _FAILED.findall(done.stderr)
+        return took_s, int(counts[-1]) if counts else int(done.returncode != 0)
+
+
+def main() -> int:
+    """Measure; 0 if every figure holds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dry", action="store_true", help="with fake GPUs, for a self-check")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds at most")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="stoker-gpu-") as folder:
+        bench = prepare(folder, args.dry)
+        bench.until_s = time.monotonic() + args.budget
+        device = describe_device()
+        result = measure(bench, device, [mode for mode in MODES if is_possible(mode)])
+    text = f"{render_result(result)}\n{render_table(describe_machine('–'))}\n"
+    print(text, flush=True)
+    if not args.dry:
+        replace_section(RESULTS, NAME, text)
+    return 0 if all(figure.holds for figure in result.figures) else 1
+
+
+def prepare(folder: str, dry: bool) -> Bench:
+    """An environment in which `python -m stoker` runs from here, wherever here is."""
+    paths = [os.path.join(ROOT, "src"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    os.environ["STOKER_LEASE_DIR"] = os.path.join(folder, "leases")
+    if dry:
+        os.environ.update(FakeGpus(os.path.join(folder, "gpus")).create(1, 80 * GIB).env())
+    nvml = Nvml.open()
+    if nvml is None or not nvml.gpus():
+        raise SystemExit("gpu_sharing: no GPU here (NVML finds none); --dry needs none")
+    mem_gib = nvml.gpus()[0].mem_total_bytes / GIB
+    nvml.close()
+    return Bench(env=dict(os.environ), folder=folder, mem_gib=mem_gib, dry=dry)
+
+
+def describe_device() -> str:
+    """The GPU that was measured on."""
+    nvml = Nvml()
+    gpu = nvml.gpus()[0]
+    nvml.close()
+    return f"{gpu.name}, {gpu.mem_total_bytes / GIB:.0f} GiB"
+
+
+def is_possible(mode: str) -> bool:
+    """Whether this Stoker and this machine know a mode."""
+    words = [sys.executable, "-m", "stoker", "run", "-h"]
+    known = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    if mode == MPS and shutil.which("nvidia-cuda-mps-control") is None:
+        return False
+    return all(word in known for word in MODES[mode] if word.startswith("--"))
+
+
+def measure(bench: Bench, device: str, modes: Sequence[str]) -> Result:
+    """Every workload in every mode that there is time for."""
+    bench.calibrate()
+    took: dict[tuple[str, str], float] = {}
+    failed: dict[str, int] = {}
+    # MPS comes last: it has no figure to reach.
+    order = [(mode == MPS, w, mode) for w in WORKLOADS for mode in w.modes if mode in modes]
+    for _last, workload, mode in sorted(order, key=lambda each: each[0]):
+        if time.monotonic() >= bench.until_s:
+            sys.stderr.write(f"gpu_sharing: no time left for {workload.name}, {mode}\n")
+            continue
+        sys.stderr.write(f"gpu_sharing: {workload.name}, {mode} …\n")
+        try:
+            took[workload.name, mode], lost = bench.run(workload, mode)
+        except subprocess.TimeoutExpired:
+            continue
+        failed[workload.name] = failed.get(workload.name, 0) + lost
+    return report(device, modes, took, failed)
+
+
+def report(
+    device: str,
+    modes: Sequence[str],
+    took: dict[tuple[str, str], float],
+    failed: dict[str, int],
+) -> Result:
+    """The makespans beside each other, and what they are worth."""
+    rows, figures = [], []
+    for workload in WORKLOADS:
+        alone_s = took.get((workload.name, "exclusive"))
+        cells = [workload.name]
+        for mode in modes:
+            makespan_s = took.get((workload.name, mode))
+            if makespan_s is None:
+                cells.append("–")
+                continue
+            gain = (
+                "" if alone_s is None or mode == "exclusive" else f" ({alone_s / makespan_s:.2f}×)"
+            )
+            cells.append(f"{makespan_s:.1f} s{gain}")
+        rows.append(cells)
+        shared_s = took.get((workload.name, "shared"))
+        if workload.at_least is not None and alone_s is not None and shared_s is not None:
+            target = Target(Bound.AT_LEAST, workload.at_least)
+            figures.append(_figure(f"{workload.name}: gain", alone_s / shared_s, target, "×"))
+        lost = failed.get(workload.name)
+        if lost is not None:
+            target = Target(Bound.AT_MOST, 0)
+            figures.append(_figure(f"{workload.name}: final failures", lost, target, "runs"))
+    return Result(
+        name=NAME,
+        what=f"Makespans on one {device}: one run at a time, and as Stoker packs what it has learned of.",
+        details=Table(("runs", *modes), rows),
+        figures=figures,
+        commands=["python benchmarks/gpu_sharing.py"],
+    )
+
+
+def _figure(name: str, value: float, target: Target, unit: str) -> Figure:
+    spread = Spread(median=value, q1=value, q3=value)
+    return Figure(name=name, spread=spread, target=target, unit=unit, digits=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

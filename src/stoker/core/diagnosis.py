@@ -1,0 +1,79 @@
+"""Why an attempt failed: read from its wait status, the end of its log and what the machine knows.
+
+Only of attempts that failed: frameworks print the same texts and go on.
+"""
+
+from __future__ import annotations
+
+import re
+
+from stoker.core.failure import Facts, Failure, FailureClass, OomFigures, was_killed
+from stoker.core.job import describe
+from stoker.core.oom import read_figures, tell_figures
+from stoker.core.symptoms import find_symptom
+
+_REASON_LENGTH = 200
+_NOT_RUN = (126, 127)
+_MISSING = re.compile(r"([^:\s]+): (?:command )?not found$")
+_NO_FACTS = Facts()
+
+
+def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
+    """Say why an attempt failed that ended with this wait status; `tail` is the end of its log."""
+    if status == 0:
+        raise ValueError("an attempt that succeeded has no failure to be read from its log")
+    symptom = find_symptom(tail)
+    kind = _kind_of(symptom.kind, status, facts)
+    figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None
+    line = symptom.line
+    if status >> 8 in _NOT_RUN and (missing := _MISSING.search(line)):
+        line = missing[1]
+    told = _tell(kind, line, figures, facts)
+    return Failure(
+        kind=kind,
+        reason=_shorten(f"{describe(status)}: {told}" if told else describe(status)),
+        figures=figures,
+        confirmed=kind is not FailureClass.DISK_FULL or facts.full_disk is not None,
+    )
+
+
+def _kind_of(shown: FailureClass, status: int, facts: Facts) -> FailureClass:
+    """What it is, with what the machine knows beside what the log shows."""
+    if shown in (FailureClass.GPU_FAULT, FailureClass.NEIGHBOUR):
+        # The driver tells every client of a fault, and none of them whose it was.
+        together = facts.mps and facts.neighbours
+        return FailureClass.NEIGHBOUR if together else FailureClass.GPU_FAULT
+    if shown is not FailureClass.ERROR:
+        return shown
+    if facts.xid is not None:
+        return FailureClass.GPU_FAULT
+    if was_killed(status) and facts.oom_kills:
+        return FailureClass.HOST_OOM
+    return FailureClass.SETUP if status >> 8 in _NOT_RUN else shown
+
+
+def _tell(kind: FailureClass, text: str, figures: OomFigures | None, facts: Facts) -> str:
+    match kind:
+        case FailureClass.GPU_OOM:
+            return "GPU out of memory" + (tell_figures(figures) if figures else "")
+        case FailureClass.HOST_OOM if not text:
+            return "out of memory: the kernel killed it"
+        case FailureClass.HOST_OOM:
+            return f"out of memory: {text}"
+        case FailureClass.GPU_FAULT:
+            xid = "" if facts.xid is None else f" (XID {facts.xid})"
+            return f"GPU fault{xid}: {text}".removesuffix(": ")
+        case FailureClass.NEIGHBOUR:
+            return "GPU fault, its own or that of a job it shared an MPS server with"
+        case FailureClass.NCCL:
+            return f"GPUs lost touch: {text}"
+        case FailureClass.DISK_FULL:
+            where = "" if facts.full_disk is None else f" ({facts.full_disk} is full)"
+            return f"disk full{where}: {text}"
+        case _:
+            return text
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _REASON_LENGTH else line[: _REASON_LENGTH - 1] + "…"

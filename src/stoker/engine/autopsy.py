@@ -1,0 +1,110 @@
+"""Looks into why an attempt failed: the end of its log, its disks, the kernel's count of kills."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Sequence
+
+from stoker.core.failure import Facts, Failure, FailureClass, was_killed
+
+_TAIL_BYTES = 32 * 1024
+_PATIENCE_S = 0.25
+_FULL_BYTES = 64 << 20
+
+
+class Autopsy:
+    """Examines attempts that failed, and only those.
+
+    Logs and folders may lie on a file system that hangs: whatever is not known in time is left out, and
+    while an examination hangs, the next ones go by the wait status alone.
+    """
+
+    def __init__(self) -> None:
+        self._oom_kills = count_oom_kills()
+        self._hangs: threading.Thread | None = None
+
+    def examine(
+        self, status: int, log: str | None, folders: Sequence[str] = (), known: Facts | None = None
+    ) -> Failure:
+        """Say why an attempt failed; `folders` are those it may have filled."""
+        # Its many patterns take a while to be made, and most runs never need them.
+        from stoker.core.diagnosis import classify
+
+        known = known or Facts()
+        found: list[Failure] = []
+        if self._hangs is not None and self._hangs.is_alive():
+            return classify(status, "", known)
+        if log is None and not was_killed(status):
+            return classify(status, "", known)
+
+        def look() -> None:
+            tail = read_tail(log) if log is not None else ""
+            found.append(classify(status, tail, self._add_facts(status, tail, folders, known)))
+
+        thread = threading.Thread(target=look, name="autopsy", daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_S)
+        self._hangs = thread if thread.is_alive() else None
+        return found[0] if found else classify(status, "", known)
+
+    def _add_facts(self, status: int, tail: str, folders: Sequence[str], known: Facts) -> Facts:
+        from stoker.core.symptoms import find_symptom
+
+        full_disk = None
+        if find_symptom(tail).kind is FailureClass.DISK_FULL:
+            full_disk = next((folder for folder in folders if is_full(folder)), None)
+        oom_kills = False
+        if was_killed(status):
+            before, self._oom_kills = self._oom_kills, count_oom_kills()
+            oom_kills = self._oom_kills > before
+        return Facts(
+            oom_kills=oom_kills,
+            full_disk=full_disk,
+            xid=known.xid,
+            mps=known.mps,
+            neighbours=known.neighbours,
+        )
+
+
+def read_tail(path: str) -> str:
+    """The end of a log; nothing where there is no file, or one that cannot be read twice."""
+    try:
+        # Without waiting for a writer, where the log is a pipe.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        data = os.pread(fd, _TAIL_BYTES, max(0, found.st_size - _TAIL_BYTES))
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return data.decode("utf-8", "replace")
+
+
+def is_full(folder: str) -> bool:
+    """Whether next to nothing can be written to a folder's file system."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _FULL_BYTES or (
+        found.f_files > 0 and not found.f_favail
+    )
+
+
+def count_oom_kills() -> int:
+    """How often this kernel has killed for memory since it was booted; 0 where it does not tell."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        return 0
+    return 0

@@ -1,0 +1,39 @@
+"""To which attempt a process of this machine belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.engine.board import Board
+from stoker.executors.shepherd import trees
+
+
+class Owners:
+    """Finds an attempt by descent, and by the cookie that all of its processes inherit.
+
+    `parents` are the processes below which everything is ours. Asked from any thread.
+    """
+
+    def __init__(self, board: Board, name: str, parents: Callable[[], list[int]]) -> None:
+        self._board = board
+        self._prefix = f"{name}:"
+        self._parents = parents
+
+    def __call__(self, pid: int) -> str | None:
+        """The key of an attempt, an empty text for another process of ours, None for a stranger."""
+        running = list(self._board.running.values())
+        roots = {each.pid: each.key for each in running if each.pid is not None}
+        parents = self._parents()
+        is_ours = False
+        ancestor: int = pid
+        while ancestor > 0 and not is_ours:
+            if ancestor in roots:
+                return roots[ancestor]
+            is_ours = ancestor in parents
+            process = trees.look(ancestor)
+            ancestor = 0 if process is None else process.parent
+        cookies = trees.marks_of(pid).cookies
+        keys = [cookie for cookie in cookies if cookie.startswith(self._prefix)]
+        if keys:
+            return keys[-1].removeprefix(self._prefix)
+        return "" if is_ours else None

@@ -1,0 +1,285 @@
+"""The one thread that looks at the GPUs while jobs run or wait: who uses what, and how much."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look, Sight
+from stoker.gpus.census import Census, Count, OwnerOf
+from stoker.gpus.meter import Meter
+from stoker.gpus.nvml import Gpu, Nvml, Reading
+from stoker.gpus.renewal import Renewal
+
+_NEW_S = 60.0
+_SETTLED_S = 600.0
+_HISTORY = 300
+_FIRST_RELEASE_PAUSE_S = 0.02
+_RELEASE_PATIENCE_S = 30.0
+_NOTHING: Look = Look(0.0, {}, {})
+
+Subjects = Callable[[], Mapping[str, tuple[str, ...]]]
+"""The attempts that run, with the lease keys of their GPUs."""
+
+
+class Release(msgspec.Struct):
+    """Processes of an attempt that has ended, whose memory is to come back on a GPU."""
+
+    key: str
+    pids: frozenset[int]
+    until_s: float
+    pause_s: float = _FIRST_RELEASE_PAUSE_S  # doubled from look to look
+
+
+class Sampler(threading.Thread):
+    """Samples while `active` is set, and sleeps without waking otherwise.
+
+    `look` is what it saw last; `changed` is called from this thread when who is there has changed, and
+    `renewed` when GPUs have come or gone. Memory is read each second. The list of processes, which
+    takes the driver milliseconds, is read each second only while a job is new.
+    """
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        *,
+        subjects: Subjects,
+        owner_of: OwnerOf,
+        changed: Callable[[], None] = lambda: None,
+        renewed: Callable[[], None] | None = None,
+        period_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(name="gpu-sampler", daemon=True)
+        self.active = threading.Event()
+        self.look = _NOTHING
+        self.latest: dict[str, Reading] = {}
+        self.history: dict[str, deque[tuple[float, int, int | None]]] = {}
+        self.overdue: deque[tuple[str, str]] = deque(maxlen=_HISTORY)
+        """GPU and attempt, where memory did not come back in time."""
+        self.census = Census(owner_of)
+        self._nvml = nvml
+        self._subjects = subjects
+        self._changed = changed
+        self._renewal = None if renewed is None else Renewal(nvml, renewed)
+        self._period_s = period_s
+        self._clock = clock
+        self._counts: dict[str, Count] = {}
+        self._meters: dict[str, Meter] = {}
+        self._releases: dict[str, Release] = {}
+        self._idle_bytes: dict[str, int] = {}
+        self._listed_bytes: dict[str, int] = {}
+        self._sm_pct: dict[str, dict[int, int] | None] = {}
+        self._list_at_s = 0.0
+        self._since_us = 0
+        self._shown: object = None
+        self._nudged = threading.Event()
+        self._answered = threading.Condition()
+        self._asked = self._answers = 0
+        self._stopping = False
+
+    def run(self) -> None:
+        """Sample until stopped."""
+        while self.active.wait() and not self._stopping:
+            self._nudged.clear()
+            asked = self._asked
+            self.sample(lists=asked > self._answers)
+            with self._answered:
+                self._answers = asked
+                self._answered.notify_all()
+            if self._renewal is not None:
+                self._renewal.follow(self.latest)
+            self._nudged.wait(self._rest_s())
+
+    def _rest_s(self) -> float:
+        pauses = [release.pause_s for release in list(self._releases.values())]
+        return min([self._period_s, *pauses])
+
+    def stop(self) -> None:
+        """End the thread; returns when it has, or after a second if the driver hangs."""
+        self._stopping = True
+        self.active.set()
+        self._nudged.set()
+        if self.is_alive():
+            self.join(timeout=1.0)
+
+    def look_at_once(self, patience_s: float) -> bool:
+        """Have a new look, with all processes; False if the driver takes longer than that."""
+        with self._answered:
+            self._asked = asked = self._asked + 1
+            self.active.set()
+            self._nudged.set()
+            return self._answered.wait_for(lambda: self._answers >= asked, patience_s)
+
+    def take(self, key: str) -> AttemptUse | None:
+        """What an attempt that is over has used; its memory is watched until it is back."""
+        meter = self._meters.pop(key, None)
+        if meter is None:
+            return None
+        until_s = self._clock() + _RELEASE_PATIENCE_S
+        for gpu_key, mem_bytes in meter.mem_bytes.items():
+            count = self._counts.get(gpu_key)
+            if count is not None and count.sight is Sight.PROCESSES and mem_bytes:
+                self._releases[gpu_key] = Release(key, frozenset(count.jobs.get(key, ())), until_s)
+        if self._releases:
+            self._nudged.set()
+        return meter.sum_up()
+
+    def releasing(self, gpu_key: str) -> bool:
+        """Whether the memory of an attempt that ended on a GPU is not back yet."""
+        return gpu_key in self._releases
+
+    def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
+        """The last minutes of every attempt that runs: when, memory, share of a GPU's time."""
+        return {key: list(meter.history) for key, meter in list(self._meters.items())}
+
+    def sample(self, *, lists: bool = False) -> None:
+        """Look at every GPU, once; at its processes if `lists` or if it is time to."""
+        now = self._clock()
+        subjects = self._subjects()
+        is_new = not self._meters.keys() >= subjects.keys()
+        lists = lists or is_new or now >= self._list_at_s
+        since_us = self._since_us
+        if lists:
+            self._since_us = time.time_ns() // 1000
+        gpus = self._nvml.gpus()
+        for gpu in gpus:
+            if gpu.uuid not in self.latest:
+                self._meet(gpu, subjects)
+            self._read(gpu, lists or gpu.uuid in self._releases, since_us)
+        self._settle_releases(now)
+        if lists:
+            pids = (pid for count in self._counts.values() for pid in count.pids)
+            self.census.forget_but(pids)
+        jobs = self._measure(subjects, now)
+        self.look = Look(now, {gpu.uuid: self._use_of(gpu, now) for gpu in gpus}, jobs)
+        if lists:
+            self._list_at_s = now + self._pause_s(jobs)
+        self._tell_changes()
+
+    def _pause_s(self, jobs: Mapping[str, JobUse]) -> float:
+        youngest_s = min((job.watched_s for job in jobs.values()), default=_NEW_S)
+        if youngest_s < _NEW_S:
+            return self._period_s
+        return self._period_s * (2 if youngest_s < _SETTLED_S else 5)
+
+    def _meet(self, gpu: Gpu, subjects: Mapping[str, tuple[str, ...]]) -> None:
+        """Before any job runs on a GPU, whoever is there from outside our container is no job of ours."""
+        if not any(gpu.uuid in gpu_keys for gpu_keys in subjects.values()):
+            self.census.note_outsiders(self._nvml.read(gpu))
+
+    def _read(self, gpu: Gpu, lists: bool, since_us: int) -> None:
+        key = gpu.uuid
+        before = self.latest.get(key)
+        if not lists and before is not None:
+            self.latest[key] = reading = self._nvml.glance(before)
+            if reading.lost:
+                self._counts[key] = self.census.count(reading)
+            return
+        reading = self._nvml.read(gpu)
+        count = self.census.count(reading)
+        if count.sight is Sight.DEVICE:
+            # One that exited between the driver's answer and our look is gone from a second answer.
+            reading = self._nvml.read(gpu)
+            count = self.census.count(reading)
+        self.latest[key], self._counts[key] = reading, count
+        self._listed_bytes[key] = reading.mem_used_bytes
+        self._sm_pct[key] = self._nvml.sm_by_pid(gpu, since_us) if reading.processes else {}
+
+    def _measure(self, subjects: Mapping[str, tuple[str, ...]], now: float) -> dict[str, JobUse]:
+        """Add a sample to every attempt's meter."""
+        tenants: dict[str, int] = {}
+        for gpu_keys in subjects.values():
+            for gpu_key in gpu_keys:
+                tenants[gpu_key] = tenants.get(gpu_key, 0) + 1
+        jobs = {}
+        for key, gpu_keys in subjects.items():
+            meter = self._meters.get(key)
+            if meter is None:
+                meter = self._meters[key] = Meter(key, now)
+            alone = all(tenants[gpu_key] == 1 for gpu_key in gpu_keys)
+            meter.add(
+                now,
+                self._mem_of(key, gpu_keys, alone),
+                self._sm_of(key, gpu_keys, alone),
+                alone=alone,
+            )
+            jobs[key] = meter.now()
+        for gone in self._meters.keys() - subjects.keys():
+            self._meters.pop(gone, None)
+        for gpu_key, reading in self.latest.items():
+            if gpu_key not in tenants and not reading.lost:
+                self._idle_bytes[gpu_key] = reading.mem_used_bytes
+        return jobs
+
+    def _mem_of(self, key: str, gpu_keys: tuple[str, ...], alone: bool) -> dict[str, int] | None:
+        found = {}
+        for gpu_key in gpu_keys:
+            count, reading = self._counts.get(gpu_key), self.latest.get(gpu_key)
+            if count is None or reading is None or count.sight is Sight.NONE:
+                return None
+            if count.sight is Sight.PROCESSES:
+                # Alone, what has come since the list was read is its own.
+                listed = count.mem_bytes(key)
+                more = (
+                    reading.mem_used_bytes - self._listed_bytes[gpu_key] if alone and listed else 0
+                )
+                found[gpu_key] = max(0, listed + more)
+            elif alone and gpu_key in self._idle_bytes:
+                found[gpu_key] = max(0, reading.mem_used_bytes - self._idle_bytes[gpu_key])
+            else:
+                return None
+        return found
+
+    def _sm_of(self, key: str, gpu_keys: tuple[str, ...], alone: bool) -> float | None:
+        """The mean over its GPUs."""
+        shares = []
+        for gpu_key in gpu_keys:
+            count, by_pid = self._counts.get(gpu_key), self._sm_pct.get(gpu_key)
+            if count is not None and count.sight is Sight.PROCESSES and by_pid is not None:
+                shares.append(sum(by_pid.get(pid, 0) for pid in count.jobs.get(key, ())))
+            elif alone and gpu_key in self.latest:
+                utilisation_pct = self.latest[gpu_key].utilisation_pct
+                shares += [] if utilisation_pct is None else [utilisation_pct]
+        return sum(shares) / len(shares) if shares else None
+
+    def _use_of(self, gpu: Gpu, now: float) -> GpuUse:
+        reading, count = self.latest[gpu.uuid], self._counts[gpu.uuid]
+        past = self.history.setdefault(gpu.uuid, deque(maxlen=_HISTORY))
+        past.append((now, reading.mem_used_bytes, reading.utilisation_pct))
+        return GpuUse(
+            key=gpu.uuid,
+            label=gpu.label,
+            sight=count.sight,
+            total_bytes=gpu.mem_total_bytes,
+            used_bytes=reading.mem_used_bytes,
+            foreign_bytes=sum(each.mem_bytes or 0 for each in count.foreigners),
+            foreigners=count.foreigners,
+            utilisation_pct=reading.utilisation_pct,
+            releasing=gpu.uuid in self._releases,
+        )
+
+    def _settle_releases(self, now: float) -> None:
+        for gpu_key, release in list(self._releases.items()):
+            count = self._counts.get(gpu_key)
+            held = count is not None and not release.pids.isdisjoint(count.pids)
+            release.pause_s = min(2 * release.pause_s, self._period_s)
+            if held and now >= release.until_s:
+                self.overdue.append((gpu_key, release.key))
+            if not held or now >= release.until_s:
+                del self._releases[gpu_key]
+                self._shown = None  # somebody waits for it, and may not have seen it begin
+
+    def _tell_changes(self) -> None:
+        # Memory always differs; who is there seldom does.
+        shown = [
+            (use.key, use.sight, use.releasing, [each.pid for each in use.foreigners])
+            for use in self.look.gpus.values()
+        ]
+        if shown != self._shown:
+            self._shown = shown
+            self._changed()

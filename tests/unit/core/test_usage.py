@@ -1,0 +1,40 @@
+"""What one look at the GPUs allows."""
+
+from __future__ import annotations
+
+import pytest
+
+from stoker.core.usage import GpuUse, Look, Sight
+
+GIB = 2**30
+
+
+def gpu(sight: Sight = Sight.PROCESSES, sick: str | None = None, releasing: bool = False) -> GpuUse:
+    return GpuUse(
+        key="GPU-1",
+        label="0",
+        sight=sight,
+        total_bytes=24 * GIB,
+        used_bytes=4 * GIB,
+        sick=sick,
+        releasing=releasing,
+    )
+
+
+def test_what_nobody_holds_is_free() -> None:
+    assert gpu().free_bytes == 20 * GIB
+
+
+@pytest.mark.parametrize(
+    "other",
+    [gpu(Sight.DEVICE), gpu(Sight.NONE), gpu(sick="XID 79"), gpu(releasing=True)],
+)
+def test_a_gpu_of_which_too_little_is_known_is_not_packed(other: GpuUse) -> None:
+    assert gpu().may_be_packed
+    assert not other.may_be_packed
+
+
+def test_a_look_that_nobody_renews_grows_old() -> None:
+    look = Look(at_s=100.0, gpus={}, jobs={})
+    assert look.is_fresh(105.0, longest_s=5.0)
+    assert not look.is_fresh(106.0, longest_s=5.0)

@@ -1,0 +1,171 @@
+"""Slots are closed and opened by what the driver shows and tells."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.slot import Slot
+from stoker.engine.board import Board, Running
+from stoker.engine.queue import Entry
+from stoker.engine.watchman import Watchman
+from stoker.executors.contract import Ended
+from stoker.gpus.nvml import Fault
+from unit.gpus.driver import GIB, GPU, SECOND, Driver
+
+PATIENCE_S = 10.0
+FAR_PID = 1 << 30
+
+
+class Notes:
+    """A listener that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def on_launch(self, running: Running) -> None: ...
+
+    def on_start(self, running: Running) -> None: ...
+
+    def on_end(
+        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None: ...
+
+    def on_notice(self, text: str) -> None:
+        self.told.append(text)
+
+
+class Post:
+    """A watchman over two GPUs."""
+
+    def __init__(self) -> None:
+        self.driver = Driver(GPU, SECOND)
+        self.board = Board(tuple(Slot(n, (str(n),), (f"GPU-{n}",)) for n in range(2)))
+        self.notes = Notes()
+        self.owners: dict[int, str | None] = {}
+        self.remembered: dict[str, str] = {}
+        self.watchman = Watchman(
+            self.driver,
+            self.board,
+            self.notes,
+            self.owners.get,
+            mind_others=True,
+            remember=self._remember,
+            period_s=0.01,
+        )
+
+    def _remember(self, sick: Mapping[str, str]) -> None:
+        self.remembered = dict(sick)
+
+    def run(self, key: str, pid: int) -> Running:
+        job = Running(
+            key=key,
+            attempt=Attempt.from_key(key),
+            entry=Entry(b"train", Request()),
+            slots=(self.board.places[0].slot,),
+            pid=pid,
+            started_at_us=time.time_ns() // 1000,
+        )
+        self.owners[pid] = key
+        self.driver.held["GPU-0"][pid] = GIB
+        self.board.seat(job)
+        return job
+
+    def review_until(self, wanted: str) -> None:
+        """Review whatever comes until somebody is told of it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(wanted in text for text in self.notes.told):
+            assert time.monotonic() < deadline, self.notes.told
+            if select.select([self.watchman], [], [], 0.1)[0]:
+                self.watchman.review()
+
+
+@pytest.fixture
+def post() -> Iterator[Post]:
+    post = Post()
+    yield post
+    post.driver.answers.set()
+    post.watchman.stop()
+
+
+def test_a_stranger_closes_a_slot_until_he_goes(post: Post) -> None:
+    post.driver.held["GPU-1"][os.getpid()] = GIB
+    post.review_until("GPU 1 is in use by")
+    assert not post.board.places[1].is_open
+    post.driver.held["GPU-1"].clear()
+    post.review_until("GPU 1 is free again")
+    assert post.board.places[1].is_open
+
+
+def test_a_sick_gpu_is_closed_named_and_remembered_until_somebody_sees_to_it(post: Post) -> None:
+    post.driver.faults.put(Fault("GPU-1", 79))
+    post.review_until("GPU 1 is sick: XID 79, fell off the bus")
+
+    assert post.remembered.keys() == {"GPU-1"}
+    assert "stoker gpus add 1" in (post.board.places[1].closed or "")
+    look = post.watchman.look()
+    assert look is not None
+    assert not look.gpus["GPU-1"].may_be_packed
+    post.watchman.forgive(("GPU-1",))
+    assert post.board.places[1].is_open
+    assert post.remembered == {}
+
+
+def test_a_program_s_own_fault_is_held_against_it_and_not_against_the_gpu(post: Post) -> None:
+    job = post.run("1.1", os.getpid())
+    post.driver.faults.put(Fault("GPU-0", 31))
+    post.driver.faults.put(Fault("GPU-1", 79))
+    post.review_until("GPU 1 is sick")
+
+    assert post.watchman.xid_of(job) == 31
+    assert post.board.places[0].is_open
+
+
+def test_the_slot_of_a_job_that_ended_is_free_once_its_memory_is_back(post: Post) -> None:
+    job = post.run("1.1", os.getpid())
+    deadline = time.monotonic() + PATIENCE_S
+    while (look := post.watchman.look()) is None or "1.1" not in look.jobs:
+        assert time.monotonic() < deadline
+    place = post.board.places[0]
+    place.held = True
+
+    use = post.watchman.on_end(job)
+    post.board.leave(job)
+
+    assert use is not None
+    assert use.mem_peak_bytes == GIB
+    assert not place.is_free
+    post.driver.held["GPU-0"].clear()
+    while not place.is_free:
+        assert time.monotonic() < deadline
+        if select.select([post.watchman], [], [], 0.1)[0]:
+            post.watchman.review()
+
+
+def test_a_driver_that_hangs_is_told_of_and_keeps_nobody_waiting(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.engine.watchman._PATIENCE_S", 0.01)
+    monkeypatch.setattr("stoker.engine.watchman._STALE_S", 0.0)
+    post.watchman.rest()
+    post.driver.answers.clear()
+
+    post.watchman.rouse()
+
+    assert any("does not answer" in text for text in post.notes.told)
+    assert post.watchman.look() is None
+
+
+def test_processes_that_cannot_be_told_apart_are_said_once(post: Post) -> None:
+    post.run("1.1", os.getpid())
+    del post.driver.held["GPU-0"][os.getpid()]
+    post.driver.held["GPU-0"][FAR_PID] = GIB
+    post.review_until("does not tell which of our processes")
+    post.watchman.look_again()
+
+    assert sum("does not tell which" in text for text in post.notes.told) == 1

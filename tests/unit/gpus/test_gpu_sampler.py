@@ -1,0 +1,347 @@
+"""What the sampler makes of a driver's answers, second by second."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from stoker.core.usage import Sight
+from stoker.gpus.nvml import Gpu, Reading
+from stoker.gpus.renewal import Renewal
+from stoker.gpus.sampler import Sampler
+from unit.gpus.driver import GIB, GPU, SECOND, Driver
+
+PATIENCE_S = 10.0
+FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
+MINE, YOURS = os.getpid(), os.getppid()
+
+
+class Scene:
+    """A sampler that is asked to look by the test, second by second."""
+
+    def __init__(self, *gpus: Gpu) -> None:
+        self.driver = Driver(*(gpus or (GPU,)))
+        self.now = 1000.0
+        self.running: dict[str, tuple[str, ...]] = {}
+        self.owners: dict[int, str | None] = {}
+        self.asked: list[int] = []
+        self.changes = 0
+        self.sampler = Sampler(
+            self.driver,
+            subjects=lambda: self.running,
+            owner_of=self._owner_of,
+            changed=self._on_change,
+            clock=lambda: self.now,
+        )
+
+    def _owner_of(self, pid: int) -> str | None:
+        self.asked.append(pid)
+        return self.owners.get(pid)
+
+    def _on_change(self) -> None:
+        self.changes += 1
+
+    def start(self, key: str, pid: int, mem_bytes: int | None, *gpus: Gpu) -> None:
+        self.running[key] = tuple(gpu.uuid for gpu in gpus or (GPU,))
+        self.owners[pid] = key
+        for gpu in gpus or (GPU,):
+            self.driver.held[gpu.uuid][pid] = mem_bytes
+
+    def pass_s(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.sampler.sample()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_job_s_memory_and_share_of_time_are_its_processes(scene: Scene) -> None:
+    scene.start("1.1", MINE, 3 * GIB)
+    scene.driver.sm = {MINE: 70, FAR_PID: 20}
+    scene.pass_s(1)
+
+    look = scene.sampler.look
+    assert look.jobs["1.1"].mem_bytes == {"GPU-0": 3 * GIB}
+    assert look.jobs["1.1"].sm_pct == 70
+    assert look.gpus["GPU-0"].used_bytes == 3 * GIB
+    assert look.gpus["GPU-0"].may_be_packed
+
+
+def test_peaks_and_means_are_kept_for_the_attempt(scene: Scene) -> None:
+    scene.start("1.1", MINE, 2 * GIB)
+    scene.driver.sm = {MINE: 20}
+    scene.pass_s(1)
+    scene.driver.held["GPU-0"][MINE] = 6 * GIB
+    scene.driver.sm = {MINE: 80}
+    scene.pass_s(1)
+
+    use = scene.sampler.take("1.1")
+
+    assert use is not None
+    assert use.mem_peak_bytes == 6 * GIB
+    assert use.mem_mean_bytes == 4 * GIB
+    assert (use.sm_mean_pct, use.sm_p90_pct) == (50, 80)
+    assert use.samples == 2
+    assert scene.sampler.take("1.1") is None
+
+
+def test_a_job_on_two_gpus_is_told_by_the_one_where_it_holds_most() -> None:
+    scene = Scene(GPU, SECOND)
+    scene.start("1.1", MINE, 2 * GIB, GPU, SECOND)
+    scene.driver.held["GPU-1"][MINE] = 5 * GIB
+    scene.pass_s(1)
+
+    assert scene.sampler.look.jobs["1.1"].so_far.mem_peak_bytes == 5 * GIB
+
+
+def test_a_stranger_s_process_is_told_with_user_and_memory(scene: Scene) -> None:
+    scene.driver.held["GPU-0"][MINE] = GIB
+    scene.pass_s(1)
+
+    use = scene.sampler.look.gpus["GPU-0"]
+    assert use.foreign_bytes == GIB
+    assert [(each.pid, each.user is None) for each in use.foreigners] == [(MINE, False)]
+
+
+def test_whose_a_process_is_gets_asked_once_while_it_is_there(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(3)
+    assert scene.asked == [MINE]
+    process = scene.driver.held["GPU-0"].pop(MINE)
+    scene.pass_s(1)
+    scene.driver.held["GPU-0"][MINE] = process
+    scene.pass_s(1)
+    assert scene.asked == [MINE, MINE]
+
+
+def test_the_list_is_read_each_second_only_while_a_job_is_new(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(60)
+    new = scene.driver.lists
+    scene.pass_s(60)
+    later = scene.driver.lists - new
+    scene.pass_s(600)
+    before = scene.driver.lists
+    scene.pass_s(60)
+
+    assert new >= 60
+    assert 29 <= later <= 32
+    assert scene.driver.lists - before == 12
+
+
+def test_between_two_lists_growth_is_the_job_s_that_is_alone(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(63)
+    lists = scene.driver.lists
+    scene.driver.more_bytes["GPU-0"] = GIB
+    scene.pass_s(1)
+
+    assert scene.driver.lists == lists
+    assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": 2 * GIB}
+
+
+def test_flat_is_told_from_growing(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(30)
+    assert scene.sampler.look.jobs["1.1"].flat_s == 29
+    scene.driver.held["GPU-0"][MINE] = 2 * GIB
+    scene.pass_s(1)
+    job = scene.sampler.look.jobs["1.1"]
+    assert (job.flat_s, job.watched_s) == (0, 30)
+
+
+def test_memory_that_the_driver_does_not_attribute_is_the_job_s_that_is_alone(scene: Scene) -> None:
+    scene.driver.more_bytes["GPU-0"] = GIB // 2
+    scene.pass_s(1)
+    scene.start("1.1", MINE, None)
+    scene.driver.more_bytes["GPU-0"] = 3 * GIB
+    scene.pass_s(1)
+
+    assert scene.sampler.look.gpus["GPU-0"].sight is Sight.DEVICE
+    assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": 5 * GIB // 2}
+    assert scene.sampler.look.jobs["1.1"].sm_pct == 30
+    scene.start("2.1", YOURS, None)
+    scene.pass_s(1)
+    assert scene.sampler.look.jobs["1.1"].mem_bytes is None
+
+
+def test_pids_of_another_namespace_end_the_sight_of_processes(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.start("1.1", MINE, GIB)
+    del scene.driver.held["GPU-0"][MINE]
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+
+    use = scene.sampler.look.gpus["GPU-0"]
+    assert use.sight is Sight.DEVICE
+    assert use.foreigners == ()
+    assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": GIB}
+
+
+def test_whoever_was_there_before_any_job_is_a_stranger_also_from_outside(scene: Scene) -> None:
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+
+    use = scene.sampler.look.gpus["GPU-0"]
+    assert use.sight is Sight.PROCESSES
+    assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
+
+
+def test_a_lost_gpu_shows_nothing_and_the_others_go_on() -> None:
+    scene = Scene(GPU, SECOND)
+    scene.start("1.1", MINE, GIB)
+    scene.start("2.1", YOURS, GIB, SECOND)
+    scene.pass_s(2)
+    scene.driver.lost.add("GPU-0")
+    scene.pass_s(1)
+
+    look = scene.sampler.look
+    assert look.gpus["GPU-0"].sight is Sight.NONE
+    assert look.jobs["1.1"].mem_bytes is None
+    assert look.jobs["2.1"].mem_bytes == {"GPU-1": GIB}
+
+
+def test_what_was_seen_before_a_gpu_was_lost_stays_known(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.driver.lost.add("GPU-0")
+    scene.pass_s(1)
+
+    use = scene.sampler.take("1.1")
+    assert use is not None
+    assert use.mem_peak_bytes == GIB
+
+
+def test_memory_of_a_job_that_ended_is_watched_until_it_is_back(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    del scene.running["1.1"]
+    scene.pass_s(1)
+    assert scene.sampler.releasing("GPU-0")
+    assert not scene.sampler.look.gpus["GPU-0"].may_be_packed
+
+    del scene.driver.held["GPU-0"][MINE]
+    scene.pass_s(1)
+    assert not scene.sampler.releasing("GPU-0")
+
+
+def test_memory_that_is_back_at_the_first_look_is_news_too(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    del scene.running["1.1"], scene.driver.held["GPU-0"][MINE]
+    before = scene.changes
+    scene.pass_s(1)
+
+    assert not scene.sampler.releasing("GPU-0")
+    assert scene.changes == before + 1
+
+
+def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minute(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    del scene.running["1.1"]
+    scene.pass_s(29)
+    assert scene.sampler.releasing("GPU-0")
+    assert not scene.sampler.overdue
+    scene.pass_s(1)
+    assert not scene.sampler.releasing("GPU-0")
+    assert list(scene.sampler.overdue) == [("GPU-0", "1.1")]
+
+
+def test_only_news_is_told(scene: Scene) -> None:
+    scene.pass_s(3)
+    assert scene.changes == 1
+    scene.driver.more_bytes["GPU-0"] = GIB
+    scene.pass_s(3)
+    assert scene.changes == 1
+    scene.driver.held["GPU-0"][MINE] = GIB
+    scene.pass_s(3)
+    assert scene.changes == 2
+
+
+def test_the_last_minutes_can_be_drawn(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(400)
+
+    assert list(scene.sampler.history["GPU-0"])[-1] == (1400.0, GIB, 30)
+    assert len(scene.sampler.history["GPU-0"]) == len(scene.sampler.histories()["1.1"]) == 300
+
+
+@pytest.fixture
+def thread(scene: Scene) -> Iterator[Callable[[], bool]]:
+    """A sampler at work, and a way to have it look."""
+    scene.sampler.start()
+    yield lambda: scene.sampler.look_at_once(PATIENCE_S)
+    scene.driver.answers.set()
+    scene.sampler.stop()
+    assert not scene.sampler.is_alive()
+
+
+def test_an_idle_sampler_asks_the_driver_nothing(scene: Scene) -> None:
+    scene.sampler.start()
+    scene.sampler.stop()
+
+    assert (scene.driver.lists, scene.driver.glances) == (0, 0)
+
+
+def test_whoever_asks_has_a_new_look_with_all_processes(
+    scene: Scene, thread: Callable[[], bool]
+) -> None:
+    assert thread()
+    lists = scene.driver.lists
+    scene.driver.held["GPU-0"][MINE] = GIB
+
+    assert thread()
+    assert scene.driver.lists > lists
+    assert scene.sampler.look.gpus["GPU-0"].foreign_bytes == GIB
+
+
+def test_a_driver_that_hangs_keeps_nobody_waiting(scene: Scene, thread: Callable[[], bool]) -> None:
+    assert thread()
+    seen = scene.sampler.look
+    scene.driver.answers.clear()
+
+    assert not scene.sampler.look_at_once(0.01)
+    assert scene.sampler.look is seen
+
+
+def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
+    driver = Driver(GPU)
+    told: list[int] = []
+    renewal = Renewal(driver, lambda: told.append(driver.looks))
+    latest = {"GPU-0": Reading(GPU)}
+    renewal.follow(latest)
+    assert not told
+    driver.signs = True
+
+    renewal.follow(latest)
+
+    assert told == [1]
+
+
+def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Driver(GPU)
+    now = [0.0]
+    monkeypatch.setattr("stoker.gpus.renewal.time.monotonic", lambda: now[0])
+    renewal = Renewal(driver, lambda: None)
+    looked_at = []
+    while now[0] < 200:
+        before = driver.looks
+        renewal.follow({"GPU-0": Reading(GPU, lost=True)})
+        if driver.looks > before:
+            looked_at.append(now[0])
+        now[0] += 1
+
+    assert looked_at == [0, 4, 12, 28, 60, 120, 180]
