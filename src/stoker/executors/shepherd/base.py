@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stoker import failpoints
 from stoker.executors.shepherd import trees, wire
 from stoker.executors.shepherd.journal import Ending, Journal, Refusal, Start, end_line, refuse_line
-from stoker.executors.shepherd.places import Attempt, Context, Leases, Place
+from stoker.executors.shepherd.places import Attempt, Context, Leases, Place, bytes_env
 from stoker.executors.shepherd.trees import TICKS_PER_S
 
 if TYPE_CHECKING:
@@ -122,14 +122,14 @@ class Shepherd:
     def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
         """Remember what many starts share."""
         env.pop(trees.MARKER, None)
-        self.contexts[number] = Context(_bytes_env(env), cwd, shell)
+        self.contexts[number] = Context(bytes_env(env), cwd, shell)
 
     def on_place(
         self, number: int, env: dict[str, str], keys: list[str], parts: list[int] | None = None
     ) -> None:
         """Remember a set of GPUs; with parts it is made of other places, or with none needs no room."""
         whole = None if parts is None else tuple(self.places[part] for part in parts)
-        place = self.places[number] = Place(_bytes_env(env), keys, whole)
+        place = self.places[number] = Place(bytes_env(env), keys, whole)
         if parts:
             self.composites.append(place)
             self.leases.fit([place])
@@ -163,7 +163,7 @@ class Shepherd:
     ) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
         there = self.places[place]
-        more = None if env is None else _bytes_env(env)
+        more = None if env is None else bytes_env(env)
         attempt = Attempt(key, self.contexts[context], there, argv, log, more)
         there.queue.append(attempt if warm is None else _as_warm(attempt, warm))
         self.start_next(there)
@@ -485,10 +485,6 @@ def _reason_of(error: OSError) -> str:
     return text
 
 
-def _bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-
-
 def _wake_on_child() -> int:
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -500,9 +496,3 @@ def ignore_signals() -> None:
     """Be ended by nobody who wanted to end the client, or a terminal."""
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
-
-
-def boot_id() -> str:
-    """What tells this boot of the machine from all others."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()

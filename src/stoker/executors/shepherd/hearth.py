@@ -17,10 +17,13 @@ from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.base import RESET_SIGNALS
 from stoker.executors.shepherd.places import Attempt, Context
 
-WORKER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "warm", "worker.py")
+_WORKER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "warm")
+# The package under a name of its own: Stoker need not be installed where jobs run.
 _BOOT = (
-    "import sys, importlib.util as u; s = u.spec_from_file_location('_stoker_warm', sys.argv[1]);"
-    " m = u.module_from_spec(s); sys.modules[s.name] = m; s.loader.exec_module(m); m.main()"
+    "import sys, importlib.util as u; s = u.spec_from_file_location('_stoker_warm',"
+    " sys.argv[1] + '/__init__.py', submodule_search_locations=[sys.argv[1]]);"
+    " m = sys.modules[s.name] = u.module_from_spec(s); s.loader.exec_module(m);"
+    " from _stoker_warm.worker import main; main()"
 )
 _PASSED_FD = 3
 _IDLE_S = 600.0
@@ -236,7 +239,7 @@ class Hearth:
         mark = {trees.MARKER.encode(): b"warm".ljust(self._mark_room, b".")}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = warm.words[0]
-        argv = [program, *warm.words[1 : warm.at], "-c", _BOOT, WORKER, " " * _WORDS_ROOM]
+        argv = [program, *warm.words[1 : warm.at], "-c", _BOOT, _WORKER, " " * _WORDS_ROOM]
         with theirs:
             actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), _PASSED_FD)]
             try:

@@ -23,7 +23,6 @@ from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
 from stoker.executors.shepherd.base import (
     LEFTOVER_GRACE_S,
     Shepherd,
-    boot_id,
     ignore_signals,
 )
 from stoker.executors.shepherd.journal import (
@@ -406,7 +405,7 @@ def main() -> None:
     path, journal, name = sys.argv[1:]
     trees.become_subreaper()
     come_first()
-    keeper = Keeper(name, boot_id())
+    keeper = Keeper(name, trees.boot_id())
     try:
         story = keeper.journal.claim(journal)
     except BlockingIOError:

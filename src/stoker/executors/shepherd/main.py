@@ -13,7 +13,7 @@ import socket
 import sys
 
 from stoker.executors.shepherd import trees
-from stoker.executors.shepherd.base import Shepherd, boot_id, ignore_signals
+from stoker.executors.shepherd.base import Shepherd, ignore_signals
 from stoker.executors.shepherd.turns import come_first
 from stoker.executors.shepherd.wire import PROTOCOL
 
@@ -59,7 +59,7 @@ class Companion(Shepherd):
         """Begin to keep a journal."""
         self.take_name(name)
         self.journal.open(journal)
-        self.journal.note(f"boot {boot_id()} {name} .\n")
+        self.journal.note(f"boot {trees.boot_id()} {name} .\n")
 
 
 def main() -> None:

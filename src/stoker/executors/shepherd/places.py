@@ -115,3 +115,8 @@ class Leases:
             place.lease_actions = [
                 (os.POSIX_SPAWN_DUP2, fd, _FIRST_LEASE_FD + i) for i, fd in enumerate(held)
             ]
+
+
+def bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
+    """An environment as the kernel takes it."""
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
