@@ -25,6 +25,7 @@ from benchmarks.cases import (
     sweep,
     throughput_direct,
     throughput_shell,
+    warm,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
     "executor": executor.run,
+    "warm": warm.run,
 }
 
-LONG = frozenset({"million", "sweep"})
+LONG = frozenset({"million", "sweep", "warm"})

@@ -286,7 +286,7 @@ def main() -> None:
             job = None
     if job is None:
         os._exit(0)  # nothing here is anybody's to tidy up
-    for name in [name for name in sys.modules if name.startswith(f"{__package__}.")]:
-        del sys.modules[name]
-    del sys.modules[str(__package__)]
+    # By their names: to look through all modules would touch, and so copy, the memory of all.
+    for name in (__package__, f"{__package__}.child", __name__):
+        del sys.modules[str(name)]
     end_interpreter(job)
