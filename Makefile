@@ -2,13 +2,18 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+NODE   := $(VENV)/node
+TSC    := $(NODE)/node_modules/.bin/tsc
 
-.PHONY: demo test lint types unit bench fault clean
+.PHONY: demo demo-web test lint types unit bench fault clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
 
-test: lint types
+demo-web: $(VENV)/.installed
+	$(BIN)/stoker demo --web
+
+test: lint types $(VENV)/.web
 	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
@@ -16,13 +21,15 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-types: $(VENV)/.dev
+types: $(VENV)/.dev $(VENV)/.web
 	$(BIN)/mypy
+	@if [ -x $(TSC) ]; then echo $(TSC) -p tests/web; $(TSC) -p tests/web; \
+	  else echo "the page's modules are not type-checked: there is no npm"; [ -z "$$CI" ]; fi
 
 unit: $(VENV)/.dev
 	$(BIN)/pytest tests/unit
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.web
 	$(BIN)/python benchmarks/run.py
 
 fault: $(VENV)/.dev
@@ -40,6 +47,16 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# What only the tests of the web page need: a browser, and a tool from npm. Where they cannot be
+# had, those tests say so and are skipped, but with CI set they fail.
+$(VENV)/.web: $(VENV)/.dev
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -qq --no-install-recommends chromium; } \
+	  || echo "there is no Chromium, and no right to install it: apt-get install chromium"
+	@command -v npm >/dev/null && npm install --silent --no-save --no-audit --no-fund --prefix $(NODE) \
+	  typescript || echo "there is no npm: its tools are left out"
 	@touch $@
 
 clean:

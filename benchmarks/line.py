@@ -27,7 +27,17 @@ class Line:
 
     def get(self, target: str) -> bytes:
         """Ask for something, and return the body of the answer."""
-        self._socket.sendall(f"GET {target} HTTP/1.1\r\nhost: stoker\r\n\r\n".encode())
+        return self._ask(f"GET {target}", "", b"")
+
+    def post(self, target: str, order: dict[str, Any]) -> bytes:
+        """Give an order, and return the body of the answer."""
+        body = json.dumps(order).encode()
+        headers = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        return self._ask(f"POST {target}", headers, body)
+
+    def _ask(self, what: str, headers: str, body: bytes) -> bytes:
+        head = f"{what} HTTP/1.1\r\nhost: stoker\r\n{headers}\r\n"
+        self._socket.sendall(head.encode() + body)
         answer = self._socket.recv(_PIECE_BYTES)
         while (end := answer.find(b"\r\n\r\n")) < 0:
             answer += self._more()
@@ -36,7 +46,7 @@ class Line:
         while len(body) < length:
             body += self._more()
         if status != 200:
-            raise BenchError(f"GET {target} was answered with {status}: {body.decode()}")
+            raise BenchError(f"{what} was answered with {status}: {body.decode()}")
         return body
 
     def json(self, target: str) -> Any:

@@ -20,12 +20,14 @@ from benchmarks.cases import (
     queue_shell,
     request,
     sampler,
+    sharing_sim,
     startup,
     steering,
     sweep,
     throughput_direct,
     throughput_shell,
     warm,
+    web,
 )
 
 if TYPE_CHECKING:
@@ -52,10 +54,12 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "idle": idle.run,
     "sampler": sampler.run,
     "sweep": sweep.run,
+    "sharing_sim": sharing_sim.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
     "executor": executor.run,
     "warm": warm.run,
+    "web": web.run,
 }
 
-LONG = frozenset({"million", "sweep", "warm"})
+LONG = frozenset({"million", "sharing_sim", "sweep", "warm"})

@@ -44,20 +44,20 @@ def run(arena: Arena) -> Result:
     """Run the same trivial tasks both ways."""
     tasks = QUICK_TASKS if arena.quick else TASKS
     loop = os.path.join(os.path.dirname(os.path.dirname(__file__)), "minimal_loop.py")
-    python = os.path.abspath(arena.peers.python.path)
+    theirs, ours = (_folder(arena, name, tasks) for name in ("minimal_loop", "gpu_task_scheduler"))
     with arena.home() as env:
         contestants = [
             Contestant(
                 name=name,
-                argv=[python, script],
+                argv=[os.path.relpath(arena.peers.python.path, folder), script],
                 stdin=os.devnull,
                 jobs=tasks,
                 env=env,
-                cwd=_folder(arena, name, tasks),
+                cwd=folder,
             )
-            for name, script in (
-                ("minimal loop", os.path.abspath(loop)),
-                ("GPUTaskScheduler", "main.py"),
+            for name, folder, script in (
+                ("minimal loop", theirs, os.path.relpath(loop, theirs)),
+                ("GPUTaskScheduler", ours, "main.py"),
             )
         ]
         for contestant in contestants:
@@ -81,7 +81,7 @@ def run(arena: Arena) -> Result:
 
 def _folder(arena: Arena, name: str, tasks: int) -> str:
     """A user's folder for one contestant."""
-    folder = os.path.join(arena.folder, "inputs", name.replace(" ", "_"))
+    folder = os.path.join(arena.folder, "inputs", name)
     os.makedirs(folder, exist_ok=True)
     for file_name, text in _FILES.items():
         with open(os.path.join(folder, file_name), "w", encoding="utf-8") as file:

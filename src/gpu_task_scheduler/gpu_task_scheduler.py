@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from stoker.task.session import Session
     from stoker.task.words import Event
 
-_TAIL_BYTES = 4096
-
 
 class GPUTaskScheduler:
     """Runs the task class once for each instance of a configuration, on the GPUs that it names.
@@ -160,7 +158,7 @@ class _Run:
             remove_call(call)
             self._records.end(instance, success=job.ok)
             self._log.info("%s finishes task %s", gpu, instance.name)
-            reason = None if job.ok else self._describe(instance, job)
+            reason = None if job.ok else job.reason or job.state
             if reason is not None:
                 self._log.error("%s task %s did not succeed: %s", gpu, instance.name, reason)
             result = TaskResult(instance.name, instance.work_dir, job.state, gpu, reason)
@@ -184,17 +182,6 @@ class _Run:
         env = read_env(task)
         write_call(call, run_task, (task,), is_loud=True)
         return env
-
-    def _describe(self, instance: Instance, job: Job) -> str:
-        """How a task ended, with the last line that it printed."""
-        reason = job.reason or job.state
-        path = self._log_of(instance)
-        lines: list[str] = []
-        if path is not None and job.pid is not None:
-            with contextlib.suppress(OSError), open(path, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-                lines = file.read().decode(errors="replace").strip().splitlines()
-        return f"{reason} ({lines[-1].strip()})" if lines else reason
 
     def _log_of(self, instance: Instance) -> str | None:
         name = self._config["log_file"]

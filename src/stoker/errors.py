@@ -2,9 +2,16 @@
 
 
 class StokerError(Exception):
-    """Something a user can understand and act on; shown as one line, never as a traceback."""
+    """Something a user can understand and act on; shown as one line, never as a traceback.
+
+    `field` is the part of a request that it is about, where a form can show it beside.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class UsageError(StokerError):

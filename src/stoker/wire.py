@@ -7,16 +7,17 @@ say them. Times are seconds of the Unix epoch.
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
-from stoker.core.usage import AttemptUse, GpuUse, JobUse
+from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse
 
 MAX_JOBS = 100_000
 MAX_NAME = 200
+MAX_TEXT = 16 * 2**20
 MAX_PRIORITY = 1_000_000
 MAX_GPUS = 1024
 MAX_RETRIES = 1000
@@ -34,7 +35,10 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 ModuleName = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
 ]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
+GpuMemory = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
@@ -92,6 +96,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sweep: Name | None = None  # what its runs belong to, together with the folder cwd
     log: Bytes | None = None
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] = 1
+    share: Share | None = None
+    gpu_mem_bytes: GpuMemory | None = None
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
@@ -106,12 +112,16 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     requeue: bool = False
     preemptible: bool = False
     preempt: bool = False
+    mps: bool = False
     warm: list[
         ModuleName
-    ] = []  # modules to find imported at the start; `auto`: what the first run needs
+    ] = []  # to be found imported at the start; `auto`: what the first run needs
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
+    # Whoever asks has no environment of its own, as a page: the daemon's counts, below `env`, and it
+    # looks for the folder before it takes the jobs.
+    by_page: bool = False
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,10 +176,15 @@ class Preempt(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Put a waiting job at a position of the queue; 1 is the next to start."""
+    """Put a waiting job at a position of the queue; 1 is the next to start.
+
+    Or just before, or just behind, another one that waits: then the position does not count.
+    """
 
     job: str
     position: Annotated[int, msgspec.Meta(ge=1, le=MAX_POSITION)] = 1
+    before: str | None = None
+    behind: str | None = None
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +208,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType | None = msgspec.UNSET
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
+    share: Share | msgspec.UnsetType | None = msgspec.UNSET
+    gpu_mem_bytes: GpuMemory | msgspec.UnsetType | None = msgspec.UNSET
     priority: (
         Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | msgspec.UnsetType
     ) = msgspec.UNSET
@@ -217,6 +234,34 @@ class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     action: Literal["add", "drain", "remove"]
     gpu: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples one after another: when each was taken, and what it saw; None where nobody can tell."""
+
+    at: list[float] = []
+    mem_bytes: list[int | None] = []
+    utilisation_pct: list[float | None] = []
+
+
+class GpuInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU as it was seen last, what the queue does there, and who else uses it."""
+
+    label: str
+    name: str | None
+    mem_total_bytes: int
+    mem_used_bytes: int
+    mem_reserved_bytes: int  # what the jobs there may use
+    utilisation_pct: int | None
+    temperature_c: int | None
+    power_w: float | None
+    lost: bool
+    slot: str | None  # None: the queue does not have it
+    jobs: list[int]
+    closed: str | None
+    drained: str | None
+    users: list[Foreigner]
+    history: History
 
 
 class GpuChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,6 +329,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     begin_at: float | None = None
     failure: FailureClass | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
+    reserved_bytes: int | None = None  # of what shares a GPU: the memory set aside for it
+    gpu_bytes: int | None = None  # of what runs: the GPU memory it holds, as seen last
     cwd: Bytes = ""
 
 
@@ -302,6 +349,7 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     max_rss_bytes: int | None
     log: Bytes | None
+    reserved_bytes: int | None = None
     failure: FailureClass | None = None
     gpu_use: AttemptUse | None = None
 
@@ -323,6 +371,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool
     preemptible: bool
     preempt: bool
+    mps: bool = False
     warm: list[str] = []
 
 
@@ -336,6 +385,8 @@ class JobDetail(Job, frozen=True, kw_only=True):
     env: dict[str, str]
     timeout_s: float | None
     retries: int
+    share: str | None
+    gpu_mem_bytes: int | None
     git: Git | None
     snapshot: str | None
     user: str | None
@@ -367,6 +418,7 @@ class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     ended_at: float | None = None
     git_commit: str | None = None
+    params: str | None = None  # JSON, where it was asked for and is still known
     failure: FailureClass | None = None
     gpu_use: AttemptUse | None = None
 
@@ -378,6 +430,139 @@ class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
     next: int | None = None
 
 
+class BatchText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Several jobs as one text: a command a line, or GPUPeasy's `NAME;;OUTFILE;;COMMAND;;;`."""
+
+    text: Text
+    cwd: str
+    form: Literal["lines", "gpupeasy"] = "lines"
+
+
+class BatchJobs(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a batch, to be added as they are; and all that is wrong with it."""
+
+    jobs: list[NewJob]
+    errors: list[str]
+
+
+class SweepDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sweep as it is written: a command and `words` (`lr=1,2`), or a file's text in YAML or TOML.
+
+    What is given here beside the text takes the place of what the file says.
+    """
+
+    text: Text
+    cwd: str
+    form: Literal["words", "yaml", "toml"] = "words"
+    words: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
+    name: Name | None = None
+    method: Literal["grid", "random"] | None = None
+    samples: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | None = None
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    rerun: Literal["undone", "failed", "all", "none"] = "undone"
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it would be queued."""
+
+    id: str
+    command: str
+    params: dict[str, Any]
+
+
+class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a draft comes to: how many runs, how many of them are still to be queued, the first ones."""
+
+    name: str
+    count: int
+    todo: int
+    root: str
+    varied: list[str]
+    metric: str | None
+    notes: list[str]
+    runs: list[PlannedRun]
+
+
+class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Queue the runs of a draft; what is not given here the file may say."""
+
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | None = None
+
+
+class SweepAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that a sweep's runs became; `passed_over` were done, waiting or not asked for."""
+
+    name: str
+    added: int
+    passed_over: int
+    first: int | None = None
+    last: int | None = None
+
+
+class SweepInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep as a list shows it. Where it is `large`, `counts` are those of its newest runs alone."""
+
+    name: str
+    cwd: Bytes
+    counts: dict[State, int]
+    first: int
+    last: int
+    large: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a sweep with what came of it: parameters, and the metrics reported last."""
+
+    job: int
+    id: str
+    state: State
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    attempt: int = 0
+    slots: str | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    problem: str | None = None
+
+
+class SweepResults(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a sweep; `params` are those that vary, `left_out` runs are older than these."""
+
+    name: str
+    cwd: str
+    metric: str | None
+    goal: Literal["minimize", "maximize"] | None
+    params: list[str]
+    fixed: dict[str, Any]
+    metrics: list[str]
+    runs: list[Outcome]
+    left_out: int = 0
+
+
+class CurvePoints(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run reported over time, thinned out where it is much."""
+
+    job: int
+    xs: list[float]
+    ys: list[float]
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU that jobs share: what it has for them, what is set aside, and what is in use in all."""
+
+    capacity_bytes: int
+    reserved_bytes: int
+    used_bytes: int
+    foreign_bytes: int
+    sm: float
+    kept_for: int | None = None
+
+
 class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A slot, what runs there, and why nothing can."""
 
@@ -387,6 +572,7 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     held: bool
     drained: str | None = None
     paused: bool = False
+    shared: Shared | None = None
 
 
 class WarmWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -496,6 +682,23 @@ class NewSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     value: str | None
 
 
+class WebOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Open the web page (on 127.0.0.1 and a free port, by default) or close it."""
+
+    action: Literal["open", "close"]
+    host: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)] | None = None
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
+    new_token: bool = False
+
+
+class WebPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the web page is, and in which file the token that it wants."""
+
+    host: str
+    port: int
+    token_file: str
+
+
 class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """End the daemon; with `kill` also what runs."""
 
@@ -509,3 +712,4 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     detail: str
     type: str = "about:blank"
+    field: str | None = None  # of the request: what the problem is with

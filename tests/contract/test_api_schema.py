@@ -24,13 +24,22 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from stoker.api.document import make_document
 from stoker.api.routes import ENDPOINTS
 from stoker.client.client import Client
-from stoker.wire import Kill, Pause
+from stoker.wire import Kill, NewJob, NewRun, Pause, Submission
 from unit.api.desk import Desk
 
 if TYPE_CHECKING:
     from stoker.executors.contract import Launch
 
 EXAMPLES = 60
+# Each of these takes a process of its own.
+EXAMPLES_OF_ERRANDS = 6
+ERRANDS = (
+    "POST /v1/plan",
+    "POST /v1/sweep",
+    "GET /v1/results",
+    "GET /v1/curves",
+    "GET /v1/export",
+)
 ASLEEP = "asleep"
 # It has no end; tests of its own follow it.
 schema = schemathesis.openapi.from_dict(make_document(ENDPOINTS)).exclude(path="/v1/events")
@@ -90,6 +99,31 @@ def _setting(body: Any) -> Any:
     return {**body, "name": "keep.days", **({"value": "7"} if isinstance(value, str) else {})}
 
 
+def _draft(body: Any) -> Any:
+    """A sweep that has runs, where what was made up is of the right kind."""
+    if not isinstance(body, dict):
+        return body
+    found: dict[str, Any] = dict(body)
+    for name, value in {"text": "echo {x}", "cwd": "/tmp", "timeout": "1h"}.items():
+        if isinstance(found.get(name), str):
+            found[name] = value
+    if "name" in found:
+        found["name"] = _name(found["name"])
+    words = found.get("words")
+    if isinstance(words, list) and all(isinstance(word, str) for word in words):
+        found["words"] = ["x=1,2"]
+    if found.get("form") in ("yaml", "toml"):
+        found["form"] = "words"
+    if found.get("method") == "random":
+        found["method"] = "grid"
+    for name in ("repeats", "samples"):
+        if type(found.get(name)) is int and 1 <= found[name] <= 10_000_000:
+            found[name] = 2
+    if type(found.get("repeats")) is int and isinstance(found.get("text"), str):
+        found["text"] = "echo {x} {seed}"
+    return {"words": ["x=1,2"], **found} if isinstance(found.get("text"), str) else found
+
+
 # What is allowed and makes sense too; what is not allowed stays so.
 SENSIBLE: dict[str, Callable[[Any], Any]] = {
     "after": _ids,
@@ -123,12 +157,24 @@ def _sensible(values: Any) -> Any:
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
     if context.operation is not None and context.operation.path == "/v1/config":
         return _setting(body)
+    if context.operation is not None and context.operation.path in ("/v1/plan", "/v1/sweep"):
+        return _gpus_of(_draft(body))
     return _sensible(body)
 
 
+def _gpus_of(body: Any) -> Any:
+    return (
+        {**body, "gpus": _gpus(body["gpus"])} if isinstance(body, dict) and "gpus" in body else body
+    )
+
+
 @schema.hook
-def map_query(_context: schemathesis.HookContext, query: Any) -> Any:
+def map_query(context: schemathesis.HookContext, query: Any) -> Any:
     values = _sensible(query)
+    operation = context.operation
+    if operation is not None and f"GET {operation.path}" in ERRANDS and isinstance(query, dict):
+        of_sweep = {"name": "drafted", "cwd": "/tmp", "metric": "loss"}
+        values = {name: of_sweep.get(name, value) for name, value in query.items()}
     if isinstance(values, dict) and "after" in values:  # a cursor here
         values["after"] = "i:0"
     return values
@@ -143,6 +189,10 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     with Client(desk.home) as client:
         client.pause(Pause(queue=True, project=ASLEEP))
     desk.add("one", "two", "three")
+    run = NewRun(identity="0" * 64, dir="/tmp/none", params="{}")
+    job = NewJob(command="true", run=run)
+    with Client(desk.home) as client:
+        client.add(Submission(request_id="", jobs=[job], cwd="/tmp", sweep="drafted", gpus=0))
     yield desk
     desk.close()
 
@@ -197,7 +247,7 @@ def test_every_request_is_answered_as_the_document_says(
 
     @given(case=_allowed_and_not(OPERATIONS[label]))
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=EXAMPLES_OF_ERRANDS if label in ERRANDS else EXAMPLES,
         derandomize=True,
         database=None,
         deadline=None,

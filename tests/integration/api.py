@@ -37,6 +37,20 @@ class Scripts:
         """Run a script to its end."""
         return self.stoker.end(self.start(text, *flags))
 
+    def prompt(self, text: str) -> Ended:
+        """Run lines that come from standard input, as they do at a prompt: there is no file."""
+        process = self.stoker.adopt(
+            subprocess.Popen(
+                [sys.executable, "-"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.stoker.env,
+                cwd=self.work,
+            )
+        )
+        return self.stoker.end(process, text)
+
     def ok(self, text: str, *flags: str) -> str:
         """What a script prints, which must succeed and say nothing on standard error."""
         ended = self.run(text, *flags)

@@ -270,15 +270,15 @@ def test_a_failure_is_told_and_runs_again(stoker: Stoker) -> None:
 
     assert ended.out.splitlines() == [
         "a-asks, failed could not start: RuntimeError: no environment",
-        "a-raises, failed exit 1 (ValueError: boom)",
-        "a-exits, failed exit 3 (runs)",
+        "a-raises, failed exit 1: ValueError: boom",
+        "a-exits, failed exit 3",
         "False 1 done, 1 skipped, 3 failed",
         "3 of 5 tasks failed, the first: a-asks,: could not start: RuntimeError: no environment",
     ]
     assert stoker.read("ran") == ["raises", "exits", "works", "raises", "exits"]
     log = "\n".join(stoker.read("scheduler.log"))
     assert "gpu0 finishes task a-raises,\n" in log
-    assert "gpu0 task a-raises, did not succeed: exit 1 (ValueError: boom)" in log
+    assert "gpu0 task a-raises, did not succeed: exit 1: ValueError: boom" in log
     assert log.count("RuntimeError: no environment") > 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -140,6 +141,30 @@ def test_everything_is_exported_and_nothing_is_imported_before_it_is_used(stoker
         """
     )
     assert out == "set()\nTrue set()\n"
+
+
+def test_it_works_inside_a_running_event_loop() -> None:
+    async def work() -> list[str]:
+        return [job.state for job in stoker.run(["true"], gpus="a")]
+
+    assert asyncio.run(work()) == ["done"]
+
+
+def test_functions_typed_at_a_prompt_are_called(stoker: Stoker) -> None:
+    text = """
+import stoker
+def double(x): return 2 * x
+with stoker.Executor(gpus="0") as executor: print(executor.submit(double, 4).result())
+"""
+    ended = Scripts(stoker).prompt(text)
+    assert (ended.code, ended.out) == (0, "8\n"), ended
+
+
+def test_no_gpu_at_all_is_told() -> None:
+    nothing: list[str | list[str]] = ["", [], ","]
+    for gpus in nothing:
+        with pytest.raises(UsageError, match="no GPU is named"):
+            stoker.run(["true"], gpus=gpus)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

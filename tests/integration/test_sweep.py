@@ -85,9 +85,10 @@ def test_a_run_has_its_folder_with_parameters_log_and_metrics(queue: Queue) -> N
         "| 0.1 | 3.5 ± 0.70711 (2) |    2 |       0 |\n"
         "| 0.2 | 4.5 ± 0.70711 (2) |    2 |       0 |\n"
     )
-    columns = "lr,seed,state,job,attempts"
+    columns = "lr,seed,state,job,attempts,gpu_hours"
     first = queue.ok("results", "demo", "--columns", columns, "--json", "-n", "1")
-    assert json.loads(first) == [{"lr": 0.1, "seed": 0, "state": "done", "job": 1, "attempts": 1}]
+    known = {"lr": 0.1, "seed": 0, "state": "done", "job": 1, "attempts": 1, "gpu_hours": 0}
+    assert json.loads(first) == [known]
     one, other = (folder.name.rpartition("-")[2] for folder in folders[:2])
     assert "seed" in queue.ok("diff", f"demo/{one}", f"demo/{other}")
 

@@ -26,6 +26,11 @@ def asker_of(scope: Scope) -> Asker | None:
     return found if isinstance(found, Asker) else None
 
 
+def mark_owner(scope: Scope) -> None:
+    """Note that a request is the owner's; only a door may say so."""
+    scope[_KEY] = Asker.OWNER
+
+
 class OwnersDoor:
     """In front of an app on the owner's own socket, where the kernel has named every peer."""
 
@@ -34,5 +39,5 @@ class OwnersDoor:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on as the owner's."""
-        scope[_KEY] = Asker.OWNER
+        mark_owner(scope)
         await self._app(scope, receive, send)

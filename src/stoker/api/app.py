@@ -69,6 +69,11 @@ class _Place:
             log_error(error)
 
 
+async def answer_get(hub: Hub, endpoint: Endpoint[Any, Any], query: bytes) -> bytes:
+    """What a GET would answer to whom it lets in, as JSON; raises where it would refuse."""
+    return _encode(await endpoint.call(hub, read_query(query, endpoint.query), None))
+
+
 async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> Response | Stream:
     if asker_of(request.scope) not in endpoint.lets_in:
         raise RefusedError(403, "this is not for you", hang_up=True)

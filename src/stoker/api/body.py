@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from typing import TypeVar
 
 import msgspec
@@ -79,7 +80,12 @@ def _decode(data: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RefusedError(400, f"the body is not what it should be: {error}") from None
+        place = re.search(r"`\$\.(\w+)", str(error))
+        raise RefusedError(
+            400,
+            f"the body is not what it should be: {error}",
+            field=place[1] if place else None,
+        ) from None
     finally:
         if enabled:
             gc.enable()

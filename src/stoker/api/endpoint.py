@@ -52,6 +52,8 @@ class Endpoint(Generic[Query, Body]):
     refusals: tuple[int, ...] = ()
     lets_in: frozenset[Asker] = frozenset()
     answer_headers: dict[str, str] = field(default_factory=dict)
+    is_errand: bool = False  # it takes a process of its own, and is worth asking only on purpose
+    period_s: float | None = None  # an answer that changes also while nothing happens: how often
     decoder: msgspec.json.Decoder[Body] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +63,11 @@ class Endpoint(Generic[Query, Body]):
     def takes_body(self) -> bool:
         """Whether a request must bring a JSON body."""
         return self.body is not type(None)
+
+    @property
+    def is_watchable(self) -> bool:
+        """Whether it can be asked again and again: to ask changes nothing, and the answer ends."""
+        return self.method == "GET" and self.media is Media.JSON and not self.is_errand
 
 
 OWNER = frozenset((Asker.OWNER,))

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import stat
+from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -76,20 +77,7 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
     requests get two seconds. The socket's file goes with an orderly end, and only with that: a client
     that finds one where nobody listens knows that the daemon died. No signals, and nothing ticks.
     """
-    config = Config(
-        OwnersDoor(app),
-        interface="asgi3",
-        lifespan="off",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        timeout_keep_alive=_IDLE_TIMEOUT_S,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
-    )
-    config.load()
-    # What is worth knowing the app logs itself; a stream that is cut off is no error.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    config = make_config(OwnersDoor(app))
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
@@ -103,11 +91,33 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
         with contextlib.suppress(FileNotFoundError):
             os.unlink(sock.path)
         server.close()
-        await _part(state)
+        await part(state)
 
 
-async def _part(state: ServerState) -> None:
+def make_config(app: App, **more: Any) -> Config:
+    """How uvicorn's protocols are to behave: they serve, and do nothing else."""
+    config = Config(
+        app,
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_TIMEOUT_S,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        **{"ws": "none", **more},
+    )
+    config.load()
+    # What is worth knowing the app logs itself; a stream that is cut off is no error.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return config
+
+
+async def part(state: ServerState) -> None:
+    """Take leave of everybody who is connected."""
     connections = [each for each in state.connections if isinstance(each, Connection)]
+    for socket_ in state.connections - set(connections):
+        socket_.shutdown()
     for each in connections:
         if each.is_streaming():
             each.hang_up()

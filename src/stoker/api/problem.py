@@ -29,17 +29,30 @@ class RefusedError(Exception):
     """A request that is not taken, with the status that says why."""
 
     def __init__(
-        self, status: int, detail: str, *, hang_up: bool = False, headers: Mapping[str, str] = {}
+        self,
+        status: int,
+        detail: str,
+        *,
+        hang_up: bool = False,
+        headers: Mapping[str, str] = {},
+        field: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
+        self.field = field
         self.headers = {**headers, "connection": "close"} if hang_up else dict(headers)
 
 
-def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+def problem(
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    field: str | None = None,
+) -> Response:
     """The document for a refusal."""
-    document = wire.Problem(title=http.HTTPStatus(status).phrase, status=status, detail=detail)
+    title = http.HTTPStatus(status).phrase
+    document = wire.Problem(title=title, status=status, detail=detail, field=field)
     return Response(
         msgspec.json.encode(document), status, headers=dict(headers or {}), media_type=MEDIA
     )
@@ -48,10 +61,10 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) 
 def answer_error(error: Exception) -> Response:
     """The refusal that an error means; what nobody foresaw is logged and tells no secrets."""
     if isinstance(error, RefusedError):
-        return problem(error.status, error.detail, error.headers)
+        return problem(error.status, error.detail, error.headers, error.field)
     if isinstance(error, StokerError):
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
-        return problem(status, str(error))
+        return problem(status, str(error), field=error.field)
     log_error(error)
     return problem(500, f"an error inside the daemon ({type(error).__name__}); its log says more")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.cli.git import Question
 from stoker.errors import UsageError
 
@@ -37,6 +37,7 @@ examples:
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
   stoker add --warm torch python train.py     forked from a process that has imported torch
+  stoker add --share auto python small.py     beside others on a GPU, once its kind is known
 """
 
 _WISHES = (
@@ -51,6 +52,9 @@ _WISHES = (
     "preemptible",
     "preempt",
     "warm",
+    "share",
+    "gpu_mem",
+    "mps",
 )
 
 
@@ -62,6 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
     )
+    add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
+    add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
     add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
     add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")
@@ -73,6 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
     add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
     add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
+    add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
     add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
     add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
     add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")
@@ -185,7 +192,7 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
 
         message["shell"] = resolve_shell(args.shell)
     if args.timeout is not None:
-        from stoker.cli.durations import parse_duration
+        from stoker.core.durations import parse_duration
 
         message["timeout_s"] = parse_duration(args.timeout)
     if any(getattr(args, wish) not in (None, False) for wish in _WISHES):

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from stoker.cli.capture import make_absolute, to_wire
+from stoker.capture import make_absolute, to_wire
 from stoker.errors import UsageError
 
 

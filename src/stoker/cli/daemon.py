@@ -156,8 +156,8 @@ def _end(home: str, status: Status, *, kill: bool) -> None:
 
 
 def _install(home: str, status: Status | None) -> int:
+    from stoker.capture import find_user
     from stoker.cli import unit
-    from stoker.cli.capture import find_user
 
     named = os.environ.get("STOKER_HOME")
     name = unit.unit_name(home if named else None)

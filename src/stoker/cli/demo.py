@@ -11,11 +11,12 @@ from stoker.errors import StokerError, UsageError
 
 SUMMARY = """\
 See Stoker at work: real processes that overlap on fake GPUs, one of which fails on purpose.
-Takes some 10 seconds and leaves nothing behind."""
+Takes some 10 seconds and leaves nothing behind. With --web the web page shows them, until you stop it."""
 EXAMPLES = """\
 examples:
   stoker demo              16 runs on 4 fake GPUs
   stoker demo --gpus 2     on 2: twice as long
+  stoker demo --web        the web page over busy fake GPUs, until you stop it
 """
 
 _RUNS = 16
@@ -25,6 +26,7 @@ _FAILING_RUN = 6
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what this verb takes."""
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="how many fake GPUs")
+    parser.add_argument("--web", action="store_true", help="show the web page until stopped")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,6 +47,10 @@ def run(args: argparse.Namespace) -> int:
         os.environ["PATH"] = (
             f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"
         )
+        if args.web:
+            from stoker.cli.showroom import show
+
+            return show(folder, args.gpus)
         commands = os.path.join(folder, "jobs.txt")
         with open(commands, "w", encoding="utf-8") as file:
             file.writelines(f"{command}\n" for command in _commands())

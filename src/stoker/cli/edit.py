@@ -9,11 +9,11 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from stoker.cli.changes import tell
-from stoker.cli.durations import spell_duration
 from stoker.cli.moments import format_moment
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.settings import NONE, OF_RUNNING, read_settings
 from stoker.client.client import Client
+from stoker.core.durations import spell_duration
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.wire import Bytes, JobDetail, Set, from_wire
@@ -71,6 +71,8 @@ def write_text(job: JobDetail) -> str:
         "project": job.project or NONE,
         "priority": str(job.priority),
         "gpus": str(job.gpus),
+        "gpu_mem": NONE if job.gpu_mem_bytes is None else f"{job.gpu_mem_bytes >> 20}M",
+        "share": job.share or "never",
         "timeout": NONE if job.timeout_s is None else spell_duration(job.timeout_s),
         "retries": str(job.retries),
         "begin": NONE if job.begin_at is None else format_moment(job.begin_at),

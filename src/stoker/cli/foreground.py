@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.run import find_cwd, find_slots
+from stoker.cli.run import find_cwd, find_slots, make_environment
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,12 +49,18 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
         )
         record, resumes = _record(sweep, again=args.rerun == "all")
         output.open(record)
+        request = Request(
+            timeout_s=common.timeout_s,
+            retries=common.retries,
+            share=None if common.share == "never" else common.share,
+            gpu_mem=common.gpu_mem_bytes,
+        )
         settings = Settings(
             slots=slots,
             shell=resolve_shell(args.shell),
-            env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+            env=make_environment(request),
             cwd=find_cwd(),
-            request=Request(timeout_s=common.timeout_s, retries=common.retries),
+            request=request,
             log_of=output.log_of,
             folder_of=folders.make,
             max_failures=args.max_failures,

@@ -127,8 +127,17 @@ def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
         if label in (slot["label"], *slot["label"].split("+")):
             jobs = [f"job {job}" for job in slot["jobs"]]
             sick = slot["closed"] if (slot["closed"] or "").startswith("sick") else None
-            words += [*jobs, *filter(None, [slot["drained"], sick])] or ["in use"]
+            words += [*jobs, *_sums(slot), *filter(None, [slot["drained"], sick])] or ["in use"]
     return ", ".join(dict.fromkeys(words)) or "-"
+
+
+def _sums(slot: dict[str, Any]) -> list[str]:
+    """How much of a GPU is set aside for those who share it."""
+    shared = slot.get("shared")
+    if shared is None:
+        return []
+    reserved, capacity = shared["reserved_bytes"] / 2**30, shared["capacity_bytes"] / 2**30
+    return [f"{reserved:.1f} of {capacity:.1f} GiB set aside"]
 
 
 def _json_row(
@@ -167,7 +176,7 @@ def _text_row(state: GpuState, held_by: Holder | None) -> tuple[str, ...]:
 
 
 def _user_text(user: GpuUser) -> str:
-    from stoker.gpus.survey import format_bytes
+    from stoker.core.size import format_bytes
 
     if user.user is None or user.command is None:
         return f"pid {user.pid} outside this container ({format_bytes(user.mem_bytes)})"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_ago, format_duration, format_left
 from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, Row
+from stoker.core.durations import format_ago, format_duration, format_left
 from stoker.core.lifecycle import State, is_live, is_pending
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ COLUMNS = (
     Column("ID", right=True),
     Column("STATE"),
     Column("GPU"),
+    Column("MEMORY", right=True, spare=True),
     Column("TOOK", right=True),
     Column("WHEN"),
     Column("PRI", right=True, spare=True),
@@ -35,6 +36,7 @@ def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
         str(job.id),
         (job.state.value, STYLES[job.state]),
         place_of(job),
+        _memory(job),
         took(job, now),
         (when(job, now), "dim"),
         str(job.priority) if job.priority else "",
@@ -56,6 +58,14 @@ def place_of(job: Job) -> Cell:
     if job.gpus == 0:
         return ("cpu", "dim")
     return (f"×{job.gpus}" if job.gpus > 1 else "–", "dim")
+
+
+def _memory(job: Job) -> str:
+    """Of what shares its GPU: how much of it it has, and how much is set aside for it."""
+    if job.reserved_bytes is None:
+        return ""
+    used = "–" if job.gpu_bytes is None else f"{job.gpu_bytes / 2**30:.1f}"
+    return f"{used}/{job.reserved_bytes / 2**30:.1f} GiB"
 
 
 def took(job: Job | AttemptInfo, now: float) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker.cli.changes import tell
-from stoker.cli.durations import parse_span
 from stoker.cli.selection import add_selection, read_selection
 from stoker.client.client import Client
+from stoker.core.durations import parse_span
 from stoker.wire import Kill
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_left
 from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import LINES, Listing, take_listing
 from stoker.cli.selection import add_selection, join_ids, parse_states
@@ -16,6 +15,7 @@ from stoker.cli.status import pauses
 from stoker.cli.tables import print_line, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
+from stoker.core.durations import format_left
 from stoker.errors import UsageError
 from stoker.wire import Job, Selection, Status
 

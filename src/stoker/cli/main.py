@@ -38,6 +38,8 @@ VERBS = {
     "config": "show or change the queue's settings",
     "daemon": "start, stop or install the process that runs the queue",
     "gpus": "show the GPUs and who uses them; add, drain or remove one",
+    "web": "open the page that shows and steers the queue in a browser",
+    "simulate": "tell how long work would take on other GPUs, or shared",
     "demo": "see Stoker at work on fake GPUs, with real processes",
     "completion": "print what lets bash, zsh or fish complete stoker's words",
     "help": "explain a verb or a topic, with examples",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from stoker.cli.durations import parse_duration
+from stoker.core.durations import parse_duration
 from stoker.errors import UsageError
 
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")

@@ -95,6 +95,11 @@ class Output:
             mind_others=self._mind_others,
         )
         foreground.engine.follow(watchman)
+        if foreground.engine.sharing is not None:
+            from stoker.engine.sharing import models_of
+
+            sharing = foreground.engine.sharing
+            sharing.watch(watchman.look, lambda: models_of(nvml.gpus()))
         foreground.listen(watchman.fileno(), watchman.review)
         try:
             yield watchman

@@ -9,8 +9,8 @@ import time
 
 import msgspec
 
-from stoker.cli.durations import format_duration
 from stoker.cli.terminal import last_lines, one_line, write_all
+from stoker.core.durations import format_duration
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE
 from stoker.engine.board import Running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -88,13 +89,16 @@ def add_facts(records: Sequence[Record], name: str) -> None:
                 record = known.get(os.fsdecode(from_wire(run.dir)))
                 if record is None:
                     continue
-                spent = (run.ended_at or 0) - (run.started_at or 0)
+                ended = run.ended_at is not None and run.started_at is not None
+                hours = ((run.ended_at or 0) - (run.started_at or 0)) / 3600 if ended else None
+                gpus = len(re.split("[,+]", run.slots)) if run.slots else 0
                 facts = {
                     "state": run.state.value,
                     "job": run.job,
                     "attempts": run.attempt,
                     "gpu": run.slots,
-                    "hours": spent / 3600 if run.ended_at and run.started_at else None,
+                    "hours": hours,
+                    "gpu_hours": None if hours is None else hours * gpus,
                     "reason": run.reason,
                     "failure": None if run.failure is None else run.failure.value,
                     **_gpu_facts(run.gpu_use),

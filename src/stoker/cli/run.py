@@ -43,8 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--tag", action="store_true", help="put the command's number before each line of output")
     add("-0", "--null", action="store_true", help="commands end with NUL, and may span lines")
     add("--fail-fast", action="store_true", help="start no more once a command has failed")
+    add("--gpu-mem", metavar="MEM", help="GPU memory that each command needs: 10G")
+    add("--share", metavar="HOW", help="let commands share GPUs: auto, always:N (default: never)")
     add("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
+    add("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j")
     add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
     add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
     add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
@@ -64,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from stoker.cli.output import Output
     from stoker.engine.foreground import Foreground, Settings
     from stoker.executors.command import resolve_shell
+    from stoker.home import find_home
 
     request = _request(args)
     if args.warm is not None:
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     settings = Settings(
         slots=slots,
         shell=shell,
-        env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+        env=make_environment(request),
         cwd=find_cwd(),
         request=request,
         log_of=output.log_of,
@@ -88,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         in_advance=not args.tag,
         resume=args.resume,
         warm=tuple(warm),
+        mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
     )
     foreground = Foreground(record, source, settings, output.report, shepherd)
     try:
@@ -97,15 +102,43 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from stoker.cli.durations import parse_duration
-    from stoker.core.job import Request
+    from stoker.core.durations import parse_duration
+    from stoker.core.job import Options, Request
 
     if args.retries < 0:
         raise UsageError(f"--retries {args.retries}: a command cannot be tried fewer than 0 times")
     if args.tag and (args.logs or args.json):
         raise UsageError("--tag is for output that passes through: leave out --logs and --json")
     timeout_s = None if args.timeout is None else parse_duration(args.timeout)
-    return Request(timeout_s=timeout_s, retries=args.retries)
+    share, gpu_mem = read_request_room(args.share, args.gpu_mem)
+    return Request(
+        timeout_s=timeout_s,
+        retries=args.retries,
+        share=share,
+        gpu_mem=gpu_mem,
+        options=Options(mps=args.mps),
+    )
+
+
+def read_request_room(share: str | None, gpu_mem: str | None) -> tuple[str | None, int | None]:
+    """How commands share a GPU, None if they do not, and how much of it each needs."""
+    if share is None and gpu_mem is None:
+        return None, None
+    from stoker.cli.wishes import read_room
+
+    room = read_room(share, gpu_mem)
+    wanted = room.get("share")
+    return None if wanted == "never" else wanted, room.get("gpu_mem_bytes")
+
+
+def make_environment(request: Request) -> dict[str, str]:
+    """What commands find in their environment."""
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
+    if request.share is not None:
+        from stoker.engine.orders import share_memory
+
+        share_memory(env)
+    return env
 
 
 def _source(args: argparse.Namespace) -> Source:

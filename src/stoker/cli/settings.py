@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from stoker.cli.capture import make_absolute
-from stoker.cli.durations import parse_duration
+from stoker.capture import make_absolute
 from stoker.cli.moments import parse_moment
 from stoker.cli.templates import check_template
+from stoker.core.durations import parse_duration
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import parse_share
+from stoker.core.size import parse_size
 from stoker.errors import UsageError
 from stoker.wire import MAX_GPUS, MAX_NAME, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
 
@@ -38,6 +40,16 @@ def _name(name: str, text: str) -> str:
     return text
 
 
+def _checked(read: Callable[[str], Any]) -> Callable[[str, str], Any]:
+    def read_or_refuse(name: str, text: str) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise UsageError(f"{name}={text}: {error}") from None
+
+    return read_or_refuse
+
+
 def _ids(name: str, text: str) -> str:
     if not text:
         raise UsageError(f"{name}=: name jobs (1,5-9), or none")
@@ -61,6 +73,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str], Any], bool]] = {
     "project": ("project", _name, True),
     "priority": ("priority", _number(-MAX_PRIORITY, MAX_PRIORITY), False),
     "gpus": ("gpus", _number(0, MAX_GPUS), False),
+    "gpu_mem": ("gpu_mem_bytes", _checked(parse_size), True),
+    "share": ("share", _checked(lambda text: parse_share(text).text), False),
     "timeout": ("timeout_s", lambda _name, text: parse_duration(text), True),
     "retries": ("retries", _number(0, MAX_RETRIES), False),
     "begin": ("begin_at", lambda _name, text: parse_moment(text, time.time()), True),

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_ago, format_duration
 from stoker.cli.jobs import full_name, took
 from stoker.cli.moments import format_moment
 from stoker.cli.selection import IDS_HELP
@@ -17,6 +16,7 @@ from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.terminal import clean
 from stoker.client.client import Client
+from stoker.core.durations import format_ago, format_duration
 from stoker.core.failure import MEANING
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
@@ -156,7 +156,17 @@ def _command(job: JobDetail) -> str:
 def _gpus(job: JobDetail) -> str:
     if job.gpus == 0:
         return "none"
-    return f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+    text = f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+    if job.options.mps:
+        text += ", through MPS"
+    if job.share is not None:
+        text += f", shared: {job.share}"
+    if job.gpu_mem_bytes is not None:
+        text += f", {format_size(job.gpu_mem_bytes)} declared"
+    if job.reserved_bytes is not None:
+        used = "" if job.gpu_bytes is None else f", {format_size(job.gpu_bytes)} in use"
+        text += f"; {format_size(job.reserved_bytes)} set aside, best effort{used}"
+    return text
 
 
 def _retries(job: JobDetail) -> str | None:

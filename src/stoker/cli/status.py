@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from stoker.cli.durations import format_duration, format_left
 from stoker.cli.selection import format_ids
 from stoker.cli.states import STYLES, sum_up
 from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
 from stoker.client.client import Client
+from stoker.core.durations import format_duration, format_left
 from stoker.core.lifecycle import State
-from stoker.wire import SlotInfo, Status, WarmWorker
+from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 if TYPE_CHECKING:
     import argparse
@@ -101,11 +101,22 @@ def pauses(status: Status, project: str | None = None) -> list[str]:
     return told
 
 
+def _sums(shared: Shared) -> str:
+    """What of a shared GPU is set aside and in use."""
+    kept = "" if shared.kept_for is None else f", kept for job {shared.kept_for}"
+    return (
+        f"{shared.reserved_bytes / 2**30:.1f} of {shared.capacity_bytes / 2**30:.1f} GiB set aside,"
+        f" {shared.used_bytes / 2**30:.1f} in use{kept}"
+    )
+
+
 def _row(slot: SlotInfo) -> Row:
     words: list[tuple[str, str]] = []
     if slot.jobs:
         state = State.PAUSED if slot.paused else State.RUNNING
         words.append((state.value, STYLES[state]))
+    if slot.shared is not None:
+        words.append((_sums(slot.shared), STYLES[State.RUNNING]))
     if slot.drained is not None:
         words.append((slot.drained, "yellow"))
     elif slot.closed is not None and not slot.jobs:

@@ -62,6 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus")
     add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground")
     add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
+    add("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)")
+    add("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)")
     add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, metavar="N", help="try a failed run N more times")
@@ -120,16 +122,15 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     """All that the runs have in common."""
     import msgspec
 
-    from stoker.cli.capture import find_folder, find_user, take_environment, to_wire
-    from stoker.cli.durations import parse_duration
+    from stoker.capture import find_folder, find_user, take_environment, to_wire
     from stoker.cli.git import Question
+    from stoker.cli.wishes import read_room
+    from stoker.core.durations import parse_duration
     from stoker.wire import NewJob, Submission
 
     folder = find_folder(None)
     question = Question(folder)
     resources = sweep.resources
-    if resources.gpu_mem_bytes is not None:
-        sys.stderr.write("stoker: gpu_mem is noted; runs have their GPUs to themselves for now\n")
     message: dict[str, Any] = {
         "request_id": "of a part",
         "jobs": [NewJob(command="of a part")],
@@ -145,6 +146,9 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     warm = find_warm(args, sweep)
     if warm:
         message["warm"] = warm
+    if resources.gpu_mem_bytes is not None:
+        message["gpu_mem_bytes"] = resources.gpu_mem_bytes
+    message.update(read_room(args.share, args.gpu_mem))
     timeout = args.timeout or resources.timeout
     if timeout is not None:
         message["timeout_s"] = parse_duration(timeout)
@@ -204,7 +208,7 @@ def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
 
 
 def _estimate(history: History, todo: int, places: int) -> str:
-    from stoker.cli.durations import format_duration
+    from stoker.core.durations import format_duration
 
     if not todo:
         return "nothing is left to run"

@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from stoker.cli.durations import format_duration
 from stoker.cli.report import Failure, Report, tail_of
 from stoker.cli.terminal import one_line
+from stoker.core.durations import format_duration
 from stoker.engine.board import Place
 from stoker.engine.loop import Engine
 from stoker.engine.watchman import Watchman

@@ -11,13 +11,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from stoker.cli.durations import format_left
 from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import Listing, take_listing
 from stoker.cli.states import sum_up
 from stoker.cli.status import pauses
 from stoker.cli.tables import draw_titled, harmless
 from stoker.client.client import Client
+from stoker.core.durations import format_left
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.durations import parse_duration, parse_span
+from stoker.core.durations import parse_duration, parse_span
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ _LONGEST_S = 86400.0
 def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
     """The entries of a submission that these options stand for."""
     wishes: dict[str, Any] = {
-        name: True for name in ("hold", "requeue", "preemptible", "preempt") if getattr(args, name)
+        name: True
+        for name in ("hold", "requeue", "preemptible", "preempt", "mps")
+        if getattr(args, name)
     }
     for name in ("after", "after_any"):
         text = getattr(args, name)
@@ -45,9 +47,27 @@ def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
         from stoker.cli.warmth import read_modules
 
         wishes["warm"] = read_modules(args.warm)
+    wishes.update(read_room(args.share, args.gpu_mem))
     if args.requeue and args.timeout is None:
         raise UsageError("--requeue is for a job over its time limit: give -t as well")
     return wishes
+
+
+def read_room(share: str | None, gpu_mem: str | None) -> dict[str, Any]:
+    """The entries of a submission that --share and --gpu-mem stand for."""
+    from stoker.core.sharing.rules import parse_share
+    from stoker.core.size import parse_size
+
+    room: dict[str, Any] = {}
+    try:
+        if share is not None:
+            room["share"] = parse_share(share).text
+        if gpu_mem is not None:
+            room["gpu_mem_bytes"] = parse_size(gpu_mem)
+    except ValueError as error:
+        option = "--gpu-mem" if "share" in room or share is None else "--share"
+        raise UsageError(f"{option}: {error}") from None
+    return room
 
 
 def _at_most_a_day(option: str, text: str, seconds: float) -> float:

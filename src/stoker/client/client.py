@@ -104,16 +104,21 @@ class Client:
             if after is None:
                 return
 
-    def sweep(self, name: str, cwd: str) -> Iterator[wire.SweepRun]:
+    def sweep(self, name: str, cwd: str, *, params: bool = False) -> Iterator[wire.SweepRun]:
         """The runs of a sweep that was submitted from a folder, the oldest first; a page at a time."""
         after: int | None = None
         while True:
-            query = make_query(name=name, cwd=cwd, after=after, limit=10_000)
+            query = make_query(name=name, cwd=cwd, after=after, limit=10_000, params=params or None)
             page = _decode(self._session.get(f"/v1/sweep{query}"), type=wire.SweepPage)
             yield from page.runs
             after = page.next
             if after is None:
                 return
+
+    def web(self, order: wire.WebOrder) -> wire.WebPlace | None:
+        """Open the web page, or close it; where it is, if it is open."""
+        answer = self._session.request("POST", "/v1/web", _encode(order))
+        return _decode(answer, type=wire.WebPlace | None)
 
     def show(self, job: str | int) -> wire.JobDetail:
         """Everything about one job: its id, `@` for the last one, or its name."""

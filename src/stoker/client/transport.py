@@ -185,11 +185,12 @@ def error_of(status: int, body: bytes) -> StokerError:
     from stoker.client.quickjson import loads
 
     try:
-        detail = str(loads(body.decode())["detail"])
+        problem = loads(body.decode())
+        detail, field = str(problem["detail"]), problem.get("field")
     except (ValueError, KeyError, TypeError):
-        detail = f"the daemon answered with status {status}"
+        detail, field = f"the daemon answered with status {status}", None
     kinds = {400: UsageError, 404: NotFoundError, 409: ConflictError}
-    return kinds.get(status, StokerError)(detail)
+    return kinds.get(status, StokerError)(detail, field=field)
 
 
 def quote(text: str) -> str:

@@ -29,6 +29,7 @@ class SlotView(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str | None = None
     occupant: Occupant | None = None
     kept_for: int | None = None
+    shared: str | None = None  # what of those who share it stands in the way
 
 
 def waits_for_slots(gpus: int, slots: Sequence[SlotView]) -> str:
@@ -49,6 +50,8 @@ def _state_of(slot: SlotView) -> str:
         return slot.closed
     if slot.occupant is not None:
         return f"held by {_describe(slot.occupant)}"
+    if slot.shared is not None:
+        return f"is shared: {slot.shared}"
     if slot.kept_for is not None:
         return f"kept for job {slot.kept_for}, which is ahead"
     return slot.waits_for or "free"

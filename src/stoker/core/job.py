@@ -19,9 +19,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requeue: bool = False  # over its time limit it waits again instead of being killed
     preemptible: bool = False  # it may be pushed out
     preempt: bool = False  # it may push out others
-    warm: tuple[
-        str, ...
-    ] = ()  # the modules it finds imported when it starts; none: started as usual
+    mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
+    warm: tuple[str, ...] = ()  # modules that it finds imported when it starts; none: as usual
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +30,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     timeout_s: float | None = None
     retries: int = 0
+    share: str | None = None  # how it shares its GPU; None if it does not
+    gpu_mem: int | None = None  # bytes that it needs of each GPU
     options: Options = Options()
 
 

@@ -25,6 +25,8 @@ class Candidate(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
     allowed: frozenset[int] | None = None  # the slots it may use; None for all
     project: str | None = None
+    share: str | None = None  # how it shares its GPU; None if it does not
+    gpu_mem: int | None = None  # what it says it needs of each GPU
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -100,7 +102,7 @@ def plan(
             else:
                 open_slots = [slot for slot in open_slots if slot not in taken]
             ends.update(dict.fromkeys(taken, now + (job.timeout_s or 0.0)))
-        elif job.slots == 1 and (place := _find_room(job, rooms)) is not None:
+        elif job.slots == 1 and not job.share and (place := _find_room(job, rooms)) is not None:
             starts.append(Start(job.id, (place,), in_advance=True))
         else:
             if first_waiting is None:

@@ -63,9 +63,13 @@ def _term(word: str) -> Term:
     raise UsageError(f"{word!r} names no job: write an id, a name, project/name or project/name/id")
 
 
-def check_name(kind: str, text: str) -> None:
+def check_name(kind: str, text: str, field: str | None = None) -> None:
     """Refuse a name that could not be told from an id, or not be typed or filed."""
     if _FORBIDDEN.search(text):
-        raise UsageError(f"{kind} {text!r} holds a blank, a comma, a / or a control character")
+        raise UsageError(
+            f"{kind} {text!r} holds a blank, a comma, a / or a control character", field=field
+        )
     if _RANGE.fullmatch(text) or text in ("@", ".", "..", "daemon") or text.startswith("-"):
-        raise UsageError(f"{kind} {text!r} would be taken for something else: choose another")
+        raise UsageError(
+            f"{kind} {text!r} would be taken for something else: choose another", field=field
+        )

@@ -11,11 +11,15 @@ from typing import Any
 
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
+from stoker.core.job import Outcome
 from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
+from stoker.engine.board import Running
 from stoker.engine.config import Config
+from stoker.engine.mps import Mps
 from stoker.engine.owners import Owners
+from stoker.engine.sharing import Model, models_of
 from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
 from stoker.engine.wheel import boot_clock_s
@@ -25,6 +29,7 @@ from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
+from stoker.web.page import Page
 
 _ALL_REMOVED = "every GPU was removed from this queue"
 _SICK = "sick."
@@ -64,10 +69,15 @@ class Daemon:
             before_turn=self._mind_watch,
         )
         self.engine = self.hub.engine
+        self._page = self.hub.page = Page(self.hub)
         self._database.on_full = self._wait_for_space
+        self._mps = Mps(os.path.join(home, "mps"), self.hub.publisher.on_notice)
+        self._mps.find()
+        self.engine.use(self._mps)
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
         self._watch_all()
+        self.hub.publisher.followers.append(self._on_end)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
@@ -79,6 +89,7 @@ class Daemon:
                 asyncio.ensure_future(prune_for_ever(self.hub)),
                 asyncio.ensure_future(cap_logs_for_ever(self.hub)),
             ]
+            await self._page.reopen()
             on_ready()
             wanted: set[asyncio.Future[Any]] = {
                 self.hub.stopping,
@@ -91,6 +102,7 @@ class Daemon:
                 await self._kill_everything()
             reach("daemon-stopping")
             self.hub.events.close()
+            await self._page.close()
             for task in (*tasks, server):
                 task.cancel()
             await asyncio.gather(*tasks, server, return_exceptions=True)
@@ -108,6 +120,8 @@ class Daemon:
         self.hub.hooks.close()
         if self._watchman is not None:
             self._watchman.stop()
+        if not self.engine.board.running:
+            self._mps.retire()
         self._executor.close()
         self._database.close()
 
@@ -184,6 +198,8 @@ class Daemon:
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         self._watchman = watchman
         self.engine.follow(watchman)
+        assert self.engine.sharing is not None
+        self.engine.sharing.watch(watchman.look, self._models)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
@@ -217,11 +233,22 @@ class Daemon:
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()
 
+    def _on_end(self, _running: Running, _outcome: Outcome) -> None:
+        """With the last job's end take one more turn, before which all can come to rest."""
+        if not (self.engine.board.running or len(self.engine.queue)):
+            self.hub.pulse.poke()
+
+    def _models(self) -> dict[str, Model]:
+        return models_of(self._gpus() or ())
+
     def _mind_watch(self) -> None:
-        """Watch the GPUs while something runs or waits, and only then."""
+        """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""
+        is_busy = self.engine.board.running or len(self.engine.queue)
+        if not is_busy:
+            self._mps.retire()
         if self._watchman is None:
             return
-        if self.engine.board.running or len(self.engine.queue):
+        if is_busy or self.hub.viewers:
             self._watchman.rouse()
         else:
             self._watchman.rest()

@@ -12,33 +12,46 @@ from stoker.engine.loop import Engine
 from stoker.engine.orders import log_path
 from stoker.engine.queue import Entry
 from stoker.store.jobs import Known
-from stoker.store.queued import Facts, QueuedJobs
+from stoker.store.queued import Facts, QueuedJobs, candidate_of
 
 
 def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
     """Seat what was live when the last engine ended; the executor will tell what became of it."""
     # What is known to run comes before what was claimed in advance, behind it, on the same slot.
+    reserved = {} if engine.sharing is None else engine.sharing.recorded()
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
+        room = reserved.get(attempt)
         ending, reason = facts.being_ended or (None, None)
-        engine.adopt(
-            Running(
-                key=attempt.key,
-                attempt=attempt,
-                entry=_entry(facts),
-                slots=find_slots(engine.board, facts.slots),
-                log=log_path(home, facts, facts.attempt),
-                pid=facts.pid,
-                started_at_us=facts.started_at_us,
-                begun=now,
-                killed_because=reason,
-                ending=ending,
-                asked_to_end=ending is not None,
-                paused_at=_paused_at(facts, now),
-                stopped_s=(facts.stopped_us or 0) / 1e6,
-                grace_s=_grace_s(facts),
-            )
+        running = Running(
+            key=attempt.key,
+            attempt=attempt,
+            entry=_entry(facts),
+            slots=_seat(engine, facts) if room else find_slots(engine.board, facts.slots),
+            log=log_path(home, facts, facts.attempt),
+            pid=facts.pid,
+            started_at_us=facts.started_at_us,
+            begun=now,
+            killed_because=reason,
+            ending=ending,
+            asked_to_end=ending is not None,
+            paused_at=_paused_at(facts, now),
+            stopped_s=(facts.stopped_us or 0) / 1e6,
+            grace_s=_grace_s(facts),
         )
+        engine.adopt(running)
+        if room is not None and running.slots and engine.sharing is not None:
+            engine.sharing.take_over(running, room, candidate_of(facts))
+
+
+def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:
+    """A seat on the GPU that a job shares, if that is still here."""
+    found = find_slots(engine.board, facts.slots)
+    place = engine.board.places[found[0].index] if len(found) == 1 else None
+    if place is None or len(place.slot.keys) != 1:
+        return found
+    base = place if place.base is None else engine.board.places[place.base]
+    return (engine.seat_on(base).slot,)
 
 
 def _grace_s(facts: Facts) -> float:

@@ -16,17 +16,19 @@ from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
 from stoker.engine.loop import Engine
-from stoker.engine.orders import Orders, run_folder
+from stoker.engine.orders import Orders, run_folder, words_of
 from stoker.engine.publisher import Publisher
 from stoker.engine.pulse import Pulse
 from stoker.engine.pushing import Pushing
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order, Rules
 from stoker.engine.service.config import apply, choose_policy
+from stoker.engine.sharing import Sharing
 from stoker.engine.stored import StoredQueue
 from stoker.executors.contract import Executor
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
+from stoker.store.rooms import Rooms
 from stoker.store.shelf import Shelf
 
 
@@ -65,6 +67,9 @@ def assemble(
         on_stuck=lambda entry: pushing.make_room(entry),
     )
     pushing = Pushing(board, engine.endings, jobs)
+    engine.share(
+        Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock)
+    )
     hub = Hub(
         home=home,
         database=database,
@@ -91,6 +96,8 @@ def assemble(
         jobs.forget_uncommitted()
         shelf.load()
         gate.load()
+        if engine.sharing is not None:
+            engine.sharing.load()
 
     database.on_rollback = believe_the_database
     _follow_config(hub)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -75,19 +75,35 @@ class Place(msgspec.Struct):
     releasing: bool = False  # the memory of what ran there last is not back yet
     drained: str | None = None
     current: Running | None = None
+    base: int | None = (
+        None  # of a seat: the place whose GPU is shared; nothing is planned on a seat
+    )
+    guests: int = 0  # how many seats of its GPU are taken
     followers: deque[Running] = msgspec.field(default_factory=deque)
     ahead: int = 0
 
     @property
     def is_free(self) -> bool:
         """Whether a job could start here now."""
-        return self.held and self.current is None and self.is_open and not self.releasing
+        return (
+            self.held
+            and self.current is None
+            and not self.guests
+            and self.base is None
+            and self.is_open
+            and not self.releasing
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs here, nor shares its GPU."""
+        return self.current is None and not self.guests and self.base is None
 
     @property
     def room(self) -> int:
         """How many more jobs may be claimed here in advance."""
         adopted = self.current is not None and self.current.adopted
-        if not self.held or not self.is_open or adopted:
+        if not self.held or not self.is_open or adopted or self.guests or self.base is not None:
             return 0
         return max(0, self.ahead - len(self.followers))
 
@@ -109,6 +125,7 @@ class Board:
         self, slots: tuple[Slot, ...], *, cpu_places: int = 0, last_freed_first: bool = False
     ) -> None:
         self.places = [Place(slot) for slot in slots]
+        self.seats: list[Place] = []  # those of the places on which jobs share a GPU
         self.running: dict[str, Running] = {}
         self.cpu_places = cpu_places
         # What runs on no slot: jobs without GPU, and those whose slot has been taken away since.
@@ -125,22 +142,31 @@ class Board:
             return []  # an order over some of the slots would not be the order over all
         return [index for index in reversed(self._order) if self.places[index].is_free]
 
-    def add(self, slot: Slot) -> None:
-        """Have one more place."""
-        self.places.append(Place(slot))
-        self._order.append(slot.index)
+    def add(self, slot: Slot, base: int | None = None) -> Place:
+        """Have one more place; with a base, one more seat on the GPU of that place."""
+        place = Place(slot, base=base)
+        self.places.append(place)
+        if base is None:
+            self._order.append(slot.index)
+        else:
+            self.seats.append(place)
+        return place
 
     def open_places(self) -> int:
         """How many slots may have jobs at all, as things are."""
-        return sum(place.is_open for place in self.places)
+        return sum(place.is_open for place in self.places if place.base is None)
 
     def slots_left(self) -> int:
         """How many slots there are, but for those that were removed."""
-        return sum(place.drained != REMOVED for place in self.places)
+        return sum(place.drained != REMOVED for place in self.places if place.base is None)
 
     def open_among(self, slots: Collection[int]) -> int:
         """How many of these slots may have jobs at all."""
-        return sum(place.is_open for place in self.places if place.slot.index in slots)
+        return sum(
+            place.is_open
+            for place in self.places
+            if place.slot.index in slots and place.base is None
+        )
 
     def free_cpu_places(self) -> int:
         """How many more jobs without GPU may start."""
@@ -148,10 +174,31 @@ class Board:
 
     def busy(self) -> list[Busy]:
         """The slots at work."""
-        return [
+        found = [
             Busy(place.slot.index, place.current.deadline)
             for place in self.places
-            if place.current is not None
+            if place.current is not None and place.base is None
+        ]
+        return [*found, *self._shared()] if self.seats else found
+
+    def _shared(self) -> Iterator[Busy]:
+        """The places whose GPUs are shared: free once the last of those there has ended."""
+        deadlines: dict[int, list[float | None]] = {}
+        for seat in self.seats:
+            if seat.current is not None and seat.base is not None:
+                deadlines.setdefault(seat.base, []).append(seat.current.deadline)
+        for base, ends in deadlines.items():
+            known = [end for end in ends if end is not None]
+            yield Busy(base, max(known) if len(known) == len(ends) else None)
+
+    def tenants(self, place: Place) -> list[Running]:
+        """What runs on a place, or on the seats of its GPU."""
+        if place.current is not None or not place.guests:
+            return [] if place.current is None else [place.current]
+        return [
+            seat.current
+            for seat in self.seats
+            if seat.base == place.slot.index and seat.current is not None
         ]
 
     def room(self) -> dict[int, int]:
@@ -167,6 +214,8 @@ class Board:
             place = self.places[slot.index]
             if place.current is None:
                 place.current = running
+                if place.base is not None:
+                    self.places[place.base].guests += 1
             else:
                 place.followers.append(running)
 
@@ -178,6 +227,9 @@ class Board:
             place = self.places[slot.index]
             if place.current is running:
                 place.current = place.followers.popleft() if place.followers else None
+                if place.base is not None:
+                    self.places[place.base].guests -= 1
+                    continue
             else:
                 place.followers.remove(running)
             if self._last_freed_first:
@@ -188,7 +240,7 @@ class Board:
         """Of what runs, seat nothing behind another while a slot with the same GPUs stands empty."""
         for place in self.places:
             for follower in [each for each in place.followers if each.pid is not None]:
-                twins = [p for p in self.places if p.slot.gpus == place.slot.gpus and not p.current]
+                twins = [p for p in self.places if p.slot.gpus == place.slot.gpus and p.is_idle]
                 if twins and len(follower.slots) == 1:
                     place.followers.remove(follower)
                     twins[0].current, follower.slots = follower, (twins[0].slot,)

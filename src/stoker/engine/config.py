@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import MOST_TENANTS, Rules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.gpus.slots import parse_slots
 from stoker.store.database import Database
@@ -75,9 +76,28 @@ def _limit(text: str) -> int | None:
     return None if text == "none" else _positive(text)
 
 
-def _ours(text: str) -> None:
-    if text != "none":
-        raise ValueError("stoker gpus add|drain|remove changes it")
+def _only_by(verb: str) -> Callable[[str], None]:
+    def check(text: str) -> None:
+        if text != "none":
+            raise ValueError(f"{verb} changes it")
+
+    return check
+
+
+_by_gpus = _only_by("stoker gpus add|drain|remove")
+
+
+def _tenants(text: str) -> int:
+    number = _positive(text)
+    if number > MOST_TENANTS:
+        raise ValueError(f"a whole number from 1 to {MOST_TENANTS}")
+    return number
+
+
+def _yes_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError("yes or no")
+    return text == "yes"
 
 
 def _size(text: str) -> int:
@@ -92,8 +112,12 @@ def _size(text: str) -> int:
 
 ENTRIES = {
     "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus),
-    "gpus-drained": Entry("none", "slots on which nothing new starts (stoker gpus drain)", _ours),
-    "gpus-removed": Entry("none", "GPUs that are not used by default (stoker gpus remove)", _ours),
+    "gpus-drained": Entry(
+        "none", "slots on which nothing new starts (stoker gpus drain)", _by_gpus
+    ),
+    "gpus-removed": Entry(
+        "none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus
+    ),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
@@ -102,6 +126,12 @@ ENTRIES = {
     "on_finish": Entry("none", "a shell command to run when a job has ended", str),
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
+    "web": Entry("none", "where the web page is (stoker web)", _only_by("stoker web")),
+    "share.most": Entry("16", "jobs that share a GPU at most", _tenants),
+    "share.keep-memory": Entry(
+        "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
+    ),
+    "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -159,6 +189,20 @@ class Config:
         """The slots as named by the user; None for every GPU that is not in use."""
         text = self.text("gpus")
         return None if text == "default" else text
+
+    @property
+    def sharing_rules(self) -> Rules:
+        """By which figures jobs share GPUs: our own, and for those who ask for them gpulimit's."""
+        return Rules(
+            most=self.count("share.most"),
+            keep_host_share=_fraction(self.text("share.keep-memory")),
+            with_others=_yes_no(self.text("share.with-others")),
+            free=gpulimit_rules(
+                _fraction(self.text("gpulimit.safety_keep_gpu_memory")),
+                _fraction(self.text("gpulimit.safety_keep_memory")),
+                _runs(self.text("gpulimit.max_running_tasks")) or MOST_TENANTS,
+            ),
+        )
 
     def words(self, name: str) -> list[str]:
         """A setting that is a list."""

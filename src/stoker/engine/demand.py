@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stoker.core.plan import Candidate
 from stoker.engine.board import Board
 from stoker.engine.healing import Healing
 from stoker.engine.queue import Entry
+
+if TYPE_CHECKING:
+    from stoker.engine.sharing import Sharing
 
 
 class Demand:
@@ -14,8 +19,11 @@ class Demand:
     A plan calls stored jobs by their ids, and lines, which have none yet, by their position.
     """
 
-    def __init__(self, entries: list[Entry], board: Board, healing: Healing) -> None:
+    def __init__(
+        self, entries: list[Entry], board: Board, healing: Healing, sharing: Sharing | None = None
+    ) -> None:
         most = board.open_places()
+        self.sharers: set[int] = set()
         self._entries: dict[int, Entry] = {}
         self.candidates: list[Candidate] = []
         for position, entry in enumerate(entries):
@@ -24,14 +32,22 @@ class Demand:
                 candidate = Candidate(position, request.slots, timeout_s=request.timeout_s)
             if healing.avoided and entry.known is not None:
                 candidate = healing.direct(candidate, entry.known.id)
+            if sharing is not None and (candidate.gpu_mem is not None or sharing.needs):
+                candidate = sharing.direct(candidate)
             allowed = candidate.allowed
             if request.slots > (most if allowed is None else board.open_among(allowed)):
                 continue
             self._entries[candidate.id] = entry
             self.candidates.append(candidate)
+            if candidate.share is not None and sharing is not None and sharing.is_possible:
+                self.sharers.add(candidate.id)
 
     def __getitem__(self, name: int) -> Entry:
         return self._entries[name]
+
+    def candidate(self, name: int) -> Candidate:
+        """A waiting job as it is planned."""
+        return next(each for each in self.candidates if each.id == name)
 
     def first(self) -> Entry | None:
         """The first that needs slots."""

@@ -8,11 +8,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
+from stoker.core.plan import Candidate
 from stoker.core.slot import Slot
 from stoker.engine.board import Board
 from stoker.engine.events import Listener
@@ -30,6 +32,9 @@ from stoker.executors.shepherd.spawn import Shepherd
 from stoker.home import find_home
 from stoker.store.runs import Run
 
+if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a foreground run is to be done."""
@@ -46,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     last_freed_first: bool = False
     resume: bool = False
     warm: tuple[str, ...] = ()  # modules that python commands find imported when they start
+    mps_folder: str | None = None  # where the daemons of MPS have their folders, if it is used
 
 
 class Foreground:
@@ -76,9 +82,10 @@ class Foreground:
         )
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
+        queue = LineQueue(source, run.jobs, settings.request, resume=settings.resume)
         self.engine = Engine(
             board=Board(settings.slots, last_freed_first=settings.last_freed_first),
-            queue=LineQueue(source, run.jobs, settings.request, resume=settings.resume),
+            queue=queue,
             executor=self.executor,
             database=run.database,
             jobs=run.jobs,
@@ -90,6 +97,15 @@ class Foreground:
             prepare=self._prepare,
             clock=boot_clock_s,
         )
+        if settings.request.share is not None or settings.request.gpu_mem is not None:
+            self._share(settings, queue)
+        self._mps: Mps | None = None
+        if settings.mps_folder is not None:
+            from stoker.engine.mps import Mps
+
+            self._mps = Mps(settings.mps_folder, listener.on_notice)
+            self._mps.find()
+            self.engine.use(self._mps)
         self._wheel = Wheel(
             self.engine,
             self.executor,
@@ -100,6 +116,19 @@ class Foreground:
         )
         self.listen = self._wheel.listen
         self.unlisten = self._wheel.unlisten
+
+    def _share(self, settings: Settings, queue: LineQueue) -> None:
+        """Let commands share GPUs, once these can be seen."""
+        from stoker.engine.sharing import Sharing
+        from stoker.store.rooms import Rooms
+
+        def kind_of(candidate: Candidate) -> tuple[list[str], str, str | None]:
+            command = queue.commands[candidate.id]
+            return os.fsdecode(command).split(), settings.cwd, None
+
+        sharing = Sharing(self.engine.board, Rooms(self._run.database), kind_of, boot_clock_s)
+        sharing.needs.clear()  # of an earlier run, whose lines had other numbers
+        self.engine.share(sharing)
 
     def _look_back(self) -> None:
         """Settle what the earlier run left open, and remember what it has done."""
@@ -119,7 +148,11 @@ class Foreground:
         be called again.
         """
         with self._signals():
-            self._wheel.turn_until_over(refresh)
+            try:
+                self._wheel.turn_until_over(refresh)
+            finally:
+                if self._mps is not None:
+                    self._mps.retire()
 
     def _tell_what_is_gone(self) -> None:
         gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0

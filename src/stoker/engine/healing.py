@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.core.failure import Again, Facts, Failure, Remedy, tries_again
+from stoker.core.failure import Again, Facts, Failure, FailureClass, Remedy, tries_again
 from stoker.core.job import Ending, Outcome
 from stoker.core.lifecycle import Event
 from stoker.core.plan import Candidate
 from stoker.engine.autopsy import Autopsy, is_full
 from stoker.engine.board import Board, Running
 from stoker.store.jobs import Jobs
+
+if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
 
 _CHECK_S = 2.0
 _TEMPORARY = "/tmp"  # noqa: S108 - nothing is written there
@@ -35,6 +39,7 @@ class Healing:
         self._awaits_space: str | None = None
         self._check_at = 0.0
         self.pause: Callable[[str], None] | None = None
+        self.mps: Mps | None = None
         self.xid_of: Callable[[Running], int | None] = _unknown
         self.folder_of: Callable[[Running], str] = lambda _running: "."
 
@@ -42,8 +47,22 @@ class Healing:
         """Why an attempt failed; None if it did not."""
         if outcome.event is not Event.FAIL or outcome.status is None:
             return None
-        facts = Facts(xid=self.xid_of(running)) if running.slots else Facts()
+        facts = self._facts_of(running) if running.slots else Facts()
         return self._autopsy.examine(outcome.status, running.log, self._folders_of(running), facts)
+
+    def _facts_of(self, running: Running) -> Facts:
+        mps = self.mps is not None and self.mps.is_client(running)
+        return Facts(
+            xid=self.xid_of(running),
+            mps=mps,
+            neighbours=mps and self.mps is not None and self.mps.has_neighbours(running),
+        )
+
+    def wants_mps(self, running: Running) -> bool:
+        """Whether an attempt asks for MPS, and its job has not gone down with neighbours there."""
+        if self.mps is None or not running.entry.request.options.mps or not running.slots:
+            return False
+        return not self._jobs.count_failures(running.attempt.job, FailureClass.NEIGHBOUR.value)
 
     def decide(self, running: Running, outcome: Outcome, failure: Failure | None) -> Again:
         """Whether a job is tried again after an attempt that ended so."""

@@ -22,8 +22,12 @@ class Holds:
     def ask(self, now: float) -> None:
         """Ask for every slot that is not ours."""
         for place in self._board.places:
-            if place.held or place.asked or not place.is_open or now < place.ask_again_at:
-                continue
+            if place.base is None and now >= place.ask_again_at and place.is_open:
+                self.claim(place)
+
+    def claim(self, place: Place) -> None:
+        """Ask for a slot, unless it is ours or asked for."""
+        if not (place.held or place.asked):
             place.asked = True
             self._executor.hold(place.slot.index)
 

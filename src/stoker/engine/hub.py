@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from stoker.core.slot import Slot
 from stoker.core.usage import Look
@@ -11,6 +12,7 @@ from stoker.engine.board import Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.config import Config
+from stoker.engine.errand import Errands
 from stoker.engine.eta import Eta
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
@@ -20,6 +22,17 @@ from stoker.engine.pulse import Pulse
 from stoker.store.database import Database
 from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
+from stoker.wire import WebPlace
+
+
+class Page(Protocol):
+    """The web page, which can be opened."""
+
+    async def open(self, host: str, port: int | None, *, new_token: bool) -> WebPlace:
+        """Open it, or find it open."""
+
+    async def close(self) -> None:
+        """Close it, if it is open."""
 
 
 class Hub:
@@ -65,6 +78,9 @@ class Hub:
         self.parse_slots = parse_slots
         self.slots_changed = slots_changed
         self.no_gpu_reason = no_gpu_reason
+        self.errands = Errands(home)
+        self.page: Page | None = None
+        self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def look(self) -> Look | None:

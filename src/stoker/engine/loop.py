@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from stoker.core.failure import Again
+from stoker.core.failure import Again, Failure, Remedy
 from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import Start, plan
@@ -49,6 +49,11 @@ from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known, Usage
 
 if TYPE_CHECKING:
+    from stoker.core.sharing.guards import Verdict
+    from stoker.core.usage import AttemptUse
+    from stoker.engine.mps import Mps
+    from stoker.engine.seating import Seating
+    from stoker.engine.sharing import Sharing
     from stoker.engine.watchman import Watchman
 
 _PAUSE_S = 1.0
@@ -84,6 +89,8 @@ class Engine:
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
         self.watchman: Watchman | None = None
+        self.sharing: Sharing | None = None
+        self._mps: Mps | None = None
         self.tally = Tally()
         self.draining = False
         self.finished = False
@@ -173,11 +180,30 @@ class Engine:
     def adopt(self, running: Running) -> None:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
         self.board.seat(running)
+        if self._mps is not None and self.healing.wants_mps(running):
+            self._mps.join(running)
 
     def follow(self, watchman: Watchman) -> None:
         """Have a watchman from now on, who knows what the GPUs do."""
         self.watchman = watchman
         self.healing.xid_of = watchman.xid_of
+
+    def share(self, sharing: Sharing) -> None:
+        """Let jobs share GPUs from now on."""
+        from stoker.engine.seating import Seating  # late: most foreground runs do not share
+
+        self.sharing = sharing
+        self._seating: Seating = Seating(
+            sharing, self.board, self._executor, self.holds, self._claim
+        )
+
+    def seat_on(self, place: Place) -> Place:
+        """A free seat on the GPU of a place."""
+        return self._seating.seat_on(place)
+
+    def use(self, mps: Mps) -> None:
+        """Have MPS for jobs that ask for it."""
+        self._mps = self.healing.mps = mps
 
     def now(self) -> float:
         """The time by the clock that limits go by."""
@@ -193,7 +219,7 @@ class Engine:
         cpu_places = self.board.free_cpu_places()
         entries = self.queue.peek(max(len(free), 1), cpu_places)
         made = self.policy(
-            Demand(entries, self.board, self.healing).candidates,
+            Demand(entries, self.board, self.healing, self.sharing).candidates,
             free=free,
             busy=self.board.busy(),
             room={},
@@ -375,20 +401,24 @@ class Engine:
             self.holds.forget()
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
-        if ended is None:
-            usage = Usage(time.time_ns() // 1000)
-        else:
-            usage = Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb)
+        usage = _usage_of(ended)
         job = running.attempt.job
         failure = self.healing.examine(running, outcome) if outcome.status else None
+        use = None if self.watchman is None else self.watchman.on_end(running)
+        verdict = self._judge_room(running, failure, use)
         if failure is not None:
-            outcome = Outcome(event=outcome.event, status=outcome.status, reason=failure.reason)
+            why = failure.reason if verdict is None else f"{failure.reason}; {verdict.why}"
+            outcome = Outcome(event=outcome.event, status=outcome.status, reason=why)
         self._jobs.end(job, outcome, usage, running.pid, running.started_at_us)
         if failure is not None:
             self._jobs.note_failure(job, failure.kind.value)
-        if self.watchman is not None and (use := self.watchman.on_end(running)) is not None:
+        if use is not None:
             self._jobs.note_gpu_use(job, use)
+        if self._mps is not None:
+            self._mps.leave(running, self._clock())
         again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
+        if verdict is not None:
+            again = Again.UNCOUNTED if verdict.is_tried_again else Again.NO
         preempted = outcome.event is Event.PREEMPT
         retried = again is not Again.NO and (preempted or not self.draining)
         if retried:
@@ -410,7 +440,17 @@ class Engine:
             self.queue.on_over(job)
             if outcome.event is not Event.SUCCEED:
                 self._heed_failure()
+        if self.sharing is not None:
+            self.sharing.leave(running, outcome, use, is_over=not retried)
         self._listener.on_end(running, outcome, ended, retried)
+
+    def _judge_room(
+        self, running: Running, failure: Failure | None, use: AttemptUse | None
+    ) -> Verdict | None:
+        """What becomes of a job for which a GPU's memory did not suffice; None for all others."""
+        if self.sharing is None or failure is None or failure.remedy is not Remedy.MORE_ROOM:
+            return None
+        return self.sharing.judge_oom(running, failure, use)
 
     def _heed_failure(self) -> None:
         most, tally = self._rules.max_failures, self.tally
@@ -428,6 +468,8 @@ class Engine:
         """Let a command wait once more: after a failure, or because its attempt never began."""
         self.board.leave(running)
         job, number = running.attempt.job, running.attempt.number
+        if revoked and self.sharing is not None:
+            self.sharing.withdraw(running)
         if revoked:
             self._jobs.revoke(job)
             running.entry.tries -= 1
@@ -454,12 +496,14 @@ class Engine:
         """Plan, and record the intent of every start before it happens."""
         self.holds.release_closed()
         self.queue.wake()
+        if self.board.seats and self.sharing is not None:
+            self.sharing.review(now)
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()
         wanted = len(free) + sum(room.values())
         entries = self.queue.peek(max(wanted, 1), cpu_places)
-        demand = Demand(entries, self.board, self.healing)
+        demand = Demand(entries, self.board, self.healing, self.sharing)
         slots_wanted = demand.slots_wanted(enough=len(free))
         self._lacks_slots = slots_wanted > len(free) or demand.lacks_slots(free)
         if self._lacks_slots:
@@ -472,7 +516,7 @@ class Engine:
         if not (wanted or cpu_places):
             if self._on_stuck is not None and (first := demand.first()) is not None:
                 self._on_stuck(first)
-            return []
+            return self._join(demand, [], now)
         made = self.policy(
             demand.candidates,
             free=free,
@@ -483,13 +527,25 @@ class Engine:
         )
         if made.reserved_for is not None and self._on_stuck is not None:
             self._on_stuck(demand[made.reserved_for])
-        launches = []
+        launches: list[Launch] = []
         for start in made.starts:
-            launch = self._claim(demand[start.job], start, now)
+            launch = (
+                self._claim(demand[start.job], start, now)
+                if start.job not in demand.sharers
+                else self._seating.begin(demand, start, now)
+            )
             if launch is None:
                 self._turn_again = True  # no event will tell that its slot is free again
-                break
+                return launches
             launches.append(launch)
+        return launches + self._join(demand, launches, now)
+
+    def _join(self, demand: Demand, started: list[Launch], now: float) -> list[Launch]:
+        """Let jobs start on GPUs that others use, as far as they share and there is room."""
+        if not (demand.sharers or self.board.seats):
+            return []
+        launches, complete = self._seating.join(demand, started, now)
+        self._turn_again = self._turn_again or not complete
         return launches
 
     def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
@@ -506,16 +562,13 @@ class Engine:
         running.log = order.log
         if order.cold is not None:
             self.warmth.on_cold(attempt.job, order.cold)
+        argv, env = order.argv, order.env
+        if self._mps is not None and self.healing.wants_mps(running):
+            argv = self._mps.serve(running, argv)
+            if order.warm is not None:  # its words are not run through another program
+                env = {**(env or {}), **self._mps.variables(running)}
         self._listener.on_launch(running)
-        return Launch(
-            running.key,
-            start.slots,
-            order.argv,
-            order.log,
-            order.context,
-            order.env,
-            order.warm,
-        )
+        return Launch(running.key, start.slots, argv, order.log, order.context, env, order.warm)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""
@@ -545,6 +598,8 @@ class Engine:
         for running in self.board.apart.values():
             if running.deadline is not None and running.paused_at is None:
                 due = min(due, running.deadline)
+        if self.sharing is not None and (review_at := self.sharing.due_at()) is not None:
+            due = min(due, review_at)
         space_due = self.healing.due_s()
         if space_due is not None:
             due = min(due, space_due)
@@ -567,3 +622,9 @@ class Engine:
 
 def _project_of(running: Running) -> str | None:
     return None if running.entry.facts is None else running.entry.facts.project
+
+
+def _usage_of(ended: Ended | None) -> Usage:
+    if ended is None:
+        return Usage(time.time_ns() // 1000)
+    return Usage(ended.at_us, ended.cpu_us, ended.max_rss_kb)

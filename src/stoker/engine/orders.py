@@ -38,7 +38,7 @@ class Orders:
         self._executor = executor
         self._home = home
         self._checkpoints = os.path.join(home, "checkpoints")
-        self._contexts: OrderedDict[tuple[Surroundings, bool], Context] = OrderedDict()
+        self._contexts: OrderedDict[tuple[Surroundings, bool, bool], Context] = OrderedDict()
         self._numbers = 0
         self._made_folders: set[str] = set()
 
@@ -77,12 +77,15 @@ class Orders:
 
     def _context(self, facts: Facts) -> Context:
         surroundings = self._jobs.surroundings(facts.submission)
-        key = (surroundings, bool(facts.fresh))
+        shares = facts.share is not None
+        key = (surroundings, bool(facts.fresh), shares)
         context = self._contexts.get(key)
         if context is None:
             self._numbers += 1
             env = read_environment(self._jobs.environment(surroundings.environment))
             env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            if shares:
+                share_memory(env)
             env["STOKER_SUBMIT_DIR"] = os.fsdecode(surroundings.cwd)
             env["STOKER_CHECKPOINTS"] = self._checkpoints
             if surroundings.linger:
@@ -134,9 +137,24 @@ class Orders:
             self._made_folders.add(folder)
 
 
+def share_memory(env: dict[str, str]) -> None:
+    """Keep frameworks from taking a whole GPU at their start, unless the user has said how."""
+    env.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    env.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+
 def checkpoint_folder(home: str, job: int) -> str:
     """Where a job keeps what its next attempt goes on from: the same over all attempts."""
     return os.path.join(home, "checkpoints", str(job))
+
+
+def words_of(jobs: QueuedJobs, job: int) -> tuple[list[str], str, str | None]:
+    """The words of a stored job's command, its folder, and the folder that is its own as a run."""
+    facts = jobs.facts(job)
+    words = split_words(facts.command) if facts.form == "argv" else facts.command.split()
+    cwd = jobs.surroundings(facts.submission).cwd
+    run_dir = None if facts.run_dir is None else os.fsdecode(facts.run_dir)
+    return [os.fsdecode(word) for word in words], os.fsdecode(cwd), run_dir
 
 
 def is_script(facts: Facts) -> bool:

@@ -32,8 +32,10 @@ class Owners:
             is_ours = ancestor in parents
             process = trees.look(ancestor)
             ancestor = 0 if process is None else process.parent
-        cookies = trees.marks_of(pid).cookies
+        marks = trees.marks_of(pid)
+        cookies = marks.cookies
         keys = [cookie for cookie in cookies if cookie.startswith(self._prefix)]
         if keys:
             return keys[-1].removeprefix(self._prefix)
-        return "" if is_ours else None
+        # A part of Stoker's, such as the server of MPS, that is nobody's child.
+        return "" if is_ours or marks.is_part else None

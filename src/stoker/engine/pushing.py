@@ -30,7 +30,9 @@ class Pushing:
         usable = [
             place
             for place in self._board.places
-            if place.is_open and (allowed is None or place.slot.index in allowed)
+            if place.is_open
+            and place.base is None
+            and (allowed is None or place.slot.index in allowed)
         ]
         leaving = {
             slot.index
@@ -74,4 +76,4 @@ class Pushing:
 
 def _is_coming(place: Place) -> bool:
     """Whether a slot is free, or will be once its lease is here."""
-    return place.current is None and place.waits_for is None
+    return place.is_idle and place.waits_for is None

@@ -11,7 +11,7 @@ import msgspec
 from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
 from stoker.core.plan import Candidate
-from stoker.store.jobs import Jobs, Known
+from stoker.store.jobs import SHARERS, Jobs, Known
 
 if TYPE_CHECKING:
     from stoker.store.queued import Facts
@@ -105,6 +105,9 @@ class LineQueue:
         self._jobs = jobs
         self._request = request
         self._resume = resume
+        self._admitted = 0
+        # What is learned of a kind of command is asked for by the number of a line.
+        self.commands: dict[int, bytes] = {}
         self._fresh: deque[Entry] = deque()
         self._again: list[Entry] = []
         self.already_done = 0
@@ -123,8 +126,10 @@ class LineQueue:
         return self._source.is_drained()
 
     def peek(self, count: int, _light: int = 0, /) -> list[Entry]:
-        """The next entries, up to `count`, without taking them."""
+        """The next entries, up to `count`, without taking them; more where many may share a GPU."""
         looked_at = 0
+        if self._request.share is not None:
+            count = max(count, SHARERS)
         while len(self) < count and looked_at < _LOOK_AT_ONCE:
             command = self._source.take()
             if command is None:
@@ -139,9 +144,10 @@ class LineQueue:
         """Take an entry out and record the intent to start it."""
         if self._again and entry is self._again[0]:
             self._again.pop(0)
-        else:
-            taken = self._fresh.popleft()
-            assert taken is entry
+        elif self._fresh and entry is self._fresh[0]:
+            self._fresh.popleft()
+        else:  # those who share may pass one that finds no room
+            (self._again if entry in self._again else self._fresh).remove(entry)
         return self.record(entry, slots)
 
     def record(self, entry: Entry, slots: str) -> Attempt:
@@ -182,7 +188,22 @@ class LineQueue:
             self.already_done += 1
             return
         entry = Entry(command, self._request, known)
+        if self._request.share is not None or self._request.gpu_mem is not None:
+            entry.candidate = self._number(command)
         if b"\0" in command:
             self.rejected.append((entry, _NUL_REASON))
         else:
             self._fresh.append(entry)
+
+    def _number(self, command: bytes) -> Candidate:
+        """Give a line a number by which plans and sums can call it from turn to turn."""
+        self._admitted += 1
+        self.commands[self._admitted] = command
+        request = self._request
+        return Candidate(
+            self._admitted,
+            request.slots,
+            timeout_s=request.timeout_s,
+            share=request.share,
+            gpu_mem=request.gpu_mem,
+        )

@@ -129,6 +129,8 @@ class Watchman:
             for slot in running.slots:
                 place = self._board.places[slot.index]
                 place.releasing = any(map(self._sampler.releasing, slot.keys))
+                if place.base is not None:
+                    self._board.places[place.base].releasing = place.releasing
         return use
 
     def xid_of(self, running: Running) -> int | None:

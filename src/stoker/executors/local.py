@@ -46,6 +46,7 @@ class LocalExecutor:
         self._contexts: dict[int, Message] = {}
         self._lines: list[Line] = []
         self._line_of_slot: dict[int, Line] = {}
+        self._line_of_key: dict[str, Line] = {}  # who has a GPU's lease has all slots of that GPU
         self._atlas = Atlas()
         self._poll = select.epoll()
         self._finishing: set[Line] = set()
@@ -79,7 +80,9 @@ class LocalExecutor:
         if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1 and not self._single:
             self._open_line(start_shepherd())
         for number, group in enumerate(groups):
-            line = self._lines[number % len(self._lines)]
+            line = self._line_of_key.get(group[0].keys[0]) if group[0].keys else None
+            line = line or self._lines[number % len(self._lines)]
+            self._line_of_key.update((key, line) for slot in group for key in slot.keys)
             self._line_of_slot.update((slot.index, line) for slot in group)
             line.send(*(self._atlas.enter(slot) for slot in group))
 

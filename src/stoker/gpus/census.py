@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from stoker.core.usage import Foreigner, Sight
-from stoker.gpus.nvml import Reading
-from stoker.gpus.users import GpuUser, look_up
+from stoker.gpus.nvml import GpuProcess, Reading
+from stoker.gpus.users import GpuUser, is_dead, look_up
 
 OwnerOf = Callable[[int], str | None]
 """The attempt that a pid belongs to, an empty text if it is ours but of none, None if it is not ours."""
@@ -36,13 +36,13 @@ class Census:
 
     def __init__(self, owner_of: OwnerOf) -> None:
         self._owner_of = owner_of
-        self._owners: dict[int, str | None] = {}
+        self._known: dict[int, tuple[str | None, GpuUser]] = {}
         self._outsiders: set[int] = set()
 
     def note_outsiders(self, reading: Reading) -> None:
         """Take whoever is on a GPU from outside our container for somebody else."""
-        users = _living(reading)
-        self._outsiders |= {user.pid for user in users if not user.is_visible}
+        users = map(look_up, reading.processes)
+        self._outsiders |= {user.pid for user in users if user and not user.is_visible}
 
     def count(self, reading: Reading) -> Count:
         """Sort the processes of a GPU."""
@@ -50,34 +50,37 @@ class Census:
             return Count(Sight.NONE, {}, (), frozenset())
         jobs: dict[str, dict[int, int | None]] = {}
         foreigners: list[Foreigner] = []
+        pids = set()
         sight = Sight.PROCESSES
-        users = _living(reading)
-        for user in users:
-            if user.mem_bytes is None:
-                sight = Sight.DEVICE
-            if not user.is_visible and user.pid not in self._outsiders:
-                sight = Sight.DEVICE
+        for process in reading.processes:
+            found = self._find(process)
+            if found is None:
                 continue
-            owner = self._owner(user)
+            owner, user = found
+            pids.add(process.pid)
+            if process.mem_bytes is None or (not user.is_visible and owner is not None):
+                sight = Sight.DEVICE
             if owner is None:
-                foreigners.append(Foreigner(user.pid, user.user, user.mem_bytes))
+                foreigners.append(Foreigner(process.pid, user.user, process.mem_bytes))
             else:
-                jobs.setdefault(owner, {})[user.pid] = user.mem_bytes
-        return Count(sight, jobs, tuple(foreigners), frozenset(user.pid for user in users))
+                jobs.setdefault(owner, {})[process.pid] = process.mem_bytes
+        return Count(sight, jobs, tuple(foreigners), frozenset(pids))
 
     def forget_but(self, pids: Iterable[int]) -> None:
         """Remember no process but these: a number may be given to another one."""
         kept = set(pids)
-        self._owners = {pid: owner for pid, owner in self._owners.items() if pid in kept}
+        self._known = {pid: known for pid, known in self._known.items() if pid in kept}
 
-    def _owner(self, user: GpuUser) -> str | None:
-        if not user.is_visible:
+    def _find(self, process: GpuProcess) -> tuple[str | None, GpuUser] | None:
+        """Whose a process is; None if it has died and only waits to be reaped."""
+        known = self._known.get(process.pid)
+        if known is not None and not is_dead(process.pid):
+            return known
+        user = look_up(process)
+        if user is None:
             return None
-        if user.pid not in self._owners:
-            self._owners[user.pid] = self._owner_of(user.pid)
-        return self._owners[user.pid]
-
-
-def _living(reading: Reading) -> list[GpuUser]:
-    found = (look_up(process) for process in reading.processes)
-    return [user for user in found if user is not None]
+        if not user.is_visible:
+            # Perhaps a job's, and nobody can tell of which.
+            return (None if user.pid in self._outsiders else ""), user
+        self._known[user.pid] = found = (self._owner_of(user.pid), user)
+        return found

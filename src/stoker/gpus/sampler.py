@@ -74,8 +74,8 @@ class Sampler(threading.Thread):
         self._idle_bytes: dict[str, int] = {}
         self._listed_bytes: dict[str, int] = {}
         self._sm_pct: dict[str, dict[int, int] | None] = {}
-        self._list_at_s = 0.0
-        self._since_us = 0
+        self._list_at_s: dict[str, float] = {}
+        self._listed_us: dict[str, int] = {}
         self._shown: object = None
         self._nudged = threading.Event()
         self._answered = threading.Condition()
@@ -141,28 +141,25 @@ class Sampler(threading.Thread):
         """Look at every GPU, once; at its processes if `lists` or if it is time to."""
         now = self._clock()
         subjects = self._subjects()
-        is_new = not self._meters.keys() >= subjects.keys()
-        lists = lists or is_new or now >= self._list_at_s
-        since_us = self._since_us
-        if lists:
-            self._since_us = time.time_ns() // 1000
         gpus = self._nvml.gpus()
+        due = {gpu.uuid for gpu in gpus if lists or now >= self._list_at_s.get(gpu.uuid, 0.0)}
+        due.update(
+            self._releases, *(subjects[key] for key in subjects.keys() - self._meters.keys())
+        )
         for gpu in gpus:
             if gpu.uuid not in self.latest:
                 self._meet(gpu, subjects)
-            self._read(gpu, lists or gpu.uuid in self._releases, since_us)
+            self._read(gpu, gpu.uuid in due)
         self._settle_releases(now)
-        if lists:
-            pids = (pid for count in self._counts.values() for pid in count.pids)
-            self.census.forget_but(pids)
+        self.census.forget_but(pid for count in self._counts.values() for pid in count.pids)
         jobs = self._measure(subjects, now)
         self.look = Look(now, {gpu.uuid: self._use_of(gpu, now) for gpu in gpus}, jobs)
-        if lists:
-            self._list_at_s = now + self._pause_s(jobs)
+        for gpu_key in due:
+            ages = [jobs[key].watched_s for key, keys in subjects.items() if gpu_key in keys]
+            self._list_at_s[gpu_key] = now + self._pause_s(min(ages, default=_NEW_S))
         self._tell_changes()
 
-    def _pause_s(self, jobs: Mapping[str, JobUse]) -> float:
-        youngest_s = min((job.watched_s for job in jobs.values()), default=_NEW_S)
+    def _pause_s(self, youngest_s: float) -> float:
         if youngest_s < _NEW_S:
             return self._period_s
         return self._period_s * (2 if youngest_s < _SETTLED_S else 5)
@@ -172,7 +169,7 @@ class Sampler(threading.Thread):
         if not any(gpu.uuid in gpu_keys for gpu_keys in subjects.values()):
             self.census.note_outsiders(self._nvml.read(gpu))
 
-    def _read(self, gpu: Gpu, lists: bool, since_us: int) -> None:
+    def _read(self, gpu: Gpu, lists: bool) -> None:
         key = gpu.uuid
         before = self.latest.get(key)
         if not lists and before is not None:
@@ -188,6 +185,7 @@ class Sampler(threading.Thread):
             count = self.census.count(reading)
         self.latest[key], self._counts[key] = reading, count
         self._listed_bytes[key] = reading.mem_used_bytes
+        since_us, self._listed_us[key] = self._listed_us.get(key, 0), time.time_ns() // 1000
         self._sm_pct[key] = self._nvml.sm_by_pid(gpu, since_us) if reading.processes else {}
 
     def _measure(self, subjects: Mapping[str, tuple[str, ...]], now: float) -> dict[str, JobUse]:

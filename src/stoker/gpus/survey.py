@@ -2,6 +2,7 @@
 
 import msgspec
 
+from stoker.core.size import format_bytes
 from stoker.core.usage import GpuUse, Sight
 from stoker.gpus.nvml import Gpu, Nvml, Reading
 from stoker.gpus.users import GpuUser, look_up
@@ -37,11 +38,6 @@ def taken_by(use: GpuUse, *, mind_others: bool) -> str | None:
         f" (pid {each.pid}, {format_bytes(each.mem_bytes)})"
         for each in use.foreigners
     )
-
-
-def format_bytes(count: int | None) -> str:
-    """Write an amount of GPU memory for people."""
-    return "? GiB" if count is None else f"{count / 2**30:.1f} GiB"
 
 
 def look(nvml: Nvml, gpu: Gpu) -> GpuState:

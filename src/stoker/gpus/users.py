@@ -27,6 +27,16 @@ class GpuUser(msgspec.Struct, frozen=True):
         return self.user is not None
 
 
+def is_dead(pid: int) -> bool:
+    """Whether a process that was seen before is gone, or only waits to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return True
+    return text[text.rindex(b")") + 2 :][:1].decode() in _DEAD
+
+
 def look_up(process: GpuProcess) -> GpuUser | None:
     """Return who uses the GPU; None if that process has died and only waits to be reaped."""
     try:

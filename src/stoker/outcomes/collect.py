@@ -67,7 +67,7 @@ def write_manifest(root: str, manifest: Manifest) -> None:
 
 
 def note_sweep(sweep: Sweep) -> None:
-    """Note beside the runs of a sweep how they are judged."""
+    """Note beside a sweep's runs how they are judged."""
     metric = sweep.metric
     write_manifest(
         sweep.root,
@@ -79,6 +79,15 @@ def note_sweep(sweep: Sweep) -> None:
             regex=metric.regex if metric else None,
         ),
     )
+
+
+def find_manifest(folder: str) -> Manifest:
+    """What the sweep of a run's folder noted, in one of the folders above."""
+    for _step in range(_DEEPEST):
+        folder = os.path.dirname(folder)
+        if os.path.exists(os.path.join(folder, MANIFEST)):
+            return read_manifest(folder)
+    return Manifest(name="")
 
 
 def collect(root: str) -> list[Record]:

@@ -26,17 +26,23 @@ def read_curves(records: Sequence[Record], x: str, y: str) -> list[Curve]:
     found = []
     for record in records:
         label = ",".join(f"{n}={to_text(record.params[n])}" for n in varied if n in record.params)
-        xs: list[float] = []
-        ys: list[float] = []
-        for number, entry in enumerate(read_steps(record.dir)):
-            across, up = entry.get(x, number if x == "step" else None), entry.get(y)
-            if isinstance(across, (int, float)) and isinstance(up, (int, float)):
-                while xs and x == "step" and xs[-1] >= across:  # it was tried again from here
-                    del xs[-1], ys[-1]
-                xs.append(float(across))
-                ys.append(float(up))
+        xs, ys = read_curve(record.dir, x, y)
         if xs:
             found.append(Curve(label or record.id, xs, ys))
     if not found:
         raise NotFoundError(f"no run has reported {y} over {x}: stoker.report(step, {y}=…) does")
     return found
+
+
+def read_curve(folder: str, x: str, y: str) -> tuple[list[float], list[float]]:
+    """What one run has reported of y over x, and the x of each."""
+    xs: list[float] = []
+    ys: list[float] = []
+    for number, entry in enumerate(read_steps(folder)):
+        across, up = entry.get(x, number if x == "step" else None), entry.get(y)
+        if isinstance(across, (int, float)) and isinstance(up, (int, float)):
+            while xs and x == "step" and xs[-1] >= across:  # it was tried again from here
+                del xs[-1], ys[-1]
+            xs.append(float(across))
+            ys.append(float(up))
+    return xs, ys

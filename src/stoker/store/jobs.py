@@ -40,8 +40,8 @@ class Usage(msgspec.Struct, frozen=True):
 NO_USAGE = Usage()
 
 
-ClassKey = tuple[int, float | None, str | None]
-"""What the jobs of one class have in common: slots, time limit, project."""
+ClassKey = tuple[int, float | None, str | None, str | None, int | None]
+"""What the jobs of one class have in common: slots, time limit, project, way to share, GPU memory."""
 
 
 _use_decoder = msgspec.json.Decoder(AttemptUse)
@@ -118,12 +118,15 @@ _END = {
 # Classes outlive their jobs, and there may be many: where they are, only those in which something
 # waits are looked at, each found by one step through the index.
 _FEW = 8
-_SOME_CLASSES = f"SELECT id, slots, timeout_s, project FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
+_CLASS = "id, slots, timeout_s, project, share, gpu_mem"
+# Of those that share a GPU many may start at once, wherever there is room beside others.
+SHARERS = 32
+_SOME_CLASSES = f"SELECT {_CLASS} FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
 _WAITING_CLASSES = (
-    "WITH RECURSIVE waiting (number) AS (SELECT min(class) FROM job WHERE state = 'waiting'"
+    "WITH RECURSIVE waiting (number) AS (SELECT min(class) FROM job WHERE state = 'waiting'"  # noqa: S608 - ours
     " UNION ALL SELECT (SELECT min(class) FROM job WHERE state = 'waiting' AND class > number)"
     " FROM waiting WHERE number IS NOT NULL)"
-    " SELECT id, slots, timeout_s, project FROM waiting JOIN class ON id = number"
+    f" SELECT {_CLASS} FROM waiting JOIN class ON id = number"
 )
 HEADS = (
     "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
@@ -182,7 +185,9 @@ class Jobs:
         self, command: bytes, request: Request, state: State, attempt: int, slots: str | None
     ) -> int:
         self._last_id += 1
-        number = self.class_of((request.slots, request.timeout_s, None))
+        number = self.class_of(
+            (request.slots, request.timeout_s, None, request.share, request.gpu_mem)
+        )
         self._write(
             _ADD,
             (self._last_id, command, number, request.priority, state.value, attempt, slots),
@@ -285,16 +290,19 @@ class Jobs:
     def heads(self, limit: int, light: int) -> list[Candidate]:
         """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU."""
         found = []
-        for number, slots, timeout_s, project in self.classes():
-            rows = self._execute(HEADS, (number, limit if slots else light))
+        for number, slots, timeout_s, project, share, gpu_mem in self.classes():
+            most = (limit if share is None else max(limit, SHARERS)) if slots else light
+            rows = self._execute(HEADS, (number, most))
             found += [
-                Candidate(job, slots, priority, rank, timeout_s, None, project)
+                Candidate(job, slots, priority, rank, timeout_s, None, project, share, gpu_mem)
                 for job, priority, rank in rows
             ]
         return sorted(found, key=order_of)
 
-    def classes(self) -> list[tuple[int, int, float | None, str | None]]:
-        """Number, slots, time limit and project of all classes in which something may wait."""
+    def classes(
+        self,
+    ) -> list[tuple[int, int, float | None, str | None, str | None, int | None]]:
+        """Number and key of all classes in which something may wait."""
         found = self._execute(_SOME_CLASSES).fetchall()
         return self._execute(_WAITING_CLASSES).fetchall() if len(found) > _FEW else found
 
@@ -308,10 +316,16 @@ class Jobs:
         number = self._classes.get(key)
         if number is None:
             row = self._execute(
-                "SELECT id FROM class WHERE slots = ? AND timeout_s IS ? AND project IS ?", key
+                "SELECT id FROM class WHERE slots = ? AND timeout_s IS ? AND project IS ?"
+                " AND share IS ? AND gpu_mem IS ?",
+                key,
             ).fetchone()
             if row is None:
-                self._write("INSERT INTO class (slots, timeout_s, project) VALUES (?, ?, ?)", key)
+                self._write(
+                    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    key,
+                )
                 row = self._execute("SELECT last_insert_rowid()").fetchone()
             number = self._classes[key] = int(row[0])
         return number

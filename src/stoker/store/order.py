@@ -88,6 +88,12 @@ def _make_room(database: Database, job: int, before: Place) -> int:
     return step
 
 
+def place_of(database: Database, job: int) -> Place:
+    """Where a job stands."""
+    row = database.execute("SELECT id, priority, rank FROM job WHERE id = ?", (job,)).fetchone()
+    return Place(*row)
+
+
 def count_ahead(database: Database, place: Place, limit: int) -> int:
     """How many waiting jobs stand before a place, counted up to a limit."""
     values = (place.priority, place.rank, place.job, limit)

@@ -12,7 +12,7 @@ from stoker.core.job import Attempt, Ending, Options, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.plan import Candidate
 from stoker.store.database import Database
-from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage, order_of
+from stoker.store.jobs import HEADS, NO_USAGE, SHARERS, ClassKey, Jobs, Usage, order_of
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
@@ -24,7 +24,7 @@ _ADD = (
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
     " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
-    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir"
+    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir, share, gpu_mem"
     " FROM job JOIN class ON class.id = job.class LEFT JOIN sweep_run ON sweep_run.job = job.id"
 )
 
@@ -140,6 +140,8 @@ class Facts(msgspec.Struct, frozen=True):
     stopped_at_us: int | None
     stopped_us: int | None
     run_dir: bytes | None = None
+    share: str | None = None
+    gpu_mem: int | None = None
 
     @property
     def being_ended(self) -> tuple[Ending, str] | None:
@@ -158,8 +160,25 @@ class Facts(msgspec.Struct, frozen=True):
             priority=self.priority,
             timeout_s=self.timeout_s,
             retries=self.retries or 0,
+            share=self.share,
+            gpu_mem=self.gpu_mem,
             options=USUAL if self.options is None else _options.decode(self.options),
         )
+
+
+def candidate_of(facts: Facts) -> Candidate:
+    """A waiting job as far as planning cares."""
+    return Candidate(
+        facts.id,
+        facts.gpus,
+        facts.priority,
+        facts.rank,
+        facts.timeout_s,
+        None,
+        facts.project,
+        facts.share,
+        facts.gpu_mem,
+    )
 
 
 class QueuedJobs(Jobs):
@@ -284,24 +303,24 @@ class QueuedJobs(Jobs):
     ) -> list[Candidate]:
         """As `heads`, of each project as many as have room, with the slots that it may use."""
         found: list[Candidate] = []
-        for number, slots, timeout_s, project in self.classes():
+        for number, slots, timeout_s, project, share, gpu_mem in self.classes():
             room = room_of(project)
-            most = limit if slots else light
+            most = (limit if share is None else max(limit, SHARERS)) if slots else light
             wanted = most if room is None else min(most, room)
             rows = self._execute(HEADS, (number, wanted)).fetchall() if wanted else ()
             if rows:
                 allowed = allowed_of(project)
                 found += [
-                    Candidate(job, slots, priority, rank, timeout_s, allowed, project)
+                    Candidate(
+                        job, slots, priority, rank, timeout_s, allowed, project, share, gpu_mem
+                    )
                     for job, priority, rank in rows
                 ]
         return sorted(found, key=order_of)
 
     def candidate(self, job: int) -> Candidate:
         """A waiting job as far as planning cares."""
-        facts = self.facts(job)
-        place = (facts.priority, facts.rank)
-        return Candidate(job, facts.gpus, *place, facts.timeout_s, None, facts.project)
+        return candidate_of(self.facts(job))
 
     def forced(self) -> list[int]:
         """The waiting jobs that are to start before all others."""
@@ -469,6 +488,7 @@ class QueuedJobs(Jobs):
         """Forget jobs that are over or wait."""
         for job, state in jobs:
             self._write("DELETE FROM earlier_attempt WHERE job = ?", (job,))
+            self._write("DELETE FROM reservation WHERE job = ?", (job,))
             self._write("DELETE FROM job WHERE id = ?", (job,))
             # A success stays known, whatever is tidied away.
             if state is State.DONE:

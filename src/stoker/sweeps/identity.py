@@ -15,22 +15,28 @@ _KEPT_LABELS = 100_000
 _FRIENDLY = frozenset("._+-@%^~")
 
 
-def params_json(point: Point) -> str:
-    """Parameters as canonical JSON."""
-    return "{" + ",".join([f"{_key(name)}:{point[name].json}" for name in sorted(point)]) + "}"
-
-
-def _key(name: str) -> str:
-    return f'"{name}"'  # a parameter's name holds nothing that JSON would escape
-
-
 class Namer:
-    """Gives runs of one command their identities and folders."""
+    """Gives runs of one command their identities and folders; what many share is made once."""
 
     def __init__(self, command: str, varied: list[str]) -> None:
         self._start = f'{{"command":{to_json(command)},"params":'.encode()
-        self._varied = varied
-        self._labels: dict[str, tuple[str, bool]] = {}
+        self._labels: list[tuple[str, dict[str, tuple[str, bool]]]] = [
+            (each, {}) for each in varied
+        ]
+        self._forms: dict[tuple[str, ...], tuple[list[str], str]] = {}
+
+    def params(self, point: Point) -> str:
+        """Parameters as canonical JSON."""
+        key = tuple(point)
+        names, form = self._forms.get(key) or self._form(key)
+        return form % tuple([point[name].json for name in names])
+
+    def _form(self, key: tuple[str, ...]) -> tuple[list[str], str]:
+        names = sorted(key)
+        # A parameter's name holds nothing that JSON would escape.
+        form = ",".join(['"' + name.replace("%", "%%") + '":%s' for name in names])
+        found = self._forms[key] = names, "{" + form + "}"
+        return found
 
     def identity(self, params: str) -> str:
         """The sha256 of the canonical JSON of the parameters and the command's template."""
@@ -43,30 +49,31 @@ class Namer:
         """
         exact = True
         parts = []
-        for name in self._varied:
+        for name, labels in self._labels:
             cell = point.get(name)
             if cell is None:
                 continue
-            label, same = self._labels.get(cell.json) or self._label(cell)
+            label, same = labels.get(cell.json) or _label(name, cell, labels)
             exact = exact and same
-            parts.append(f"{name}={label}")
+            parts.append(label)
         text = ",".join(parts) or "run"
-        if "/" in text:
-            text, exact = text.replace("/", "_"), False
         room = MAX_FOLDER - 1 - _LONG
-        if len(text) > room or len(text.encode()) > _MAX_BYTES:
+        if len(text) > room or not (text.isascii() or len(text.encode()) <= _MAX_BYTES):
             text, exact = _cut(text, room), False
         return f"{text}-{identity[: _SHORT if exact else _LONG]}"
 
-    def _label(self, cell: Cell) -> tuple[str, bool]:
-        label = "".join(char if char.isalnum() or char in _FRIENDLY else "_" for char in cell.text)
-        if len(self._labels) > _KEPT_LABELS:
-            self._labels.clear()
-        # A text that could also be another kind of value is told from it by the longer hash.
-        same = label == cell.text and bool(label) and not isinstance(cell.value, (str, bool))
-        same = same or (label == cell.text and label.isidentifier())
-        self._labels[cell.json] = label, same
-        return label, same
+
+def _label(name: str, cell: Cell, labels: dict[str, tuple[str, bool]]) -> tuple[str, bool]:
+    """`name=value` as a part of a folder's name, and whether it can be no other's."""
+    value = "".join(char if char.isalnum() or char in _FRIENDLY else "_" for char in cell.text)
+    if len(labels) > _KEPT_LABELS:
+        labels.clear()
+    # A text that could also be another kind of value is told from it by the longer hash.
+    same = value == cell.text and bool(value) and not isinstance(cell.value, (str, bool))
+    same = same or (value == cell.text and value.isidentifier())
+    found = f"{name}={value}".replace("/", "_"), same and "/" not in name
+    labels[cell.json] = found
+    return found
 
 
 def safe_label(cell: Cell) -> str:

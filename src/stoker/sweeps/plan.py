@@ -14,7 +14,7 @@ from stoker.sweeps.cell import Cell
 from stoker.sweeps.count import check_size, count_runs
 from stoker.sweeps.definition import Definition, Metric, Resources, read_definition
 from stoker.sweeps.expand import Expansion
-from stoker.sweeps.identity import Namer, params_json, safe_label
+from stoker.sweeps.identity import Namer, safe_label
 from stoker.sweeps.space import Method
 from stoker.sweeps.template import Facts
 from stoker.sweeps.tree import Map, as_tree
@@ -94,9 +94,10 @@ class Sweep:
         """All runs, one at a time, always in the same order."""
         template, namer = self._definition.template, Namer(self.command, self.varied)
         fill, identify, name = template.fill, namer.identity, namer.folder
+        write_params = namer.params
         place = self._placer()
         for index, point in enumerate(Expansion(self._definition.space)):
-            params = params_json(point)
+            params = write_params(point)
             identity = identify(params)
             own = name(point, identity)
             folder = place(own, point)

@@ -65,7 +65,7 @@ def _parts(runs: Iterable[Run], common: Submission) -> Iterator[Submission]:
 
 
 def _job(run: Run) -> NewJob:
-    folder = to_wire(os.fsencode(run.dir))
+    folder = run.dir if run.dir.isascii() else to_wire(os.fsencode(run.dir))
     return NewJob(
         command=run.command, run=NewRun(identity=run.identity, dir=folder, params=run.params_json)
     )

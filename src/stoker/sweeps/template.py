@@ -60,9 +60,9 @@ class Template:
         self.text = text
         pieces = list(_parse(text))
         self.fields = [piece for piece in pieces if isinstance(piece, Field)]
-        self._pieces: list[str | Callable[[Facts], str]] = [
-            piece if isinstance(piece, str) else _filler(piece) for piece in pieces
-        ]
+        literals = ["%s" if isinstance(p, Field) else p.replace("%", "%%") for p in pieces]
+        self._form = "".join(literals)
+        self._fillers = [_filler(field) for field in self.fields]
         if not text.strip():
             raise FaultError("the command is empty")
 
@@ -93,9 +93,7 @@ class Template:
 
     def fill(self, facts: Facts) -> str:
         """The command of one run."""
-        return "".join(
-            [piece if type(piece) is str else piece(facts) for piece in self._pieces]  # type: ignore[operator]
-        )
+        return self._form % tuple([filler(facts) for filler in self._fillers])
 
 
 def _parse(text: str) -> Iterator[str | Field]:

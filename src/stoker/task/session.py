@@ -57,6 +57,9 @@ class Session:
         in_advance: bool = True,
         last_freed_first: bool = False,
     ) -> None:
+        spelled = None if gpus is None else spell_gpus(gpus)
+        if not (cpu_places or spelled is None or spelled.strip(", +")):
+            raise UsageError("no GPU is named: gpus='0,1', or gpus_per_job=0 for work without one")
         self.jobs: dict[int, Job] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -71,7 +74,7 @@ class Session:
             words.Open(
                 env=encode_env(os.environ if env is None else env),
                 cwd=os.fsencode(_find_cwd() if cwd is None else os.path.abspath(cwd)),
-                gpus=None if gpus is None else spell_gpus(gpus),
+                gpus=spelled,
                 jobs_per_gpu=jobs_per_gpu,
                 cpu_places=cpu_places,
                 shell=shell,
@@ -213,8 +216,8 @@ class Session:
     def _check_room(self, slots: int) -> None:
         self.check_owner()
         if slots > len(self.slots):
-            have = f"{len(self.slots)} slot{'s' * (len(self.slots) != 1)}"
-            raise UsageError(f"a job that needs {slots} would never start: there is {have}")
+            have = "is 1" if len(self.slots) == 1 else f"are {len(self.slots)}"
+            raise UsageError(f"a job that needs {slots} slots would never start: there {have}")
         if slots < 0 or (slots == 0 and not self._cpu_places):
             raise UsageError(
                 "a job without GPU needs places of its own: say how many may run at once"

@@ -16,12 +16,17 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from stoker.reporting import report
 from stoker.testing import state
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+_BEST_LR = 3e-3
+_BEST_DROPOUT = 0.2
 
 
 class OutOfMemoryError(RuntimeError):
@@ -33,8 +38,11 @@ class OutOfMemoryError(RuntimeError):
 class Device:
     """The GPU of this process; `box` is None where nothing is faked, and then memory is free."""
 
-    def __init__(self, box: state.FakeGpus | None, line: int | None) -> None:
+    def __init__(
+        self, box: state.FakeGpus | None, line: int | None, sm_pct: int | None = None
+    ) -> None:
         self._box = box
+        self._sm_pct = sm_pct
         self._line = line
         self._held_bytes = 0
 
@@ -48,7 +56,7 @@ class Device:
             if count > free:
                 raise OutOfMemoryError(self._complaint(self._box, count, total, free))
             self._held_bytes += count
-            self._box.use(os.getpid(), self._line, self._held_bytes)
+            self._box.use(os.getpid(), self._line, self._held_bytes, sm_pct=self._sm_pct)
 
     def release(self) -> None:
         """Give all memory back."""
@@ -78,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train, and return the exit status asked for."""
     args = _parser().parse_args(argv)
     box = state.from_env()
-    device = Device(box, None if box is None else _visible_line(box))
+    device = Device(box, None if box is None else _visible_line(box), args.sm)
     try:
         device.allocate(args.mem)
         for step in range(1, args.steps + 1):
@@ -86,8 +94,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise RuntimeError(f"loss is nan at step {step}")
             time.sleep(args.seconds / args.steps)
             device.allocate(args.grow)
-            loss = 0.1 + 2.2 * math.exp(-3 * step / args.steps)
+            loss = (
+                0.1 + 2.2 * math.exp(-3 * step / args.steps) + abs(math.log10(args.lr / _BEST_LR))
+            )
             print(f"step {step}/{args.steps} loss {loss:.4f}", flush=True)
+            accuracy = 1 - 0.3 * loss - abs(args.dropout - _BEST_DROPOUT) / 5
+            report(step, loss=round(loss, 4), val_acc=round(accuracy, 4))
     finally:
         device.release()
     status: int = args.exit
@@ -107,7 +119,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mem", type=parse_size, default=0, help="GPU memory held, such as 5G")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long the steps take in all")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--lr", type=float, default=_BEST_LR, help="another one learns worse")
+    parser.add_argument("--dropout", type=float, default=_BEST_DROPOUT, help="likewise")
     parser.add_argument("--grow", type=parse_size, default=0, help="more memory with every step")
+    parser.add_argument("--sm", type=int, metavar="PCT", help="how busy it keeps the GPU")
     parser.add_argument("--fail-at", type=int, metavar="STEP", help="raise in this step")
     parser.add_argument("--exit", type=int, default=0, metavar="N", help="exit status at the end")
     return parser

@@ -142,5 +142,12 @@ def test_a_command_of_many_lines_is_one_line_and_names_carry_their_project() -> 
 
     row = row_of(job, NOW)
 
-    assert row[5:] == ("3", "p/n", "exit 1", "a b")
-    assert row_of(a_job(project="p"), NOW)[6] == "p/"
+    assert row[6:] == ("3", "p/n", "exit 1", "a b")
+    assert row_of(a_job(project="p"), NOW)[7] == "p/"
+
+
+def test_of_a_job_that_shares_a_gpu_it_is_told_what_it_has_and_what_is_set_aside() -> None:
+    job = a_job(reserved_bytes=6 << 30, gpu_bytes=5 << 30)
+
+    assert row_of(job, NOW)[3] == "5.0/6.0 GiB"
+    assert row_of(a_job(), NOW)[3] == ""

@@ -146,3 +146,19 @@ def test_classes_outlive_a_restart(world: World) -> None:
     fail(world, "1.2", NCCL)
 
     assert world.states()[1] == "failed"
+
+
+def test_a_foreground_run_waits_for_space_by_itself(
+    world: World, full: Callable[[bool], None]
+) -> None:
+    world.engine.healing.pause = None  # nobody can resume it
+    world.add("train", "train", "train")
+    full(True)
+    fail(world, "1.1", FULL)
+    assert world.states() == {1: "waiting", 2: "running", 3: "waiting"}
+    assert "starting no more until there is space" in world.notices()
+
+    full(False)
+    world.wait(5.0)
+    assert world.states()[1] == "running"
+    assert "again: going on" in world.notices()

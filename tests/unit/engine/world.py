@@ -233,9 +233,9 @@ class World:
         """Change what jobs ask for."""
         return self._change(set_(self.hub, Set(ids=ids, to=Settings(**to))))
 
-    def move(self, job: str, position: int = 1) -> Moved:
-        """Put a job at a position."""
-        moved = move(self.hub, Move(job=job, position=position))
+    def move(self, job: str, position: int = 1, **where: str) -> Moved:
+        """Put a job at a position, or before or behind another one."""
+        moved = move(self.hub, Move(job=job, position=position, **where))
         self.settle()
         return moved
 

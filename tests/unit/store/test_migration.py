@@ -107,8 +107,8 @@ def test_classes_of_other_projects_have_room_beside_the_old_ones(home: str) -> N
     database = Database(os.path.join(home, "runs", "1", "run.db"))
     jobs = Jobs(database)
 
-    assert jobs.class_of((1, 60.0, None)) == 2
-    assert jobs.class_of((1, 60.0, "vision")) == 3
+    assert jobs.class_of((1, 60.0, None, None, None)) == 2
+    assert jobs.class_of((1, 60.0, "vision", None, None)) == 3
     database.close()
 
 

@@ -22,7 +22,7 @@ from stoker.store.database import Database
 from stoker.store.jobs import StateConflictError
 from stoker.store.queued import Common, NewRow, QueuedJobs, Reservation
 
-KEY = (1, None, None)
+KEY = (1, None, None, None, None)
 ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
 
 
@@ -174,7 +174,11 @@ class Queue(RuleBasedStateMachine):
         with contextlib.suppress(StokerError), self.database.transaction():
             reservation = self.jobs.reserve(common(f"refused-{count}", count, environment=b"X=1\0"))
             self.jobs.fill(
-                reservation, 0, [NewRow(b"c")] * count, (7, float(count), None), Request()
+                reservation,
+                0,
+                [NewRow(b"c")] * count,
+                (7, float(count), None, None, None),
+                Request(),
             )
             raise StokerError("changed my mind")
         assert (counted(self.database), self.jobs.tally()) == before
@@ -299,7 +303,13 @@ def test_every_row_is_kept_as_it_was_given_however_many_and_however_different(
     ]
     with database.transaction():
         reservation = jobs.reserve(common(jobs=count))
-        jobs.fill(reservation, 0, rows, (2, 60.0, "p"), Request(slots=2, priority=5, retries=3))
+        jobs.fill(
+            reservation,
+            0,
+            rows,
+            (2, 60.0, "p", None, None),
+            Request(slots=2, priority=5, retries=3),
+        )
 
     found = [jobs.facts(number + 1) for number in range(count)]
     assert [NewRow(each.command, each.form, each.name, each.log) for each in found] == rows
@@ -434,7 +444,7 @@ class TestRefused:
         with database.transaction():
             reservation = jobs.reserve(common("request-2", 300, environment=b"B=2\0"))
             rows = [NewRow(b"x" * 500)] * 300
-            jobs.fill(reservation, 0, rows, (4, 9.0, "new"), Request())
+            jobs.fill(reservation, 0, rows, (4, 9.0, "new", None, None), Request())
 
     def everything(self, database: Database) -> list[object]:
         return [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -194,6 +196,19 @@ num_zmode = [1, 2]
     assert [(run.identity, run.command) for run in same] == [
         (run.identity, run.command) for run in plan(ANCESTOR)
     ]
+
+
+def test_before_python_3_11_another_package_reads_toml(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    monkeypatch.setattr(sys, "version_info", (3, 10, 0))
+    monkeypatch.setitem(sys.modules, "tomli", twin)
+    monkeypatch.setitem(sys.modules, "tomllib", None)
+
+    assert read_toml('command = "x {a}"\n[parameters]\na = [1]\n', "s.toml")["parameters"] == {
+        "a": [1]
+    }
+    with pytest.raises(UsageError, match=r"s.toml:1: "):
+        read_toml("a = \n", "s.toml")
 
 
 def test_inline_words_are_a_sweep_too() -> None:

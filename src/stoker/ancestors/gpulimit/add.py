@@ -8,7 +8,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from stoker.ancestors.gpulimit.tasks import DEFAULT_PRIORITY, read_parameters, turn_priority
-from stoker.cli.capture import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.capture import find_folder, find_user, make_absolute, take_environment, to_wire
 from stoker.client.submit import submit
 from stoker.errors import UsageError
 
@@ -37,6 +37,7 @@ def add(client: Client, words: Sequence[str]) -> int:
         "cwd": to_wire(find_folder(None)),
         "priority": turn_priority(int(priority)),
         "retries": int(read_parameters(client)["MAX_ERR_TIMES"]) - 1,
+        "share": "free",  # beside others while SAFETY_KEEP_GPU_MEMORY of the GPU is free, as ever
         "user": find_user(),
         **take_environment(),
     }

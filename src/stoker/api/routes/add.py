@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
+from stoker.api.thread import call_in_thread
 from stoker.engine.service import add as service
+from stoker.errors import UsageError
 
 if TYPE_CHECKING:
     from stoker.engine.hub import Hub
@@ -14,7 +17,20 @@ if TYPE_CHECKING:
 
 async def add(hub: Hub, _query: NoQuery, body: wire.Submission) -> wire.Added:
     """Put jobs into the queue. The answer comes when they are on disk; a repeat adds nothing."""
+    if body.by_page:
+        await call_in_thread(_check_folder, body.cwd)
     return await service.add(hub, body)
+
+
+def _check_folder(cwd: wire.Bytes) -> None:
+    """A terminal stands in its folder; what a page names may not be there."""
+    try:
+        folder = wire.from_wire(cwd)
+    except ValueError:
+        return  # the service says what is wrong with it
+    if os.path.isabs(folder) and b"\0" not in folder and not os.path.isdir(folder):
+        shown = folder.decode(errors="backslashreplace")
+        raise UsageError(f"there is no folder {shown}: name one of this machine", field="cwd")
 
 
 ADD = Endpoint(

@@ -1,8 +1,10 @@
-"""POST /v1/gpus."""
+"""GET and POST /v1/gpus."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
@@ -11,11 +13,35 @@ from stoker.engine.service import gpus as service
 if TYPE_CHECKING:
     from stoker.engine.hub import Hub
 
+_PERIOD_S = 1.0
+
+
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the last minutes are wanted too."""
+
+    history: bool = False
+
+
+async def read(hub: Hub, query: Query, _body: None) -> list[wire.GpuInfo]:
+    """Tell how every GPU is, what the queue does there, and who else uses it."""
+    return service.read(hub, history=query.history)
+
 
 async def gpus(hub: Hub, _query: NoQuery, body: wire.GpuOrder) -> wire.GpuChange:
     """Add a slot, drain it or remove it; what runs there is never touched."""
     return service.gpus(hub, body)
 
+
+READ = Endpoint(
+    method="GET",
+    path="/v1/gpus",
+    call=read,
+    query=Query,
+    body=type(None),
+    answer=list[wire.GpuInfo],
+    lets_in=OWNER,
+    period_s=_PERIOD_S,
+)
 
 GPUS = Endpoint(
     method="POST",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from stoker.api.endpoint import OWNER, Endpoint, Media
 from stoker.api.follow import follow_log, read_log
-from stoker.api.stream import Stream
+from stoker.api.stream import Chunks, Stream
 from stoker.api.tail import offset_of_last
 from stoker.api.thread import call_in_thread
 from stoker.engine.service import log as service
@@ -37,8 +38,18 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     follow: bool = False
 
 
-async def log(hub: Hub, query: Query, _body: None) -> Stream:
-    """Give the output of a job as it is in its log, byte for byte."""
+@dataclass(frozen=True)
+class OpenLog:
+    """The output of one attempt, from an offset on."""
+
+    job: int
+    attempt: int
+    offset: int
+    chunks: Chunks
+
+
+async def open_log(hub: Hub, query: Query, *, follow: bool) -> OpenLog:
+    """Find what a query means, and where in it to begin."""
     if query.tail is not None and query.offset is not None:
         raise UsageError("give 'tail' or 'offset', not both")
     found = service.find(hub, query.job, query.attempt)
@@ -46,17 +57,23 @@ async def log(hub: Hub, query: Query, _body: None) -> Stream:
     if query.tail is not None:
         # In a thread: the lines asked for may be a gigabyte.
         offset = await call_in_thread(offset_of_last, found.path, query.tail)
-    headers = {
-        "stoker-job": str(found.id),
-        "stoker-attempt": str(found.attempt),
-        "stoker-offset": str(offset),
-    }
     is_local = found.path.startswith(hub.home + "/")
-    if query.follow:
+    if follow:
         chunks = follow_log(hub.events, found, offset, is_local=is_local)
     else:
         chunks = read_log(found, offset, is_local=is_local)
-    return Stream(chunks, Media.BYTES.value, headers)
+    return OpenLog(found.id, found.attempt, offset, chunks)
+
+
+async def log(hub: Hub, query: Query, _body: None) -> Stream:
+    """Give the output of a job as it is in its log, byte for byte."""
+    found = await open_log(hub, query, follow=query.follow)
+    headers = {
+        "stoker-job": str(found.job),
+        "stoker-attempt": str(found.attempt),
+        "stoker-offset": str(found.offset),
+    }
+    return Stream(found.chunks, Media.BYTES.value, headers)
 
 
 LOG = Endpoint(

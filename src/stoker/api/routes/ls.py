@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
@@ -17,16 +17,29 @@ MAX_PAGE = 1000
 
 
 class Query(wire.Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs, and which page of them: `after` is the `next` of the page before."""
+    """Which jobs, and which page of them: `after` is the `next` of the page before.
+
+    Without `sort` they come as they run, wait and have ended; `gpu` is one that they run or ran on.
+    """
 
     text: str | None = None
+    gpu: str | None = None
+    sort: Literal["oldest", "newest"] | None = None
     after: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
 
 
 async def ls(hub: Hub, query: Query, _body: None) -> wire.Page:
     """List jobs, a page at a time."""
-    return service.ls(hub, query, text=query.text, after=query.after, limit=query.limit)
+    return service.ls(
+        hub,
+        query,
+        text=query.text,
+        gpu=query.gpu,
+        sort=query.sort,
+        after=query.after,
+        limit=query.limit,
+    )
 
 
 LS = Endpoint(

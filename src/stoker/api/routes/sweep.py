@@ -1,4 +1,4 @@
-"""GET /v1/sweep."""
+"""GET and POST /v1/sweep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from stoker import wire
-from stoker.api.endpoint import OWNER, Endpoint
+from stoker.api.endpoint import OWNER, Endpoint, NoQuery
 from stoker.engine.service import sweep as service
 
 if TYPE_CHECKING:
@@ -23,11 +23,19 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cwd: str
     after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 1000
+    params: bool = False
 
 
 async def sweep(hub: Hub, query: Query, _body: None) -> wire.SweepPage:
     """List the runs of a sweep, a page at a time."""
-    return service.sweep(hub, query.name, query.cwd, after=query.after, limit=query.limit)
+    return service.sweep(
+        hub, query.name, query.cwd, after=query.after, limit=query.limit, params=query.params
+    )
+
+
+async def queue(hub: Hub, _query: NoQuery, body: wire.SweepOrder) -> msgspec.Raw:
+    """Queue the runs of a sweep that have not succeeded, or those that `rerun` names."""
+    return msgspec.Raw(await hub.errands.send("queue", body))
 
 
 SWEEP = Endpoint(
@@ -37,5 +45,17 @@ SWEEP = Endpoint(
     query=Query,
     body=type(None),
     answer=wire.SweepPage,
+    lets_in=OWNER,
+)
+
+QUEUE = Endpoint(
+    method="POST",
+    path="/v1/sweep",
+    call=queue,
+    query=NoQuery,
+    body=wire.SweepOrder,
+    answer=wire.SweepAdded,
+    status=201,
+    refusals=(404, 409),
     lets_in=OWNER,
 )

@@ -9,9 +9,12 @@ import os
 import platform
 import time
 
+from stoker.capture import take_environment
 from stoker.core.job import Options, Request
 from stoker.core.lifecycle import State
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import Mode
+from stoker.core.size import format_bytes
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.engine.service.each import state_of
@@ -135,7 +138,14 @@ def _fill(
     submission: Submission,
     needs: list[tuple[int, bool]],
 ) -> None:
-    key = (submission.gpus, submission.timeout_s, submission.project)
+    share = None if submission.share == Mode.NEVER.value else submission.share
+    key = (
+        submission.gpus,
+        submission.timeout_s,
+        submission.project,
+        share,
+        submission.gpu_mem_bytes,
+    )
     options = Options(
         stop_signal=submission.stop_signal,
         grace_s=submission.grace_s,
@@ -144,6 +154,7 @@ def _fill(
         preemptible=submission.preemptible,
         preempt=submission.preempt,
         warm=tuple(submission.warm),
+        mps=submission.mps,
     )
     request = Request(
         slots=submission.gpus,
@@ -174,36 +185,52 @@ def _shelve(hub: Hub, job: int, submission: Submission, needs: list[tuple[int, b
 
 def _check(submission: Submission) -> None:
     for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
-        check_name("the name", name or "")
+        check_name("the name", name or "", "name")
     if submission.project is not None:
-        check_name("the project", submission.project)
+        check_name("the project", submission.project, "project")
     if submission.sweep is not None:
         check_name("the sweep", submission.sweep)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
-        raise UsageError("cwd is not an absolute path")
+        raise UsageError("cwd is not an absolute path", field="cwd")
     shell = submission.shell
     if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
-        raise UsageError("the shell is not an absolute path")
+        raise UsageError("the shell is not an absolute path", field="shell")
 
 
 def _check_wishes(hub: Hub, submission: Submission) -> None:
     if submission.begin_at is not None and submission.begin_at < time.time() - 60:
-        raise UsageError("the time to begin lies in the past: leave it out to begin at once")
+        raise UsageError(
+            "the time to begin lies in the past: leave it out to begin at once", field="begin_at"
+        )
     slots = hub.engine.board.slots_left()
     if submission.gpus and not slots:
         raise ConflictError(
             f"{hub.no_gpu_reason or 'this queue has no GPU'}:"
-            " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU"
+            " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU",
+            field="gpus",
         )
     if submission.gpus > slots:
         raise UsageError(
-            f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)"
+            f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)",
+            field="gpus",
         )
+    check_gpu_mem(hub, submission.gpu_mem_bytes)
     allowed = hub.gate.allowed(submission.project)
     if allowed is not None and submission.gpus > len(allowed):
         raise UsageError(
             f"the job asks for {submission.gpus} GPUs, and project {submission.project} may use"
-            f" {len(allowed)} (stoker config gpus.{submission.project})"
+            f" {len(allowed)} (stoker config gpus.{submission.project})",
+            field="gpus",
+        )
+
+
+def check_gpu_mem(hub: Hub, asked: int | None) -> None:
+    """Refuse what no GPU of this queue has."""
+    largest = None if hub.engine.sharing is None else hub.engine.sharing.largest_bytes()
+    if asked is not None and largest is not None and asked > largest:
+        raise UsageError(
+            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU of this queue"
+            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
         )
 
 
@@ -219,11 +246,11 @@ def _row(job: NewJob, submission: Submission) -> NewRow:
     else:
         command, form = _decode(job.command, "command"), "script" if job.script else None
     if form is None and b"\0" in command:
-        raise UsageError("a command holds a NUL byte")
+        raise UsageError("a command holds a NUL byte", field="command")
     if not command.strip():
-        raise UsageError("a command is empty")
+        raise UsageError("a command is empty", field="command")
     if len(command) > MAX_COMMAND_BYTES:
-        raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB")
+        raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB", field="command")
     run = None if job.run is None else _run(job, submission)
     return NewRow(command, form, job.name or submission.name, _log(job, submission), run)
 
@@ -250,7 +277,7 @@ def _log(job: NewJob, submission: Submission) -> bytes | None:
         return None
     log = _decode(given, "log")
     if not log or b"\0" in log:
-        raise UsageError("the path of the log is empty or holds a NUL byte")
+        raise UsageError("the path of the log is empty or holds a NUL byte", field="log")
     return os.path.join(_decode(submission.cwd, "cwd"), log)
 
 
@@ -279,12 +306,12 @@ def _snapshot(text: str | None) -> str | None:
 
 
 def _environment(submission: Submission) -> bytes:
-    entries = [
-        f"{name}={value}".encode("utf-8", "replace") for name, value in submission.env.items()
-    ]
-    if submission.env_b64 is not None:
+    own = take_environment() if submission.by_page else {}
+    env = {**own.get("env", {}), **submission.env}
+    entries = [f"{name}={value}".encode("utf-8", "replace") for name, value in env.items()]
+    for others in filter(None, (own.get("env_b64"), submission.env_b64)):
         try:
-            entries += base64.b64decode(submission.env_b64, validate=True).split(b"\0")
+            entries += base64.b64decode(others, validate=True).split(b"\0")
         except binascii.Error as error:
             raise UsageError(f"env_b64 is no base64: {error}") from None
     if any("=" in name for name in submission.env) or any(
@@ -300,5 +327,5 @@ def _decode(value: Bytes, what: str) -> bytes:
     except ValueError as error:
         raise UsageError(f"{what} is no base64: {error}") from None
     if what == "cwd" and b"\0" in data:
-        raise UsageError("cwd holds a NUL byte")
+        raise UsageError("cwd holds a NUL byte", field="cwd")
     return data

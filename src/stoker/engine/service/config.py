@@ -41,6 +41,8 @@ def apply(hub: Hub) -> None:
     hub.gate.limits = hub.config.limits()
     hub.gate.gpus = hub.config.gpus_of_projects()
     hub.brake.limit = hub.config.count("brake")
+    if hub.engine.sharing is not None:
+        hub.engine.sharing.rules = hub.config.sharing_rules
     hub.brake.most = hub.config.max_failures()
 
 

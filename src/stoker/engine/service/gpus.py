@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from stoker.core.usage import GpuUse
 from stoker.engine.board import DRAINED, REMOVED, Place
 from stoker.engine.hub import Hub
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
-from stoker.wire import GpuChange, GpuEvent, GpuOrder
+from stoker.gpus.nvml import Reading
+from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
+
+Sample = tuple[float, int | None, float | None]
 
 
 def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
@@ -22,6 +30,83 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
     touched = [place for place in hub.engine.board.places if place.slot.label in labels]
     jobs = sorted({place.current.attempt.job for place in touched if place.current is not None})
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(hub, order))
+
+
+def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
+    """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
+    places = [place for place in hub.engine.board.places if place.drained != REMOVED]
+    watchman = hub.engine.watchman
+    if watchman is None:
+        return [_unseen(place) for place in places]
+    if not hub.viewers:
+        watchman.rouse()  # for this one look: the next turn of the loop lets it rest again
+        hub.pulse.poke()
+    by_key = {key: place for place in places for key in place.slot.keys}
+    past = watchman.sampler.history if history else {}
+    return [
+        _seen(use, watchman.reading(key), by_key.get(key), list(past.get(key, ())))
+        for key, use in watchman.sampler.look.gpus.items()
+    ]
+
+
+def _seen(
+    use: GpuUse, reading: Reading | None, place: Place | None, past: Iterable[Sample]
+) -> GpuInfo:
+    return GpuInfo(
+        label=use.label,
+        name=None if reading is None else reading.gpu.name,
+        mem_total_bytes=use.total_bytes,
+        mem_used_bytes=use.used_bytes,
+        # A job has its GPU to itself.
+        mem_reserved_bytes=use.total_bytes if place and place.current else 0,
+        utilisation_pct=use.utilisation_pct,
+        temperature_c=None if reading is None else reading.temperature_c,
+        power_w=None if reading is None else reading.power_w,
+        lost=reading is not None and reading.lost,
+        users=list(use.foreigners),
+        history=history_of(past),
+        **_in_queue(place),
+    )
+
+
+def _unseen(place: Place) -> GpuInfo:
+    """A GPU of whose present nobody can tell: there is no NVML."""
+    return GpuInfo(
+        label=place.slot.label,
+        name=None,
+        mem_total_bytes=0,
+        mem_used_bytes=0,
+        mem_reserved_bytes=0,
+        utilisation_pct=None,
+        temperature_c=None,
+        power_w=None,
+        lost=False,
+        users=[],
+        history=History(),
+        **_in_queue(place),
+    )
+
+
+def _in_queue(place: Place | None) -> dict[str, Any]:
+    if place is None:
+        return {"slot": None, "jobs": [], "closed": None, "drained": None}
+    return {
+        "slot": place.slot.label,
+        "jobs": [] if place.current is None else [place.current.attempt.job],
+        "closed": place.closed,
+        "drained": place.drained,
+    }
+
+
+def history_of(samples: Iterable[Sample]) -> History:
+    """Samples of the sampler, which has a clock of its own, as the wire has them."""
+    ahead_s = time.time() - time.monotonic()
+    found = list(samples)
+    return History(
+        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in found],
+        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in found],
+        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in found],
+    )
 
 
 def _notice(hub: Hub, order: GpuOrder) -> str | None:

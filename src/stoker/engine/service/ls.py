@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from stoker.core.lifecycle import State, is_final, is_live
@@ -42,26 +44,66 @@ _UNDONE = (
     f"{_SELECT} WHERE state IN ({{}}) AND reason IS NOT NULL AND (+ended_at_us, job.id) < (?, ?){{}}"
     " ORDER BY +ended_at_us DESC, job.id DESC"
 )
+_OLDEST = f"{_SELECT} WHERE {{}} job.id > ? ORDER BY job.id"
+_NEWEST = f"{_SELECT} WHERE {{}} job.id < ? ORDER BY job.id DESC"
+# These have a reason always.
+_RARE = {*_ON_SHELF, State.SKIPPED, State.FAILED, State.LOST}
 _NEVER_US = 2**62
 _LOOK_AT = 5000
 _NAMED = {"i": 1}
+_NUMBERED = {"n": 1}
 _ORDERED = {"r": 1, "w": 3, "s": 1, "e": 2}
 
 
-def ls(hub: Hub, selection: Selection, *, text: str | None, after: str | None, limit: int) -> Page:
+class _Filter(msgspec.Struct, frozen=True):
+    """What a job must be like: its text occurs in its name or at the beginning of its command."""
+
+    states: list[State] = []
+    project: str | None = None
+    text: str | None = None
+    gpu: str | None = None
+
+    def fits(self, row: Any) -> bool:
+        """Whether a row of COLUMNS is like that."""
+        if self.states and State(row[3]) not in self.states:
+            return False
+        if self.project is not None and row[2] != self.project:
+            return False
+        if self.gpu is not None and self.gpu not in re.split("[,+]", row[9] or ""):
+            return False
+        if self.text is None:
+            return True
+        wanted = self.text.lower()
+        command = row[4].decode("utf-8", "replace").lower()
+        return wanted in (row[1] or "").lower() or wanted in command
+
+
+def ls(
+    hub: Hub,
+    selection: Selection,
+    *,
+    text: str | None,
+    gpu: str | None = None,
+    sort: str | None = None,
+    after: str | None,
+    limit: int,
+) -> Page:
     """A page of the jobs selected (by default all); `after` is the cursor that the last one gave.
 
-    `text` must occur in a job's name or at the beginning of its command. Where few do, a page may
-    hold less than its limit, or nothing, and still have a next one: the others want to be served too.
+    Where few fit, a page may hold less than its limit, or nothing, and still have a next one: the
+    others want to be served too.
     """
     if selection.ids is not None:
         rows = _named(hub, selection, _read_cursor(after, _NAMED))
+    elif sort is not None:
+        rows = _by_id(hub, selection.states, sort, _read_cursor(after, _NUMBERED))
     else:
         rows = _in_order(hub, selection, _read_cursor(after, _ORDERED))
+    wanted = _Filter(selection.states, selection.project, text, gpu)
     jobs: list[Job] = []
     last = after
     for looked_at, (position, row) in enumerate(rows):
-        fits = _fits(row, selection, text)
+        fits = wanted.fits(row)
         if looked_at >= _LOOK_AT or (fits and len(jobs) == limit):
             return Page(jobs=jobs, next=last)
         if fits:
@@ -71,10 +113,20 @@ def ls(hub: Hub, selection: Selection, *, text: str | None, after: str | None, l
 
 
 def foretell(hub: Hub, job: Job) -> Job:
-    """Tell of a job that runs when it may end."""
+    """Tell of a job that runs when it may end, and what of a GPU's memory it has and was promised."""
     running = hub.running(job.id) if is_live(job.state) else None
-    left_s = None if running is None else hub.eta.left_s(running)
-    return job if left_s is None else structs.replace(job, ends_at=time.time() + left_s)
+    if running is None:
+        return job
+    left_s = hub.eta.left_s(running)
+    sharing, look = hub.engine.sharing, hub.look()
+    seat = None if sharing is None else sharing.seat_of(running)
+    seen = None if look is None else look.jobs.get(running.key)
+    return structs.replace(
+        job,
+        ends_at=None if left_s is None else time.time() + left_s,
+        reserved_bytes=None if seat is None else seat.tenant.reserved_bytes,
+        gpu_bytes=max(seen.mem_bytes.values()) if seen is not None and seen.mem_bytes else None,
+    )
 
 
 def _read_cursor(after: str | None, wanted: dict[str, int]) -> tuple[str, list[int]]:
@@ -168,17 +220,25 @@ def _ended(
         yield f"e:{row[14]}:{row[0]}", row
 
 
+def _by_id(
+    hub: Hub, states: list[State], sort: str, cursor: tuple[str, list[int]]
+) -> Iterator[tuple[str, Any]]:
+    """Jobs by their numbers; of states that are rare, found by the index on states."""
+    newest = sort == "newest"
+    start = cursor[1][0] if cursor[1] else (_NEVER_US if newest else 0)
+    sql = _NEWEST if newest else _OLDEST
+    if states and _RARE.issuperset(states):
+        parts = [
+            hub.database.execute(sql.format("state = ? AND reason IS NOT NULL AND"), (each, start))
+            for each in dict.fromkeys(state.value for state in states)
+        ]
+        rows: Iterator[Any] = heapq.merge(*parts, key=lambda row: row[0], reverse=newest)
+    else:
+        rows = hub.database.execute(sql.format("submission IS NOT NULL AND"), (start,))
+    for row in rows:
+        yield f"n:{row[0]}", row
+
+
 def _classes(hub: Hub, project: str | None) -> list[int]:
     rows = hub.database.execute("SELECT id, project FROM class")
     return [number for number, name in rows if project is None or name == project]
-
-
-def _fits(row: Any, selection: Selection, text: str | None) -> bool:
-    if selection.states and State(row[3]) not in selection.states:
-        return False
-    if selection.project is not None and row[2] != selection.project:
-        return False
-    if text is None:
-        return True
-    wanted = text.lower()
-    return wanted in (row[1] or "").lower() or wanted in row[4].decode("utf-8", "replace").lower()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from stoker.core.readiness import find_cycle
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find
-from stoker.errors import ConflictError
+from stoker.errors import ConflictError, StokerError
 from stoker.wire import Selection
 
 _SHOWN = 8
@@ -18,7 +18,12 @@ def read_needs(hub: Hub, after: str | None, after_any: str | None) -> list[tuple
     needs: dict[int, bool] = {}
     for text, any_end in ((after_any, True), (after, False)):
         if text is not None:
-            needs.update((job, any_end) for job, _state in find(hub, Selection(ids=text)))
+            try:
+                found = find(hub, Selection(ids=text))
+            except StokerError as error:
+                error.field = "after_any" if any_end else "after"
+                raise
+            needs.update((job, any_end) for job, _state in found)
     return sorted(needs.items())
 
 

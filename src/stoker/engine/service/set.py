@@ -10,8 +10,10 @@ import msgspec
 
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.core.selector import check_name
+from stoker.core.sharing.rules import Mode
 from stoker.engine.board import Running
 from stoker.engine.hub import Hub
+from stoker.engine.service.add import check_gpu_mem
 from stoker.engine.service.each import change_each
 from stoker.engine.service.needs import read_needs, refuse_circle
 from stoker.engine.service.shelving import settle
@@ -64,6 +66,10 @@ def _check(hub: Hub, values: dict[str, object]) -> None:
         value = values.get(kind)
         if isinstance(value, str):
             check_name(f"the {kind}", value)
+    memory = values.get("gpu_mem_bytes")
+    check_gpu_mem(hub, memory if isinstance(memory, int) else None)
+    if values.get("share") == Mode.NEVER.value:
+        values["share"] = None
     gpus, most = values.get("gpus"), hub.engine.board.slots_left()
     if isinstance(gpus, int) and gpus > most:
         raise UsageError(f"{gpus} GPUs are more than the {most} of this queue")
@@ -85,12 +91,14 @@ def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
     if "begin_at" in values:
         begin_at = values["begin_at"]
         columns["begin_at_us"] = int(begin_at * 1e6) if isinstance(begin_at, float) else None
-    if values.keys() & {"gpus", "timeout_s", "project"}:
+    if values.keys() & {"gpus", "timeout_s", "project", "share", "gpu_mem_bytes"}:
         columns["class"] = hub.jobs.class_of(
             (
                 values.get("gpus", facts.gpus),  # type: ignore[arg-type]
                 values.get("timeout_s", facts.timeout_s),
                 values.get("project", facts.project),
+                values.get("share", facts.share),
+                values.get("gpu_mem_bytes", facts.gpu_mem),
             )
         )
     if columns:

@@ -19,6 +19,7 @@ from stoker.engine.service.rows import COLUMNS, TABLES, class_of, ending, job_of
 from stoker.engine.service.select import find_one
 from stoker.store.jobs import decode_use
 from stoker.store.queued import Facts
+from stoker.store.rooms import Rooms
 from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, Need, to_wire
 
 _SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|_PAT$|CRED|AUTH|COOKIE|PRIVATE|DSN")
@@ -56,6 +57,8 @@ def show(hub: Hub, job: str) -> JobDetail:
         env=redact(read_environment(hub.jobs.environment(environment))),
         timeout_s=facts.timeout_s,
         retries=facts.retries or 0,
+        share=facts.share,
+        gpu_mem_bytes=facts.gpu_mem,
         git=Git(commit=commit, dirty=bool(dirty)) if commit else None,
         snapshot=None if facts.fresh else snapshot,
         user=user,
@@ -75,10 +78,11 @@ def _attempts(hub: Hub, facts: Facts) -> list[AttemptInfo]:
     latest = hub.database.execute(_LATEST, (facts.id,)).fetchone()
     if latest[0] > len(rows):
         rows.append(latest)
-    return [_attempt(hub, facts, row) for row in rows]
+    reserved = Rooms(hub.database).reserved(facts.id)
+    return [_attempt(hub, facts, row, reserved.get(row[0])) for row in rows]
 
 
-def _attempt(hub: Hub, facts: Facts, row: Sequence[Any]) -> AttemptInfo:
+def _attempt(hub: Hub, facts: Facts, row: Sequence[Any], reserved: int | None) -> AttemptInfo:
     exit_code, signum = ending(row[6])
     return AttemptInfo(
         number=row[0],
@@ -93,6 +97,7 @@ def _attempt(hub: Hub, facts: Facts, row: Sequence[Any]) -> AttemptInfo:
         cpu_s=seconds(row[8]),
         max_rss_bytes=None if row[9] is None else row[9] * 1024,
         log=to_wire(os.fsencode(log_path(hub.home, facts, row[0]))),
+        reserved_bytes=reserved,
         failure=class_of(row[10]),
         gpu_use=decode_use(row[11]) or _use_now(hub, facts, row[0]),
     )

@@ -9,7 +9,7 @@ from stoker.engine.board import REMOVED, Place
 from stoker.engine.hub import Hub
 from stoker.engine.warmth import mem_bytes_of
 from stoker.gpus.lease import holder
-from stoker.wire import SlotInfo, Status, WarmWorker
+from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 
 def status(hub: Hub) -> Status:
@@ -27,14 +27,15 @@ def status(hub: Hub) -> Status:
         slots=[
             SlotInfo(
                 label=place.slot.label,
-                jobs=[] if place.current is None else [place.current.attempt.job],
+                jobs=[each.attempt.job for each in hub.engine.board.tenants(place)],
                 closed=place.closed or _held_by(place),
                 drained=place.drained,
                 held=place.held,
                 paused=place.current is not None and place.current.paused_at is not None,
+                shared=_shared(hub, place),
             )
             for place in hub.engine.board.places
-            if place.drained != REMOVED or place.current is not None
+            if place.base is None and (place.drained != REMOVED or not place.is_idle)
         ],
         cpu_places=hub.engine.board.cpu_places,
         queue_paused=hub.gate.queue_paused,
@@ -45,6 +46,22 @@ def status(hub: Hub) -> Status:
             WarmWorker(pid=pid, modules=modules, mem_bytes=mem_bytes_of(pid))
             for pid, modules in hub.engine.warmth.workers.items()
         ],
+    )
+
+
+def _shared(hub: Hub, place: Place) -> Shared | None:
+    """The sums of a GPU that is shared at this moment."""
+    sharing = hub.engine.sharing
+    gpu = sharing.view(place) if sharing is not None and place.guests else None
+    if gpu is None or sharing is None:
+        return None
+    return Shared(
+        capacity_bytes=gpu.capacity(sharing.rules),
+        reserved_bytes=gpu.reserved_bytes,
+        used_bytes=gpu.used_bytes,
+        foreign_bytes=gpu.foreign_bytes,
+        sm=gpu.sm,
+        kept_for=sharing.kept.get(gpu.key),
     )
 
 

@@ -10,7 +10,7 @@ from stoker.wire import Bytes, SweepPage, SweepRun, from_wire, to_wire
 
 _RUNS = (
     "SELECT identity, dir, sweep_run.job, coalesce(state, iif(done, 'done', 'lost')), attempt, slots,"
-    " reason, started_at_us, ended_at_us, git_commit, failure, gpu_use"
+    " reason, started_at_us, ended_at_us, git_commit, failure, gpu_use, iif(?, params, NULL)"
     " FROM sweep_run LEFT JOIN job ON job.id = sweep_run.job"
     " LEFT JOIN submission ON submission.id = job.submission"
     " WHERE sweep = (SELECT id FROM sweep WHERE name = ? AND cwd = ?) AND sweep_run.job > ?"
@@ -18,9 +18,12 @@ _RUNS = (
 )
 
 
-def sweep(hub: Hub, name: str, cwd: Bytes, *, after: int, limit: int) -> SweepPage:
+def sweep(
+    hub: Hub, name: str, cwd: Bytes, *, after: int, limit: int, params: bool = False
+) -> SweepPage:
     """A page of the runs of a sweep, those of jobs after this one; none where there is no such sweep."""
-    rows = hub.database.execute(_RUNS, (name, from_wire(cwd), after, limit + 1)).fetchall()
+    values = (params, name, from_wire(cwd), after, limit + 1)
+    rows = hub.database.execute(_RUNS, values).fetchall()
     runs = [
         SweepRun(
             identity=row[0].hex(),
@@ -35,6 +38,7 @@ def sweep(hub: Hub, name: str, cwd: Bytes, *, after: int, limit: int) -> SweepPa
             git_commit=row[9],
             failure=class_of(row[10]),
             gpu_use=decode_use(row[11]),
+            params=row[12],
         )
         for row in rows[:limit]
     ]

@@ -6,12 +6,14 @@ import time
 
 from stoker.core.explain import Occupant, SlotView, clock, waits_for_slots
 from stoker.core.lifecycle import State, is_pending
-from stoker.engine.board import REMOVED, Running
+from stoker.core.size import format_bytes
+from stoker.engine.board import REMOVED, Place, Running
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find_one
 from stoker.executors.warm.command import why_cold
-from stoker.store.order import Place, count_ahead
-from stoker.store.queued import Facts
+from stoker.store.order import Place as Position
+from stoker.store.order import count_ahead
+from stoker.store.queued import Facts, candidate_of
 from stoker.wire import Why
 
 _COUNTED = 10_000
@@ -82,9 +84,11 @@ def _waiting(hub: Hub, facts: Facts) -> str:
             less = f"stoker set {facts.id} gpus={max(1, len(slots))}"
             return f"waits for {facts.gpus} GPUs, and this queue has {len(slots)}: {less}"
         text = waits_for_slots(facts.gpus, slots)
+        if facts.share is not None and facts.gpus == 1:
+            text = text.replace("waits for 1 GPU", "waits for room on a GPU", 1)
     if forced:
         return f"{text}; it is the next to start"
-    ahead = count_ahead(hub.database, Place(facts.id, facts.priority, facts.rank), _COUNTED)
+    ahead = count_ahead(hub.database, Position(facts.id, facts.priority, facts.rank), _COUNTED)
     if ahead:
         many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
         text += f"; {many} job{'s' * (ahead != 1)} ahead of it"
@@ -103,10 +107,20 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
             waits_for=None if place.held else place.waits_for,
             occupant=None if place.current is None else _occupant(place.current, now),
             kept_for=reserved.get(place.slot.index),
+            shared=_shared(hub, facts, place),
         )
         for place in hub.engine.board.places
-        if place.drained != REMOVED or place.current is not None
+        if place.base is None and (place.drained != REMOVED or not place.is_idle)
     ]
+
+
+def _shared(hub: Hub, facts: Facts, place: Place) -> str | None:
+    """Why a job does not join those who share a GPU; None if nobody shares it, or it could."""
+    sharing = hub.engine.sharing
+    if sharing is None or not place.guests:
+        return None
+    candidate = sharing.direct(candidate_of(facts))
+    return sharing.explain(candidate, place) or "has room for it"
 
 
 def _occupant(running: Running, now: float) -> Occupant:
@@ -133,9 +147,24 @@ def _running(hub: Hub, facts: Facts, state: State) -> str:
         return f"{text} and is being ended: {running.killed_because}"
     if state is State.PAUSED:
         return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
+    if (room := _room(hub, running)) is not None:
+        text += room
     if occupant.limit_in_s is not None:
         return f"{text}, time limit in {clock(occupant.limit_in_s)}"
     return text
+
+
+def _room(hub: Hub, running: Running) -> str | None:
+    """What a job that shares its GPU was promised of it, and what it has."""
+    sharing = hub.engine.sharing
+    seat = None if sharing is None else sharing.seat_of(running)
+    if seat is None:
+        return None
+    look = hub.look()
+    seen = None if look is None else look.jobs.get(running.key)
+    used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(seat.gpu)
+    text = f" with {format_bytes(seat.tenant.reserved_bytes)} set aside"
+    return text if used is None else f"{text} and {format_bytes(used)} in use"
 
 
 def _before(hub: Hub, running: Running) -> Running | None:

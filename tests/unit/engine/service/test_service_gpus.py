@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.core.slot import Slot
+from stoker.engine.service.gpus import read
 from stoker.errors import ConflictError, NotFoundError, UsageError
 from unit.engine.world import MakeWorld, World
 
@@ -110,3 +111,13 @@ def test_a_queue_without_gpu_can_be_given_one(make_world: MakeWorld) -> None:
 
     assert world.executor.running == ["1.1"]
     assert world.hub.no_gpu_reason is None
+
+
+def test_without_nvml_the_slots_are_told_and_what_runs_there(make_world: MakeWorld) -> None:
+    world = make_world(gpus=2)
+    world.add("a")
+    world.gpus("drain", "1")
+
+    first, second = read(world.hub, history=True)
+    assert (first.slot, first.jobs, first.drained, first.mem_total_bytes) == ("0", [1], None, 0)
+    assert (second.slot, second.jobs, second.drained) == ("1", [], "drained")

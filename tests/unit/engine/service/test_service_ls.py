@@ -23,9 +23,12 @@ def page(
     after: str | None = None,
     limit: int = 100,
     text: str | None = None,
+    gpu: str | None = None,
+    sort: str | None = None,
     **selection: Any,
 ) -> Page:
-    return ls(world.hub, Selection(**selection), text=text, after=after, limit=limit)
+    wanted = Selection(**selection)
+    return ls(world.hub, wanted, text=text, gpu=gpu, sort=sort, after=after, limit=limit)
 
 
 def pages(world: World, limit: int, **how: Any) -> list[Job]:
@@ -255,3 +258,38 @@ def test_a_waiting_job_whose_claim_was_revoked_has_no_slot(make_world: MakeWorld
 def test_a_job_tells_the_folder_it_was_added_from(world: World) -> None:
     world.add("a", cwd="/data/mine")
     assert page(world).jobs[0].cwd == "/data/mine"
+
+
+@pytest.mark.parametrize("states", [[], [State.FAILED], [State.FAILED, State.HELD], [State.DONE]])
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_jobs_come_newest_or_oldest_first_whatever_their_states(
+    make_world: MakeWorld, states: list[State], limit: int
+) -> None:
+    world = make_world(gpus=1)
+    for number in range(1, 7):
+        world.add("train", hold=number % 3 == 0)
+    for number in (1, 2, 4):
+        world.end(f"{number}.1", FAILED if number % 2 else 0)
+
+    wanted = pages(world, 100, states=states)
+    oldest = sorted(ids(wanted))
+    assert ids(pages(world, limit, sort="oldest", states=states)) == oldest
+    assert ids(pages(world, limit, sort="newest", states=states)) == oldest[::-1]
+
+
+def test_a_cursor_of_another_order_is_refused(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    with pytest.raises(UsageError, match="no cursor of such a page"):
+        page(world, "r:1", sort="newest")
+    with pytest.raises(UsageError, match="no cursor of such a page"):
+        page(world, "n:1")
+
+
+def test_jobs_are_found_by_the_gpu_they_run_or_ran_on(make_world: MakeWorld) -> None:
+    world = make_world(gpus=2)
+    world.add("a", "b", "c")
+    world.end("1.1")
+
+    assert ids(pages(world, 100, gpu="1")) == [2]
+    assert sorted(ids(pages(world, 100, gpu="0"))) == [1, 3]
+    assert ids(pages(world, 100, gpu="7")) == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.errors import ConflictError
+from stoker.errors import ConflictError, UsageError
 from unit.engine.world import MakeWorld, World
 
 
@@ -104,3 +104,35 @@ def test_any_moves_lead_where_a_list_would(
         assert order(world) == expected
         assert moved.position == expected.index(job) + 1
     world.close()
+
+
+def test_a_job_comes_just_before_or_behind_another_one(paused: World) -> None:
+    paused.add(*"abcde")
+
+    assert paused.move("5", before="2").position == 2
+    assert order(paused) == [1, 5, 2, 3, 4]
+    assert paused.move("1", behind="3").position == 4
+    assert order(paused) == [5, 2, 3, 1, 4]
+    assert paused.move("2", before="1").position == 3
+    assert order(paused) == [5, 3, 2, 1, 4]
+    assert paused.move("4", behind="5").position == 2
+    assert order(paused) == [5, 4, 3, 2, 1]
+
+
+def test_beside_one_of_another_priority_it_takes_that_over(paused: World) -> None:
+    paused.add("a", priority=5)
+    paused.add("b", "c")
+
+    moved = paused.move("3", before="1")
+    assert moved.notice == "job 3 has priority 5 now instead of 0, as its neighbours there"
+    assert order(paused) == [3, 1, 2]
+
+
+def test_there_is_no_place_beside_what_does_not_wait(paused: World) -> None:
+    paused.add("a", "b")
+    paused.hold("2")
+
+    with pytest.raises(ConflictError, match="job 2 is held"):
+        paused.move("1", before="2")
+    with pytest.raises(UsageError, match="not both"):
+        paused.move("1", before="1", behind="1")

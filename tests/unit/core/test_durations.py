@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stoker.cli.durations import format_ago, format_duration, parse_duration
+from stoker.core.durations import format_ago, format_duration, parse_duration
 from stoker.errors import UsageError
 
 

@@ -1,0 +1,179 @@
+"""The web page: how soon it is there, how soon it tells, and what fifty tabs cost."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks import tabs
+from benchmarks.arena import say
+from benchmarks.browser import Site, open_site
+from benchmarks.cases.followers import time_jobs
+from benchmarks.errors import BenchError
+from benchmarks.measure import Contestant, Sample, interleave, spread
+from benchmarks.proc import rss_bytes
+from benchmarks.queues.stoker import open_queue
+from benchmarks.race import pace_figure, standings
+from benchmarks.report import Bound, Figure, Result, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from playwright.sync_api import Page
+
+    from benchmarks.arena import Arena
+    from benchmarks.queues.stoker import Queue
+
+LINE = "true"
+JOBS = 5000
+QUICK_JOBS = 1000
+MANY = 1_000_000
+QUICK_MANY = 100_000
+LOADS = 10
+CHANGES = 40
+LOOKS = 10
+TABS = 50
+FAILURES = 10
+_ALONE = "nobody looks"
+_WATCHED = f"{TABS} tabs"
+_ROW = "tr[data-job]"
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What a browser saw."""
+
+    usable_ms: Sequence[float]
+    loaded_kb: Sequence[float]
+    told_ms: Sequence[float]
+    page_ms: Sequence[float]
+    filter_ms: Sequence[float]
+
+
+def run(arena: Arena) -> Result:
+    """Look at a short queue and at a very long one; then run jobs with tabs open, and without."""
+    many = QUICK_MANY if arena.quick else MANY
+    with open_queue(arena) as queue:
+        looks = _look(arena, queue, many)
+    with open_queue(arena) as queue:
+        samples, grown_bytes = _race(arena, queue)
+    return Result(
+        name="web",
+        what=f"Chromium on the page; {CHANGES} changes of a job, from the order on the unix socket to"
+        f" the document; a table of {many} jobs; {arena.rounds} rounds of jobs `{LINE}` on 4 slots in"
+        f" turns with {TABS} tabs that watch the jobs and the GPUs, and without.",
+        details=standings(samples, _ALONE),
+        figures=[
+            _at_most("usable, cold", looks.usable_ms, 500, "ms"),
+            _at_most("loaded, cold", looks.loaded_kb, 150, "kB"),
+            _at_most("from a change to the document", looks.told_ms, 20, "ms"),
+            _at_most(f"first page of {many} jobs", looks.page_ms, 150, "ms"),
+            _at_most(f"failed ones of {many} jobs", looks.filter_ms, 150, "ms"),
+            _at_most(f"daemon's memory, {TABS} tabs more", [grown_bytes / 1e6], 60, "MB"),
+            pace_figure(samples, _WATCHED, _ALONE, Target(Bound.AT_LEAST, 0.95)),
+        ],
+        notes=["Usable: the first data is in the document, counted from the navigation's start."],
+    )
+
+
+def _at_most(name: str, values: Sequence[float], limit: float, unit: str) -> Figure:
+    target = Target(Bound.AT_MOST, limit)
+    return Figure(name=name, spread=spread(values), target=target, unit=unit, digits=1)
+
+
+def _look(arena: Arena, queue: Queue, many: int) -> Looks:
+    queue.close_gate()
+    with open_site(queue) as site:
+        cold = [site.load("[data-gpu]") for _ in range(LOADS)]
+        page = cold[-1][0]
+        for each, _spent_ms, _bytes in cold[:-1]:
+            each.context.close()
+        told_ms = _time_changes(queue, site, page)
+        queue.open_gate()
+        failures = arena.lines("fail", "false", FAILURES)
+        queue.add(failures)
+        queue.until(lambda: queue.count("failed") >= FAILURES, "some jobs have failed")
+        queue.close_gate()
+        say(f"  {many} jobs are added")
+        queue.add(arena.lines("web", LINE, many))
+        times: dict[str, list[float]] = {"/jobs": [], "/jobs?states=failed": []}
+        for _ in range(LOOKS):
+            for path, spent_ms in times.items():
+                page.evaluate("location.hash = '/submit'")
+                page.wait_for_selector(_ROW, state="detached")
+                spent_ms.append(site.time(page, path, _ROW))
+    return Looks(
+        usable_ms=[spent_ms for _page, spent_ms, _bytes in cold],
+        loaded_kb=[loaded / 1e3 for _page, _spent_ms, loaded in cold],
+        told_ms=told_ms,
+        page_ms=times["/jobs"],
+        filter_ms=times["/jobs?states=failed"],
+    )
+
+
+def _time_changes(queue: Queue, site: Site, page: Page) -> list[float]:
+    """Milliseconds from an order to the moment when the page shows what came of it."""
+    job = int(queue.stoker("add", "-q", LINE))
+    site.time(page, "/jobs", f"tr[data-job='{job}']")
+    times_ms = []
+    for number in range(CHANGES):
+        site.note_next_change(page, job)
+        began_s = time.time()
+        queue.line.post("/v1/release" if number % 2 else "/v1/hold", {"ids": str(job)})
+        times_ms.append((site.seen_at_s(page) - began_s) * 1e3)
+    return times_ms
+
+
+def _race(arena: Arena, queue: Queue) -> tuple[dict[str, list[Sample]], int]:
+    jobs = QUICK_JOBS if arena.quick else JOBS
+    lines = arena.lines("web", LINE, jobs)
+    contestants = [
+        Contestant(name=name, argv=[LINE], stdin=lines, jobs=jobs, env=queue.env)
+        for name in (_ALONE, _WATCHED)
+    ]
+    grown = 0
+
+    def run_jobs(contestant: Contestant) -> Sample:
+        nonlocal grown
+        if contestant.name == _ALONE:
+            return time_jobs(queue, contestant)
+        before = rss_bytes(queue.pids[0])
+        with open_tabs(queue):
+            sample = time_jobs(queue, contestant)
+            grown = max(grown, rss_bytes(queue.pids[0]) - before)
+            return sample
+
+    for contestant in contestants:
+        run_jobs(contestant)
+    return interleave(contestants, arena.rounds, run_jobs, arena.progress), grown
+
+
+@contextlib.contextmanager
+def open_tabs(queue: Queue) -> Iterator[None]:
+    """Have tabs open for as long as the block runs."""
+    link = queue.stoker("web").split()[0]
+    address, _, token = link.removeprefix("http://").partition("/#token=")
+    process = subprocess.Popen(
+        [sys.executable, tabs.__file__, address, token, str(TABS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != b"ready\n":
+            raise BenchError("the tabs were not answered")
+        yield
+        process.stdin.close()
+        if not int(process.stdout.readline() or 0):
+            raise BenchError("a tab was told nothing")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()

@@ -1,0 +1,30 @@
+"""POST /v1/plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint, NoQuery
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+
+async def plan(hub: Hub, _query: NoQuery, body: wire.SweepDraft) -> msgspec.Raw:
+    """Tell what a sweep comes to: how many runs, and the first of them. Nothing is added."""
+    return msgspec.Raw(await hub.errands.send("plan", body))
+
+
+PLAN = Endpoint(
+    method="POST",
+    path="/v1/plan",
+    call=plan,
+    query=NoQuery,
+    body=wire.SweepDraft,
+    answer=wire.SweepPlan,
+    refusals=(404, 409),
+    lets_in=OWNER,
+)

@@ -1,0 +1,36 @@
+"""GET /v1/sweeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from stoker import wire
+from stoker.api.endpoint import OWNER, Endpoint
+from stoker.engine.service import sweeps as service
+
+if TYPE_CHECKING:
+    from stoker.engine.hub import Hub
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many of them."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+
+
+async def sweeps(hub: Hub, query: Query, _body: None) -> list[wire.SweepInfo]:
+    """List sweeps, the newest first, with the states of their runs."""
+    return await service.sweeps(hub, query.limit)
+
+
+SWEEPS = Endpoint(
+    method="GET",
+    path="/v1/sweeps",
+    call=sweeps,
+    query=Query,
+    body=type(None),
+    answer=list[wire.SweepInfo],
+    lets_in=OWNER,
+)

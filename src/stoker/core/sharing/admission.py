@@ -1,0 +1,110 @@
+"""Whether a job may join those on a GPU; every refusal says in figures what stands in the way."""
+
+from __future__ import annotations
+
+from stoker.core.sharing.gpu import Gpu
+from stoker.core.sharing.room import Room
+from stoker.core.sharing.rules import Mode, Rules
+from stoker.core.sharing.wish import Wish
+from stoker.core.size import format_bytes
+
+
+def refusal(
+    wish: Wish, gpu: Gpu, room: Room, sm: float, rules: Rules, host_free: float | None = None
+) -> str | None:
+    """Why a job may not start on a GPU now; None if it may. `host_free` is the free share of RAM.
+
+    On a GPU without jobs of ours it is as without sharing: only its size counts.
+    """
+    if gpu.total_bytes <= wish.above_bytes:
+        return f"too small: it needs more than {format_bytes(wish.above_bytes)}"
+    if wish.declared_bytes is not None and wish.declared_bytes > gpu.total_bytes:
+        asked, size = format_bytes(wish.declared_bytes), format_bytes(gpu.total_bytes)
+        return f"too small: it asks for {asked} and the GPU has {size}"
+    if not gpu.tenants:
+        return None
+    return (
+        _not_now(gpu, rules)
+        or _too_many(wish, gpu, rules)
+        or _stranger(wish, gpu, room, rules)
+        or _no_memory(wish, gpu, room, rules)
+        or _no_compute(wish, gpu, sm, rules)
+        or _no_ram(rules, host_free)
+    )
+
+
+def _not_now(gpu: Gpu, rules: Rules) -> str | None:
+    if gpu.blind is not None:
+        return f"cannot be shared: {gpu.blind}"
+    if gpu.foreign is not None and not rules.with_others:
+        return (
+            f"not shared while {gpu.foreign} computes there too (stoker config share.with-others)"
+        )
+    if gpu.releasing:
+        return "the memory of the job before is not released yet"
+    return gpu.frozen
+
+
+def _too_many(wish: Wish, gpu: Gpu, rules: Rules) -> str | None:
+    wanted = [tenant.most for tenant in gpu.tenants]
+    most = min(filter(None, (*wanted, wish.share.most, rules.most)))
+    count = len(gpu.tenants)
+    return None if count < most else f"has {count} job{'s' * (count != 1)}, and {most} is the most"
+
+
+def _stranger(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
+    """Nobody joins a job whose need is not known, nor the other way round."""
+    if rules.keep_gpu_share is not None and not room.is_whole:
+        others = any(tenant.reserved_bytes for tenant in gpu.tenants)
+        return "those there have their memory set aside, and for it nothing is" if others else None
+    cold = next((tenant for tenant in gpu.tenants if tenant.cold), None)
+    if cold is not None and wish.share.mode is not Mode.ALWAYS:
+        if cold.wish.share.mode is Mode.FREE:
+            return f"job {cold.job} takes of it what it finds"
+        return f"job {cold.job} has the whole of it"
+    if room.is_whole:
+        some = "a job is" if len(gpu.tenants) == 1 else f"{len(gpu.tenants)} jobs are"
+        return f"it needs {room.because}, and {some} there"
+    return None
+
+
+def _no_memory(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
+    if rules.keep_gpu_share is not None:
+        fresh = next((tenant for tenant in gpu.tenants if tenant.fresh), None)
+        if fresh is not None:
+            return f"what job {fresh.job} takes of it is not to be seen yet"
+        free = gpu.free_bytes / max(1, gpu.total_bytes)
+        if free >= rules.keep_gpu_share:
+            return None
+        return f"{free:.0%} of its memory is free, and {rules.keep_gpu_share:.0%} is to be kept"
+    capacity = gpu.capacity(rules)
+    if gpu.reserved_bytes + room.bytes > capacity:
+        return (
+            f"it needs {room}, and {format_bytes(gpu.reserved_bytes)} of"
+            f" {format_bytes(capacity)} are set aside for {len(gpu.tenants)} there"
+        )
+    if wish.share.mode is Mode.ALWAYS:
+        return None
+    left = gpu.free_bytes - gpu.promised_bytes - rules.margin_of(gpu.total_bytes)
+    if room.bytes > left:
+        return (
+            f"it needs {room}, and of {format_bytes(gpu.free_bytes)} free"
+            f" {format_bytes(gpu.promised_bytes)} are promised to those there and"
+            f" {format_bytes(rules.margin_of(gpu.total_bytes))} are kept in hand"
+        )
+    return None
+
+
+def _no_compute(wish: Wish, gpu: Gpu, sm: float, rules: Rules) -> str | None:
+    if wish.share.mode is Mode.ALWAYS or gpu.sm + sm <= rules.sm_limit:
+        return None
+    return (
+        f"it keeps {sm:.0%} of a GPU busy and those there {gpu.sm:.0%}:"
+        f" together more than {rules.sm_limit:.0%}"
+    )
+
+
+def _no_ram(rules: Rules, host_free: float | None) -> str | None:
+    if host_free is None or host_free >= rules.keep_host_share:
+        return None
+    return f"{host_free:.0%} of the machine's RAM is free, and {rules.keep_host_share:.0%} is kept"

@@ -1,0 +1,165 @@
+"""Who joins whom: waiting jobs in queue order, each on the GPU where it does best.
+
+An idle GPU comes first, then the one that is kept least busy, then the one that it fills best. A job
+that has waited long for room keeps a GPU, where those behind it are let in no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from stoker.core.sharing.admission import refusal
+from stoker.core.sharing.gpu import Gpu, Tenant
+from stoker.core.sharing.profile import Profile
+from stoker.core.sharing.room import Room, Source, room_for
+from stoker.core.sharing.rules import Mode, Rules
+from stoker.core.sharing.wish import Wish
+from stoker.core.usage import JobUse
+
+_UNKNOWN = Profile()
+
+
+class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to go by: profiles and running examples, by kind and GPU model; the host's RAM."""
+
+    profiles: Mapping[tuple[str, str], Profile]
+    probes: Mapping[tuple[str, str], JobUse]
+    host_free: float | None = None
+    now_s: float = 0.0
+
+    def profile(self, kind: str, model: str) -> Profile:
+        """What is known of a kind of job on a kind of GPU."""
+        return self.profiles.get((kind, model), _UNKNOWN)
+
+
+class Joining(msgspec.Struct, frozen=True):
+    """A job gets a place on a GPU, and so much of it."""
+
+    job: int
+    gpu: str
+    room: Room
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """Who starts where, and which GPU is kept for which job that waits."""
+
+    joinings: tuple[Joining, ...]
+    kept: Mapping[str, int]
+
+
+def tenant_of(wish: Wish, gpu: Gpu, room: Room, known: Knowledge, rules: Rules) -> Tenant:
+    """A job as a tenant of a GPU, from what is known before it starts."""
+    profile = known.profile(wish.kind, gpu.model)
+    return Tenant(
+        wish=wish,
+        reserved_bytes=room.bytes,
+        sm=sm_of(profile, rules),
+        cold=room.is_whole or room.source is Source.NONE,
+        fresh=True,
+        most=_least(wish.share.most, profile.most),
+    )
+
+
+def sm_of(profile: Profile, rules: Rules) -> float:
+    """The load that a job of a kind is counted with."""
+    known = profile.sm_load
+    return rules.unknown_sm if known is None else known
+
+
+def room_on(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> Room:
+    """What a job would get of a GPU."""
+    rules = rules.of(wish.share)
+    key = (wish.kind, gpu.model)
+    profile = known.profiles.get(key, _UNKNOWN)
+    return room_for(wish, gpu, profile, known.probes.get(key), rules, known.now_s)
+
+
+def revise(tenant: Tenant, gpu: Gpu, known: Knowledge, rules: Rules) -> Tenant:
+    """A tenant that had the whole GPU for want of knowledge, once there is some: it keeps what it needs."""
+    if not tenant.cold or tenant.wish.share.mode is Mode.FREE:
+        return tenant
+    room = room_on(tenant.wish, gpu, known, rules)
+    if room.is_whole:
+        return tenant
+    seen = int(tenant.used_bytes * rules.learned_factor)
+    bytes_ = min(max(room.bytes, seen), tenant.reserved_bytes)
+    return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False)
+
+
+def why_not(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> str | None:
+    """Why a job may not start on a GPU now; None if it may."""
+    rules = rules.of(wish.share)
+    profile = known.profile(wish.kind, gpu.model)
+    if profile.most is not None and len(gpu.tenants) >= profile.most:
+        return f"{profile.most} at a time is the most that has paid for jobs of its kind"
+    room = room_on(wish, gpu, known, rules)
+    return refusal(wish, gpu, room, sm_of(profile, rules), rules, known.host_free)
+
+
+def pack(wishes: Iterable[Wish], gpus: Iterable[Gpu], known: Knowledge, rules: Rules) -> Packing:
+    """Let in whoever fits, in their order; changes nothing but what it returns."""
+    there = {gpu.key: gpu for gpu in gpus}
+    joinings: list[Joining] = []
+    kept: dict[str, int] = {}
+    refused: set[tuple[object, ...]] = set()
+    for wish in wishes:
+        if len(kept) == len(there):
+            break
+        alike = (
+            wish.kind,
+            wish.share,
+            wish.declared_bytes,
+            wish.need_bytes,
+            wish.alone,
+            wish.allowed,
+        )
+        if alike in refused:
+            continue
+        open_to = [
+            gpu
+            for gpu in there.values()
+            if gpu.key not in kept and (wish.allowed is None or gpu.key in wish.allowed)
+        ]
+        fitting = [gpu for gpu in open_to if why_not(wish, gpu, known, rules) is None]
+        if fitting:
+            chosen = min(fitting, key=lambda gpu: _preference(gpu, rules))
+            room = room_on(wish, chosen, known, rules)
+            joinings.append(Joining(wish.job, chosen.key, room))
+            tenant = tenant_of(wish, chosen, room, known, rules)
+            there[chosen.key] = chosen.with_tenant(tenant)
+            continue
+        refused.add(alike)
+        if known.now_s - wish.since_s >= rules.patience_s and not _will_be_known(
+            wish, there.values()
+        ):
+            best = _to_keep(wish, open_to)
+            if best is not None:
+                kept[best.key] = wish.job
+    return Packing(tuple(joinings), kept)
+
+
+def _preference(gpu: Gpu, rules: Rules) -> tuple[bool, float, int]:
+    return (bool(gpu.tenants), gpu.sm, gpu.capacity(rules) - gpu.reserved_bytes)
+
+
+def _will_be_known(wish: Wish, gpus: Iterable[Gpu]) -> bool:
+    """Whether one of its kind is being tried, so that its own need will be known soon."""
+    return (
+        wish.share.mode is not Mode.NEVER
+        and not wish.alone
+        and any(
+            tenant.cold and tenant.wish.kind == wish.kind for gpu in gpus for tenant in gpu.tenants
+        )
+    )
+
+
+def _to_keep(wish: Wish, gpus: Iterable[Gpu]) -> Gpu | None:
+    """The GPU that will be free for it first, as far as one can tell: with the fewest on it."""
+    large = [gpu for gpu in gpus if gpu.total_bytes > wish.above_bytes]
+    return min(large, key=lambda gpu: (len(gpu.tenants), gpu.reserved_bytes), default=None)
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)

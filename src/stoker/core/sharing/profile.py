@@ -1,0 +1,114 @@
+"""What is known of a kind of job on a kind of GPU, from those that have run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import msgspec
+
+from stoker.core.sharing.rules import Rules
+from stoker.core.usage import AttemptUse
+
+T = TypeVar("T")
+_REMEMBERED = 20
+_COMPARED = 3
+_MOST_BUMP = 2.0
+_CALM = 0.9  # of what a bump has too much, after each run that went well
+_OOM_WINDOW_S = 600.0
+_EXCLUSIVE_S = 3600.0
+_HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+def mask(words: Sequence[str], run_dir: str | None = None) -> str:
+    """A command's template: its words without what varies from run to run.
+
+    That is numbers, hashes and the run's own folder. Names stay: another model is another kind.
+    """
+    text = " ".join(words)
+    if run_dir:
+        text = text.replace(run_dir, "@")
+    return _NUMBER.sub("#", _HASH.sub("#", text))
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What runs of one kind have shown; the last ones count.
+
+    `packed` has, of runs that shared their GPU, how many were there on average and how long it took.
+    """
+
+    peaks: tuple[int, ...] = ()
+    sm: tuple[float, ...] = ()
+    alone_s: tuple[float, ...] = ()
+    packed: tuple[tuple[float, float], ...] = ()
+    bump: float = 1.0
+    ooms: tuple[float, ...] = ()
+    most: int | None = None
+
+    @property
+    def finished(self) -> int:
+        """How many runs have told what they need."""
+        return len(self.peaks)
+
+    @property
+    def sm_load(self) -> float | None:
+        """Which share of a GPU a run keeps busy; None if that could not be seen."""
+        return max(self.sm) if self.sm else None
+
+    def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: Rules) -> Profile:
+        """Take note of a run that succeeded, beside as many others as there were on average."""
+        if use.mem_peak_bytes is None:
+            return self
+        alone = use.alone
+        sm = self.sm
+        if use.sm_p90_pct is not None and (alone or not sm):
+            sm = _last(sm, use.sm_p90_pct / 100)
+        learned = msgspec.structs.replace(
+            self,
+            peaks=_last(self.peaks, use.mem_peak_bytes),
+            sm=sm,
+            alone_s=_last(self.alone_s, took_s) if alone else self.alone_s,
+            packed=self.packed if alone else _last(self.packed, (tenants, took_s)),
+            bump=1.0 + (self.bump - 1.0) * _CALM,
+        )
+        return learned if alone else learned._heed_gain(rules)
+
+    def _heed_gain(self, rules: Rules) -> Profile:
+        """Let fewer in where being together has brought nothing."""
+        gain = self.gain
+        if gain is None or gain >= rules.least_gain:
+            return self
+        crowd = _median([tenants for tenants, _took_s in self.packed])
+        return msgspec.structs.replace(self, most=max(1, round(crowd) - 1), packed=())
+
+    @property
+    def gain(self) -> float | None:
+        """How much more gets done by runs that share than by one alone; None if too few are known."""
+        if len(self.alone_s) < _COMPARED or len(self.packed) < _COMPARED:
+            return None
+        tenants = _median([tenants for tenants, _took_s in self.packed])
+        slowdown = _median([took_s for _tenants, took_s in self.packed]) / _median(self.alone_s)
+        return tenants / slowdown
+
+    def suffer_oom(self, at_s: float, rules: Rules) -> Profile:
+        """Take note of a run that found no memory beside others."""
+        bump = min(_MOST_BUMP, self.bump * rules.oom_factor)
+        return msgspec.structs.replace(self, bump=bump, ooms=_last(self.ooms, at_s))
+
+    def is_exclusive(self, now_s: float) -> bool:
+        """Whether the kind has failed so often beside others that it runs alone for a while."""
+        recent = [at_s for at_s in self.ooms if now_s - at_s <= _EXCLUSIVE_S]
+        return any(b - a <= _OOM_WINDOW_S for a, b in pairwise(recent))
+
+
+def _last(known: tuple[T, ...], new: T) -> tuple[T, ...]:
+    return (*known, new)[-_REMEMBERED:]
+
+
+def _median(values: Sequence[float]) -> float:
+    ranked = sorted(values)
+    middle = len(ranked) // 2
+    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2

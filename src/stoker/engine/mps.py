@@ -1,0 +1,146 @@
+"""NVIDIA's Multi-Process Service: one control daemon for each GPU whose jobs ask for it.
+
+The daemons live in folders of the home, apart from any job and from this process: they outlive it with
+the jobs that they serve, and whoever comes next finds them there and ends them when they serve none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+
+from stoker.engine.board import Running
+from stoker.executors.shepherd.trees import MARKER
+
+CONTROL = "nvidia-cuda-mps-control"
+_PATIENCE_S = 5.0
+# A fault takes every client of a server down at once; the last of them is noticed within this time.
+_TOGETHER_S = 10.0
+_LONGEST_PIPE = 90  # of a folder in which sockets are made
+
+
+class Mps:
+    """Starts and ends control daemons, and remembers who has shared one with whom."""
+
+    def __init__(self, folder: str, tell: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self._clients: dict[str, dict[str, float | None]] = {}
+        self._up: set[str] = set()
+        self._told = False
+
+    def find(self) -> None:
+        """Take over the daemons that an earlier Stoker has left."""
+        if os.path.isdir(self._folder):
+            self._up = {key for key in os.listdir(self._folder) if self._is_up(key)}
+
+    def serve(self, running: Running, argv: list[str]) -> list[str]:
+        """The words that start an attempt as a client; as they are where it cannot be one."""
+        variables = self.variables(running)
+        if not variables:
+            return argv
+        return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *argv]
+
+    def variables(self, running: Running) -> dict[str, str]:
+        """What an attempt must have in its environment to be a client; nothing where it cannot be one."""
+        if len(running.gpus) != 1:
+            return {}  # a daemon serves one GPU
+        key = running.slots[0].keys[0]
+        if key not in self._up and not self._start(key):
+            return {}
+        self.join(running)
+        # By its UUID: the daemon counts the GPUs that it was given from 0 again.
+        device = {"CUDA_VISIBLE_DEVICES": key} if key.startswith(("GPU-", "MIG-")) else {}
+        return {"CUDA_MPS_PIPE_DIRECTORY": self._pipes(key), **device}
+
+    def join(self, running: Running) -> None:
+        """Count an attempt among the clients of its GPU's daemon."""
+        self._clients.setdefault(running.slots[0].keys[0], {})[running.key] = None
+
+    def is_client(self, running: Running) -> bool:
+        """Whether an attempt is served by a daemon."""
+        return any(running.key in clients for clients in self._clients.values())
+
+    def leave(self, running: Running, now: float) -> None:
+        """An attempt has ended."""
+        for clients in self._clients.values():
+            if running.key in clients:
+                clients[running.key] = now
+            for key in [k for k, ended in clients.items() if ended and now - ended > _TOGETHER_S]:
+                del clients[key]
+
+    def has_neighbours(self, running: Running) -> bool:
+        """Whether others were served by the same daemon when an attempt ended, or just before."""
+        return any(
+            running.key in clients and len(clients) > 1 for clients in self._clients.values()
+        )
+
+    def retire(self) -> None:
+        """End every daemon that serves nobody."""
+        for key in list(self._up):
+            ended = [at is not None for at in self._clients.get(key, {}).values()]
+            if all(ended):
+                self._up.discard(key)
+                self._clients.pop(key, None)
+                self._ask(key, "quit")
+                shutil.rmtree(os.path.join(self._folder, key), ignore_errors=True)
+
+    def _start(self, key: str) -> bool:
+        folder = os.path.join(self._folder, key)
+        if len(self._pipes(key)) > _LONGEST_PIPE:
+            return self._do_without(f"{folder} is too long a path for its sockets: STOKER_HOME")
+        try:
+            for each in (self._folder, folder, self._pipes(key), os.path.join(folder, "log")):
+                os.makedirs(each, mode=0o700, exist_ok=True)
+            if not self._is_up(key):
+                done = self._run(key, ["-d"])
+                if done.returncode:
+                    return self._do_without(done.stdout.strip() or f"exit {done.returncode}")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return self._do_without(str(error))
+        self._up.add(key)
+        return True
+
+    def _do_without(self, why: str) -> bool:
+        if not self._told:
+            self._told = True
+            self._tell(f"MPS cannot be started, jobs run without it: {why}")
+        return False
+
+    def _is_up(self, key: str) -> bool:
+        return self._ask(key, "get_server_list") == 0
+
+    def _ask(self, key: str, question: str) -> int:
+        try:
+            return self._run(key, [], f"{question}\n").returncode
+        except (OSError, subprocess.TimeoutExpired):
+            return -1
+
+    def _run(self, key: str, words: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
+        env = {
+            **os.environ,
+            MARKER: "mps",
+            "CUDA_VISIBLE_DEVICES": key,
+            "CUDA_MPS_PIPE_DIRECTORY": self._pipes(key),
+            "CUDA_MPS_LOG_DIRECTORY": os.path.join(self._folder, key, "log"),
+        }
+        with open(os.path.join(self._folder, key, "said"), "w+", encoding="utf-8") as said:
+            # To a file: a daemon that keeps a pipe open would be waited for until it ends.
+            done = subprocess.run(
+                [CONTROL, *words],
+                env=env,
+                input=text,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_PATIENCE_S,
+                check=False,
+                start_new_session=True,
+            )
+            said.seek(0)
+            return subprocess.CompletedProcess(done.args, done.returncode, said.read()[-500:])
+
+    def _pipes(self, key: str) -> str:
+        return os.path.join(self._folder, key, "pipe")

@@ -1,0 +1,69 @@
+"""Puts jobs that share a GPU on seats of it: each has one of its own, beside the slot of the whole GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.core.job import Attempt
+from stoker.core.plan import Start
+from stoker.core.slot import Slot
+from stoker.engine.board import Board, Place
+from stoker.engine.demand import Demand
+from stoker.engine.holds import Holds
+from stoker.engine.queue import Entry
+from stoker.engine.sharing import Join, Sharing
+from stoker.executors.contract import Executor, Launch
+
+Claim = Callable[[Entry, Start, float], Launch | None]
+"""Records the intent of a start; None if it cannot be made for the moment."""
+
+
+class Seating:
+    """Claims seats for those whom the sharing lets in, with what is set aside for them on record."""
+
+    def __init__(
+        self, sharing: Sharing, board: Board, executor: Executor, holds: Holds, claim: Claim
+    ) -> None:
+        self._sharing = sharing
+        self._board = board
+        self._executor = executor
+        self._holds = holds
+        self._claim = claim
+
+    def begin(self, demand: Demand, start: Start, now: float) -> Launch | None:
+        """Start a job that may share on a GPU without others, or plainly where none can be shared."""
+        place = self._sharing.place_of(start.slots[0]) if len(start.slots) == 1 else None
+        if place is None:
+            return self._claim(demand[start.job], start, now)
+        join = self._sharing.begin(place, demand.candidate(start.job))
+        return self._start(demand[start.job], join, now)
+
+    def join(self, demand: Demand, started: list[Launch], now: float) -> tuple[list[Launch], bool]:
+        """Start those who may join others; whether all of them could be."""
+        begun = {Attempt.from_key(launch.key).job for launch in started}
+        waiting = [each for each in demand.candidates if each.slots and each.id not in begun]
+        launches: list[Launch] = []
+        for join in self._sharing.join(waiting, now):
+            launch = self._start(demand[join.candidate.id], join, now)
+            if launch is None:
+                return launches, False
+            launches.append(launch)
+        return launches, True
+
+    def _start(self, entry: Entry, join: Join, now: float) -> Launch | None:
+        seat = self.seat_on(join.place)
+        self._holds.claim(seat)
+        launch = self._claim(entry, Start(join.candidate.id, (seat.slot.index,)), now)
+        if launch is not None:
+            self._sharing.sit(self._board.running[launch.key], join, now)
+        return launch
+
+    def seat_on(self, place: Place) -> Place:
+        """A free seat on the GPU of a place."""
+        index = place.slot.index
+        for seat in self._board.seats:
+            if seat.base == index and seat.current is None:
+                return seat
+        slot = Slot(len(self._board.places), place.slot.gpus, place.slot.keys)
+        self._executor.define_slots([slot])
+        return self._board.add(slot, base=index)

@@ -1,0 +1,473 @@
+"""Lets jobs share GPUs: keeps the sums, learns what kinds of jobs need, and says who may join whom."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from stoker.core.failure import Failure, OomFigures
+from stoker.core.job import Attempt, Outcome
+from stoker.core.plan import Candidate
+from stoker.core.sharing.gpu import Gpu, Tenant
+from stoker.core.sharing.guards import Case, Remedy, Verdict, judge_oom, raise_rooms
+from stoker.core.sharing.packing import Knowledge, pack, revise, room_on, sm_of, tenant_of, why_not
+from stoker.core.sharing.profile import Profile, mask
+from stoker.core.sharing.room import Room
+from stoker.core.sharing.rules import NEVER, Mode, Rules, parse_share
+from stoker.core.sharing.wish import Wish
+from stoker.core.usage import AttemptUse, JobUse, Look, Sight
+from stoker.engine.board import Board, Place, Running
+from stoker.gpus.nvml import Gpu as NvmlGpu
+from stoker.store.rooms import Need, Reserved, Rooms
+
+_REVIEW_S = 2.0
+_TROUBLE_S = 5.0  # in which those who took too much will have been seen
+_SHOWN_S = 10.0  # after which a job that holds no memory is taken to need none
+_KINDS_REMEMBERED = 4096
+_OUTGREW = "a job there needs more than was thought: nobody joins until it grows no more"
+_UNSEEN = "the driver does not tell who holds how much of its memory"
+_MEMINFO = "/proc/meminfo"
+
+
+class Model(msgspec.Struct, frozen=True):
+    """What kind of GPU one is."""
+
+    name: str
+    total_bytes: int
+
+
+def models_of(gpus: Iterable[NvmlGpu]) -> dict[str, Model]:
+    """What kinds of GPUs these are, by their lease keys; one that is lost has no size."""
+    return {gpu.uuid: Model(gpu.name, gpu.mem_total_bytes) for gpu in gpus if gpu.mem_total_bytes}
+
+
+class Seat(msgspec.Struct):
+    """A job on a GPU that it shares or may share, from its claim to its end."""
+
+    running: Running
+    gpu: str
+    tenant: Tenant
+    outgrew_at: float | None = None
+    crowd_s: float = 0.0  # seconds, each counted as often as there were jobs on the GPU
+    since: float = 0.0
+    counted_at: float = 0.0
+
+
+class Join(msgspec.Struct, frozen=True):
+    """A job that starts on a shared GPU: who, where, with how much."""
+
+    candidate: Candidate
+    place: Place
+    wish: Wish
+    room: Room
+
+
+class Sharing:
+    """Who sits on which GPU with what set aside; everything that outlives a crash is in `rooms`.
+
+    Nothing is shared before `watch` was called: without sight of the GPUs all jobs are alone.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        rooms: Rooms,
+        kind_of: Callable[[Candidate], tuple[list[str], str, str | None]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._board = board
+        self._rooms = rooms
+        self._kind_of = kind_of
+        self._clock = clock
+        self.rules = Rules()
+        self._look: Callable[[], Look | None] = lambda: None
+        self._models: Callable[[], Mapping[str, Model]] = dict
+        self.is_possible = False
+        self.load()
+        self._seats: dict[str, Seat] = {}
+        self._kinds: dict[int, str] = {}
+        self._waiting_since: dict[int, float] = {}
+        self._trouble_at: dict[str, float] = {}  # when somebody found no memory beside others
+        self.kept: Mapping[str, int] = {}
+
+    def load(self) -> None:
+        """Believe what is on record."""
+        self._profiles = self._rooms.profiles()
+        self.needs = self._rooms.needs()
+
+    def watch(
+        self, look: Callable[[], Look | None], models: Callable[[], Mapping[str, Model]]
+    ) -> None:
+        """See the GPUs from now on."""
+        self._look = look
+        self._models = models
+        self.is_possible = True
+
+    def largest_bytes(self) -> int | None:
+        """The memory of the largest GPU in use; None if that is not known."""
+        models = self._models()
+        keys = [key for place in self._board.places for key in place.slot.keys]
+        return max((models[key].total_bytes for key in keys if key in models), default=None)
+
+    def due_at(self) -> float | None:
+        """When to look again at those who share; None while nobody waits for them."""
+        return self._clock() + _REVIEW_S if self._seats and self._waiting_since else None
+
+    def place_of(self, index: int) -> Place | None:
+        """The place whose GPU a job could share that is planned there; None if it cannot be."""
+        place = self._board.places[index]
+        return place if self._can_be_shared(place) else None
+
+    def _can_be_shared(self, place: Place) -> bool:
+        slot = place.slot
+        return (
+            place.base is None
+            and len(slot.keys) == len(slot.gpus) == 1
+            and slot.keys[0] in self._models()
+            and not any(
+                other.base is None and other is not place and slot.keys[0] in other.slot.keys
+                for other in self._board.places
+            )
+        )
+
+    def direct(self, candidate: Candidate) -> Candidate:
+        """Keep a job off GPUs that are too small for it."""
+        need = self.needs.get(candidate.id)
+        least = max(candidate.gpu_mem or 0, need.above_bytes + 1 if need else 0)
+        if not least:
+            return candidate
+        models = self._models()
+        allowed = frozenset(
+            place.slot.index
+            for place in self._board.places
+            if (candidate.allowed is None or place.slot.index in candidate.allowed)
+            and all(
+                key not in models or models[key].total_bytes >= least for key in place.slot.keys
+            )
+        )
+        return msgspec.structs.replace(candidate, allowed=allowed)
+
+    def wish_of(self, candidate: Candidate) -> Wish:
+        """What a waiting job asks for."""
+        need = self.needs.get(candidate.id)
+        allowed = None
+        if candidate.allowed is not None:
+            places = [self._board.places[index] for index in candidate.allowed]
+            allowed = frozenset(key for place in places for key in place.slot.keys)
+        return Wish(
+            job=candidate.id,
+            kind="" if candidate.share is None else self._kind(candidate),
+            share=NEVER if candidate.share is None else parse_share(candidate.share),
+            declared_bytes=candidate.gpu_mem,
+            need_bytes=need.bytes if need else None,
+            alone=need.alone if need else False,
+            above_bytes=need.above_bytes if need else 0,
+            since_s=self._waiting_since.get(candidate.id, self._clock()),
+            allowed=allowed,
+        )
+
+    def _kind(self, candidate: Candidate) -> str:
+        kind = self._kinds.get(candidate.id)
+        if kind is None:
+            words, cwd, run_dir = self._kind_of(candidate)
+            text = f"{cwd}\0{mask(words, run_dir)}".encode("utf-8", "surrogateescape")
+            kind = hashlib.sha256(text).hexdigest()[:24]
+            if len(self._kinds) >= _KINDS_REMEMBERED:
+                self._kinds.clear()
+            self._kinds[candidate.id] = kind
+        return kind
+
+    def begin(self, place: Place, candidate: Candidate) -> Join:
+        """How a job starts on a GPU that nobody uses."""
+        wish = self.wish_of(candidate)
+        gpu = self._view(place, self._look(), self._clock())
+        return Join(candidate, place, wish, room_on(wish, gpu, self._knowledge(), self.rules))
+
+    def join(self, waiting: Sequence[Candidate], now: float) -> list[Join]:
+        """Who of those that wait, in their order, may start beside those that run.
+
+        A job that does not share takes part too: if it has waited long, a GPU is emptied for it.
+        """
+        look = self._look()
+        places = {
+            place.slot.keys[0]: place for place in self._board.places if self._is_shared(place)
+        }
+        waits = {candidate.id: candidate for candidate in waiting}
+        self._waiting_since = {job: self._waiting_since.get(job, now) for job in waits}
+        if not places or not waits:
+            self.kept = {}
+            return []
+        gpus = [self._view(place, look, now) for place in places.values()]
+        wishes = [wish for candidate in waiting for wish in self._wishes_of(candidate)]
+        packing = pack(wishes, gpus, self._knowledge(), self.rules)
+        self.kept = packing.kept
+        by_job = {wish.job: wish for wish in wishes}
+        return [
+            Join(waits[each.job], places[each.gpu], by_job[each.job], each.room)
+            for each in packing.joinings
+        ]
+
+    def _wishes_of(self, candidate: Candidate) -> list[Wish]:
+        """What a job asks for; one on several GPUs waits for each of them."""
+        wish = self.wish_of(candidate)
+        if candidate.slots == 1:
+            return [wish]
+        numbers = range(candidate.slots)
+        return [
+            msgspec.structs.replace(wish, kind=f"GPU {number}", share=NEVER) for number in numbers
+        ]
+
+    def _is_shared(self, place: Place) -> bool:
+        return place.guests > 0 and place.is_open and place.slot.keys[0] in self._models()
+
+    def sit(self, running: Running, join: Join, now: float) -> None:
+        """Put on record what is set aside for a job that is about to start."""
+        key = join.place.slot.keys[0]
+        gpu = self._view(join.place, None, now)
+        tenant = tenant_of(join.wish, gpu, join.room, self._knowledge(), self.rules)
+        self._enter(running, key, tenant, now)
+        self._rooms.reserve(running.attempt, Reserved(tenant.reserved_bytes, tenant.cold))
+        self._waiting_since.pop(join.wish.job, None)
+
+    def recorded(self) -> Mapping[Attempt, Reserved]:
+        """What is on record of those who share and may still run."""
+        return self._rooms.live()
+
+    def take_over(self, running: Running, reserved: Reserved, candidate: Candidate) -> None:
+        """Have a job again that an earlier daemon let in, with what was set aside for it."""
+        key = running.slots[0].keys[0]
+        wish = self.wish_of(candidate)
+        profile = self._profiles.get((wish.kind, self._model(key)), Profile())
+        tenant = Tenant(
+            wish=wish,
+            reserved_bytes=reserved.bytes,
+            sm=sm_of(profile, self.rules),
+            cold=reserved.cold,
+            most=wish.share.most,
+        )
+        self._enter(running, key, tenant, self._clock())
+
+    def _enter(self, running: Running, gpu: str, tenant: Tenant, now: float) -> None:
+        self._count(gpu, now)
+        seat = Seat(running, gpu, tenant, since=now, counted_at=now)
+        self._seats[running.key] = seat
+
+    def _count(self, gpu: str, now: float) -> None:
+        """Add up, before it changes, how many have been together on a GPU."""
+        there = [seat for seat in self._seats.values() if seat.gpu == gpu]
+        for seat in there:
+            seat.crowd_s += len(there) * (now - seat.counted_at)
+            seat.counted_at = now
+
+    def leave(
+        self, running: Running, outcome: Outcome, use: AttemptUse | None, *, is_over: bool
+    ) -> None:
+        """Give back what was set aside; learn from a job that has succeeded."""
+        if is_over and self.needs.pop(_name_of(running), None) is not None:
+            self._rooms.forget_need(running.attempt.job)
+        seat = self._seats.get(running.key)
+        if seat is None:
+            return
+        now = self._clock()
+        self._count(seat.gpu, now)
+        del self._seats[running.key]
+        took_s = now - seat.since
+        if outcome.is_success and use is not None and took_s > 0:
+            crowd = seat.crowd_s / took_s
+            self._learn(seat, lambda known: known.learn(use, took_s, crowd, self.rules))
+
+    def withdraw(self, running: Running) -> None:
+        """Take back what was set aside for an attempt that never began."""
+        seat = self._seats.get(running.key)
+        if seat is not None:
+            self._count(seat.gpu, self._clock())
+            del self._seats[running.key]
+
+    def _learn(self, seat: Seat, change: Callable[[Profile], Profile]) -> None:
+        key = (seat.tenant.wish.kind, self._model(seat.gpu))
+        known = self._profiles.pop(key, Profile())
+        self._profiles[key] = changed = change(known)
+        if changed != known:
+            self._rooms.learn(*key, changed)
+            self._rooms.forget_oldest(self._profiles)
+
+    def judge_oom(
+        self, running: Running, failure: Failure, use: AttemptUse | None
+    ) -> Verdict | None:
+        """What becomes of a job that ran out of GPU memory; None if its GPU is not known."""
+        seat = self._seats.get(running.key)
+        keys = [key for slot in running.slots for key in slot.keys]
+        models = self._models()
+        if len(keys) != 1 or keys[0] not in models:
+            return None
+        total = models[keys[0]].total_bytes
+        job = _name_of(running)
+        before = self.needs.get(job, Need(ooms=0))
+        shared = seat is not None and self._had_company(seat)
+        verdict = judge_oom(
+            Case(
+                reserved_bytes=seat.tenant.reserved_bytes if seat else total,
+                shared=shared,
+                total_bytes=total,
+                largest_bytes=self.largest_bytes() or total,
+                figures=failure.figures or OomFigures(),
+                peak_bytes=use.mem_peak_bytes if use else None,
+                before=before.ooms,
+            ),
+            self.rules,
+        )
+        if seat is not None and shared:
+            self._trouble_at[seat.gpu] = at_s = self._clock()
+            self._learn(seat, lambda known: known.suffer_oom(at_s, self.rules))
+        if verdict.is_tried_again:
+            self.needs[job] = Need(
+                ooms=before.ooms + 1,
+                bytes=verdict.need_bytes or before.bytes,
+                alone=before.alone or verdict.remedy is Remedy.ALONE,
+                above_bytes=verdict.above_bytes,
+            )
+            self._rooms.note_need(running.attempt.job, self.needs[job])
+        return verdict
+
+    def _had_company(self, seat: Seat) -> bool:
+        now = self._clock()
+        alone_s = now - seat.since
+        crowd_s = seat.crowd_s + now - seat.counted_at
+        others = any(each.gpu == seat.gpu and each is not seat for each in self._seats.values())
+        return others or crowd_s > alone_s
+
+    def review(self, now: float) -> None:
+        """Mend the sums by what was seen: who needs less gives back, who took more gets more."""
+        if not self._seats:
+            return
+        look = self._look()
+        known = self._knowledge()
+        for place in self._board.places:
+            if not self._is_shared(place):
+                continue
+            gpu = self._view(place, look, now)
+            seats = self._seats_on(gpu.key)
+            for seat, tenant in zip(seats, gpu.tenants, strict=True):
+                self._change(seat, revise(tenant, gpu, known, self.rules))
+            raised = {}
+            if not any(tenant.wish.share.mode is Mode.FREE for tenant in gpu.tenants):
+                raised = dict(raise_rooms(self._view(place, look, now), self.rules))
+            for seat, tenant in zip(seats, gpu.tenants, strict=True):
+                if tenant.used_bytes > seat.tenant.reserved_bytes and self._was_learned(seat):
+                    seat.outgrew_at = now
+                if seat.tenant.job in raised:
+                    grown = msgspec.structs.replace(
+                        seat.tenant, reserved_bytes=raised[seat.tenant.job]
+                    )
+                    self._change(seat, grown)
+
+    def _was_learned(self, seat: Seat) -> bool:
+        """Whether what is set aside for a job was meant to be enough for it."""
+        return seat.tenant.wish.share.mode is Mode.AUTO
+
+    def _change(self, seat: Seat, tenant: Tenant) -> None:
+        before, seat.tenant = seat.tenant, tenant
+        if (before.reserved_bytes, before.cold) != (tenant.reserved_bytes, tenant.cold):
+            room = Reserved(tenant.reserved_bytes, tenant.cold)
+            self._rooms.reserve(seat.running.attempt, room)
+
+    def seat_of(self, running: Running) -> Seat | None:
+        """Where a job sits, if it shares."""
+        return self._seats.get(running.key)
+
+    def view(self, place: Place) -> Gpu | None:
+        """A GPU that is or can be shared, as it is now."""
+        if not self.is_possible or not self._can_be_shared(place):
+            return None
+        return self._view(place, self._look(), self._clock())
+
+    def explain(self, candidate: Candidate, place: Place) -> str | None:
+        """Why a waiting job does not join those on a GPU; None if it could."""
+        gpu = self.view(place)
+        if gpu is None:
+            return None
+        owner = self.kept.get(gpu.key)
+        if owner is not None and owner != candidate.id:
+            return f"kept for job {owner}, which has waited long"
+        return why_not(self.wish_of(candidate), gpu, self._knowledge(), self.rules)
+
+    def _seats_on(self, gpu: str) -> list[Seat]:
+        return [seat for seat in self._seats.values() if seat.gpu == gpu]
+
+    def _view(self, place: Place, look: Look | None, now: float) -> Gpu:
+        key = place.slot.keys[0]
+        use = look.gpus.get(key) if look is not None else None
+        blind = None
+        if use is None or use.sight is not Sight.PROCESSES:
+            blind = _UNSEEN
+        elif use.sick is not None:
+            blind = use.sick
+        seats = self._seats_on(key)
+        flat_s = self.rules.flat_s
+        frozen = now - self._trouble_at.get(key, -_TROUBLE_S) < _TROUBLE_S or any(
+            seat.outgrew_at is not None and now - seat.outgrew_at < flat_s for seat in seats
+        )
+        foreign = None
+        if use is not None and use.foreigners:
+            foreign = ", ".join(each.user or f"pid {each.pid}" for each in use.foreigners)
+        return Gpu(
+            key=key,
+            label=place.slot.label,
+            model=self._model(key),
+            total_bytes=self._models()[key].total_bytes,
+            used_bytes=use.used_bytes if use is not None else 0,
+            foreign_bytes=use.foreign_bytes if use is not None else 0,
+            foreign=foreign,
+            blind=blind,
+            releasing=use is not None and use.releasing,
+            frozen=_OUTGREW if frozen else None,
+            tenants=tuple(self._tenant(seat, look) for seat in seats),
+        )
+
+    def _tenant(self, seat: Seat, look: Look | None) -> Tenant:
+        seen = look.jobs.get(seat.running.key) if look is not None else None
+        used = (seen.mem_bytes or {}).get(seat.gpu, 0) if seen is not None else 0
+        profile = self._profiles.get((seat.tenant.wish.kind, self._model(seat.gpu)), Profile())
+        load = profile.sm_load
+        if load is None and seen is not None and seen.so_far.sm_p90_pct is not None:
+            load = seen.so_far.sm_p90_pct / 100
+        sm = self.rules.unknown_sm if load is None else load
+        fresh = not used and (seen is None or seen.watched_s < _SHOWN_S)
+        return msgspec.structs.replace(seat.tenant, used_bytes=used, sm=sm, fresh=fresh)
+
+    def _knowledge(self) -> Knowledge:
+        look = self._look()
+        probes: dict[tuple[str, str], JobUse] = {}
+        for seat in self._seats.values():
+            seen = look.jobs.get(seat.running.key) if look is not None else None
+            key = (seat.tenant.wish.kind, self._model(seat.gpu))
+            if seen is not None and (key not in probes or probes[key].watched_s < seen.watched_s):
+                probes[key] = seen
+        return Knowledge(
+            profiles=self._profiles,
+            probes=probes,
+            host_free=read_free_ram(),
+            now_s=self._clock(),
+        )
+
+    def _model(self, key: str) -> str:
+        found = self._models().get(key)
+        return found.name if found is not None else ""
+
+
+def _name_of(running: Running) -> int:
+    """What a plan calls a job: a stored one by its id, a line by the number it was read as."""
+    candidate = running.entry.candidate
+    return running.attempt.job if candidate is None else candidate.id
+
+
+def read_free_ram() -> float | None:
+    """The share of the machine's RAM that is free; None if it does not tell."""
+    try:
+        with open(_MEMINFO, encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) / int(lines["MemTotal"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return None

@@ -1,0 +1,181 @@
+"""Work to simulate: jobs with their memory and load over time, drawn from a seed or read from a trace."""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from stoker.core.size import parse_size
+from stoker.errors import UsageError
+
+COLUMNS = ("arrival_s", "duration_s", "memory", "sm")
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """So many GPUs of one size."""
+
+    gpus: int
+    mem_bytes: int
+
+    @property
+    def text(self) -> str:
+        """As it is typed: 8x80G."""
+        return f"{self.gpus}x{self.mem_bytes / 2**30:g}G"
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """A job: how long it takes alone, which share of a GPU it keeps busy, and its memory.
+
+    `memory` has what it holds from which part of its time on, both rising.
+    """
+
+    arrival_s: float
+    duration_s: float
+    memory: tuple[tuple[float, int], ...]
+    sm: float
+    kind: str
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most it holds."""
+        return max(held for _part, held in self.memory)
+
+    @property
+    def byte_seconds(self) -> float:
+        """Its memory over its time."""
+        ends = [part for part, _held in self.memory[1:]] + [1.0]
+        parts = zip(self.memory, ends, strict=True)
+        return sum((end - part) * held for (part, held), end in parts) * self.duration_s
+
+
+class Sort(msgspec.Struct, frozen=True, kw_only=True):
+    """A sort of sweep: the ranges from which each draws its own figures; memory as parts of a GPU."""
+
+    name: str
+    weight: float
+    memory: tuple[float, float]
+    sm: tuple[float, float]
+    minutes: tuple[float, float]
+    grows: float  # how many of its sweeps reach their peak only late
+
+
+# What is drawn from: three in ten runs saturate a GPU, most are small, as on the boxes we have seen.
+SORTS = (
+    Sort(
+        name="small", weight=0.46, memory=(0.02, 0.10), sm=(0.05, 0.30), minutes=(5, 20), grows=0.2
+    ),
+    Sort(
+        name="medium",
+        weight=0.26,
+        memory=(0.08, 0.35),
+        sm=(0.25, 0.60),
+        minutes=(10, 40),
+        grows=0.2,
+    ),
+    Sort(
+        name="saturating",
+        weight=0.28,
+        memory=(0.10, 0.80),
+        sm=(0.90, 1.0),
+        minutes=(8, 25),
+        grows=0.1,
+    ),
+)
+SWEEPS = 11
+RUNS = (24, 32)
+SUBMITTED_WITHIN_S = 1800.0
+_PEAK_SPREAD = 0.03  # of a run's peak around that of its sweep
+_TIME_SPREAD = 0.20
+_CONTEXT_BYTES = 450 << 20
+_WARM_UP = (0.01, 0.05)
+_LATE = (0.3, 0.8)
+
+
+def draw(seed: int, machine: Machine, sweeps: int = SWEEPS) -> list[Work]:
+    """Sweeps for a machine, the same for the same seed; larger machines get more of them."""
+    dice = random.Random(seed)
+    count = max(1, round(sweeps * machine.gpus / 4))
+    # Every sort has its share of the sweeps, however few they are.
+    sorts = [sort for sort in SORTS for _ in range(max(1, round(sort.weight * count)))]
+    works = [
+        work for number, sort in enumerate(sorts) for work in _sweep(dice, sort, number, machine)
+    ]
+    return sorted(works, key=lambda work: work.arrival_s)
+
+
+def _sweep(dice: random.Random, sort: Sort, number: int, machine: Machine) -> Iterable[Work]:
+    arrival_s = dice.uniform(0.0, SUBMITTED_WITHIN_S)
+    peak = dice.uniform(*sort.memory) * machine.mem_bytes
+    sm = dice.uniform(*sort.sm)
+    seconds = 60.0 * math.exp(dice.uniform(*map(math.log, sort.minutes)))
+    late = dice.uniform(*_LATE) if dice.random() < sort.grows else None
+    for _ in range(dice.randint(*RUNS)):
+        held = max(_CONTEXT_BYTES, int(peak * dice.gauss(1.0, _PEAK_SPREAD)))
+        memory = [(0.0, _CONTEXT_BYTES), (dice.uniform(*_WARM_UP), held)]
+        if late is not None:
+            memory[1] = (memory[1][0], int(held * 0.7))
+            memory.append((late, held))
+        yield Work(
+            arrival_s=arrival_s,
+            duration_s=seconds * math.exp(dice.gauss(0.0, _TIME_SPREAD)),
+            memory=tuple(memory),
+            sm=min(1.0, sm * dice.uniform(0.95, 1.05)),
+            kind=f"{sort.name} {number}",
+        )
+
+
+def saturating_share(works: Sequence[Work]) -> float:
+    """How many of the jobs leave little of a GPU to others."""
+    return sum(work.sm >= 0.85 for work in works) / len(works)
+
+
+def read_trace(path: str) -> list[Work]:
+    """Jobs from a CSV file; raises UsageError that names the line where one makes no sense."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            missing = set(COLUMNS) - set(reader.fieldnames or ())
+            if missing:
+                raise UsageError(
+                    f"{path}: no column {min(missing)}; there must be {', '.join(COLUMNS)}"
+                )
+            works = [_read_row(path, reader.line_num, row) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"cannot read {path}: {error}") from None
+    if not works:
+        raise UsageError(f"{path}: no job in it")
+    return sorted(works, key=lambda work: work.arrival_s)
+
+
+def _read_row(path: str, line: int, row: dict[str, str]) -> Work:
+    try:
+        work = Work(
+            arrival_s=float(row["arrival_s"]),
+            duration_s=float(row["duration_s"]),
+            memory=_read_memory(row["memory"]),
+            sm=float(row["sm"]),
+            kind=row.get("kind") or "trace",
+        )
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path}, line {line}: {error}") from None
+    if not (work.arrival_s >= 0 and 0 < work.duration_s < math.inf and 0 <= work.sm <= 1):
+        raise UsageError(
+            f"{path}, line {line}: times are seconds from 0 on, sm a share from 0 to 1"
+        )
+    return work
+
+
+def _read_memory(text: str) -> tuple[tuple[float, int], ...]:
+    """Read `5G`, or a curve: `0:1G;0.1:5G`, from which part of its time on it holds how much."""
+    if ":" not in text:
+        return ((0.0, parse_size(text)),)
+    points = [point.partition(":") for point in text.split(";")]
+    curve = tuple((float(part), parse_size(held)) for part, _, held in points)
+    parts = [part for part, _held in curve]
+    if parts != sorted(set(parts)) or parts[0] != 0 or parts[-1] >= 1:
+        raise ValueError(f"the parts of the curve {text!r} do not rise from 0 to below 1")
+    return curve

@@ -1,0 +1,68 @@
+"""The files of the page. They hold nobody's data, so they are what a browser gets without a token."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import resources
+
+from stoker.api.access import Receive, Scope, Send
+
+_MEDIA = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file, as it goes over the wire."""
+
+    media: str
+    body: bytes
+    packed: bytes
+    etag: str
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send it, or word that the browser has it already."""
+        asked = dict(scope["headers"])
+        known = asked.get(b"if-none-match", b"").decode("latin-1") == self.etag
+        is_packed = b"gzip" in asked.get(b"accept-encoding", b"")
+        body = b"" if known else self.packed if is_packed else self.body
+        headers = [(b"etag", self.etag), (b"cache-control", "no-cache")]
+        if not known:
+            headers += [(b"content-type", self.media), (b"content-length", str(len(body)))]
+        if is_packed and not known:
+            headers.append((b"content-encoding", "gzip"))
+        raw = [(name, value.encode("ascii")) for name, value in headers]
+        status = 304 if known else 200
+        await send({"type": "http.response.start", "status": status, "headers": raw})
+        shown = b"" if scope["method"] == "HEAD" else body
+        await send({"type": "http.response.body", "body": shown})
+
+
+def load_assets() -> dict[str, Asset]:
+    """All files of the page by their path; whatever else is asked for is not one of them."""
+    with resources.as_file(resources.files("stoker.web") / "static") as folder:
+        return {
+            _path(os.path.relpath(os.path.join(root, name), folder)): _load(root, name)
+            for root, _folders, names in os.walk(folder)
+            for name in names
+            if os.path.splitext(name)[1] in _MEDIA
+        }
+
+
+def _path(name: str) -> str:
+    return "/" if name == "index.html" else f"/{name}"
+
+
+def _load(root: str, name: str) -> Asset:
+    with open(os.path.join(root, name), "rb") as file:
+        body = file.read()
+    digest = hashlib.sha256(body).hexdigest()[:32]
+    media = _MEDIA[os.path.splitext(name)[1]]
+    return Asset(media, body, gzip.compress(body, mtime=0), f'"{digest}"')

@@ -1,0 +1,11 @@
+/** A job's state, as everywhere. */
+
+import {h} from '/lib/dom.js';
+
+/** All states, in the order in which they are offered. */
+export const STATES = ['running', 'starting', 'waiting', 'held', 'blocked', 'delayed', 'paused', 'failed', 'lost', 'killed', 'skipped', 'preempted', 'done'];
+
+/** @param {string} state */
+export function badge(state) {
+  return h('span', {class: `state ${STATES.includes(state) ? state : ''}`}, state);
+}

@@ -1,0 +1,239 @@
+/**
+ * A log as a terminal would show it: colours, progress bars, search, and what is added to it.
+ *
+ * Only the rows in sight are in the document, however many there are. What a job has written is text
+ * and looks; nothing of it is markup.
+ */
+
+import {h} from '/lib/dom.js';
+import {download, follow} from '/lib/connection.js';
+import {shortcut} from '/lib/keys.js';
+import {effect, onCleanup, signal} from '/lib/signal.js';
+import {attempt} from '/lib/toast.js';
+import {count, plural, size} from '/logic/format.js';
+import {Lines, piecesOf, textOf} from '/logic/lines.js';
+import {markPieces, Search} from '/logic/search.js';
+import {lookOf, paletteColour} from '/logic/styles.js';
+
+const ROW_PX = 18;
+const SPARE_ROWS = 20;
+// What is asked for of a log at first: the rest is for downloading.
+const TAIL_LINES = 100_000;
+
+/** @typedef {import('/lib/connection.js').LogReader} LogReader */
+/** @typedef {import('/logic/lines.js').Line} Line */
+
+/**
+ * The log of a job's attempt, by default the last one.
+ * @param {{job: number | string, attempt?: number}} whose
+ * @returns {HTMLElement}
+ */
+export function jobLog({job, attempt: number}) {
+  const name = number ? `job-${job}.${number}.log` : `job-${job}.log`;
+  return logView({
+    source: (reader) => follow({job, attempt: number, tail: TAIL_LINES}, reader),
+    save: async () => saveAs(await download({job, attempt: number}), name),
+  });
+}
+
+/**
+ * Whatever a source brings.
+ * @param {{source: (reader: LogReader) => void, save?: () => Promise<void>}} options
+ * @returns {HTMLElement}
+ */
+export function logView({source, save}) {
+  const lines = new Lines();
+  const search = new Search(lines);
+  const decoder = new TextDecoder();
+  const following = signal(true);
+  const found = signal('');
+  const told = signal('');
+  /** @type {Map<number, {line: Line, length: number, words: string, element: HTMLElement}>} */
+  const rows = new Map();
+  let [left, planned, isOver] = [0, false, false];
+
+  const inside = h('div', {class: 'log-rows'});
+  const spacer = h('div', {class: 'log-spacer'}, inside);
+  const view = h('div', {class: 'log-view', tabindex: 0, role: 'region', 'aria-label': 'Log', onscroll: scrolled}, spacer);
+  const field = h('input', {
+    type: 'search', placeholder: 'Search (/)', 'aria-label': 'Search the log', oninput: () => look(0),
+    onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      if (event.key === 'Enter') look(event.shiftKey ? -1 : 1);
+    },
+  });
+
+  function draw() {
+    planned = false;
+    const total = lines.length;
+    spacer.style.height = `${total * ROW_PX}px`;
+    if (following.peek()) view.scrollTop = view.scrollHeight;
+    const first = Math.max(0, Math.floor(view.scrollTop / ROW_PX) - SPARE_ROWS);
+    const last = Math.min(total, Math.ceil((view.scrollTop + view.clientHeight) / ROW_PX) + SPARE_ROWS);
+    for (const [index, row] of rows) {
+      if (index < first || index >= last) {
+        row.element.remove();
+        rows.delete(index);
+      }
+    }
+    for (let index = first; index < last; index += 1) place(index);
+    told.value = tell(lines, left, isOver);
+    found.value = search.tell();
+  }
+
+  /** @param {number} index */
+  function place(index) {
+    const line = lines.rows[index] ?? '';
+    const known = rows.get(index);
+    const length = textOf(line).length;
+    const isCurrent = search.row === index;
+    const words = `${search.words}\n${isCurrent}`;
+    if (known && known.line === line && known.length === length && known.words === words) return;
+    const element = h('div', {class: isCurrent ? 'log-row current' : 'log-row'});
+    element.style.top = `${index * ROW_PX}px`;
+    for (const [text, look, isMarked] of markPieces(piecesOf(line), search.words)) element.append(piece(text, look, isMarked));
+    if (known) known.element.replaceWith(element);
+    else inside.append(element);
+    rows.set(index, {line, length, words, element});
+  }
+
+  function plan() {
+    if (planned) return;
+    planned = true;
+    requestAnimationFrame(draw);
+  }
+
+  function scrolled() {
+    const isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW_PX;
+    if (following.peek() !== isAtEnd && !planned) following.value = isAtEnd;
+    plan();
+  }
+
+  /** @param {number} step 0: from here on, for new words */
+  function look(step) {
+    const top = Math.floor(view.scrollTop / ROW_PX);
+    const row = step === 0 ? search.begin(field.value, following.peek() ? 0 : top) : search.step(step);
+    if (row !== null) {
+      following.value = false;
+      view.scrollTop = Math.max(0, row * ROW_PX - view.clientHeight / 2);
+    }
+    plan();
+  }
+
+  source({
+    begin({offset}) {
+      left = left || offset;
+    },
+    data(bytes) {
+      const dropped = lines.dropped;
+      search.extend(lines.feed(decoder.decode(bytes, {stream: true})));
+      if (lines.dropped !== dropped) clear();
+      plan();
+    },
+    end() {
+      isOver = true;
+      plan();
+    },
+    problem(problem) {
+      told.value = problem.detail;
+    },
+  });
+
+  function clear() {
+    for (const row of rows.values()) row.element.remove();
+    rows.clear();
+  }
+
+  effect(() => {
+    if (following.value) plan();
+  });
+  shortcut('/', 'search the log', () => field.focus());
+  shortcut('f', 'follow the log', () => (following.value = !following.peek()));
+  const sizes = new ResizeObserver(plan);
+  sizes.observe(view);
+  onCleanup(() => sizes.disconnect());
+
+  return h(
+    'div',
+    {class: 'log'},
+    h(
+      'div',
+      {class: 'row log-tools'},
+      field,
+      h('button', {class: 'plain', 'aria-label': 'Match before', title: 'Match before (Shift Enter)', onclick: () => look(-1)}, '↑'),
+      h('button', {class: 'plain', 'aria-label': 'Next match', title: 'Next match (Enter)', onclick: () => look(1)}, '↓'),
+      h('span', {class: 'soft', role: 'status'}, () => found.value),
+      h('span', {class: 'spacer'}),
+      h('span', {class: 'soft log-told'}, () => told.value),
+      h('button', {'aria-pressed': () => String(following.value), title: 'Stay at the end (f)', onclick: () => (following.value = !following.peek())}, 'Follow'),
+      save && h('button', {onclick: () => attempt(save)}, 'Download'),
+    ),
+    view,
+  );
+}
+
+/**
+ * Let the browser keep a file.
+ * @param {Blob} blob
+ * @param {string} name
+ */
+export function saveAs(blob, name) {
+  const address = URL.createObjectURL(blob);
+  const anchor = h('a', {href: address, download: name});
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
+/**
+ * @param {Lines} lines
+ * @param {number} left bytes before what was asked for
+ * @param {boolean} isOver
+ */
+function tell(lines, left, isOver) {
+  if (lines.length === 0) return isOver ? 'It has written nothing.' : 'Nothing yet.';
+  const parts = [plural(lines.length, 'line')];
+  if (left > 0) parts.push(`${size(left)} before them: download`);
+  if (lines.dropped > 0) parts.push(`${count(lines.dropped)} older ones left out`);
+  if (lines.cut > 0) parts.push(`long lines cut: ${plural(lines.cut, 'character')} left out`);
+  return parts.join(' · ');
+}
+
+/**
+ * @param {string} text
+ * @param {number} number
+ * @param {boolean} isMarked
+ * @returns {Node}
+ */
+function piece(text, number, isMarked) {
+  if (number === 0 && !isMarked) return document.createTextNode(text);
+  const element = document.createElement(isMarked ? 'mark' : 'span');
+  element.textContent = text;
+  if (number !== 0) dress(element, number);
+  return element;
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {number} number
+ */
+function dress(element, number) {
+  const look = lookOf(number);
+  const [front, back] = look.inverse ? [look.bg ?? 'ground', look.fg ?? 'ink'] : [look.fg, look.bg];
+  colour(element, 'color', 'f', front);
+  colour(element, 'backgroundColor', 'b', back);
+  for (const name of /** @type {const} */ (['bold', 'dim', 'italic', 'underline', 'strike'])) {
+    if (look[name]) element.classList.add(`t-${name}`);
+  }
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {'color' | 'backgroundColor'} property
+ * @param {string} letter
+ * @param {number | string | null} value
+ */
+function colour(element, property, letter, value) {
+  if (value === null) return;
+  if (typeof value === 'string' && value.startsWith('#')) element.style[property] = value;
+  else if (typeof value === 'number' && value > 15) element.style[property] = paletteColour(value);
+  else element.classList.add(`${letter}-${value}`);
+}

@@ -1,0 +1,74 @@
+/** What can be done to jobs, in the words of the command line. */
+
+import {h} from '/lib/dom.js';
+import {post} from '/lib/connection.js';
+import {attempt, toast} from '/lib/toast.js';
+
+/** @typedef {{ids: number[], refused: {id: number, reason: string}[]}} Changed */
+
+/** @type {Record<string, string>} */
+const DONE = {
+  kill: 'is being ended',
+  retry: 'will run again',
+  hold: 'is held',
+  release: 'is released',
+  rm: 'is removed',
+  set: 'is changed',
+  start: 'starts next',
+  pause: 'is paused',
+  resume: 'goes on',
+  preempt: 'makes room',
+};
+
+/**
+ * Do something to jobs, and say what came of it.
+ * @param {string} verb
+ * @param {readonly number[]} ids
+ * @param {object} [more]
+ */
+export async function order(verb, ids, more = {}) {
+  const body = {ids: ids.join(','), ...more};
+  /** @type {Changed | undefined} */
+  const changed = await attempt(() => post(`/v1/${verb}`, body), (/** @type {Changed} */ answer) => tell(verb, answer));
+  const [first] = changed?.refused ?? [];
+  if (first) {
+    const others = (changed?.refused.length ?? 0) - 1;
+    toast(`job ${first.id}: ${first.reason}${others ? ` (and ${others} more)` : ''}`, 'refused');
+  }
+  return changed;
+}
+
+/**
+ * @param {string} verb
+ * @param {Changed} changed
+ */
+function tell(verb, changed) {
+  if (!changed.ids.length) return null;
+  const [only] = changed.ids;
+  const who = changed.ids.length === 1 ? `job ${only}` : `each of ${changed.ids.length} jobs`;
+  return `${who} ${DONE[verb] ?? 'is done'}`;
+}
+
+/**
+ * Ask before something that cannot be undone; whether a person says yes.
+ * @param {string} question
+ * @param {string} yes
+ * @returns {Promise<boolean>}
+ */
+export function confirmed(question, yes) {
+  return new Promise((resolve) => {
+    /** @param {boolean} answer */
+    const answer = (answer) => () => {
+      dialog.remove();
+      resolve(answer);
+    };
+    const dialog = h(
+      'dialog',
+      {class: 'card', 'aria-labelledby': 'question', oncancel: answer(false)},
+      h('p', {id: 'question'}, question),
+      h('div', {class: 'row'}, h('button', {class: 'danger', onclick: answer(true)}, yes), h('button', {onclick: answer(false)}, 'Cancel')),
+    );
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

@@ -1,0 +1,129 @@
+/** What came of a sweep's runs: the best, what failed alike, and what fits between brushes. */
+
+/**
+ * @typedef {object} Outcome
+ * @property {number} job
+ * @property {string} id
+ * @property {string} state
+ * @property {Record<string, unknown>} params
+ * @property {Record<string, unknown>} metrics
+ * @property {string | null} reason
+ * @property {number} attempt
+ * @property {string | null} slots
+ * @property {number | null} started_at
+ * @property {number | null} ended_at
+ * @property {string | null} problem
+ */
+
+/** @typedef {Record<string, [number, number]>} Brushes places on axes, by their names */
+
+const BAD = new Set(['failed', 'lost', 'killed']);
+
+/**
+ * A parameter or a metric of a run.
+ * @param {Outcome} run
+ * @param {string} name
+ */
+export function valueOf(run, name) {
+  if (Object.hasOwn(run.metrics, name)) return run.metrics[name];
+  return Object.hasOwn(run.params, name) ? run.params[name] : null;
+}
+
+/**
+ * The run with the best value; null if none has one.
+ * @param {readonly Outcome[]} runs
+ * @param {string} metric
+ * @param {'minimize' | 'maximize'} goal
+ * @returns {Outcome | null}
+ */
+export function bestRun(runs, metric, goal) {
+  let best = null;
+  let bestValue = NaN;
+  for (const run of runs) {
+    const value = valueOf(run, metric);
+    if (typeof value !== 'number' || !Number.isFinite(value)) continue;
+    if (best === null || (goal === 'minimize' ? value < bestValue : value > bestValue)) [best, bestValue] = [run, value];
+  }
+  return best;
+}
+
+/**
+ * Whether less is better, as a metric's name tells.
+ * @param {string} metric
+ * @returns {'minimize' | 'maximize'}
+ */
+export function likelyGoal(metric) {
+  return /loss|err|mse|mae|rmse|perplex|ppl|nll|time|latency|fid/i.test(metric) ? 'minimize' : 'maximize';
+}
+
+/**
+ * What did not succeed, by reason, the most frequent first.
+ * @param {readonly Outcome[]} runs
+ * @returns {{reason: string, runs: Outcome[]}[]}
+ */
+export function groupFailures(runs) {
+  /** @type {Map<string, Outcome[]>} */
+  const groups = new Map();
+  for (const run of runs) {
+    if (!BAD.has(run.state)) continue;
+    const reason = run.reason ?? run.state;
+    const group = groups.get(reason) ?? [];
+    group.push(run);
+    groups.set(reason, group);
+  }
+  return [...groups].map(([reason, members]) => ({reason, runs: members})).sort((a, b) => b.runs.length - a.runs.length);
+}
+
+/**
+ * Sorted by a name; what has no value comes last, whichever way.
+ * @param {readonly Outcome[]} runs
+ * @param {(run: Outcome) => unknown} value
+ * @param {boolean} falls
+ * @returns {Outcome[]}
+ */
+export function sortRuns(runs, value, falls) {
+  const known = runs.filter((run) => isValue(value(run)));
+  const rest = runs.filter((run) => !isValue(value(run)));
+  known.sort((a, b) => compare(value(a), value(b)) * (falls ? -1 : 1));
+  return [...known, ...rest];
+}
+
+/** @param {unknown} value */
+function isValue(value) {
+  return value !== null && value !== undefined && !Number.isNaN(value);
+}
+
+/**
+ * @param {unknown} one
+ * @param {unknown} other
+ */
+function compare(one, other) {
+  if (typeof one === 'number' && typeof other === 'number') return one - other;
+  return String(one).localeCompare(String(other), 'en', {numeric: true});
+}
+
+/**
+ * Whether a run lies inside of every brush.
+ * @param {Outcome} run
+ * @param {Brushes} brushes
+ * @param {ReadonlyMap<string, import('/logic/axes.js').Axis>} axes
+ */
+export function isBrushed(run, brushes, axes) {
+  for (const [name, [low, high]] of Object.entries(brushes)) {
+    const place = axes.get(name)?.place(valueOf(run, name)) ?? null;
+    if (place === null || place < low || place > high) return false;
+  }
+  return true;
+}
+
+/**
+ * How many runs stand where.
+ * @param {readonly {state: string}[]} runs
+ * @returns {Record<string, number>}
+ */
+export function countStates(runs) {
+  /** @type {Record<string, number>} */
+  const counts = {};
+  for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
+  return counts;
+}

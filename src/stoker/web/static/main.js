@@ -1,0 +1,64 @@
+/** Begins the page: connects, and shows what the address names. */
+
+import {append, h} from '/lib/dom.js';
+import {start, state} from '/lib/connection.js';
+import {match, place} from '/lib/router.js';
+import {shell} from '/lib/shell.js';
+import {computed, effect, scope, signal, untracked} from '/lib/signal.js';
+import {applyTheme} from '/lib/theme.js';
+import {login} from '/pages/login.js';
+import {HOME, PAGES} from '/pages/index.js';
+
+applyTheme();
+start();
+
+/** @type {() => void} */
+let leave = () => {};
+/** @type {string | null | undefined} */
+let wanted;
+
+const main = h('main', {id: 'main', tabindex: -1});
+scope(() => {
+  append(document.body, shell(main));
+  const isRefused = computed(() => state.value === 'refused');
+  const path = computed(() => (place.value.path === '/' ? HOME : place.value.path));
+  effect(() => {
+    const shown = isRefused.value ? null : path.value;
+    untracked(() => show(shown));
+  });
+});
+
+/** @param {string | null} path null for nobody's page */
+async function show(path) {
+  wanted = path;
+  const found = path === null ? null : find(path);
+  const module = await found?.page.load();
+  if (wanted !== path) return; // somebody has gone on meanwhile
+  leave();
+  const query = signal(place.peek().query);
+  const [element, end] = scope(() => {
+    if (path === null) return login();
+    if (!found || !module) return nowhere(path);
+    effect(() => {
+      if ((place.value.path === '/' ? HOME : place.value.path) === path) query.value = place.value.query;
+    });
+    return module.page({parts: found.parts, query});
+  });
+  leave = end;
+  document.title = found ? `${found.page.title} · Stoker` : 'Stoker';
+  main.replaceChildren(element);
+}
+
+/** @param {string} path */
+function find(path) {
+  for (const page of PAGES) {
+    const parts = match(page.pattern, path);
+    if (parts) return {page, parts};
+  }
+  return null;
+}
+
+/** @param {string} path */
+function nowhere(path) {
+  return h('section', {class: 'card narrow'}, h('h1', null, 'Nothing here'), h('p', null, `There is no page ${path}.`), h('a', {href: '#/'}, 'To the GPUs'));
+}

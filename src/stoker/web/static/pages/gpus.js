@@ -1,0 +1,156 @@
+/** The GPUs: a card each, with what runs there, how busy it is, and who else is on it. */
+
+import {each, h} from '/lib/dom.js';
+import {computed} from '/lib/signal.js';
+import {post, watch} from '/lib/connection.js';
+import {link} from '/lib/router.js';
+import {spark} from '/lib/spark.js';
+import {attempt} from '/lib/toast.js';
+import {size} from '/logic/format.js';
+
+/**
+ * @typedef {object} Gpu
+ * @property {string} label
+ * @property {string | null} name
+ * @property {number} mem_total_bytes
+ * @property {number} mem_used_bytes
+ * @property {number} mem_reserved_bytes
+ * @property {number | null} utilisation_pct
+ * @property {number | null} temperature_c
+ * @property {number | null} power_w
+ * @property {boolean} lost
+ * @property {string | null} slot
+ * @property {number[]} jobs
+ * @property {string | null} closed
+ * @property {string | null} drained
+ * @property {{pid: number, user: string | null, mem_bytes: number | null}[]} users
+ * @property {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} history
+ */
+/** @typedef {import('/lib/signal.js').Signal<Gpu>} GpuSignal */
+
+/** @param {import('/pages/index.js').Context} _context */
+export function page(_context) {
+  const answer = watch('/v1/gpus', {history: true});
+  const gpus = computed(() => /** @type {Gpu[]} */ (answer.value.data ?? []));
+  const isEmpty = computed(() => answer.value.data !== undefined && !gpus.value.length);
+  return h(
+    'section',
+    null,
+    h('h1', null, 'GPUs'),
+    () => isEmpty.value && empty(),
+    each(h('div', {class: 'grid'}), () => gpus.value, (gpu) => gpu.label, card),
+  );
+}
+
+function empty() {
+  return h(
+    'div',
+    {class: 'empty'},
+    h('p', null, 'This queue has no GPU. Jobs that need none run all the same:'),
+    h('pre', null, 'stoker add -g 0 -- python prepare.py'),
+    h('p', null, 'To name the slots yourself:'),
+    h('pre', null, 'stoker daemon restart --gpus 0,1'),
+  );
+}
+
+/** @param {GpuSignal} gpu */
+function card(gpu) {
+  const label = gpu.peek().label;
+  return h(
+    'article',
+    {class: 'card gpu', 'aria-labelledby': `gpu-${label}`, 'data-gpu': label},
+    h('h2', {id: `gpu-${label}`}, `GPU ${label} `, h('span', {class: 'soft'}, () => gpu.value.name ?? '')),
+    h('p', {class: 'row'}, () => jobs(gpu.value)),
+    () => trouble(gpu.value),
+    meter('Utilisation', () => percent(gpu.value.utilisation_pct), utilisation(gpu)),
+    meter('Memory', () => memory(gpu.value), used(gpu)),
+    h('p', {class: 'soft row'}, () => sensors(gpu.value)),
+    () => users(gpu.value),
+    h('div', {class: 'row'}, () => buttons(gpu.value.slot, gpu.value.drained)),
+  );
+}
+
+/**
+ * @param {string} title
+ * @param {() => string} now
+ * @param {HTMLElement} curve
+ */
+function meter(title, now, curve) {
+  return h('div', {class: 'meter'}, h('div', {class: 'row'}, h('strong', null, title), h('span', {class: 'spacer'}), h('span', {class: 'mono'}, now)), curve);
+}
+
+/** @param {GpuSignal} gpu */
+function utilisation(gpu) {
+  const read = () => ({at: gpu.value.history.at, values: gpu.value.history.utilisation_pct, most: 100});
+  return spark(`Utilisation of GPU ${gpu.peek().label} over the last minutes`, read, '--accent');
+}
+
+/** @param {GpuSignal} gpu */
+function used(gpu) {
+  const read = () => {
+    const {history, mem_total_bytes: most, mem_reserved_bytes: mark} = gpu.value;
+    return {at: history.at, values: history.mem_bytes, most, mark: mark && mark < most ? mark : undefined};
+  };
+  return spark(`Memory of GPU ${gpu.peek().label} over the last minutes`, read, '--calm');
+}
+
+/** @param {number | null} value */
+function percent(value) {
+  return value === null ? 'not told' : `${value} %`;
+}
+
+/** @param {Gpu} gpu */
+function memory({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes: reserved}) {
+  if (!total) return 'not told';
+  return `${size(used)} of ${size(total)}${reserved ? `, ${size(reserved)} reserved` : ''}`;
+}
+
+/** @param {Gpu} gpu */
+function jobs({jobs, slot, drained}) {
+  const word = jobs.length ? null : slot === null ? 'not in this queue' : drained ? 'drained' : 'free';
+  return [
+    jobs.map((id) => h('a', {href: link(`/jobs/${id}`)}, `job ${id}`)),
+    word && h('span', {class: 'soft'}, word),
+    drained && jobs.length > 0 && h('span', {class: 'state held'}, drained),
+  ];
+}
+
+/** @param {Gpu} gpu */
+function trouble({lost, closed}) {
+  if (!lost && !closed) return null;
+  return h('p', {class: 'bad'}, closed ?? 'lost: the driver cannot reach it');
+}
+
+/** @param {Gpu} gpu */
+function sensors({temperature_c: heat, power_w: power}) {
+  return [heat !== null && h('span', null, `${heat} °C`), power !== null && h('span', null, `${Math.round(power)} W`)];
+}
+
+/** @param {Gpu} gpu */
+function users({users}) {
+  if (!users.length) return null;
+  return [
+    h('h3', null, 'Others on it'),
+    h(
+      'ul',
+      {class: 'users'},
+      users.map(({pid, user, mem_bytes: bytes}) => h('li', null, h('strong', null, user ?? 'someone outside this container'), ` pid ${pid}, ${size(bytes)}`)),
+    ),
+  ];
+}
+
+/**
+ * @param {string | null} slot
+ * @param {string | null} drained
+ */
+function buttons(slot, drained) {
+  if (slot === null) return null;
+  const action = drained ? 'add' : 'drain';
+  const done = drained ? `GPU ${slot} is in use` : `GPU ${slot} is drained: what runs there comes to its end`;
+  return h(
+    'button',
+    {onclick: () => attempt(() => post('/v1/gpus', {action, gpu: slot}), (/** @type {any} */ answer) => answer.notice ?? done)},
+    drained ? 'Enable' : 'Drain',
+    h('span', {class: 'sr'}, ` GPU ${slot}`),
+  );
+}

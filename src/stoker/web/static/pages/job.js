@@ -1,0 +1,120 @@
+/** One job: how it stands and why, what has become of it so far, its charts and its log. */
+
+import {h} from '/lib/dom.js';
+import {computed, signal} from '/lib/signal.js';
+import {badge} from '/lib/badge.js';
+import {watch} from '/lib/connection.js';
+import {shortcut} from '/lib/keys.js';
+import {jobLog} from '/lib/logview.js';
+import {confirmed, order} from '/lib/orders.js';
+import {go, link} from '/lib/router.js';
+import {facts} from '/pages/job/facts.js';
+import {attempts, timeline} from '/pages/job/past.js';
+import {charts} from '/pages/job/charts.js';
+
+/** @typedef {import('/pages/job/facts.js').Detail} Detail */
+
+const LIVE = ['starting', 'running', 'paused'];
+/** @type {[string, string, (state: string) => boolean][]} */
+const VERBS = [
+  ['Kill', 'kill', (state) => LIVE.includes(state) || ['waiting', 'held', 'blocked', 'delayed'].includes(state)],
+  ['Pause', 'pause', (state) => state === 'running'],
+  ['Resume', 'resume', (state) => LIVE.includes(state)],
+  ['Hold', 'hold', (state) => ['waiting', 'blocked', 'delayed'].includes(state)],
+  ['Release', 'release', (state) => state === 'held'],
+  ['Start next', 'start', (state) => ['waiting', 'held', 'delayed'].includes(state)],
+  ['Retry', 'retry', (state) => ['failed', 'lost', 'killed', 'skipped', 'done'].includes(state)],
+  ['Remove', 'rm', (state) => !LIVE.includes(state)],
+];
+
+/** @param {import('/pages/index.js').Context} context */
+export function page({parts}) {
+  const name = parts.id ?? '';
+  const answer = watch('/v1/show', {job: name});
+  const job = computed(() => /** @type {Detail | undefined} */ (answer.value.data));
+  const id = computed(() => job.value?.id);
+  const isGone = computed(() => answer.value.problem?.status === 404);
+  shortcut('u', 'back to the jobs', () => go('/jobs'));
+  return h(
+    'section',
+    null,
+    h('p', null, h('a', {href: link('/jobs')}, '← Jobs')),
+    () => isGone.value && h('p', {class: 'empty'}, answer.value.problem?.detail ?? ''),
+    () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : null),
+  );
+}
+
+/**
+ * @param {number} id
+ * @param {import('/lib/signal.js').Signal<Detail>} job
+ */
+function show(id, job) {
+  const state = computed(() => job.value.state);
+  const title = computed(() => job.value.name ?? '');
+  return [
+    h('h1', null, `Job ${id} `, h('span', null, () => title.value), ' ', () => badge(state.value)),
+    why(id, job),
+    h('div', {class: 'row', role: 'toolbar', 'aria-label': `What to do with job ${id}`}, () => buttons(id, state.value)),
+    h(
+      'div',
+      {class: 'columns'},
+      h('div', {class: 'card'}, h('h2', null, 'What it is'), facts(job)),
+      h('div', {class: 'card'}, h('h2', null, 'What has become of it'), timeline(job), attempts(job)),
+    ),
+    charts(id, computed(() => LIVE.includes(state.value) && job.value.slots !== null)),
+    log(id, job),
+  ];
+}
+
+/**
+ * Why it stands where it stands: asked again whenever that is another place.
+ * @param {number} id
+ * @param {import('/lib/signal.js').Signal<Detail>} job
+ */
+function why(id, job) {
+  const answer = watch('/v1/why', {job: id});
+  const text = computed(() => /** @type {any} */ (answer.value.data)?.text ?? '');
+  const kind = computed(() => (['failed', 'lost', 'skipped'].includes(job.value.state) ? 'why bad' : 'why soft'));
+  return h('p', {class: () => kind.value, role: 'status'}, () => text.value);
+}
+
+/**
+ * @param {number} id
+ * @param {string} state
+ */
+function buttons(id, state) {
+  return VERBS.filter(([, , fits]) => fits(state)).map(([title, verb]) => {
+    const isFinal = verb === 'kill' || verb === 'rm';
+    const act = async () => {
+      const question = verb === 'kill' ? `End job ${id}?` : `Forget job ${id}, and its logs?`;
+      if (isFinal && !(await confirmed(question, title))) return;
+      const changed = await order(verb, [id]);
+      if (verb === 'rm' && changed?.ids.length) go('/jobs');
+    };
+    return h('button', {class: isFinal ? 'danger' : '', onclick: act}, title);
+  });
+}
+
+/**
+ * The log of the last attempt, or of one that is chosen.
+ * @param {number} id
+ * @param {import('/lib/signal.js').Signal<Detail>} job
+ */
+function log(id, job) {
+  const last = computed(() => Math.max(1, job.value.attempt));
+  const chosen = signal(/** @type {number | null} */ (null));
+  const number = computed(() => chosen.value ?? last.value);
+  const choose = () =>
+    last.value > 1 &&
+    h(
+      'label',
+      {class: 'field'},
+      h('span', null, 'Attempt'),
+      h(
+        'select',
+        {onchange: (/** @type {Event} */ event) => (chosen.value = Number(/** @type {HTMLSelectElement} */ (event.target).value))},
+        Array.from({length: last.value}, (_, index) => h('option', {value: index + 1, selected: index + 1 === number.peek()}, index + 1)),
+      ),
+    );
+  return h('section', null, h('h2', null, 'Log'), choose, () => jobLog({job: id, attempt: number.value}));
+}

@@ -1,0 +1,85 @@
+/** What has become of a job so far: its states one after another, and its attempts. */
+
+import {h} from '/lib/dom.js';
+import {computed} from '/lib/signal.js';
+import {badge} from '/lib/badge.js';
+import {moment, span} from '/lib/clock.js';
+import {duration, size} from '/logic/format.js';
+
+/** @typedef {import('/pages/job/facts.js').Detail} Detail */
+/** @typedef {import('/pages/job/facts.js').Attempt} Attempt */
+
+/** @param {import('/lib/signal.js').Signal<Detail>} job */
+export function timeline(job) {
+  const shown = computed(() => JSON.stringify([job.value.state, job.value.attempts, job.value.reason]));
+  return h('ol', {class: 'timeline', 'aria-label': 'States so far'}, () => shown.value && steps(job.peek()));
+}
+
+/** @param {Detail} job */
+function steps(job) {
+  const past = job.attempts.flatMap((attempt) => [
+    attempt.started_at !== null && step(attempt.started_at, 'running', attempt.slots ? `on GPU ${attempt.slots}` : ''),
+    attempt.ended_at !== null && step(attempt.ended_at, attempt.state, attempt.reason ?? ending(attempt)),
+  ]);
+  const last = job.attempts.at(-1);
+  const isSaid = last && (last.state === job.state || (last.ended_at === null && job.state === 'running'));
+  return [
+    step(job.submitted_at, 'waiting', 'submitted'),
+    past,
+    !isSaid && job.state !== 'waiting' && step(null, job.state, job.reason ?? ''),
+    !isSaid && job.state === 'waiting' && job.attempts.length > 0 && step(null, 'waiting', 'once more'),
+  ];
+}
+
+/**
+ * @param {number | null} at
+ * @param {string} state
+ * @param {string} words
+ */
+function step(at, state, words) {
+  return h('li', null, badge(state), ' ', at === null ? 'now' : moment(at), ' ', h('span', {class: 'soft'}, words));
+}
+
+/** @param {import('/lib/signal.js').Signal<Detail>} job */
+export function attempts(job) {
+  const shown = computed(() => JSON.stringify(job.value.attempts));
+  return h('div', null, () => (shown.value === '[]' ? null : table(job.peek().attempts)));
+}
+
+/** @param {Attempt[]} all */
+function table(all) {
+  return h(
+    'div',
+    {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Attempts'},
+    h(
+      'table',
+      null,
+      h('caption', {class: 'sr'}, 'Attempts'),
+      h('thead', null, h('tr', null, ['Attempt', 'State', 'GPU', 'PID', 'Took', 'CPU', 'Memory', 'End'].map((title) => h('th', {scope: 'col'}, title)))),
+      h(
+        'tbody',
+        null,
+        all.map((each) =>
+          h(
+            'tr',
+            null,
+            h('td', {class: 'num'}, each.number),
+            h('td', null, badge(each.state)),
+            h('td', null, each.slots ?? ''),
+            h('td', {class: 'num'}, each.pid),
+            h('td', null, span(each.started_at, each.ended_at)),
+            h('td', null, each.cpu_s === null ? '' : duration(each.cpu_s)),
+            h('td', null, each.max_rss_bytes === null ? '' : size(each.max_rss_bytes)),
+            h('td', null, each.reason ?? ending(each)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** @param {Attempt} attempt */
+function ending({exit_code: code, signal}) {
+  if (signal !== null) return `signal ${signal}`;
+  return code === null ? '' : `exit ${code}`;
+}

@@ -1,0 +1,156 @@
+/** The jobs: a live table to filter, and to steer by. */
+
+import {h} from '/lib/dom.js';
+import {computed, effect, onCleanup, signal} from '/lib/signal.js';
+import {get, watch} from '/lib/connection.js';
+import {shortcut} from '/lib/keys.js';
+import {filters} from '/pages/jobs/filters.js';
+import {actions} from '/pages/jobs/actions.js';
+import {table} from '/pages/jobs/table.js';
+import {link} from '/lib/router.js';
+
+/**
+ * @typedef {object} Job
+ * @property {number} id
+ * @property {string | null} name
+ * @property {string | null} project
+ * @property {string} state
+ * @property {string} command
+ * @property {number} gpus
+ * @property {number} priority
+ * @property {number} attempt
+ * @property {string | null} slots
+ * @property {string | null} reason
+ * @property {number | null} submitted_at
+ * @property {number | null} started_at
+ * @property {number | null} ended_at
+ * @property {number | null} ends_at
+ */
+/** @typedef {{jobs: Job[], next: string | null}} Jobs */
+/**
+ * What the parts of the page share.
+ * @typedef {object} Desk
+ * @property {import('/lib/signal.js').Signal<URLSearchParams>} query the filter, as the address has it
+ * @property {import('/lib/signal.js').Signal<Jobs | undefined>} jobs
+ * @property {import('/lib/signal.js').Signal<ReadonlySet<number>>} chosen
+ * @property {import('/lib/signal.js').Signal<Record<string, number>>} counts
+ */
+
+const PAGE = 50;
+const COUNT_EACH_MS = 3000;
+
+/** @param {import('/pages/index.js').Context} context */
+export function page({query}) {
+  /** @type {import('/lib/signal.js').Signal<string[]>} */
+  const cursors = signal([]);
+  const desk = {query, jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
+  let known = query.peek().toString();
+  effect(() => {
+    const text = query.value.toString();
+    if (text === known) return;
+    known = text;
+    cursors.value = [];
+    desk.chosen.value = new Set();
+  });
+  effect(() => {
+    // Few fit: what was looked through is empty, and there is more.
+    const jobs = desk.jobs.value;
+    if (jobs && !jobs.jobs.length && jobs.next) cursors.value = [...cursors.peek(), jobs.next];
+  });
+  const isEmpty = computed(() => desk.jobs.value !== undefined && !desk.jobs.value.jobs.length && !desk.jobs.value.next);
+  return h(
+    'section',
+    null,
+    h('h1', null, 'Jobs'),
+    filters(desk),
+    actions(desk),
+    table(desk),
+    () => isEmpty.value && empty(query.value),
+    pager(desk, cursors),
+  );
+}
+
+/**
+ * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
+ * @param {import('/lib/signal.js').Signal<string[]>} cursors
+ */
+function readJobs(query, cursors) {
+  const jobs = signal(/** @type {Jobs | undefined} */ (undefined));
+  effect(() => {
+    const answer = watch('/v1/ls', {...filterOf(query.value), sort: query.value.get('sort'), after: cursors.value.at(-1), limit: PAGE});
+    effect(() => {
+      // What was shown stays until there is something else to show.
+      if (answer.value.data) jobs.value = /** @type {Jobs} */ (answer.value.data);
+    });
+  });
+  return jobs;
+}
+
+/**
+ * How many jobs there are in each state; of a part of them only a count tells, now and then.
+ * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
+ */
+function readCounts(query) {
+  const counts = signal(/** @type {Record<string, number>} */ ({}));
+  const part = computed(() => {
+    const {project, text, gpu} = filterOf(query.value);
+    return project || text || gpu ? JSON.stringify({project, text, gpu}) : '';
+  });
+  effect(() => {
+    if (!part.value) {
+      const status = watch('/v1/status');
+      effect(() => {
+        if (status.value.data) counts.value = /** @type {any} */ (status.value.data).counts;
+      });
+      return;
+    }
+    const wanted = JSON.parse(part.value);
+    const ask = async () => {
+      const answer = await get('/v1/counts', wanted).catch(() => null);
+      if (answer && JSON.stringify(wanted) === part.peek()) counts.value = answer;
+    };
+    ask();
+    const timer = setInterval(ask, COUNT_EACH_MS);
+    onCleanup(() => clearInterval(timer));
+  });
+  return counts;
+}
+
+/** @param {URLSearchParams} query */
+function filterOf(query) {
+  return {states: query.getAll('states'), project: query.get('project'), text: query.get('text'), gpu: query.get('gpu')};
+}
+
+/** @param {URLSearchParams} query */
+function empty(query) {
+  if (query.toString()) {
+    return h('div', {class: 'empty'}, h('p', null, 'No job is like that.'), h('a', {href: link('/jobs')}, 'Show all'));
+  }
+  return h('div', {class: 'empty'}, h('p', null, 'There is no job yet. Add the first one:'), h('pre', null, 'stoker add -- python train.py'), h('a', {href: link('/submit')}, 'or from this page'));
+}
+
+/**
+ * @param {Desk} desk
+ * @param {import('/lib/signal.js').Signal<string[]>} cursors
+ */
+function pager(desk, cursors) {
+  const isFirst = computed(() => !cursors.value.length);
+  const next = computed(() => desk.jobs.value?.next ?? null);
+  const back = () => {
+    if (cursors.peek().length) cursors.value = cursors.peek().slice(0, -1);
+  };
+  const on = () => {
+    const cursor = next.peek();
+    if (cursor) cursors.value = [...cursors.peek(), cursor];
+  };
+  shortcut('n', 'next page of jobs', on);
+  shortcut('p', 'previous page of jobs', back);
+  return h(
+    'nav',
+    {class: 'row pager', 'aria-label': 'Pages of jobs'},
+    h('button', {disabled: () => isFirst.value, onclick: () => (cursors.value = [])}, 'First'),
+    h('button', {disabled: () => isFirst.value, onclick: back}, 'Previous'),
+    h('span', {class: 'soft'}, () => `Page ${cursors.value.length + 1}`),
+    h('button', {disabled: () => !next.value, onclick: on}, 'Next'),
+  );
+}

@@ -1,0 +1,51 @@
+/** What can be done to the jobs that are chosen. */
+
+import {h} from '/lib/dom.js';
+import {computed} from '/lib/signal.js';
+import {shortcut} from '/lib/keys.js';
+import {confirmed, order} from '/lib/orders.js';
+import {move} from '/pages/jobs/move.js';
+
+/** @param {import('/pages/jobs.js').Desk} desk */
+export function actions(desk) {
+  const ids = computed(() => [...desk.chosen.value]);
+  const isNone = computed(() => !ids.value.length);
+  const who = () => (ids.peek().length === 1 ? `job ${ids.peek()[0]}` : `${ids.peek().length} jobs`);
+  /** @param {string} verb @param {object} [more] */
+  const act = async (verb, more) => {
+    if (!ids.peek().length) return;
+    const changed = await order(verb, ids.peek(), more);
+    if (changed && !changed.refused.length) desk.chosen.value = new Set();
+  };
+  const kill = async () => {
+    if (ids.peek().length && (await confirmed(`End ${who()}? What they have done so far may be lost.`, 'Kill'))) act('kill');
+  };
+  const remove = async () => {
+    if (ids.peek().length && (await confirmed(`Forget ${who()}, and their logs?`, 'Remove'))) act('rm');
+  };
+  shortcut('Escape', 'choose no job', () => (desk.chosen.value = new Set()));
+  /** @type {HTMLInputElement} */
+  const priority = h('input', {type: 'number', class: 'short', 'aria-label': 'Priority', value: '0', min: -1000000, max: 1000000});
+  /** @param {string} text @param {() => void} onclick @param {string} [kind] */
+  const button = (text, onclick, kind = '') => h('button', {class: kind, disabled: () => isNone.value, onclick}, text);
+  const single = computed(() => {
+    const [only, ...others] = ids.value;
+    const job = desk.jobs.value?.jobs.find(({id}) => id === only);
+    return job && !others.length && job.state === 'waiting' ? job : null;
+  });
+  return h(
+    'div',
+    {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'What to do with the chosen jobs'},
+    h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${ids.value.length} chosen`),
+    button('Kill', kill, 'danger'),
+    button('Retry', () => act('retry')),
+    button('Hold', () => act('hold')),
+    button('Release', () => act('release')),
+    button('Start next', () => act('start')),
+    priority,
+    button('Set priority', () => act('set', {to: {priority: Number(priority.value)}})),
+    button('Remove', remove, 'danger'),
+    h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(desk, single.peek()?.id ?? 0, -1)}, 'Up'),
+    h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(desk, single.peek()?.id ?? 0, 1)}, 'Down'),
+  );
+}

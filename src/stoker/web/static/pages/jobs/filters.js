@@ -1,0 +1,113 @@
+/** What the table of jobs shows: by state, project, GPU and text. It stands in the address. */
+
+import {h} from '/lib/dom.js';
+import {watch} from '/lib/connection.js';
+import {shortcut} from '/lib/keys.js';
+import {go} from '/lib/router.js';
+import {STATES} from '/lib/badge.js';
+import {effect} from '/lib/signal.js';
+import {count} from '/logic/format.js';
+
+const TYPING_MS = 200;
+/** @type {Record<string, string[]>} what one chip stands for, where that is more than its own name */
+const CHIPS = {running: ['running', 'starting'], failed: ['failed', 'lost']};
+const NAMES = STATES.filter((state) => !['starting', 'lost', 'preempted'].includes(state));
+
+/** @param {import('/pages/jobs.js').Desk} desk */
+export function filters({query, counts}) {
+  /** @param {Record<string, string | string[] | null>} change */
+  const set = (change) => {
+    const now = query.peek();
+    const all = {states: now.getAll('states'), project: now.get('project'), text: now.get('text'), gpu: now.get('gpu'), sort: now.get('sort')};
+    go('/jobs', {...all, ...change}, {replace: true});
+  };
+  return h('div', {class: 'filters'}, chips(query, counts, set), fields(query, set));
+}
+
+/**
+ * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
+ * @param {import('/lib/signal.js').Signal<Record<string, number>>} counts
+ * @param {(change: Record<string, string[]>) => void} set
+ */
+function chips(query, counts, set) {
+  return h(
+    'div',
+    {class: 'row', role: 'group', 'aria-label': 'States'},
+    NAMES.map((name) => {
+      const states = CHIPS[name] ?? [name];
+      const isOn = () => states.some((state) => query.value.getAll('states').includes(state));
+      const flip = () => {
+        const others = query.peek().getAll('states').filter((state) => !states.includes(state));
+        const on = states.some((state) => query.peek().getAll('states').includes(state));
+        set({states: on ? others : [...others, ...states]});
+      };
+      const number = () => states.reduce((sum, state) => sum + (counts.value[state] ?? 0), 0);
+      return h('button', {class: 'chip', 'aria-pressed': () => String(isOn()), onclick: flip}, name, ' ', h('span', {class: 'mono'}, () => count(number())));
+    }),
+  );
+}
+
+/**
+ * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
+ * @param {(change: Record<string, string | null>) => void} set
+ */
+function fields(query, set) {
+  /** @type {HTMLInputElement} */
+  let search;
+  shortcut('/', 'search jobs', () => search.focus());
+  const gpus = watch('/v1/status');
+  const sort = h(
+    'select',
+    {onchange: (/** @type {Event} */ event) => set({sort: /** @type {HTMLSelectElement} */ (event.target).value})},
+    h('option', {value: ''}, 'as they run'),
+    h('option', {value: 'newest'}, 'newest first'),
+    h('option', {value: 'oldest'}, 'oldest first'),
+  );
+  effect(() => (sort.value = query.value.get('sort') ?? ''));
+  return h(
+    'div',
+    {class: 'row'},
+    labelled('Search', field(query, 'text', 'name or command', set, (input) => (search = input))),
+    labelled('Project', field(query, 'project', 'any', set)),
+    labelled('GPU', field(query, 'gpu', 'any', set, (input) => input.setAttribute('list', 'gpu-names'))),
+    h('datalist', {id: 'gpu-names'}, () => (/** @type {any} */ (gpus.value.data)?.slots ?? []).map((/** @type {any} */ slot) => h('option', {value: slot.label}))),
+    labelled('Order', sort),
+  );
+}
+
+/**
+ * @param {string} title
+ * @param {HTMLElement} control
+ */
+function labelled(title, control) {
+  return h('label', {class: 'field'}, h('span', null, title), control);
+}
+
+/**
+ * A field that takes effect when one stops typing.
+ * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
+ * @param {string} name
+ * @param {string} placeholder
+ * @param {(change: Record<string, string | null>) => void} set
+ * @param {(input: HTMLInputElement) => void} [ref]
+ */
+function field(query, name, placeholder, set, ref) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  /** @type {HTMLInputElement} */
+  const input = h('input', {
+    type: 'search',
+    placeholder,
+    name,
+    oninput: () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => set({[name]: input.value.trim() || null}), TYPING_MS);
+    },
+  });
+  ref?.(input);
+  effect(() => {
+    const value = query.value.get(name) ?? '';
+    if (document.activeElement !== input) input.value = value;
+  });
+  return input;
+}

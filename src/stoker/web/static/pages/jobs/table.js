@@ -1,0 +1,117 @@
+/** The rows: chosen by mouse and keys, dragged to another place of the queue. */
+
+import {each, h} from '/lib/dom.js';
+import {computed} from '/lib/signal.js';
+import {badge} from '/lib/badge.js';
+import {moment, span} from '/lib/clock.js';
+import {shortcut} from '/lib/keys.js';
+import {link} from '/lib/router.js';
+import {move, put} from '/pages/jobs/move.js';
+
+/** @typedef {import('/pages/jobs.js').Job} Job */
+/** @typedef {import('/pages/jobs.js').Desk} Desk */
+
+/** @param {Desk} desk */
+export function table(desk) {
+  const jobs = computed(() => desk.jobs.value?.jobs ?? []);
+  const isAll = computed(() => jobs.value.length > 0 && jobs.value.every(({id}) => desk.chosen.value.has(id)));
+  const chooseAll = () => (desk.chosen.value = isAll.peek() ? new Set() : new Set(jobs.peek().map(({id}) => id)));
+  const body = each(h('tbody', null), () => jobs.value, ({id}) => id, (job) => row(desk, job));
+  bindKeys(desk, body);
+  return h(
+    'div',
+    {class: 'scroll'},
+    h(
+      'table',
+      {class: 'jobs'},
+      h('caption', {class: 'sr'}, 'Jobs'),
+      h(
+        'thead',
+        null,
+        h(
+          'tr',
+          null,
+          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Choose all on this page', checked: () => isAll.value, onchange: chooseAll})),
+          [['Id', 'num'], ['State'], ['What'], ['Project', 'wide'], ['GPU'], ['Priority', 'num wide'], ['When'], ['Ran', 'num wide']].map(([title, kind]) => h('th', {scope: 'col', class: kind ?? ''}, title)),
+        ),
+      ),
+      body,
+    ),
+  );
+}
+
+/**
+ * @param {Desk} desk
+ * @param {import('/lib/signal.js').Signal<Job>} job
+ */
+function row(desk, job) {
+  const {id} = job.peek();
+  const isChosen = () => desk.chosen.value.has(id);
+  const flip = () => {
+    const chosen = new Set(desk.chosen.peek());
+    if (!chosen.delete(id)) chosen.add(id);
+    desk.chosen.value = chosen;
+  };
+  const waits = computed(() => job.value.state === 'waiting');
+  return h(
+    'tr',
+    {'data-job': id, 'aria-selected': () => String(isChosen()), draggable: () => (waits.value ? 'true' : 'false'), ...dragging(desk, job)},
+    h('td', null, h('input', {type: 'checkbox', 'aria-label': `Choose job ${id}`, checked: isChosen, onchange: flip})),
+    h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
+    h('td', null, () => badge(job.value.state)),
+    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', null, () => job.value.command), h('div', {class: 'bad'}, () => job.value.reason ?? '')),
+    h('td', {class: 'wide'}, () => job.value.project ?? ''),
+    h('td', null, () => job.value.slots ?? (job.value.gpus ? `needs ${job.value.gpus}` : 'none')),
+    h('td', {class: 'num wide'}, () => job.value.priority),
+    h('td', null, () => moment(job.value.ended_at ?? job.value.started_at ?? job.value.submitted_at)),
+    h('td', {class: 'num wide'}, () => span(job.value.started_at, job.value.ended_at)),
+  );
+}
+
+/**
+ * @param {Desk} desk
+ * @param {import('/lib/signal.js').Signal<Job>} job
+ */
+function dragging(desk, job) {
+  const {id} = job.peek();
+  /** @param {DragEvent} event */
+  const isAbove = (event) => {
+    const box = /** @type {HTMLElement} */ (event.currentTarget).getBoundingClientRect();
+    return event.clientY < box.top + box.height / 2;
+  };
+  return {
+    ondragstart: (/** @type {DragEvent} */ event) => event.dataTransfer?.setData('text/plain', String(id)),
+    ondragover: (/** @type {DragEvent} */ event) => {
+      if (job.peek().state === 'waiting' && !desk.query.peek().get('sort')) event.preventDefault();
+    },
+    ondrop: (/** @type {DragEvent} */ event) => {
+      event.preventDefault();
+      const dragged = Number(event.dataTransfer?.getData('text/plain'));
+      if (dragged && dragged !== id) put(dragged, id, isAbove(event) ? 'before' : 'behind');
+    },
+  };
+}
+
+/**
+ * j and k go from row to row, x chooses, J and K move a waiting job in the queue.
+ * @param {Desk} desk
+ * @param {HTMLElement} body
+ */
+function bindKeys(desk, body) {
+  const current = () => {
+    const row = document.activeElement?.closest('tr[data-job]');
+    return row && body.contains(row) ? /** @type {HTMLElement} */ (row) : null;
+  };
+  /** @param {1 | -1} step */
+  const walk = (step) => {
+    const now = current();
+    const next = now ? (step > 0 ? now.nextElementSibling : now.previousElementSibling) : body.firstElementChild;
+    next?.querySelector('a')?.focus();
+  };
+  const id = () => Number(current()?.dataset.job ?? 0);
+  shortcut('j', 'next job', () => walk(1));
+  shortcut('k', 'previous job', () => walk(-1));
+  shortcut('x', 'choose this job, or not', () => /** @type {HTMLElement | null} */ (current()?.querySelector('input'))?.click());
+  shortcut('J', 'move this job down the queue', () => move(desk, id(), 1));
+  shortcut('K', 'move this job up the queue', () => move(desk, id(), -1));
+}

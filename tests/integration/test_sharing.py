@@ -1,0 +1,113 @@
+"""Runs that share fake GPUs: the real program, daemon, driver calls and processes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.door import Queue
+from stoker.testing.state import GIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import FakeMachine
+
+TRAIN = "python -m stoker.testing.train --sm 10 --mem {} --seconds {} --steps 4 --fail-at {{x}}"
+
+
+@pytest.fixture
+def queue(tmp_path: Path, fake_gpus: FakeMachine) -> Iterator[Queue]:
+    """Return a queue on four fake GPUs of 24 GiB."""
+    import sys
+
+    from conftest import Stoker
+
+    stoker = Stoker(tmp_path, fake_gpus(4, 24 * GIB))
+    stoker.env["PATH"] = f"{sys.prefix}/bin:{stoker.env['PATH']}"
+    queue = Queue(stoker)
+    yield queue
+    queue.close()
+    stoker.close()
+
+
+def sweep(queue: Queue, memory: str, seconds: float, runs: int, *words: str) -> None:
+    command = TRAIN.format(memory, seconds)
+    queue.ok("sweep", command, f"x=range(100,{100 + runs})", *words)
+
+
+def slots(queue: Queue) -> list[dict[str, Any]]:
+    found = json.loads(queue.ok("status", "--json"))["slots"]
+    assert isinstance(found, list)
+    return found
+
+
+def crowds(queue: Queue) -> list[int]:
+    return [len(slot["jobs"]) for slot in slots(queue)]
+
+
+def sums_hold(queue: Queue) -> bool:
+    """See that no GPU is promised beyond what it has, and that as many run as are promised room."""
+    for slot in slots(queue):
+        if slot["shared"] is not None:
+            shared = slot["shared"]
+            assert shared["reserved_bytes"] <= shared["capacity_bytes"]
+    return True
+
+
+def test_forty_runs_begin_one_to_a_gpu_and_then_four_share_each(queue: Queue) -> None:
+    sweep(queue, "5G", 1.5, 40)
+    queue.until(lambda: crowds(queue) == [1, 1, 1, 1], "the first go one to a GPU")
+    assert "has the whole of it" in queue.ok("why", "40")
+
+    queue.until(lambda: 4 in crowds(queue) and sums_hold(queue), "four share")
+    assert "of 23.3 GiB are set aside for" in queue.ok("why", "40")
+    assert "set aside" in queue.ok("gpus")
+    queue.kill_daemon()
+    queue.until(lambda: sums_hold(queue) and max(crowds(queue)) <= 4)
+
+    queue.ok("wait")
+    jobs = queue.ls("-a")
+    assert Counter(job["state"] for job in jobs.values()) == {"done": 40}
+    assert {job["attempt"] for job in jobs.values()} == {1}
+
+
+def test_who_outgrows_its_room_and_who_runs_out_beside_it_both_end_well(queue: Queue) -> None:
+    queue.ok("daemon", "start", "--gpus", "0")
+    sweep(queue, "2G", 1.5, 3, "--name", "known")
+    queue.ok("wait")
+    # Of the same kind by their commands: only numbers differ.
+    sweep(queue, "13G", 3, 2, "--name", "liars")
+    queue.ok("wait")
+
+    liars = [queue.show(job) for job in (4, 5)]
+    assert [job["state"] for job in liars] == ["done", "done"]
+    tries = sorted(len(job["attempts"]) for job in liars)
+    assert tries == [1, 2]
+    victim = max(liars, key=lambda job: len(job["attempts"]))
+    assert victim["attempts"][0]["failure"] == "gpu_oom"
+    assert "ran out of memory beside others with" in victim["attempts"][0]["reason"]
+
+
+def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
+    queue.ok("daemon", "start")
+    for words, says in (
+        (
+            ("--gpu-mem", "30G"),
+            "30.0 GiB of GPU memory, and the largest GPU of this queue has 24.0",
+        ),
+        (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is no amount of GPU memory"),
+        (
+            ("--share", "maybe"),
+            "--share: 'maybe' is no way to share: auto, never, free or always:N",
+        ),
+    ):
+        ended = queue("add", *words, "true")
+        assert (ended.code, ended.out) == (2, "")
+        assert says in ended.err
+        assert ended.err.count("\n") == 1
+    assert queue.ls() == {}

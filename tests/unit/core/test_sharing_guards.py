@@ -1,0 +1,77 @@
+"""What is done when a job needs more than was thought."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stoker.core.failure import OomFigures
+from stoker.core.sharing.gpu import Gpu, Tenant
+from stoker.core.sharing.guards import Case, Remedy, judge_oom, raise_rooms
+from stoker.core.sharing.rules import Rules
+from stoker.core.sharing.wish import Wish
+
+GIB = 1 << 30
+RULES = Rules()
+
+
+def gpu(*figures: tuple[float, float]) -> Gpu:
+    tenants = tuple(
+        Tenant(
+            wish=Wish(job=number, kind="k"),
+            reserved_bytes=int(reserved * GIB),
+            used_bytes=int(used * GIB),
+        )
+        for number, (reserved, used) in enumerate(figures, 1)
+    )
+    return Gpu(key="A", label="0", model="M", total_bytes=24 * GIB, tenants=tenants)
+
+
+def case(**facts: Any) -> Case:
+    given = {
+        "reserved_bytes": 6 * GIB,
+        "shared": True,
+        "total_bytes": 24 * GIB,
+        "largest_bytes": 24 * GIB,
+        "figures": OomFigures(),
+    }
+    return Case(**{**given, **facts})
+
+
+def test_who_outgrows_its_room_gets_more_of_what_is_left() -> None:
+    assert raise_rooms(gpu((6, 8), (6, 5)), RULES) == {1: int(8 * GIB * 1.1)}
+
+
+def test_nobody_gets_what_is_promised_to_others() -> None:
+    raised = raise_rooms(gpu((10, 14), (10, 5)), RULES)
+    there = gpu((10, 14), (10, 5))
+    assert raised[1] + 10 * GIB == there.capacity(RULES)
+
+
+def test_who_stays_within_its_room_keeps_it() -> None:
+    assert raise_rooms(gpu((6, 6), (6, 1)), RULES) == {}
+
+
+def test_a_victim_of_packing_is_tried_again_with_what_it_said_it_needs() -> None:
+    said = OomFigures(tried_bytes=2 * GIB, own_bytes=6 * GIB)
+    verdict = judge_oom(case(figures=said), RULES)
+    assert verdict.remedy is Remedy.MORE_ROOM
+    assert verdict.need_bytes == int(8 * GIB * 1.1)
+
+
+def test_a_victim_that_says_nothing_gets_a_quarter_more() -> None:
+    assert judge_oom(case(), RULES).need_bytes == int(7.5 * GIB)
+
+
+def test_the_second_time_it_runs_alone() -> None:
+    assert judge_oom(case(before=1), RULES).remedy is Remedy.ALONE
+
+
+def test_alone_only_a_larger_gpu_helps() -> None:
+    verdict = judge_oom(case(shared=False, largest_bytes=80 * GIB), RULES)
+    assert (verdict.remedy, verdict.above_bytes) == (Remedy.LARGER, 24 * GIB)
+
+
+def test_alone_on_the_largest_it_fails_and_the_figures_say_why() -> None:
+    verdict = judge_oom(case(shared=False, before=2), RULES)
+    assert verdict.remedy is Remedy.FAIL
+    assert verdict.why == "needs more than the 24.0 GiB of this GPU, and there is no larger one"

@@ -1,0 +1,164 @@
+"""MPS: a daemon for each GPU that is asked for, none when nobody is left, and victims told from culprits."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.core.job import Attempt, Request
+from stoker.core.slot import Slot
+from stoker.engine.board import Running
+from stoker.engine.mps import CONTROL, Mps
+from stoker.engine.queue import Entry
+from unit.engine.test_healing import FAULT, fail
+from unit.engine.world import MakeWorld, World
+
+MakeMps = Callable[[], Mps]
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has MPS."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / CONTROL
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m stoker.testing.mps "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A home with a short path, in which nothing is left running."""
+    folder = str(tmp_path_factory.mktemp("m"))
+    yield folder
+    last = Mps(os.path.join(folder, "mps"), print)
+    last.find()
+    last.retire()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def make_mps(home: str, told: list[str]) -> MakeMps:
+    return lambda: Mps(os.path.join(home, "mps"), told.append)
+
+
+def attempt(key: str, gpus: int = 1) -> Running:
+    slots = tuple(Slot(n, (str(n),), (f"GPU-{n}",)) for n in range(gpus))
+    return Running(
+        key=key,
+        attempt=Attempt.from_key(key),
+        entry=Entry(b"train", Request()),
+        slots=slots,
+    )
+
+
+def pids(home: str) -> list[int]:
+    found = Path(home).glob("mps/*/pipe/*.pid")
+    return [int(path.read_text()) for path in found]
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_clients_of_a_gpu_share_one_daemon(home: str, make_mps: MakeMps) -> None:
+    mps = make_mps()
+    words = mps.serve(attempt("1.1"), ["train"])
+    assert mps.serve(attempt("2.1"), ["train"]) == words
+
+    pipe = os.path.join(home, "mps", "GPU-0", "pipe")
+    assert words == [
+        "/usr/bin/env",
+        f"CUDA_MPS_PIPE_DIRECTORY={pipe}",
+        "CUDA_VISIBLE_DEVICES=GPU-0",
+        "train",
+    ]
+    assert len(pids(home)) == 1
+    assert os.stat(os.path.join(home, "mps")).st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("tools")
+def test_a_daemon_goes_when_it_serves_nobody(home: str, make_mps: MakeMps) -> None:
+    mps = make_mps()
+    mps.serve(attempt("1.1"), ["train"])
+    mps.retire()
+    assert len(pids(home)) == 1
+    mps.leave(attempt("1.1"), now=5.0)
+    mps.retire()
+    assert pids(home) == []
+    assert os.listdir(os.path.join(home, "mps")) == []
+
+
+@pytest.mark.usefixtures("tools")
+def test_the_next_stoker_finds_the_daemon_and_ends_it(home: str, make_mps: MakeMps) -> None:
+    make_mps().serve(attempt("1.1"), ["train"])
+    before = pids(home)
+    successor = make_mps()
+    successor.find()
+    successor.serve(attempt("2.1"), ["train"])
+    assert pids(home) == before
+    successor.leave(attempt("2.1"), now=5.0)
+    successor.retire()
+    assert pids(home) == []
+
+
+def test_where_there_is_no_mps_jobs_run_without_it_and_that_is_said_once(
+    make_mps: MakeMps, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    mps = make_mps()
+    assert mps.serve(attempt("1.1"), ["train"]) == ["train"]
+    assert mps.serve(attempt("2.1"), ["train"]) == ["train"]
+    assert len(told) == 1
+    assert told[0].startswith("MPS cannot be started, jobs run without it:")
+
+
+def test_a_job_on_two_gpus_is_no_client(make_mps: MakeMps) -> None:
+    assert make_mps().serve(attempt("1.1", gpus=2), ["train"]) == ["train"]
+
+
+def test_neighbours_are_those_who_were_there_until_a_moment_ago(make_mps: MakeMps) -> None:
+    mps = make_mps()
+    first, second = attempt("1.1"), attempt("2.1")
+    mps.join(first)
+    assert not mps.has_neighbours(first)
+    mps.join(second)
+    mps.leave(first, now=100.0)
+    assert mps.has_neighbours(second)
+    mps.leave(attempt("3.1"), now=200.0)
+    assert not mps.has_neighbours(second)
+
+
+@pytest.fixture
+def world(make_world: MakeWorld, home: str) -> World:
+    twins = tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2))
+    world = make_world(gpus=twins)
+    world.engine.use(Mps(os.path.join(home, "mps"), print))
+    return world
+
+
+@pytest.mark.usefixtures("tools")
+def test_all_that_a_fault_took_down_run_again_without_mps_and_the_culprit_fails_alone(
+    world: World,
+) -> None:
+    world.add("culprit", "victim", mps=True)
+    assert [launch.argv[0] for launch in world.executor.launched] == ["/usr/bin/env"] * 2
+    fail(world, "1.1", FAULT)
+    fail(world, "2.1", FAULT)
+    assert [world.column("failure", job) for job in (1, 2)] == [None, None]
+    assert all(launch.argv[0] != "/usr/bin/env" for launch in world.executor.launched[2:])
+
+    fail(world, "1.2", FAULT)
+    fail(world, "1.3", FAULT)
+    fail(world, "2.2", "", status=0)
+
+    assert world.states() == {1: "failed", 2: "done"}
+    assert world.attempts(2)[0][2] == (
+        "exit 1: GPU fault, its own or that of a job it shared an MPS server with"
+    )

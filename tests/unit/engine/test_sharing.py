@@ -1,0 +1,356 @@
+"""Jobs that share GPUs, from the queue to the executor, with GPUs that show what a test says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
+from stoker.engine.board import Running
+from stoker.engine.service.show import show
+from stoker.engine.service.status import status
+from stoker.engine.sharing import Model
+from stoker.engine.watchman import Watchman
+from stoker.errors import UsageError
+from unit.engine.world import FAILED, MakeWorld, World
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GIB = 1 << 30
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity"
+    " of 24.00 GiB of which 1.00 GiB is free. Including non-PyTorch memory, this process has 5.00 GiB"
+    " memory in use.\n"
+)
+
+
+class Machine:
+    """What a watchman would see: memory by job, taken as the peak when one ends."""
+
+    def __init__(self, world: World, **sizes: int) -> None:
+        self.world = world
+        self.held: dict[int, float] = {}
+        self.age_s = 10.0
+        self.sm_pct = 10.0
+        self.foreigners: tuple[Foreigner, ...] = ()
+        self.sight = Sight.PROCESSES
+        self.sizes = {"GPU-0": 24, "GPU-1": 24, **{f"GPU-{k[1:]}": v for k, v in sizes.items()}}
+        self.attach()
+
+    def attach(self) -> None:
+        self.world.engine.follow(cast("Watchman", self))
+        sharing = self.world.engine.sharing
+        assert sharing is not None
+        sharing.watch(self.look, self.models)
+
+    def models(self) -> Mapping[str, Model]:
+        return {key: Model(f"{size} GB", size * GIB) for key, size in self.sizes.items()}
+
+    def look(self) -> Look:
+        running = self.world.engine.board.running.values()
+        use = {each.key: self.use_of(each) for each in running if each.slots}
+        gpus = {}
+        for key, size in self.sizes.items():
+            held = [u.mem_bytes[key] for u in use.values() if u.mem_bytes and key in u.mem_bytes]
+            gpus[key] = GpuUse(
+                key=key,
+                label=key[-1],
+                sight=self.sight,
+                total_bytes=size * GIB,
+                used_bytes=sum(held),
+                foreigners=self.foreigners,
+            )
+        return Look(self.world.now, gpus, use)
+
+    def use_of(self, running: Running) -> JobUse:
+        held = int(self.held.get(running.attempt.job, 5) * GIB)
+        so_far = AttemptUse(mem_peak_bytes=held, sm_p90_pct=self.sm_pct)
+        return JobUse(
+            key=running.key,
+            mem_bytes={running.slots[0].keys[0]: held},
+            watched_s=self.age_s,
+            so_far=so_far,
+        )
+
+    def on_end(self, running: Running) -> AttemptUse | None:
+        return self.use_of(running).so_far if running.slots else None
+
+    def xid_of(self, _running: Running) -> None:
+        return None
+
+
+@pytest.fixture
+def machine(world: World) -> Machine:
+    """Return two GPUs of 24 GiB, on which a job holds 5 GiB unless told otherwise."""
+    return Machine(world)
+
+
+def crowd(world: World) -> dict[str, int]:
+    """How many run on each GPU."""
+    running = world.engine.board.running.values()
+    return dict(Counter(each.label for each in running if each.slots))
+
+
+def learn(world: World, runs: int = 4) -> None:
+    """Let jobs of a kind run and end, so that its need is known."""
+    for _ in range(runs):
+        added = world.add("train 1", share="auto")
+        world.now += 60
+        world.end(f"{added.first}.1")
+
+
+def reserved(world: World) -> dict[str, float]:
+    """What is set aside on each GPU, in GiB."""
+    return {
+        slot.label: round(slot.shared.reserved_bytes / GIB, 1)
+        for slot in status(world.hub).slots
+        if slot.shared is not None
+    }
+
+
+def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each(
+    world: World, machine: Machine
+) -> None:
+    world.add(*(f"train {n}" for n in range(40)), share="auto")
+    assert crowd(world) == {"0": 1, "1": 1}
+    for key in world.started()[:2]:
+        world.now += 60
+        world.end(key)
+    assert crowd(world) == {"0": 3, "1": 3}
+    for key in world.started()[2:8]:
+        world.now += 60
+        world.end(key)
+    assert crowd(world) == {"0": 4, "1": 4}
+    assert reserved(world) == {"0": 22.0, "1": 22.0}
+
+
+def test_what_is_set_aside_is_on_record_before_the_start(world: World, machine: Machine) -> None:
+    learn(world)
+    world.add("train 9", share="auto")
+    rows = world.database.execute("SELECT number, bytes, cold FROM reservation WHERE job = 5")
+    assert rows.fetchall() == [(1, int(5.5 * GIB), 0)]
+    assert show(world.hub, "5").attempts[0].reserved_bytes == int(5.5 * GIB)
+
+
+def test_after_a_crash_the_sums_are_right_again(world: World, machine: Machine) -> None:
+    learn(world)
+    world.add(*(f"train {n}" for n in range(12)), share="auto")
+    before, there = reserved(world), crowd(world)
+    assert there == {"0": 4, "1": 4}
+    world.restart()
+    machine.attach()
+    world.settle()
+    assert (reserved(world), crowd(world)) == (before, there)
+    assert world.states()[13] == "waiting"
+    world.now += 60
+    world.end("5.1")
+    assert reserved(world) == before
+    assert world.states()[13] == "running"
+
+
+def test_who_does_not_share_waits_for_a_gpu_that_is_empty(world: World, machine: Machine) -> None:
+    learn(world)
+    world.add(*(f"train {n}" for n in range(3)), share="auto")
+    world.add("alone")
+    assert world.states()[8] == "waiting"
+    assert "is shared: it needs the whole GPU: it does not share" in world.why(8)
+    for key in [each.key for each in world.engine.board.running.values() if each.label == "0"]:
+        world.now += 1
+        world.end(key)
+    assert crowd(world)["0"] == 1
+    assert world.states()[8] == "running"
+
+
+def test_a_gpu_is_emptied_for_who_has_waited_long(world: World, machine: Machine) -> None:
+    learn(world)
+    world.add(*(f"train {n}" for n in range(8)), share="auto")
+    world.add("alone", gpus=1)
+    world.add(*(f"train {n}" for n in range(20)), share="auto")
+    world.wait(61)
+    sharing = world.engine.sharing
+    assert sharing is not None
+    assert 13 in sharing.kept.values()
+    for _ in range(40):
+        if world.states()[13] == "running":
+            break
+        world.now += 30
+        oldest = min(world.engine.board.running.values(), key=lambda each: each.attempt.job)
+        world.end(oldest.key)
+    assert world.states()[13] == "running"
+    assert world.states()[33] == "waiting"
+
+
+def test_a_victim_of_packing_gets_more_room_then_a_gpu_alone_and_is_told_why(
+    world: World, machine: Machine
+) -> None:
+    learn(world)
+    world.add("train 1", "train 2", share="auto")
+    world.add("train 3", "train 4", share="auto")
+    run_out(world, "5.1")
+    assert world.states()[5] == "running"
+    assert world.attempts(5)[0][2] == (
+        "exit 1: GPU out of memory: wanted 2.0 GiB more, 1.0 GiB of 24.0 GiB was free"
+        " (itself 5.0 GiB); ran out of memory beside others with 5.5 GiB set aside:"
+        " again with 7.7 GiB"
+    )
+    run_out(world, "5.2")
+    assert "once more: again on a GPU alone" in str(world.attempts(5)[1][2])
+    assert world.states()[5] == "waiting"
+    for job in (6, 7, 8):
+        world.now += 60
+        world.end(f"{job}.1")
+    assert world.states()[5] == "running"
+    world.end("5.3")
+    assert world.states()[5] == "done"
+
+
+def run_out(world: World, key: str) -> None:
+    """Let a job die for want of GPU memory."""
+    log = world.engine.board.running[key].log
+    assert log is not None
+    Path(log).write_text(OOM)
+    world.now += 1
+    world.end(key, FAILED)
+
+
+def test_alone_on_the_largest_gpu_it_fails_with_the_figures(world: World, machine: Machine) -> None:
+    world.add("big", retries=3)
+    run_out(world, "1.1")
+    assert world.states()[1] == "failed"
+    assert world.column("reason", 1).endswith(
+        "needs more than the 24.0 GiB of this GPU, and there is no larger one"
+    )
+
+
+def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(world: World) -> None:
+    Machine(world, _1=80)
+    world.add("big")
+    assert crowd(world) == {"0": 1}
+    run_out(world, "1.1")
+    assert crowd(world) == {"1": 1}
+    world.restart()
+    assert world.states()[1] == "running"
+
+
+def test_the_text_of_an_oom_in_a_successful_run_changes_nothing(
+    world: World, machine: Machine
+) -> None:
+    learn(world)
+    world.add("train 9", share="auto")
+    log = world.engine.board.running["5.1"].log
+    assert log is not None
+    Path(log).write_text(OOM)
+    world.end("5.1")
+    assert world.states()[5] == "done"
+    assert world.attempts(5) == [(1, "done", None)]
+
+
+def test_who_outgrows_its_room_gets_more_and_nobody_joins_for_a_while(
+    world: World, machine: Machine
+) -> None:
+    learn(world)
+    world.add("train 1", "train 2", "train 3", share="auto")
+    machine.held = {5: 9}
+    world.settle()
+    assert reserved(world)[world.engine.board.running["5.1"].label] >= 9.9
+    world.add("train 4", "train 5", share="auto")
+    place = world.engine.board.running["5.1"].label
+    mates = [
+        each.attempt.job for each in world.engine.board.running.values() if each.label == place
+    ]
+    assert not {8, 9} & set(mates)
+
+
+def test_beside_processes_of_others_nobody_joins(world: World, machine: Machine) -> None:
+    learn(world)
+    machine.foreigners = (Foreigner(4711, "ada", GIB),)
+    world.add("train 1", "train 2", "train 3", share="auto")
+    assert crowd(world) == {"0": 1, "1": 1}
+    assert "not shared while ada computes there too" in world.why(7)
+    world.config("share.with-others", "yes")
+    assert world.states()[7] == "running"
+
+
+def test_without_sight_of_the_processes_all_are_alone(world: World, machine: Machine) -> None:
+    learn(world)
+    machine.sight = Sight.DEVICE
+    world.add("train 1", "train 2", "train 3", share="auto")
+    assert crowd(world) == {"0": 1, "1": 1}
+    assert "the driver does not tell who holds how much" in world.why(7)
+
+
+def test_without_nvml_a_wish_to_share_changes_nothing(world: World) -> None:
+    world.add("train 1", "train 2", "train 3", share="auto")
+    assert crowd(world) == {"0": 1, "1": 1}
+    assert not world.engine.board.seats
+
+
+def test_always_lets_in_as_many_as_asked_whatever_is_known(world: World, machine: Machine) -> None:
+    world.add(*(f"train {n}" for n in range(9)), share="always:3")
+    assert crowd(world) == {"0": 3, "1": 3}
+
+
+def test_declared_memory_is_believed(world: World, machine: Machine) -> None:
+    world.add(*(f"train {n}" for n in range(9)), share="auto", gpu_mem_bytes=11 * GIB)
+    assert crowd(world) == {"0": 2, "1": 2}
+    assert "11.0 GiB (declared), and 22.0 GiB of 23.3 GiB are set aside" in world.why(9)
+
+
+def test_more_memory_than_any_gpu_has_is_refused_at_once(world: World, machine: Machine) -> None:
+    with pytest.raises(UsageError, match=r"30\.0 GiB of GPU memory, and the largest GPU .* 24\.0"):
+        world.add("train", gpu_mem_bytes=30 * GIB)
+    assert world.states() == {}
+
+
+def test_gpulimits_thresholds_are_settings(world: World, machine: Machine) -> None:
+    world.add(*(f"train {n}" for n in range(9)), share="free")
+    for _ in range(3):
+        world.wait(2)
+    assert crowd(world) == {"0": 3, "1": 3}
+    assert "38% of its memory is free, and 50% is to be kept" in world.why(9)
+    world.config("gpulimit.safety_keep_gpu_memory", "0.3")
+    assert crowd(world) == {"0": 4, "1": 4}
+    world.add("train 10", share="auto")
+    assert "takes of it what it finds" in world.why(10)
+
+
+def test_frameworks_are_kept_from_taking_the_whole_gpu(world: World, machine: Machine) -> None:
+    env: dict[str, str] = {"TF_FORCE_GPU_ALLOW_GROWTH": "mine"}
+    world.add("train 1", share="auto", env=env)
+    world.add("train 1", env=env)
+    first, second = (world.executor.contexts[each.context].env for each in world.executor.launched)
+    assert first["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert first["TF_FORCE_GPU_ALLOW_GROWTH"] == "mine"
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in second
+
+
+def test_a_job_on_two_gpus_is_not_kept_waiting_by_those_who_share(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world()
+    Machine(world)
+    learn(world)
+    world.add(*(f"train {n}" for n in range(6)), share="auto")
+    world.add("both", gpus=2)
+    world.add(*(f"train {n}" for n in range(30)), share="auto")
+    world.wait(61)
+    for _ in range(60):
+        if world.states()[11] == "running":
+            break
+        world.now += 30
+        oldest = min(world.engine.board.running.values(), key=lambda each: each.attempt.job)
+        world.end(oldest.key)
+    assert world.states()[11] == "running"
+    assert world.states()[41] == "waiting"
+
+
+def test_how_a_waiting_job_shares_can_be_set(world: World) -> None:
+    world.add("train", hold=True)
+    world.set("1", share="always:2", gpu_mem_bytes=GIB)
+    assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == ("always:2", GIB)
+    world.set("1", share="never", gpu_mem_bytes=None)
+    assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == (None, None)

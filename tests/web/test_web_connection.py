@@ -1,0 +1,66 @@
+"""How a tab gets in, stays in touch, and finds the daemon again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from web.conftest import Site
+
+
+def test_the_link_lets_in_and_the_token_leaves_the_address(site: Site) -> None:
+    page = site.tab()
+    assert "token" not in page.url
+    assert page.evaluate("localStorage.getItem('stoker.token')") == site.token
+    assert page.context.cookies() == []
+    assert site.token not in "".join(site.requests)
+
+
+def test_without_the_token_one_is_told_where_it_is_and_can_paste_it(site: Site) -> None:
+    page = site.blank_tab()
+    page.goto(site.url)
+    expect(page.get_by_role("heading", name="Who is there?")).to_be_visible()
+    page.get_by_label("Link or token").fill("http://127.0.0.1:1/#token=wrong")
+    page.get_by_role("button", name="Open", exact=True).click()
+    expect(page.locator(".link.refused")).to_be_visible()
+    page.get_by_label("Link or token").fill(site.link)
+    page.get_by_label("Link or token").press("Enter")
+    expect(page.get_by_role("heading", name="GPUs")).to_be_visible()
+
+
+def test_a_new_token_ends_the_old_links(site: Site) -> None:
+    page = site.tab()
+    site.open("--new-token")
+    expect(page.get_by_role("heading", name="Who is there?")).to_be_visible()
+
+
+def test_a_tab_finds_the_daemon_again_after_a_restart(site: Site) -> None:
+    page = site.tab("/jobs")
+    site.queue.add("-n", "before", "sleep", "60")
+    expect(page.get_by_role("cell", name="before")).to_be_visible()
+    site.queue.ok("daemon", "stop")
+    expect(page.get_by_text("The daemon is not there")).to_be_visible()
+    site.queue.ok("daemon", "start")
+    expect(page.locator(".link.open")).to_be_visible()
+    site.queue.add("-n", "after", "sleep", "60")
+    expect(page.get_by_role("cell", name="after")).to_be_visible()
+    site.queue.ok("kill", "--all")
+
+
+def test_twelve_tabs_are_live_at_once(site: Site) -> None:
+    context = site.tab("/jobs").context
+    pages = [context.new_page() for _ in range(12)]
+    for page in pages:
+        page.goto(f"{site.url}#/jobs")
+    job = site.queue.add("-n", "everywhere", "-g", "0", "sleep", "60")
+    for page in pages:
+        expect(page.locator(f"tr[data-job='{job}'] .state")).to_have_text("running")
+    site.queue.ok("kill", "--all")
+
+
+def test_closed_it_is_gone(site: Site) -> None:
+    page = site.tab()
+    assert site.queue.ok("web", "--close") == "the page is closed\n"
+    expect(page.get_by_text("The daemon is not there")).to_be_visible()

@@ -1,0 +1,43 @@
+"""The cards of the GPUs."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from stoker.testing.state import GIB
+
+if TYPE_CHECKING:
+    from web.conftest import Site
+
+
+def test_a_card_shows_what_runs_who_else_is_there_and_takes_orders(site: Site) -> None:
+    page = site.tab("/gpus")
+    card = page.locator("[data-gpu='1']")
+    expect(card.get_by_text("free")).to_be_visible()
+    jobs = [site.queue.add("sleep", "60") for _ in range(2)]
+    expect(page.get_by_role("link", name=f"job {jobs[0]}", exact=True)).to_be_visible()
+    expect(card.get_by_role("link", name="job")).to_be_visible()
+    site.queue.stoker.box.use(os.getpid(), 1, 2 * GIB)
+    expect(card.get_by_text(f"pid {os.getpid()}, 2.0 GiB")).to_be_visible()
+    expect(card.get_by_text("2.0 GiB of 8.0 GiB, 8.0 GiB reserved")).to_be_visible()
+    site.queue.stoker.box.release(os.getpid())
+    card.get_by_role("button", name="Drain").click()
+    expect(card.get_by_role("button", name="Enable")).to_be_visible()
+    assert [slot["drained"] for slot in site.slots()] == [None, "drained"]
+    card.get_by_role("button", name="Enable").click()
+    expect(card.get_by_role("button", name="Drain")).to_be_visible()
+    assert [slot["drained"] for slot in site.slots()] == [None, None]
+    site.queue.ok("kill", "--all")
+
+
+def test_the_curves_grow_while_one_looks_on_though_nothing_runs(site: Site) -> None:
+    page = site.tab("/gpus")
+    page.wait_for_selector("[data-gpu='0'] canvas")
+    page.wait_for_function(
+        """() => [...document.querySelectorAll("[data-gpu='0'] canvas")].every((canvas) =>
+             canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
+               .data.some((value) => value > 0))"""
+    )

@@ -1,0 +1,63 @@
+"""The page of one job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from web.conftest import Site
+
+
+def test_it_tells_what_a_job_is_and_what_becomes_of_it(site: Site) -> None:
+    site.queue.stoker.env["MY_TOKEN"] = "hush"
+    job = site.queue.add("-n", "fit", "--retries", "1", "echo hello; exit 3")
+    site.queue("wait")
+    page = site.tab(f"/jobs/{job}")
+    expect(page.get_by_role("heading", name=f"Job {job} fit")).to_be_visible()
+    expect(page.locator("h1 .state")).to_have_text("failed")
+    expect(page.locator(".why")).to_contain_text("exit 3")
+    expect(page.locator(".timeline li")).to_have_count(5)
+    expect(page.get_by_role("table", name="Attempts").locator("tbody tr")).to_have_count(2)
+    expect(page.locator(".command")).to_have_text("echo hello; exit 3")
+    page.get_by_text("Environment").click()
+    expect(page.get_by_label("Environment")).to_contain_text("MY_TOKEN=***")
+    expect(page.get_by_text("hush")).to_have_count(0)
+    expect(page.get_by_role("region", name="Log")).to_contain_text("hello")
+
+
+def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
+    job = site.queue.add("echo begun; sleep 60")
+    page = site.tab(f"/jobs/{job}")
+    expect(page.locator("h1 .state")).to_have_text("running")
+    expect(page.get_by_role("region", name="Log")).to_contain_text("begun")
+    pid = site.queue.show(job)["attempts"][0]["pid"]
+    expect(page.locator(".facts")).to_contain_text(str(pid))
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator("h1 .state")).to_have_text("paused")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    expect(page.locator("h1 .state")).to_have_text("running")
+    page.get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
+    expect(page.locator("h1 .state")).to_have_text("killed")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("h1 .state")).to_have_text("running")
+    site.queue.ok("kill", str(job))
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("There is no job yet")).to_be_visible()
+
+
+def test_a_job_that_waits_tells_why(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    job = site.queue.add("true")
+    page = site.tab(f"/jobs/{job}")
+    expect(page.locator(".why")).to_contain_text("paused")
+    site.queue.ok("resume", "--queue")
+    expect(page.locator("h1 .state")).to_have_text("done")
+
+
+def test_a_job_that_is_not_there_is_named(site: Site) -> None:
+    page = site.tab("/jobs/77")
+    expect(page.get_by_text("there is no job 77")).to_be_visible()

@@ -1,0 +1,144 @@
+"""The table of jobs: live, filtered, and every action seen to take effect in the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+    from web.conftest import Site
+
+
+def row(page: Page, job: int) -> Locator:
+    return page.locator(f"tr[data-job='{job}']")
+
+
+def choose(page: Page, *jobs: int) -> None:
+    for job in jobs:
+        page.get_by_label(f"Choose job {job}", exact=True).check()
+
+
+def order(page: Page) -> list[int]:
+    found = page.locator("tr[data-job]").evaluate_all("rows => rows.map(row => row.dataset.job)")
+    return [int(each) for each in found]
+
+
+def test_what_happens_in_the_queue_is_seen_at_once(site: Site) -> None:
+    page = site.tab("/jobs")
+    expect(page.get_by_text("There is no job yet")).to_be_visible()
+    job = site.queue.add("-n", "mnist", "sleep", "60")
+    expect(row(page, job).locator(".state")).to_have_text("running")
+    expect(page.get_by_role("button", name="running 1")).to_be_visible()
+    site.queue.ok("kill", str(job))
+    expect(row(page, job).locator(".state")).to_have_text("killed")
+    expect(page.get_by_role("button", name="killed 1")).to_be_visible()
+
+
+def test_jobs_are_chosen_and_killed_retried_and_removed(site: Site) -> None:
+    page = site.tab("/jobs")
+    jobs = [site.queue.add("-g", "0", "sleep", "60") for _ in range(2)]
+    for job in jobs:
+        expect(row(page, job).locator(".state")).to_have_text("running")
+    choose(page, *jobs)
+    page.get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
+    for job in jobs:
+        expect(row(page, job).locator(".state")).to_have_text("killed")
+    assert set(site.queue.states().values()) == {"killed"}
+    choose(page, jobs[0])
+    page.get_by_role("button", name="Retry").click()
+    expect(row(page, jobs[0]).locator(".state")).to_have_text("running")
+    choose(page, jobs[1])
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(row(page, jobs[1])).to_have_count(0)
+    assert list(site.queue.states()) == [jobs[0]]
+    site.queue.ok("kill", "--all")
+
+
+def test_the_queue_is_paused_and_its_jobs_held_released_and_given_a_priority(site: Site) -> None:
+    page = site.tab("/jobs")
+    page.get_by_role("button", name="Pause queue").click()
+    expect(page.get_by_text("The queue is paused:").first).to_be_visible()
+    job = site.queue.add("sleep", "60")
+    expect(row(page, job).locator(".state")).to_have_text("waiting")
+    choose(page, job)
+    page.get_by_role("button", name="Hold").click()
+    expect(row(page, job).locator(".state")).to_have_text("held")
+    choose(page, job)
+    page.get_by_role("button", name="Release").click()
+    expect(row(page, job).locator(".state")).to_have_text("waiting")
+    choose(page, job)
+    page.get_by_label("Priority").fill("7")
+    page.get_by_role("button", name="Set priority").click()
+    expect(page.get_by_text(f"job {job} is changed")).to_be_visible()
+    assert site.queue.show(job)["priority"] == 7
+    page.get_by_role("button", name="Resume queue").click()
+    expect(row(page, job).locator(".state")).to_have_text("running")
+    site.queue.ok("kill", "--all")
+
+
+def test_what_waits_is_put_elsewhere_by_dragging_and_by_keys(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    first, second, third = (site.queue.add("true") for _ in range(3))
+    page = site.tab("/jobs")
+    expect(row(page, third)).to_be_visible()
+    assert order(page) == [first, second, third]
+    row(page, third).drag_to(row(page, first), target_position={"x": 300, "y": 4})
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(third))
+    assert order(page) == [third, first, second]
+    page.keyboard.press("j")
+    page.keyboard.press("J")
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(first))
+    assert order(page) == [first, third, second]
+    site.queue.ok("rm", "--all")
+
+
+def test_filters_narrow_the_table_and_stand_in_the_address(site: Site) -> None:
+    good = site.queue.add("-n", "alpha", "--project", "p1", "true")
+    bad = site.queue.add("-n", "beta", "--project", "p2", "false")
+    site.queue("wait")
+    page = site.tab("/jobs")
+    page.get_by_role("button", name="failed 1").click()
+    expect(row(page, good)).to_have_count(0)
+    expect(row(page, bad)).to_be_visible()
+    assert "states=failed" in page.url
+    page.get_by_role("button", name="failed 1").click()
+    page.get_by_label("Search").fill("ALPHA")
+    expect(row(page, bad)).to_have_count(0)
+    expect(row(page, good)).to_be_visible()
+    expect(page.get_by_role("button", name="done 1")).to_be_visible()
+    expect(page.get_by_role("button", name="failed 0")).to_be_visible()
+    page.get_by_label("Search").fill("")
+    page.get_by_label("Project").fill("p2")
+    expect(row(page, good)).to_have_count(0)
+    page.reload()
+    expect(row(page, bad)).to_be_visible()
+    expect(page.get_by_label("Project")).to_have_value("p2")
+    page.get_by_label("Project").fill("")
+    gpu = str(site.queue.show(good)["slots"])
+    page.get_by_label("GPU", exact=True).fill(gpu)
+    expect(row(page, good)).to_be_visible()
+    page.get_by_label("GPU", exact=True).fill("nowhere")
+    expect(page.get_by_text("No job is like that.")).to_be_visible()
+
+
+def test_pages_follow_each_other_in_any_order(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    lines = "".join(f"echo {number}\n" for number in range(120))
+    site.queue.ok("add", "--batch", "-", stdin=lines)
+    page = site.tab("/jobs")
+    expect(page.locator("tr[data-job]")).to_have_count(50)
+    page.get_by_role("button", name="Next", exact=True).click()
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "51")
+    page.keyboard.press("n")
+    expect(page.locator("tr[data-job]")).to_have_count(20)
+    page.get_by_role("button", name="First", exact=True).click()
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "1")
+    page.get_by_label("Order").select_option("newest first")
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "120")
+    page.get_by_role("button", name="Next", exact=True).click()
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "70")

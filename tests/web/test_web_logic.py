@@ -1,0 +1,121 @@
+"""Numbers, times, scales and outcomes: the page's logic, without a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from web.modules import Modules
+
+
+def call(modules: Modules, module: str, name: str, *details: Any) -> Any:
+    code = f"async (...details) => (await import('/logic/{module}.js')).{name}(...details)"
+    return modules.run(code, *details)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (12, "12"),
+        (0.1 + 0.2, "0.3"),
+        (123.456789, "123.46"),
+        (0.00001, "1e-5"),
+        (1234567.5, "1.2346e6"),
+        ("text", "text"),
+        (None, ""),
+        (True, "true"),
+        ([1, 2], "[1,2]"),
+    ],
+)
+def test_a_cell_has_five_digits_at_most(modules: Modules, value: object, shown: str) -> None:
+    assert call(modules, "format", "cell", value) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90s", 90), ("2h", 7200), ("1d12h", 129600), ("1.5h", 5400), ("01:00:30", 3630)],
+)
+def test_durations_are_read_as_on_the_command_line(
+    modules: Modules, written: str, seconds: float
+) -> None:
+    from stoker.core.durations import parse_duration
+
+    assert call(modules, "format", "parseDuration", written) == seconds == parse_duration(written)
+
+
+@pytest.mark.parametrize("written", ["5", "-1h", "0s", "1x", "h", "1 h"])
+def test_no_duration_is_told_what_one_looks_like(modules: Modules, written: str) -> None:
+    told = modules.run(
+        """async (written) => {
+          const {parseDuration} = await import('/logic/format.js');
+          try { parseDuration(written); } catch (error) { return error.message; }
+        }""",
+        written,
+    )
+    assert "write " in told
+
+
+def test_ticks_are_round_and_inside(modules: Modules) -> None:
+    assert call(modules, "scales", "roundTicks", 0, 1, 5) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert call(modules, "scales", "roundTicks", -3, 7, 5) == [-2, 0, 2, 4, 6]
+    assert call(modules, "scales", "roundTicks", 5, 5, 5) == [5]
+
+
+def test_a_logarithmic_axis_has_powers_and_comes_by_itself(modules: Modules) -> None:
+    found = modules.run("""async () => {
+      const {makeAxis} = await import('/logic/axes.js');
+      const axis = makeAxis('lr', [1e-4, 1e-3, null, 0.1], [0, 1]);
+      const even = makeAxis('lr', [1e-4, 0.1], [0, 1], false);
+      const words = makeAxis('opt', ['sgd', 'adam', null], [0, 1]);
+      const none = makeAxis('x', [], [0, 1]);
+      return {isLog: axis.isLog, middle: axis.place(10 ** -2.5), ticks: axis.ticks.map((tick) => tick.label),
+        even: even.isLog, missing: axis.place(null), word: axis.place('x'),
+        words: [words.place('adam'), words.place('sgd'), words.place(null)], none: none.ticks};
+    }""")
+    assert found["isLog"]
+    assert not found["even"]
+    assert found["middle"] == pytest.approx(0.5)
+    assert found["ticks"] == ["0.0001", "0.001", "0.01", "0.1"]
+    assert found["missing"] is None
+    assert found["word"] is None
+    assert found["words"] == [0, 1, None]
+    assert found["none"] == []
+
+
+def _run(job: int, state: str = "done", reason: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"job": job, "state": state, "reason": reason, "params": {}, "metrics": {}, **more}
+
+
+def test_the_best_run_is_the_best_of_those_that_have_a_value(modules: Modules) -> None:
+    runs = [_run(1, metrics={"loss": 0.5}), _run(2, metrics={"loss": "nan"}), _run(3)]
+    runs.append(_run(4, metrics={"loss": 0.2}))
+    assert call(modules, "outcomes", "bestRun", runs, "loss", "minimize")["job"] == 4
+    assert call(modules, "outcomes", "bestRun", runs, "loss", "maximize")["job"] == 1
+    assert call(modules, "outcomes", "bestRun", runs, "acc", "maximize") is None
+
+
+def test_failures_are_grouped_by_reason_the_most_frequent_first(modules: Modules) -> None:
+    runs = [_run(1, "failed", "exit 1"), _run(2), _run(3, "failed", "exit 3"), _run(4, "lost")]
+    runs += [_run(5, "failed", "exit 3"), _run(6, "running", "exit 3")]
+    found = call(modules, "outcomes", "groupFailures", runs)
+    groups = [(group["reason"], [run["job"] for run in group["runs"]]) for group in found]
+    assert groups == [("exit 3", [3, 5]), ("exit 1", [1]), ("lost", [4])]
+
+
+def test_runs_without_a_value_come_last_whichever_way(modules: Modules) -> None:
+    order = modules.run("""async () => {
+      const {sortRuns} = await import('/logic/outcomes.js');
+      const runs = [{v: 2}, {v: null}, {v: 10}, {v: 'b'}, {v: 'a'}];
+      const sort = (falls) => sortRuns(runs, (run) => run.v, falls).map((run) => run.v);
+      return [sort(false).at(-1), sort(true).at(-1), sortRuns([{v: 10}, {v: 9}], (run) => run.v, false)[0].v];
+    }""")
+    assert order == [None, None, 9]
+
+
+def test_names_of_javascript_are_only_names(modules: Modules) -> None:
+    run = _run(1)
+    assert call(modules, "outcomes", "valueOf", run, "constructor") is None
+    assert call(modules, "outcomes", "valueOf", run, "__proto__") is None

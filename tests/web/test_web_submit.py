@@ -1,0 +1,150 @@
+"""Work is put into the queue from the page; what is wrong is told beside its field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from web.conftest import Site
+
+
+def error_of(page: Page, field: str) -> str:
+    found = page.locator(f"#{field}-error")
+    found.filter(has_text=" ").wait_for()
+    assert page.locator(f"#{field}").get_attribute("aria-invalid") == "true"
+    return found.inner_text()
+
+
+def open_form(site: Site, name: str) -> Page:
+    page = site.tab(f"/submit?form={name}")
+    page.wait_for_selector(f"#{name}-cwd")
+    page.fill(f"#{name}-cwd", str(site.queue.work))
+    return page
+
+
+def test_one_job_is_added_with_all_that_was_said(site: Site) -> None:
+    page = open_form(site, "job")
+    page.fill("#job-command", "sleep 100")
+    page.fill("#job-name", "<b>bold</b>".replace("/", ""))
+    page.fill("#job-log", "own.log")
+    page.fill("#job-project", "lab")
+    page.fill("#job-gpus", "2")
+    page.fill("#job-priority", "-3")
+    page.fill("#job-timeout_s", "1h30m")
+    page.fill("#job-retries", "2")
+    page.check("#job-hold")
+    page.get_by_role("button", name="Add job").click()
+    page.get_by_text("is in the queue").wait_for()
+    job = site.queue.show()
+    assert (job["line"], job["name"], job["project"]) == ("sleep 100", "<b>bold<b>", "lab")
+    assert (job["gpus"], job["priority"], job["timeout_s"]) == (2, -3, 5400)
+    assert (job["retries"], job["state"]) == (2, "held")
+    assert (job["cwd"], job["log"]) == (str(site.queue.work), str(site.queue.work / "own.log"))
+    assert job["env"]["PATH"]
+
+
+def test_a_job_that_is_added_runs_in_the_environment_of_the_daemon(site: Site) -> None:
+    page = open_form(site, "job")
+    page.fill("#job-command", "echo $HOME > home\npwd > here")
+    page.fill("#job-gpus", "0")
+    page.get_by_role("button", name="Add job").click()
+    site.queue.until(lambda: site.queue.stoker.read("here"), "it has run")
+    assert site.queue.stoker.read("home") == [site.queue.env["HOME"]]
+    assert site.queue.stoker.read("here") == [str(site.queue.work)]
+    assert site.queue.show()["script"]
+
+
+def test_mistakes_of_a_job_stand_beside_their_fields_and_nothing_is_added(site: Site) -> None:
+    page = open_form(site, "job")
+    add = page.get_by_role("button", name="Add job")
+    page.fill("#job-timeout_s", "5")
+    page.fill("#job-gpus", "many")
+    add.click()
+    assert "what is to run" in error_of(page, "job-command")
+    assert "5s, 5m or 5h" in error_of(page, "job-timeout_s")
+    assert "whole number" in error_of(page, "job-gpus")
+    page.fill("#job-command", "true")
+    page.fill("#job-timeout_s", "")
+    page.fill("#job-gpus", "9")
+    add.click()
+    assert "this queue has 2" in error_of(page, "job-gpus")
+    page.fill("#job-gpus", "1")
+    page.fill("#job-name", "two words")
+    add.click()
+    assert "holds a blank" in error_of(page, "job-name")
+    page.fill("#job-name", "")
+    page.fill("#job-after", "77")
+    add.click()
+    assert "77" in error_of(page, "job-after")
+    page.fill("#job-after", "")
+    page.fill("#job-cwd", "/does/not/exist")
+    add.click()
+    assert "there is no folder" in error_of(page, "job-cwd")
+    assert site.queue.states() == {}
+
+
+def test_a_batch_of_lines_is_shown_before_it_is_added(site: Site) -> None:
+    page = open_form(site, "batch")
+    page.fill("#batch-gpus", "0")
+    page.fill("#batch-text", "echo one\n# no job\n\necho <script>alert(1)</script> \\\n  two\n")
+    page.get_by_role("button", name="Add 2 jobs").wait_for()
+    assert page.locator(".preview li").all_inner_texts()[1].startswith("echo <script>alert(1)")
+    assert site.queue.states() == {}
+    page.get_by_role("button", name="Add 2 jobs").click()
+    page.get_by_text("Jobs 1 to 2 are in the queue").wait_for()
+    added = site.queue.ls("-a")
+    assert [added[job]["command"][:8] for job in (1, 2)] == ["echo one", "echo <sc"]
+
+
+def test_a_batch_of_gpupeasy_is_added_whole_or_not_at_all(site: Site) -> None:
+    page = open_form(site, "batch")
+    page.fill("#batch-gpus", "0")
+    page.get_by_label("GPUPeasy").check()
+    page.fill(
+        "#batch-text", "a;;a.log;;echo a;;;\nb;;b.log;;;\nc;;/does/not/exist/c.log;;echo c;;;"
+    )
+    page.locator(".preview .bad li").nth(1).wait_for()
+    page.locator("form button[type=submit]").click()
+    assert "nothing was added" in error_of(page, "batch-text")
+    assert site.queue.states() == {}
+    page.fill("#batch-text", "a;;a.log;;echo a;;;\nb;;b.log;;echo b;;;")
+    page.get_by_role("button", name="Add 2 jobs").click()
+    page.get_by_text("Jobs 1 to 2 are in the queue").wait_for()
+    assert {job["name"] for job in site.queue.ls("-a").values()} == {"a", "b"}
+    site.queue.until(lambda: site.queue.stoker.read("b.log") == ["b"])
+
+
+def test_a_sweep_is_counted_and_shown_while_it_is_written_and_then_queued(site: Site) -> None:
+    page = open_form(site, "sweep")
+    page.fill("#sweep-text", "echo {lr} {opt}")
+    page.fill("#sweep-words", "lr=1,2,3\nopt=sgd,'<i>adam</i>'")
+    page.get_by_role("button", name="Queue 6 runs").wait_for()
+    assert page.locator(".preview tbody tr").count() == 6
+    assert "<i>adam</i>" in page.locator(".preview tbody tr").nth(1).inner_text()
+    assert site.queue.states() == {}
+    page.fill("#sweep-gpus", "0")
+    page.fill("#sweep-name", "first")
+    page.get_by_role("button", name="Queue 6 runs").click()
+    page.get_by_text("6 runs in the queue, jobs 1 to 6").wait_for()
+    assert {job["project"] for job in site.queue.ls("-a").values()} == {"first"}
+    page.get_by_role("link", name="See the sweep").click()
+    page.get_by_role("heading", name="first").wait_for()
+
+
+def test_mistakes_of_a_sweep_stand_beside_their_fields(site: Site) -> None:
+    page = open_form(site, "sweep")
+    page.fill("#sweep-text", "echo {lr}")
+    page.fill("#sweep-words", "lr=1,,2")
+    assert "a value is missing" in error_of(page, "sweep-words")
+    page.fill("#sweep-words", "lr=1,2\nbs=3")
+    assert "bs" in error_of(page, "sweep-text")
+    page.get_by_label("YAML").check()
+    page.fill("#sweep-text", "command: echo {lr}\nparameter:\n  lr: [1, 2]\n")
+    assert "sweep.yaml:2: unknown key 'parameter'" in error_of(page, "sweep-text")
+    page.fill("#sweep-text", "command: echo {lr}\nparameters:\n  lr: range(1000000000)\n")
+    assert error_of(page, "sweep-text")
+    page.fill("#sweep-samples", "none")
+    assert "whole number" in error_of(page, "sweep-samples")
+    assert site.queue.states() == {}

@@ -1,0 +1,155 @@
+"""The page of a sweep: what came of its runs, and what can be done about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from web.axe import find_barriers
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from web.conftest import Site
+
+# Runs that report as real ones do, and fail where lr is 0.1; no Python, so that they are fast.
+_SWEEP = """\
+name: net
+command: sh run.sh {lr} {opt}
+parameters:
+  lr: [1.0e-3, 1.0e-2, 1.0e-1]
+  opt: [sgd, "<script>alert(1)</script>"]
+resources: {gpus: 0}
+metric: {name: acc, goal: maximize}
+"""
+_RUN = """\
+for step in 1 2 3; do
+  echo "{\\"step\\":$step,\\"time\\":1,\\"acc\\":$1,\\"<b>loss\\":$step}" >> $STOKER_RUN_DIR/metrics.jsonl
+done
+test -e fixed || test "$1" != 0.1 || { echo no luck; exit 3; }
+"""
+
+
+@pytest.fixture
+def sweep(site: Site) -> str:
+    """Return the path of the page of a sweep that has ended: four runs done, two failed."""
+    site.queue.stoker.file("run.sh", _RUN)
+    site.queue.stoker.file("net.yaml", _SWEEP)
+    site.queue.ok("config", "brake", "0")
+    site.queue.ok("sweep", "-f", "net.yaml")
+    site.queue("wait", "--all")
+    return f"/sweeps/net?cwd={quote(str(site.queue.work), safe='')}"
+
+
+def open_sweep(site: Site, sweep: str, **options: object) -> Page:
+    page = site.tab(sweep, **options)
+    page.locator(".runs tbody tr").nth(5).wait_for(timeout=30_000)
+    return page
+
+
+def jobs_shown(page: Page) -> list[int]:
+    return [int(text) for text in page.locator(".runs tbody td:first-child").all_inner_texts()]
+
+
+def test_runs_are_shown_with_params_metrics_the_best_and_the_failed(site: Site, sweep: str) -> None:
+    page = open_sweep(site, sweep)
+    assert "4 done" in page.inner_text(".progress")
+    assert "2 failed" in page.inner_text(".progress")
+    headings = [text.strip() for text in page.locator(".runs th").all_inner_texts()]
+    assert headings == ["job", "state", "lr", "opt", "acc", "<b>loss", "took"]
+    assert "0.1" in page.inner_text(".best .figure")
+    assert page.locator(".failures li").count() == 1
+    assert "exit 3" in page.inner_text(".failures")
+    page.get_by_label("Goal").select_option("minimize")
+    page.locator(".best .figure", has_text="0.001").wait_for()
+    assert page.locator("main script, main b > b").count() == 0
+    for canvas in page.locator("canvas").all():
+        assert canvas.get_attribute("aria-label")
+
+
+def test_runs_are_sorted_by_any_column(site: Site, sweep: str) -> None:
+    page = open_sweep(site, sweep)
+    lr = page.locator(".runs th button", has_text="lr")
+    lr.click()
+    page.locator("th[aria-sort=ascending]", has_text="lr").wait_for()
+    first = page.locator(".runs tbody tr").first
+    assert "0.001" in first.inner_text()
+    lr.click()
+    page.locator("th[aria-sort=descending]", has_text="lr").wait_for()
+    assert "0.1" in page.locator(".runs tbody tr").first.inner_text()
+
+
+def test_a_brush_keeps_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -> None:
+    page = open_sweep(site, sweep)
+    axis = page.locator(".axis", has_text="lr")
+    axis.focus()
+    page.keyboard.press("ArrowUp")
+    page.get_by_text("4 of 6 runs").wait_for()
+    assert len(jobs_shown(page)) == 4
+    page.keyboard.press("Escape")
+    page.locator(".runs tbody tr").nth(5).wait_for()
+    board = page.locator(".parallel canvas")
+    board.scroll_into_view_if_needed()
+    box = board.bounding_box()
+    assert box is not None
+    x = box["x"] + box["width"] * 0.5 / 4  # the first of four axes
+    page.mouse.move(x, box["y"] + 13)
+    page.mouse.down()
+    page.mouse.move(x, box["y"] + box["height"] * 0.4, steps=4)
+    page.mouse.up()
+    page.get_by_text("2 of 6 runs").wait_for()
+    page.get_by_role("button", name="Show all runs").click()
+    page.locator(".runs tbody tr").nth(5).wait_for()
+
+
+def test_what_failed_alike_is_retried_together(site: Site, sweep: str) -> None:
+    page = open_sweep(site, sweep)
+    failed = [job for job, state in site.queue.states().items() if state == "failed"]
+    assert len(failed) == 2
+    site.queue.stoker.file("fixed", "")
+    page.get_by_role("button", name="Retry these").click()
+    page.get_by_text("2 runs queued again").wait_for()
+    page.locator(".progress", has_text="6 done").wait_for(timeout=30_000)
+    assert all(site.queue.show(job)["attempt"] == 2 for job in failed)
+    assert "Nothing has failed" in page.inner_text(".failures")
+
+
+def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:
+    page = open_sweep(site, sweep)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export CSV").click()
+    header, *rows = Path(download.value.path()).read_text().splitlines()
+    assert header == "job,state,attempt,slots,reason,lr,opt,acc,<b>loss"
+    assert len(rows) == 6
+    assert rows[0].startswith("1,done,1,")
+    assert download.value.suggested_filename == "net.csv"
+
+
+def test_a_sweep_is_listed_and_found_again(site: Site, sweep: str) -> None:
+    page = site.tab("/sweeps")
+    page.get_by_role("link", name="net").click()
+    page.get_by_role("heading", name="net").wait_for()
+
+
+def test_without_a_sweep_the_next_command_is_told(site: Site) -> None:
+    page = site.tab("/sweeps")
+    page.get_by_text("stoker sweep 'python train.py").wait_for()
+    page.goto(f"{site.url}#/sweeps/nothing?cwd=%2F")
+    page.get_by_text("no sweep 'nothing'").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_and_a_phone_shows_all(site: Site, sweep: str, scheme: str) -> None:
+    phone = {"width": 390, "height": 844}
+    page = open_sweep(site, sweep, color_scheme=scheme, viewport=phone)
+    paths = (sweep, "/sweeps", "/submit", "/submit?form=batch", "/submit?form=sweep", "/jobs/1")
+    for path in paths:
+        page.goto(f"{site.url}#{path}")
+        page.locator("main h1").wait_for()
+        page.wait_for_timeout(300)
+        assert find_barriers(page) == [], path
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= phone["width"], path
