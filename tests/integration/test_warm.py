@@ -147,7 +147,7 @@ def test_a_run_of_a_sweep_knows_its_folder(warm_queue: Queue) -> None:
     warm_queue.ok("sweep", "--name", "train", "--warm", "csv", f"{PYTHON} train.py {{lr}}", "lr=1")
     warm_queue.ok("wait")
 
-    (folder,) = (warm_queue.work / "results" / "train").glob("*")
+    folder = next(path.parent for path in (warm_queue.work / "results").glob("*/*/log.txt"))
     assert (folder / "log.txt").read_text() == f"{folder}\n"
 
 
