@@ -75,7 +75,9 @@ def test_a_function_is_swept_and_its_metrics_are_results(tmp_path: Path) -> None
     assert {record.state for record in found} == {"done"}
     assert {record.facts["gpu"] for record in found} <= {"a", "b"}
     assert "training with sgd\n" in (tmp_path / found[0].dir / "log.txt").read_text()
-    assert len(stoker.results("train")) == 4
+    read_again = stoker.results("train")
+    assert [record.state for record in read_again] == ["done"] * 4
+    assert read_again[0].facts["gpu_hours"] > 0
 
 
 def test_a_sweep_runs_again_only_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:

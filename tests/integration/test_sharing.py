@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -91,6 +93,21 @@ def test_who_outgrows_its_room_and_who_runs_out_beside_it_both_end_well(queue: Q
     victim = max(liars, key=lambda job: len(job["attempts"]))
     assert victim["attempts"][0]["failure"] == "gpu_oom"
     assert "ran out of memory beside others with" in victim["attempts"][0]["reason"]
+
+
+def test_lines_of_a_foreground_run_share_too(queue: Queue) -> None:
+    train = "python -m stoker.testing.train --sm 10 --mem 5G --seconds 1.2 --steps 3"
+    ended = queue.stoker.run("--share", "auto", "--gpus", "0", lines=f"{train}\n" * 4)
+    assert ended.code == 0, ended.err
+    (folder,) = queue.stoker.folders()
+    with contextlib.closing(sqlite3.connect(folder / "run.db")) as db:
+        times = db.execute(
+            "SELECT slots, started_at_us, ended_at_us FROM job ORDER BY id"
+        ).fetchall()
+    assert {slots for slots, _begun, _over in times} == {"0"}
+    first, *others = times
+    assert all(begun >= first[2] for _slots, begun, _over in others)
+    assert max(begun for _slots, begun, _over in others) < min(over for *_rest, over in others)
 
 
 def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:

@@ -171,6 +171,8 @@ def test_the_foreground_needs_no_daemon_and_goes_on_where_it_ended(stoker: Stoke
     first = stoker.end(stoker.start(*words, *here))
     assert first.code == 1, first
     assert len(stoker.read("ran")) == 4
+    failed = stoker.end(stoker.start("results", "here", "--failed", "--json")).out
+    assert [(row["i"], row["reason"]) for row in json.loads(failed)] == [(1, "exit 1")]
     stoker.file("fine", "")
     second = stoker.end(stoker.start(*words, *here))
     assert second.code == 0, second
@@ -178,6 +180,11 @@ def test_the_foreground_needs_no_daemon_and_goes_on_where_it_ended(stoker: Stoke
     folders = list((stoker.work / "results" / "here").glob("i=*"))
     assert len(folders) == 4
     assert all(str(folder) in "".join(stoker.read("ran")) for folder in folders)
+    columns = ("--columns", "i,state,attempts,gpu", "--json", "--where", "i == 1")
+    shown = stoker.end(stoker.start("results", "here", *columns)).out
+    [known] = json.loads(shown)
+    assert known.pop("gpu") in ("0", "1")
+    assert known == {"i": 1, "state": "done", "attempts": 2}
     assert not os.path.exists(stoker.home / "stoker.sock")
 
 

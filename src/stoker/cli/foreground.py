@@ -101,11 +101,6 @@ class _Folders:
         return folder
 
 
-def record_key(sweep: Sweep) -> dict[str, str]:
-    """What a sweep's record is found by."""
-    return {"cwd": find_cwd(), "name": f"sweep {sweep.name}"}
-
-
 def _left(args: Namespace, sweep: Sweep) -> Iterable[Run]:
     """The runs that the queue has not done and does not have; what was done here, the record tells."""
     from stoker.cli.sweep import ask_queue
@@ -121,7 +116,8 @@ def _record(sweep: Sweep, *, again: bool) -> tuple[Record, bool]:
     """The record to go on with, if there is one, else a new one."""
     from stoker.home import find_home
     from stoker.store import runs
+    from stoker.sweeps.history import record_key
 
-    key = record_key(sweep)
+    key = record_key(find_cwd(), sweep.name)
     earlier = None if again else runs.latest(find_home(), key)
     return (earlier, True) if earlier is not None else (runs.create(find_home(), key), False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +12,6 @@ from stoker.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from stoker.core.usage import AttemptUse
     from stoker.outcomes.record import Record
     from stoker.outcomes.table import Table
 
@@ -51,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from stoker.outcomes.collect import collect, find_root, read_manifest
+    from stoker.outcomes.facts import add_facts
     from stoker.outcomes.table import aggregate, filter_records, make_table, sort_records
 
     root = find_root(args.name)
@@ -74,51 +73,6 @@ def run(args: argparse.Namespace) -> int:
     del table.rows[len(table.rows) if args.limit is None else args.limit :]
     _show(args, table)
     return 0
-
-
-def add_facts(records: Sequence[Record], name: str) -> None:
-    """Tell runs what the queue knows of them; without a queue nothing is known."""
-    from stoker.client.client import Client
-    from stoker.client.transport import NoDaemonError
-    from stoker.wire import from_wire
-
-    known = {record.dir: record for record in records}
-    try:
-        with Client(restart=False) as client:
-            for run in client.sweep(name, os.getcwd()):
-                record = known.get(os.fsdecode(from_wire(run.dir)))
-                if record is None:
-                    continue
-                ended = run.ended_at is not None and run.started_at is not None
-                hours = ((run.ended_at or 0) - (run.started_at or 0)) / 3600 if ended else None
-                gpus = len(re.split("[,+]", run.slots)) if run.slots else 0
-                facts = {
-                    "state": run.state.value,
-                    "job": run.job,
-                    "attempts": run.attempt,
-                    "gpu": run.slots,
-                    "hours": hours,
-                    "gpu_hours": None if hours is None else hours * gpus,
-                    "reason": run.reason,
-                    "failure": None if run.failure is None else run.failure.value,
-                    **_gpu_facts(run.gpu_use),
-                    "commit": run.git_commit,
-                }
-                record.facts = {key: value for key, value in facts.items() if value is not None}
-    except NoDaemonError:
-        return
-
-
-def _gpu_facts(use: AttemptUse | None) -> dict[str, float | None]:
-    if use is None:
-        return {}
-    gib = 2**30
-    peak, mean = use.mem_peak_bytes, use.mem_mean_bytes
-    return {
-        "gpu_mem_peak_gib": None if peak is None else round(peak / gib, 3),
-        "gpu_mem_mean_gib": None if mean is None else round(mean / gib, 3),
-        "sm_mean_pct": use.sm_mean_pct,
-    }
 
 
 def _failures(records: Sequence[Record]) -> Table:

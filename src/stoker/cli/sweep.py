@@ -252,11 +252,10 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
 
 def _not_done_here(home: str, sweep: Sweep, rerun: Rerun) -> Iterable[Run]:
     """The runs that have not succeeded in the foreground either."""
-    from stoker.cli.foreground import record_key
     from stoker.store.runs import read_done
-    from stoker.sweeps.history import Rerun
+    from stoker.sweeps.history import Rerun, record_key
 
-    done = set() if rerun is Rerun.ALL else read_done(home, record_key(sweep))
+    done = set() if rerun is Rerun.ALL else read_done(home, record_key(os.getcwd(), sweep.name))
     return (run for run in sweep if run.command.encode() not in done) if done else sweep
 
 

@@ -137,7 +137,7 @@ ENTRIES = {
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
     ),
     "gpulimit.safety_keep_gpu_memory": Entry(
-        "0.5", "gpulimit: the part of a GPU's memory that must be free for a start", _fraction
+        "0.5", "gpulimit: the part of a GPU's memory to be free for a start", _fraction
     ),
     "gpulimit.max_running_tasks": Entry("-1", "gpulimit: tasks on a GPU at once; -1: any", _runs),
     "gpulimit.max_err_times": Entry("1", "gpulimit: runs of a task in all if it fails", _positive),

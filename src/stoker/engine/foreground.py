@@ -214,7 +214,9 @@ class Foreground:
         if folder is None:
             order = Order(words, self._log_of(attempt))
         else:
-            order = Order(words, os.path.join(folder, LOG), env={VARIABLE: folder})
+            log = os.path.join(folder, LOG)
+            self._run.jobs.note_log(attempt.job, log)
+            order = Order(words, log, env={VARIABLE: folder})
         if not self._settings.warm:
             return order
         from stoker.engine.warming import make_order_warm

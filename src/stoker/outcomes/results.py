@@ -93,6 +93,10 @@ class Results(Sequence[Record]):
 
 def results(name: str) -> Results:
     """The runs of a sweep, by its name (looked for in `results/`) or by its folder."""
+    from stoker.outcomes.facts import add_facts
+
     root = find_root(name)
     manifest = read_manifest(root)
-    return Results(collect(root), manifest.goal if manifest.metric is not None else None)
+    records = collect(root)
+    add_facts(records, manifest.name)
+    return Results(records, manifest.goal if manifest.metric is not None else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import msgspec
@@ -273,6 +274,10 @@ class Jobs:
             "SELECT count(*) FROM earlier_attempt WHERE job = ? AND failure = ?", (job, kind)
         ).fetchone()
         return int(row[0])
+
+    def note_log(self, job: int, log: str) -> None:
+        """Record where a job's output goes, for those who look for it there."""
+        self._write("UPDATE job SET log = ? WHERE id = ?", (os.fsencode(log), job))
 
     def command_of(self, job: int) -> bytes:
         """The command as it was given."""

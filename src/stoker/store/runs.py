@@ -7,6 +7,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from stoker.errors import StokerError
 from stoker.store.database import Database, open_read_only
@@ -94,6 +95,30 @@ def read_done(home: str, key: Mapping[str, str]) -> set[bytes]:
     with contextlib.closing(open_read_only(os.path.join(folder, "run.db"))) as connection:
         rows = connection.execute("SELECT command FROM job WHERE state = 'done'")
         return {command for (command,) in rows}
+
+
+class Outcome(NamedTuple):
+    """How a job with a log of its own stands."""
+
+    log: bytes
+    state: str
+    attempt: int
+    slots: str | None
+    reason: str | None
+    seconds: float | None
+
+
+def read_outcomes(home: str, key: Mapping[str, str]) -> list[Outcome]:
+    """How the jobs of the newest run with this key stand, those that have logs of their own."""
+    folder = _find(home, key)
+    if folder is None:
+        return []
+    with contextlib.closing(open_read_only(os.path.join(folder, "run.db"))) as connection:
+        rows = connection.execute(
+            "SELECT log, state, attempt, slots, reason, (ended_at_us - started_at_us) / 1e6 FROM job"
+            " WHERE log IS NOT NULL"
+        )
+        return [Outcome(*row) for row in rows]
 
 
 def _find(home: str, key: Mapping[str, str]) -> str | None:

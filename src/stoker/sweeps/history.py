@@ -10,6 +10,11 @@ from stoker.sweeps.plan import Run
 from stoker.wire import SweepRun
 
 
+def record_key(cwd: str, name: str) -> dict[str, str]:
+    """What the record of a sweep that runs without the queue is found by."""
+    return {"cwd": cwd, "name": f"sweep {name}"}
+
+
 class Rerun(str, enum.Enum):
     """Which runs go into the queue when a sweep is submitted again."""
 

@@ -287,14 +287,15 @@ class Host:
             folder = env[VARIABLE] = os.fsdecode(job.folder)
             make_run_folder(folder, job.params)
             log = log or os.path.join(folder, LOG)
+            self._record.jobs.note_log(attempt.job, log)
         order = Order(argv, log, self._context(job), env)
         if job.warm is None:
             return order
         from stoker.engine.warming import make_order_warm
 
         cwd = self._cwd if job.cwd is None else os.fsdecode(job.cwd)
-        words = argv if job.argv is not None else self._command_line.literal_words(job.command)
-        return make_order_warm(order, words, [AUTO], cwd=cwd, home=find_home(), name=job.warm)
+        plain = argv if job.argv is not None else self._command_line.literal_words(job.command)
+        return make_order_warm(order, plain, [AUTO], cwd=cwd, home=find_home(), name=job.warm)
 
     def _context(self, job: words.Submit) -> int:
         if job.cwd is None:

@@ -11,6 +11,7 @@ from stoker.errors import UsageError
 from stoker.outcomes.collect import note_sweep, read_run
 from stoker.outcomes.results import Results
 from stoker.sweeps.definition import Metric
+from stoker.sweeps.history import record_key
 from stoker.sweeps.plan import Run, plan_sweep
 from stoker.task import words
 from stoker.task.base import Task, nest, run_function, run_task
@@ -90,7 +91,7 @@ def sweep(
         jobs_per_gpu=jobs_per_gpu,
         cpu_places=places(max_workers, gpus_per_job),
         env=None if env is None else {**os.environ, **env},
-        record={"cwd": os.getcwd(), "name": f"sweep {plan.name}"},
+        record=record_key(os.getcwd(), plan.name),
         resume=rerun != "all",
         max_failures=max_failures,
         in_advance=isinstance(work, str),

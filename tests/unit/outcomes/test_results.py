@@ -46,6 +46,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 None if lost else steps,
             )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     return root
 
 

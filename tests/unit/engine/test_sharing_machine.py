@@ -1,0 +1,105 @@
+"""Whatever is added, ends, fails, grows or crashes: no GPU is promised beyond what it has."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from stoker.engine.service.status import status
+from unit.engine.test_sharing import Machine, run_out
+from unit.engine.world import FAILED, World
+
+
+class SharedQueue(RuleBasedStateMachine):
+    """A daemon on two GPUs that is killed now and then; jobs share, or do not, and some lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="stoker-sharing-"))
+        self.world = World(self.folder)
+        self.machine = Machine(self.world)
+
+    @rule(
+        count=st.integers(1, 8),
+        share=st.sampled_from(["auto", "auto", "auto", "always:3", "free", None]),
+        gpus=st.sampled_from([1, 1, 1, 2]),
+        memory=st.none() | st.integers(1, 20),
+    )
+    def add(self, count: int, share: str | None, gpus: int, memory: int | None) -> None:
+        asked = None if memory is None else memory << 30
+        commands = [f"train {number}" for number in range(count)]
+        self.world.add(*commands, share=share, gpus=gpus, gpu_mem_bytes=asked)
+
+    @rule(data=st.data(), seconds=st.floats(1, 90), fails=st.booleans())
+    def end(self, data: st.DataObject, seconds: float, fails: bool) -> None:
+        if key := self.pick(data):
+            self.world.now += seconds
+            self.world.end(key, FAILED if fails else 0)
+
+    @rule(data=st.data())
+    def run_out_of_memory(self, data: st.DataObject) -> None:
+        if key := self.pick(data):
+            run_out(self.world, key)
+
+    @rule(data=st.data(), held=st.integers(0, 12))
+    def grow(self, data: st.DataObject, held: int) -> None:
+        if key := self.pick(data):
+            self.machine.held[self.world.engine.board.running[key].attempt.job] = held
+            self.world.settle()
+
+    @rule(seconds=st.floats(1, 100))
+    def wait(self, seconds: float) -> None:
+        self.world.wait(seconds)
+
+    @rule(shepherd_too=st.booleans())
+    def be_killed(self, shepherd_too: bool) -> None:
+        self.world.restart(shepherd_too=shepherd_too)
+        self.machine.attach()
+        self.world.settle()
+
+    def pick(self, data: st.DataObject) -> str | None:
+        running = self.world.engine.board.running
+        live = sorted(key for key, each in running.items() if each.pid is not None)
+        return data.draw(st.sampled_from(live)) if live else None
+
+    @invariant()
+    def nothing_is_promised_twice(self) -> None:
+        for slot in status(self.world.hub).slots:
+            if slot.shared is not None and len(slot.jobs) > 1:
+                assert slot.shared.reserved_bytes <= slot.shared.capacity_bytes, slot
+
+    @invariant()
+    def a_gpu_is_whole_or_shared(self) -> None:
+        places = self.world.engine.board.places
+        for place in places:
+            taken = sum(
+                each.base == place.slot.index and each.current is not None for each in places
+            )
+            assert place.guests == taken
+            assert not (place.guests and place.current is not None)
+
+    @invariant()
+    def what_is_on_record_is_what_is_there(self) -> None:
+        sharing = self.world.engine.sharing
+        assert sharing is not None
+        there = {
+            running.attempt: seat.tenant.reserved_bytes
+            for running in self.world.engine.board.running.values()
+            if (seat := sharing.seat_of(running)) is not None
+        }
+        recorded = {attempt: room.bytes for attempt, room in sharing.recorded().items()}
+        assert there == recorded
+        self.world.check()
+
+    def teardown(self) -> None:
+        self.world.close()
+        shutil.rmtree(self.folder)
+
+
+SharedQueue.TestCase.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+TestSharedQueue = SharedQueue.TestCase
