@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python benchmarks/gpu_sharing.py
 
-Takes at most eight minutes, prints its table and keeps it in RESULTS.md. `--dry` checks itself on any
-machine: fake GPUs, fake trainings, and nothing kept.
+Takes at most eight minutes, prints its table and keeps it in RESULTS.md. `--warm` measures also what is
+forked from a process that has imported torch. `--dry` checks itself on any machine: fake GPUs, fake
+trainings, and nothing kept.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ MODES = {
     "exclusive": [],
     "shared": ["--share", "auto"],
     "shared with MPS": ["--share", "auto", "--mps"],
+    "shared, warm": ["--share", "auto", "--warm", "torch"],
+    "shared with MPS, warm": ["--share", "auto", "--mps", "--warm", "torch"],
 }
-MPS = "shared with MPS"
+WARM = "shared, warm"
+WARM_GAIN = 1.5
 _FAILED = re.compile(r"^stoker: (?:.*, )?([0-9]+) (?:failed|killed|lost),", re.MULTILINE)
 
 
@@ -129,13 +133,15 @@ def main() -> int:
     """Measure; 0 if every figure holds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="with fake GPUs, for a self-check")
+    parser.add_argument("--warm", action="store_true", help="also forked from warm workers")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds at most")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stoker-gpu-") as folder:
         bench = prepare(folder, args.dry)
         bench.until_s = time.monotonic() + args.budget
         device = describe_device()
-        result = measure(bench, device, [mode for mode in MODES if is_possible(mode)])
+        wanted = [mode for mode in MODES if args.warm or "--warm" not in MODES[mode]]
+        result = measure(bench, device, [mode for mode in wanted if is_possible(mode)])
     text = f"{render_result(result)}\n{render_table(describe_machine('–'))}\n"
     print(text, flush=True)
     if not args.dry:
@@ -172,7 +178,7 @@ def is_possible(mode: str) -> bool:
     """Whether this Stoker and this machine know a mode."""
     words = [sys.executable, "-m", "stoker", "run", "-h"]
     known = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    if mode == MPS and shutil.which("nvidia-cuda-mps-control") is None:
+    if "--mps" in MODES[mode] and shutil.which("nvidia-cuda-mps-control") is None:
         return False
     return all(word in known for word in MODES[mode] if word.startswith("--"))
 
@@ -183,7 +189,9 @@ def measure(bench: Bench, device: str, modes: Sequence[str]) -> Result:
     took: dict[tuple[str, str], float] = {}
     failed: dict[str, int] = {}
     # MPS comes last: it has no figure to reach.
-    order = [(mode == MPS, w, mode) for w in WORKLOADS for mode in w.modes if mode in modes]
+    order = [
+        ("--mps" in MODES[mode], w, mode) for w in WORKLOADS for mode in w.modes if mode in modes
+    ]
     for _last, workload, mode in sorted(order, key=lambda each: each[0]):
         if time.monotonic() >= bench.until_s:
             sys.stderr.write(f"gpu_sharing: no time left for {workload.name}, {mode}\n")
@@ -222,6 +230,11 @@ def report(
         if workload.at_least is not None and alone_s is not None and shared_s is not None:
             target = Target(Bound.AT_LEAST, workload.at_least)
             figures.append(_figure(f"{workload.name}: gain", alone_s / shared_s, target, "×"))
+        warm_s = took.get((workload.name, WARM))
+        if workload.kind == "mlp" and shared_s is not None and warm_s is not None:
+            target = Target(Bound.AT_LEAST, WARM_GAIN)
+            name = f"{workload.name}: gain of warm starts over shared ones"
+            figures.append(_figure(name, shared_s / warm_s, target, "×"))
         lost = failed.get(workload.name)
         if lost is not None:
             target = Target(Bound.AT_MOST, 0)

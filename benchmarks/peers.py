@@ -151,6 +151,21 @@ def _install_apart(venv: str, name: str, version: str, program: str) -> str:
     return found
 
 
+def make_environment(venv: str, requirements: tuple[str, ...]) -> str:
+    """The interpreter of a virtual environment that holds these, made once."""
+    python = os.path.abspath(os.path.join(venv, "bin", "python"))
+    mark = os.path.join(venv, "complete")
+    if not os.path.exists(mark):
+        print(f"installing {', '.join(requirements)} under {_shown(venv)}", file=sys.stderr)
+        pip = [python, "-m", "pip", *_QUIET_INSTALL]
+        made = _quietly([sys.executable, "-m", "venv", venv])
+        if made is None or _quietly([*pip, *requirements]) is None:
+            raise BenchError(f"could not be installed; try: {' '.join([*pip, *requirements])}")
+        with open(mark, "w", encoding="ascii"):
+            pass
+    return python
+
+
 def _quietly(argv: list[str], env: dict[str, str] | None = None) -> str | None:
     """Return the program's output, or None if it failed."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)

@@ -26,6 +26,7 @@ from benchmarks.cases import (
     sweep,
     throughput_direct,
     throughput_shell,
+    warm,
     web,
 )
 
@@ -57,7 +58,8 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
     "executor": executor.run,
+    "warm": warm.run,
     "web": web.run,
 }
 
-LONG = frozenset({"million", "sweep", "sharing_sim"})
+LONG = frozenset({"million", "sharing_sim", "sweep", "warm"})

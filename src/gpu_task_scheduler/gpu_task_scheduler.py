@@ -27,18 +27,22 @@ class GPUTaskScheduler:
     """Runs the task class once for each instance of a configuration, on the GPUs that it names.
 
     `gpu_task_class` may also be a string, `module.Class`: then this process never imports the module.
+    Tasks find imported what the first one has imported, unless `warm` is false.
     """
 
     def __init__(
         self,
         config: Mapping[str, Any],
         gpu_task_class: type[GPUTask] | Callable[..., GPUTask] | str,
+        *,
+        warm: bool = True,
     ) -> None:
         if isinstance(gpu_task_class, str) and "." not in gpu_task_class:
             raise ValueError(f"gpu_task_class {gpu_task_class!r}: write module.Class")
         self._config_manager = ConfigManager(config)
         self._config = self._config_manager.get_all_scheduler_config()
         self._gpu_task_class = gpu_task_class
+        self._warm = warm
 
     def start(self, check: bool = False) -> Result:
         """Run what has not finished yet, and return when all is over.
@@ -51,7 +55,7 @@ class GPUTaskScheduler:
             contextlib.closing(records),
             logging_to(self._config["scheduler_log_file_path"]) as log,
         ):
-            run = _Run(self._config, self._gpu_task_class, gpus, records, log)
+            run = _Run(self._config, self._gpu_task_class, gpus, records, log, warm=self._warm)
             todo = run.skip_done(list(self._config_manager.instances()))
             if todo:
                 run.run_all(todo)
@@ -74,12 +78,15 @@ class _Run:
         gpus: list[str],
         records: Records,
         log: logging.Logger,
+        *,
+        warm: bool,
     ) -> None:
         self._config = config
         self._task_class = task_class
         self._gpus = gpus
         self._records = records
         self._log = log
+        self._warm = warm
         self.results: list[TaskResult] = []
 
     def skip_done(self, instances: list[Instance]) -> list[Instance]:
@@ -118,12 +125,19 @@ class _Run:
                     env=env,
                     log=self._log_of(instance) or os.devnull,
                     ask=True,
+                    warm=self._name_of_class() if self._warm else None,
                 )
 
         def heed(event: Event, job: Job) -> None:
             self._heed(session, event, job, *waiting[job.number])
 
         see_through(session, submit_all, heed)
+
+    def _name_of_class(self) -> str:
+        from stoker.task.calls import name_of
+
+        named = self._task_class
+        return named if isinstance(named, str) else name_of(named)
 
     def _heed(
         self, session: Session, event: Event, job: Job, instance: Instance, call: str

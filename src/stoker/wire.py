@@ -32,6 +32,9 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 Bytes = str | Base64
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+ModuleName = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
+]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
@@ -110,6 +113,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     preemptible: bool = False
     preempt: bool = False
     mps: bool = False
+    warm: list[
+        ModuleName
+    ] = []  # to be found imported at the start; `auto`: what the first run needs
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
@@ -366,6 +372,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     preemptible: bool
     preempt: bool
     mps: bool = False
+    warm: list[str] = []
 
 
 class JobDetail(Job, frozen=True, kw_only=True):
@@ -569,6 +576,14 @@ class SlotInfo(msgspec.Struct, frozen=True, kw_only=True):
     shared: Shared | None = None
 
 
+class WarmWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that jobs are forked from: what it has imported, and the memory it takes."""
+
+    pid: int
+    modules: list[str]
+    mem_bytes: int | None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How the daemon is."""
 
@@ -584,6 +599,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     queue_paused: str | None = None
     projects_paused: dict[str, str] = {}
     eta_s: float | None = None
+    warm: list[WarmWorker] = []
 
 
 class GpuCurve(msgspec.Struct, frozen=True, kw_only=True):

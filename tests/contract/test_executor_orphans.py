@@ -26,7 +26,7 @@ from stoker.executors.contract import (
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.shepherd import pidfd, trees
 from stoker.executors.shepherd.adopt import RESTARTED, UNWATCHED
-from stoker.executors.shepherd.base import boot_id
+from stoker.executors.shepherd.trees import boot_id
 
 
 @pytest.fixture(params=["others", "nobody", "us"])

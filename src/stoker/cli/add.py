@@ -36,6 +36,7 @@ examples:
   stoker add --script experiment.sh           a whole script, as it is now
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
+  stoker add --warm torch python train.py     forked from a process that has imported torch
   stoker add --share auto python small.py     beside others on a GPU, once its kind is known
 """
 
@@ -50,6 +51,7 @@ _WISHES = (
     "requeue",
     "preemptible",
     "preempt",
+    "warm",
     "share",
     "gpu_mem",
     "mps",
@@ -76,6 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
     add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
     add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
     add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
     add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
     add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
@@ -192,7 +195,7 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
         from stoker.core.durations import parse_duration
 
         message["timeout_s"] = parse_duration(args.timeout)
-    if any(getattr(args, wish) for wish in _WISHES):
+    if any(getattr(args, wish) not in (None, False) for wish in _WISHES):
         from stoker.cli.wishes import read_wishes
 
         message.update(read_wishes(args))

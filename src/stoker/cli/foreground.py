@@ -65,6 +65,7 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
             folder_of=folders.make,
             max_failures=args.max_failures,
             resume=resumes,
+            warm=tuple(common.warm),
         )
         foreground = Foreground(record, source, settings, output.report, shepherd)
         try:

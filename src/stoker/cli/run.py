@@ -27,6 +27,7 @@ examples:
   stoker run jobs.txt --gpus 0+1,2+3        two GPUs for each command
   stoker run jobs.txt -j 2 --logs logs      two commands a GPU, a log file for each
   stoker run jobs.txt --resume              again, but only what has not succeeded
+  stoker run jobs.txt --warm torch          commands find torch imported when they start
   touch q; tail -f -n 0 q | stoker run      a queue: echo 'python a.py' >> q
 """
 
@@ -48,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
     add("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j")
     add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
     add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
     add("--dry-run", action="store_true", help="show what would run, and where")
     add("--json", action="store_true", help="print events as lines of JSON; output goes to logs")
@@ -68,6 +70,12 @@ def run(args: argparse.Namespace) -> int:
     from stoker.home import find_home
 
     request = _request(args)
+    if args.warm is not None:
+        from stoker.cli.warmth import read_modules
+
+        warm = read_modules(args.warm)
+    else:
+        warm = []
     nvml, slots = find_slots(args)
     shell = resolve_shell(args.shell)
     output = Output(args, source)
@@ -83,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
         max_failures=1 if args.fail_fast else None,
         in_advance=not args.tag,
         resume=args.resume,
+        warm=tuple(warm),
         mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
     )
     foreground = Foreground(record, source, settings, output.report, shepherd)

@@ -13,7 +13,7 @@ from stoker.cli.moments import format_moment
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.signals import format_signal
 from stoker.cli.states import STYLES
-from stoker.cli.tables import Cell, Column, print_facts, print_line, print_table
+from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.terminal import clean
 from stoker.client.client import Client
 from stoker.core.durations import format_ago, format_duration
@@ -95,6 +95,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("begins", _begin(job, now)),
         ("ended by", _ending(job)),
         ("preemption", _preemption(job)),
+        ("warm", ", ".join(job.options.warm) or None),
         ("git", _git(job)),
         ("by", "@".join(part for part in (job.user, job.host) if part)),
         ("added", _moment(job.submitted_at, now)),
@@ -133,7 +134,7 @@ def _print_attempts(attempts: Sequence[AttemptInfo], now: float) -> None:
 def _gpu_use(attempt: AttemptInfo) -> Sequence[Cell]:
     peak = None if attempt.gpu_use is None else attempt.gpu_use.mem_peak_bytes
     share = None if attempt.gpu_use is None else attempt.gpu_use.sm_mean_pct
-    return ("–" if peak is None else _size(peak), "–" if share is None else f"{share:.0f}%")
+    return ("–" if peak is None else format_size(peak), "–" if share is None else f"{share:.0f}%")
 
 
 def _state(job: JobDetail) -> Cell:
@@ -161,10 +162,10 @@ def _gpus(job: JobDetail) -> str:
     if job.share is not None:
         text += f", shared: {job.share}"
     if job.gpu_mem_bytes is not None:
-        text += f", {_size(job.gpu_mem_bytes)} declared"
+        text += f", {format_size(job.gpu_mem_bytes)} declared"
     if job.reserved_bytes is not None:
-        used = "" if job.gpu_bytes is None else f", {_size(job.gpu_bytes)} in use"
-        text += f"; {_size(job.reserved_bytes)} set aside, best effort{used}"
+        used = "" if job.gpu_bytes is None else f", {format_size(job.gpu_bytes)} in use"
+        text += f"; {format_size(job.reserved_bytes)} set aside, best effort{used}"
     return text
 
 
@@ -232,12 +233,8 @@ def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
         "–" if attempt.started_at is None else format_ago(now - attempt.started_at),
         took(attempt, now) or "–",
         "–" if attempt.cpu_s is None else format_duration(attempt.cpu_s),
-        "–" if attempt.max_rss_bytes is None else _size(attempt.max_rss_bytes),
+        "–" if attempt.max_rss_bytes is None else format_size(attempt.max_rss_bytes),
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def _text(value: Bytes) -> str:

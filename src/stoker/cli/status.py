@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from stoker.cli.selection import format_ids
 from stoker.cli.states import STYLES, sum_up
-from stoker.cli.tables import Cell, Column, Row, print_facts, print_line, print_table
+from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
 from stoker.client.client import Client
 from stoker.core.durations import format_duration, format_left
 from stoker.core.lifecycle import State
-from stoker.wire import Shared, SlotInfo, Status
+from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +25,7 @@ examples:
 
 _COLUMNS = (Column("GPU"), Column("JOB"), Column("STATE", gives=True))
 _FREE = ("free", "green")
+_MODULES_SHOWN = 4
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +55,7 @@ def print_status(status: Status) -> None:
             ("daemon", f"stoker {status.version}, pid {status.pid}, up {_up(status)}"),
             ("home", status.home),
             ("CPU jobs", f"up to {status.cpu_places} at once"),
+            *(("warm", _warm(worker)) for worker in status.warm),
         ]
     )
     print()
@@ -65,6 +67,13 @@ def print_status(status: Status) -> None:
         print_table(_COLUMNS, [_row(slot) for slot in status.slots])
     for notice in status.notices:
         print_line((notice, "yellow"))
+
+
+def _warm(worker: WarmWorker) -> str:
+    shown = ", ".join(worker.modules[:_MODULES_SHOWN]) or "nothing yet"
+    more = len(worker.modules) - _MODULES_SHOWN
+    memory = "" if worker.mem_bytes is None else f", {format_size(worker.mem_bytes)}"
+    return f"{shown}{f' and {more} more' if more > 0 else ''} (pid {worker.pid}{memory})"
 
 
 def _up(status: Status) -> str:

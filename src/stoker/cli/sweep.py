@@ -29,6 +29,7 @@ examples:
   stoker sweep -f sweep.yaml                   from a file
   stoker sweep -f sweep.yaml lr=1e-4 --dry-run  see what would run, with another lr
   stoker sweep -f sweep.yaml --rerun failed    only what failed
+  stoker sweep --warm torch 'python t.py {args}' lr=1,2    runs find torch imported
   stoker sweep 'CMD {lr}' lr=1,2 --print | stoker run --gpus 0,1
 values: 1,2,3  'range(3)'  'linspace(0,1,5)'  'logspace(-5,-1,5)'  'a,b=zip([1,2],[3,4])'
   drawn: 'uniform(0,1)'  'loguniform(1e-5,1e-1)'  'randint(1,6)'  'normal(0,1)'
@@ -66,6 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, metavar="N", help="try a failed run N more times")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
     add("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)")
     add("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters")
 
@@ -141,6 +143,9 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
         "user": find_user(),
         **take_environment(),
     }
+    warm = find_warm(args, sweep)
+    if warm:
+        message["warm"] = warm
     if resources.gpu_mem_bytes is not None:
         message["gpu_mem_bytes"] = resources.gpu_mem_bytes
     message.update(read_room(args.share, args.gpu_mem))
@@ -158,6 +163,15 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
         return msgspec.convert(message, Submission)
     except msgspec.ValidationError as error:
         raise UsageError(f"this cannot be asked for: {error}") from None
+
+
+def find_warm(args: argparse.Namespace, sweep: Sweep) -> list[str]:
+    """The modules that runs are to find imported: as typed, else as the file says."""
+    if args.warm is None:
+        return list(sweep.warm)
+    from stoker.cli.warmth import read_modules
+
+    return read_modules(args.warm)
 
 
 def _first(*values: int | None) -> int:

@@ -190,3 +190,8 @@ def _print_plain(lines: Sequence[Sequence[str]], titles: Titles = _NONE) -> None
             print(*_texts([titles[number]]))
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print("  ".join(cells).rstrip())
+
+
+def format_size(count: int) -> str:
+    """A number of bytes as people read it."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

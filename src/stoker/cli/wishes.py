@@ -43,6 +43,10 @@ def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
         wishes["backoff_s"] = _at_most_a_day(
             "--backoff", args.backoff, parse_duration(args.backoff)
         )
+    if args.warm is not None:
+        from stoker.cli.warmth import read_modules
+
+        wishes["warm"] = read_modules(args.warm)
     wishes.update(read_room(args.share, args.gpu_mem))
     if args.requeue and args.timeout is None:
         raise UsageError("--requeue is for a job over its time limit: give -t as well")

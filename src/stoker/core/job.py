@@ -20,6 +20,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preemptible: bool = False  # it may be pushed out
     preempt: bool = False  # it may push out others
     mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
+    warm: tuple[str, ...] = ()  # modules that it finds imported when it starts; none: as usual
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from stoker.errors import StokerError
 from stoker.executors.command import CommandLine
 from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd.spawn import Shepherd
+from stoker.home import find_home
 from stoker.store.runs import Run
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
+    warm: tuple[str, ...] = ()  # modules that python commands find imported when they start
     mps_folder: str | None = None  # where the daemons of MPS have their folders, if it is used
 
 
@@ -66,6 +68,7 @@ class Foreground:
         self._signals_seen: list[int] = []
         self._signal_count = 0
         self._resumes = settings.resume
+        self._settings = settings
         if settings.resume:
             self._look_back()
         self.executor = LocalExecutor(
@@ -75,6 +78,7 @@ class Foreground:
             cwd=settings.cwd,
             shell=settings.shell,
             shepherd=shepherd,
+            single=bool(settings.warm),  # each shepherd would import for itself
         )
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
@@ -208,10 +212,22 @@ class Foreground:
         )
         folder = self._folder_of(entry.command)
         if folder is None:
-            return Order(words, self._log_of(attempt))
-        log = os.path.join(folder, LOG)
-        self._run.jobs.note_log(attempt.job, log)
-        return Order(words, log, env={VARIABLE: folder})
+            order = Order(words, self._log_of(attempt))
+        else:
+            log = os.path.join(folder, LOG)
+            self._run.jobs.note_log(attempt.job, log)
+            order = Order(words, log, env={VARIABLE: folder})
+        if not self._settings.warm:
+            return order
+        from stoker.engine.warming import make_order_warm
+
+        return make_order_warm(
+            order,
+            self._command_line.literal_words(entry.command),
+            self._settings.warm,
+            cwd=self._settings.cwd,
+            home=find_home(),
+        )
 
     def _wait_for_space(self, message: str) -> None:
         """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""

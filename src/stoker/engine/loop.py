@@ -23,7 +23,10 @@ from stoker.engine.queue import Entry, Queue
 from stoker.engine.record import Recorder
 from stoker.engine.recover import outcome_of
 from stoker.engine.rules import Order, Preview, Rules, Tally
+from stoker.engine.warmth import Warmth
 from stoker.executors.contract import (
+    Cold,
+    Cooled,
     Ended,
     Executor,
     Finished,
@@ -38,6 +41,7 @@ from stoker.executors.contract import (
     Strays,
     Synced,
     Unheld,
+    Warmed,
 )
 from stoker.executors.shepherd.journal import Record
 from stoker.failpoints import reach
@@ -80,6 +84,7 @@ class Engine:
     ) -> None:
         self.board = board
         self.holds = Holds(self.board, executor, self.tell_once)
+        self.warmth = Warmth(self.tell_once)
         self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
@@ -287,6 +292,8 @@ class Engine:
                     self._on_lost(report)
                 case Synced():
                     self._on_synced(report)
+                case Warmed() | Cooled() | Cold():
+                    self.warmth.apply(report)
                 case _:
                     self._apply_to_slots(report, now)
 
@@ -389,6 +396,7 @@ class Engine:
                 reason = "nobody knows what became of it"
                 self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
         self.board.spread_adopted()
+        self.warmth.forget()
         if report.fresh:
             self.holds.forget()
 
@@ -552,11 +560,15 @@ class Engine:
             self._on_refused(Refused(running.key, error.errno or 0, text), now)
             return None
         running.log = order.log
-        argv = order.argv
+        if order.cold is not None:
+            self.warmth.on_cold(attempt.job, order.cold)
+        argv, env = order.argv, order.env
         if self._mps is not None and self.healing.wants_mps(running):
             argv = self._mps.serve(running, argv)
+            if order.warm is not None:  # its words are not run through another program
+                env = {**(env or {}), **self._mps.variables(running)}
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, argv, order.log, order.context, order.env)
+        return Launch(running.key, start.slots, argv, order.log, order.context, env, order.warm)
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

@@ -39,15 +39,22 @@ class Mps:
 
     def serve(self, running: Running, argv: list[str]) -> list[str]:
         """The words that start an attempt as a client; as they are where it cannot be one."""
+        variables = self.variables(running)
+        if not variables:
+            return argv
+        return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *argv]
+
+    def variables(self, running: Running) -> dict[str, str]:
+        """What an attempt must have in its environment to be a client; nothing where it cannot be one."""
         if len(running.gpus) != 1:
-            return argv  # a daemon serves one GPU
+            return {}  # a daemon serves one GPU
         uuid, key = running.slots[0].keys[0], _key_of(running)
         if key not in self._up and not self._start(key):
-            return argv
+            return {}
         self.join(running)
         # By its UUID: the daemon counts the GPUs that it was given from 0 again.
-        device = [f"CUDA_VISIBLE_DEVICES={uuid}"] if uuid.startswith(("GPU-", "MIG-")) else []
-        return ["/usr/bin/env", f"CUDA_MPS_PIPE_DIRECTORY={self._pipes(key)}", *device, *argv]
+        device = {"CUDA_VISIBLE_DEVICES": uuid} if uuid.startswith(("GPU-", "MIG-")) else {}
+        return {"CUDA_MPS_PIPE_DIRECTORY": self._pipes(key), **device}
 
     def join(self, running: Running) -> None:
         """Count an attempt among the clients of its GPU's daemon."""

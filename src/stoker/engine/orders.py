@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from stoker.core.job import Attempt
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
-from stoker.engine.run_folder import LOG, enter_run_folder, make_run_folder
+from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
 from stoker.failpoints import reach
@@ -56,11 +56,24 @@ class Orders:
         with contextlib.suppress(FileExistsError):
             os.mkdir(checkpoint_folder(self._home, facts.id))
         words = self._words(facts, context)
+        order = Order(words, log, context.number)
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
-            words = enter_run_folder(run_dir, words)
-        return Order(words, log, context.number)
+            argv = enter_run_folder(run_dir, words)
+            order = Order(argv, log, context.number, {VARIABLE: run_dir})
+        if not entry.request.options.warm:
+            return order
+        from stoker.engine.warming import make_order_warm
+
+        is_line = facts.form != "argv"
+        return make_order_warm(
+            order,
+            context.command_line.literal_words(facts.command) if is_line else words,
+            entry.request.options.warm,
+            cwd=context.cwd,
+            home=self._home,
+        )
 
     def _context(self, facts: Facts) -> Context:
         surroundings = self._jobs.surroundings(facts.submission)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stoker.core.lifecycle import Event
+from stoker.executors.warm.order import Warm
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,8 @@ class Order(msgspec.Struct, frozen=True):
     log: str | None = None
     context: int = 0
     env: Mapping[str, str] | None = None
+    warm: Warm | None = None
+    cold: str | None = None  # why it is not, if it was to be
 
 
 class Preview(msgspec.Struct, frozen=True):

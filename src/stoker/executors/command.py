@@ -35,6 +35,15 @@ class CommandLine:
         direct = self._direct(command)
         return direct or [self.shell, "-c", os.fsdecode(command)]
 
+    def literal_words(self, command: bytes) -> list[str] | None:
+        """The same words without a shell also where quotes are the only thing special; else None."""
+        from stoker.executors.warm.command import split_literal
+
+        words = split_literal(command) if self.shell == DEFAULT_SHELL else None
+        if words is None:
+            return None
+        return [find_program(words[0], self._path) or words[0], *words[1:]]
+
     def words_or_script(self, command: bytes, script_path: Callable[[], str]) -> list[str]:
         """The same for a command of any length: one too long for an argument goes through a file."""
         if len(command) < MAX_ARGUMENT_BYTES:

@@ -18,6 +18,7 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
+from stoker.executors.warm.order import Warm
 
 
 class ExecutorLostError(StokerError):
@@ -29,7 +30,8 @@ class Launch(msgspec.Struct, frozen=True):
 
     Only a launch on one slot may be ordered while something runs there. A launch on several slots
     sees the GPUs of all of them. `env` is more of an environment, for this attempt alone and over all
-    else; only an executor that dies with its client takes it.
+    else; of executors that outlive their client, only with `warm`: then it may be forked from a process
+    with its imports done, or if it cannot be, is started from `argv` as any other.
     """
 
     key: str
@@ -38,6 +40,7 @@ class Launch(msgspec.Struct, frozen=True):
     log: str | None = None
     context: int = 0
     env: Mapping[str, str] | None = None
+    warm: Warm | None = None
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -120,8 +123,30 @@ class Strays(msgspec.Struct, frozen=True, array_like=True, tag="strays"):
     pids: list[int]
 
 
+class Cold(msgspec.Struct, frozen=True, array_like=True, tag="cold"):
+    """The attempt was to be forked from a warm worker, and is started anew because it cannot be."""
+
+    key: str
+    reason: str
+
+
+class Warmed(msgspec.Struct, frozen=True, array_like=True, tag="warmed"):
+    """A warm worker has imported these modules, and attempts are forked from it from now on."""
+
+    pid: int
+    modules: list[str]
+
+
+class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
+    """A warm worker is gone."""
+
+    pid: int
+
+
 Report = (
-    Finished
+    Cold
+    | Cooled
+    | Finished
     | Held
     | Unheld
     | Released
@@ -132,6 +157,7 @@ Report = (
     | Lost
     | Strays
     | Synced
+    | Warmed
 )
 
 

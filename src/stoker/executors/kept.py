@@ -25,7 +25,7 @@ from stoker.executors.contract import (
 from stoker.executors.line import Hello, Line
 from stoker.executors.shepherd import sockets
 from stoker.executors.shepherd.spawn import start_keeper
-from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL
+from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL, WARM_PROTOCOL
 
 _PATIENCE_S = 10.0
 _START_PATIENCE_S = 5.0
@@ -100,7 +100,9 @@ class KeptExecutor:
             messages += self._provide_context(order.context)
             place, definition = self._atlas.place(order.slots)
             messages += definition
-            messages.append(["start", order.key, order.context, place, order.argv, order.log])
+            start = ["start", order.key, order.context, place, order.argv, order.log]
+            forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
+            messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
         if messages:
             self._line.send(*messages)
 
@@ -269,7 +271,8 @@ class KeptExecutor:
         if not _wait_for_hello(line, deadline):
             return False
         assert line.hello is not None
-        line.send(["sync", _agree(line.hello)])
+        line.protocol = _agree(line.hello)
+        line.send(["sync", line.protocol])
         news: list[Report] = []
         while not any(isinstance(report, Synced) for report in news):
             if not _wait_for(line.socket.fileno(), deadline):

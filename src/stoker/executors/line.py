@@ -36,6 +36,7 @@ class Line:
         self.pid = pid
         self.socket = sock
         self.hello: Hello | None = None
+        self.protocol = 0
         self.is_busy = False
         self._buffer = b""
 

@@ -108,7 +108,11 @@ class LocalExecutor:
             messages = starts.setdefault(self._line_of(order), [])
             messages += definition
             start = ["start", order.key, order.context, place, order.argv, order.log]
-            messages.append([*start, dict(order.env)] if order.env else start)
+            if order.warm is not None:
+                start += [dict(order.env or {}), order.warm]
+            elif order.env:
+                start.append(dict(order.env))
+            messages.append(start)
         for line, messages in starts.items():
             line.send(*messages)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from stoker.core.selector import check_name
 from stoker.errors import UsageError
+from stoker.executors.warm.command import check_modules
 from stoker.sweeps import wandb
 from stoker.sweeps.cell import check_text, make_cell
 from stoker.sweeps.conditions import Condition, Match
@@ -24,7 +25,7 @@ from stoker.sweeps.tree import Map, Seq, did_you_mean
 
 _OURS = (
     *("name", "command", "resources", "fixed", "method", "samples", "seed", "repeats"),
-    *("parameters", "exclude", "metric", "early_terminate", "dir"),
+    *("parameters", "exclude", "metric", "early_terminate", "dir", "warm"),
 )
 _WANDB = ("program", "run_cap", "description", "project", "entity")
 _RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority")
@@ -60,6 +61,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     dir: str = _DIR
     resources: Resources = Resources()
     metric: Metric | None = None
+    warm: tuple[str, ...] = ()  # modules that runs find imported when they start
     notes: tuple[str, ...] = ()
 
 
@@ -90,6 +92,7 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
         dir=_dir(tree, space),
         resources=_resources(tree),
         metric=_metric(tree),
+        warm=_warm(tree),
         notes=tuple(reader.notes),
     )
 
@@ -330,6 +333,19 @@ def _resources(tree: Map) -> Resources:
         retries=_whole(given, "retries", 0),
         priority=_whole(given, "priority"),
     )
+
+
+def _warm(tree: Map) -> tuple[str, ...]:
+    given = plain(tree.get("warm"))
+    if given is None:
+        return ()
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        tree.fail("warm", "warm is auto, or a list of modules: [torch, numpy]")
+    problem = check_modules(names)
+    if problem is not None:
+        tree.fail("warm", f"warm: {problem}")
+    return tuple(names)
 
 
 def _bytes(tree: Map, key: str) -> int | None:

@@ -64,6 +64,11 @@ class Sweep:
         return self._definition.resources
 
     @property
+    def warm(self) -> tuple[str, ...]:
+        """The modules that its runs are to find imported."""
+        return self._definition.warm
+
+    @property
     def metric(self) -> Metric | None:
         """What its runs are judged by."""
         return self._definition.metric

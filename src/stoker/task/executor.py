@@ -50,7 +50,8 @@ class Executor(futures.Executor):
     `gpus_per_job` of them; with 0 it needs none, and `max_workers` are made at once. Functions and
     arguments travel by cloudpickle: those of scripts and notebooks work too. What a call prints goes
     where this process prints, or with `logs` to a file each in that folder. A call that ends without
-    an answer (a crash, a kill, its `timeout_s`) is tried `retries` more times.
+    an answer (a crash, a kill, its `timeout_s`) is tried `retries` more times. From the second call of
+    a function on, its process finds imported what the first has imported, unless `warm` is false.
 
     All processes end with this one, however it ends.
     """
@@ -67,11 +68,13 @@ class Executor(futures.Executor):
         logs: str | None = None,
         timeout_s: float | None = None,
         retries: int = 0,
+        warm: bool = True,
     ) -> None:
         self._gpus_per_job = gpus_per_job
         self._logs = None if logs is None else os.path.abspath(logs)
         self._timeout_s = timeout_s
         self._retries = retries
+        self._warm = warm
         if self._logs is not None:
             os.makedirs(self._logs, exist_ok=True)
         session = Session(
@@ -107,6 +110,7 @@ class Executor(futures.Executor):
                 slots=self._gpus_per_job,
                 timeout_s=self._timeout_s,
                 retries=self._retries,
+                warm=name_of(fn) if self._warm else None,
             )
         return future
 

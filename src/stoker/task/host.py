@@ -25,6 +25,7 @@ from stoker.executors.command import CommandLine, find_program, resolve_shell
 from stoker.executors.contract import Ended, Launch
 from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd.spawn import Shepherd
+from stoker.executors.warm.command import AUTO
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.home import find_home
@@ -287,7 +288,14 @@ class Host:
             make_run_folder(folder, job.params)
             log = log or os.path.join(folder, LOG)
             self._record.jobs.note_log(attempt.job, log)
-        return Order(argv, log, self._context(job), env)
+        order = Order(argv, log, self._context(job), env)
+        if job.warm is None:
+            return order
+        from stoker.engine.warming import make_order_warm
+
+        cwd = self._cwd if job.cwd is None else os.fsdecode(job.cwd)
+        plain = argv if job.argv is not None else self._command_line.literal_words(job.command)
+        return make_order_warm(order, plain, [AUTO], cwd=cwd, home=find_home(), name=job.warm)
 
     def _context(self, job: words.Submit) -> int:
         if job.cwd is None:

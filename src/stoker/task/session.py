@@ -118,6 +118,7 @@ class Session:
         timeout_s: float | None = None,
         retries: int = 0,
         ask: bool = False,
+        warm: str | None = None,
     ) -> Job:
         """Let a job wait for its slots; UsageError if it could never run.
 
@@ -125,7 +126,8 @@ class Session:
         `command` is a shell line, or with `argv` only how the job is called. `env` is added to the
         session's environment. With `ask`, an `Asked` event comes once the job has its slots, and it
         starts after `answer`. `folder` is made when it starts, with `params` in params.json, gets
-        its output in log.txt, and is told to it in STOKER_RUN_DIR.
+        its output in log.txt, and is told to it in STOKER_RUN_DIR. With `warm` a python command
+        finds imported what the first job of that name has imported.
         """
         self._check_room(slots)
         text = os.fsdecode(command)
@@ -148,6 +150,7 @@ class Session:
                     timeout_s=timeout_s,
                     retries=retries,
                     ask=ask,
+                    warm=warm,
                 )
             )
         return job

@@ -57,13 +57,15 @@ def sweep(
     rerun: str = "undone",
     max_failures: int | None = None,
     check: bool = True,
+    warm: bool = True,
 ) -> Results:
     """Run all combinations, or samples of them, here and now; return the results of all runs.
 
     `work` is a command's template, a function (called with the parameters as keyword arguments, in
     a fresh process of its own) or a Task. `space` and what follows is as in a sweep file; `gpus` and
     what follows as for `stoker.run`. Each run has a folder of its own. The same sweep again runs only
-    what has not succeeded, unless `rerun` is "all". After `max_failures` no more runs are begun.
+    what has not succeeded, unless `rerun` is "all". After `max_failures` no more runs are begun. Calls
+    find imported what the first one has imported, unless `warm` is false.
 
     Raises SweepFailedError when all have ended and not all succeeded, unless `check` is false.
     """
@@ -94,7 +96,7 @@ def sweep(
         max_failures=max_failures,
         in_advance=isinstance(work, str),
     )
-    runs = _Runs(session, work, plan.metric)
+    runs = _Runs(session, work, plan.metric, warm=warm)
 
     def submit_all() -> None:
         for each in plan:
@@ -115,7 +117,11 @@ class _Runs:
         session: Session,
         work: str | Callable[..., Any] | type[Task],
         metric: Metric | None,
+        *,
+        warm: bool,
     ) -> None:
+        # Commands are started as they are: what is forked is a call.
+        self._warm = None if isinstance(work, str) or not warm else name_of(work)
         self._session = session
         self._work = work
         self._metric = metric
@@ -140,6 +146,7 @@ class _Runs:
                 timeout_s=timeout_s,
                 retries=retries,
                 ask=is_call,
+                warm=self._warm,
             )
         )
 

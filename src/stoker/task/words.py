@@ -36,7 +36,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
 
     `env` is added to the session's environment. With `ask`, the client is asked for more of it once
     the job has its slots. A job with a `folder` has it made when it starts, with `params` inside, and
-    its output goes there.
+    its output goes there. With `warm` a python command finds imported what the first job of that name
+    has imported.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     timeout_s: float | None = None
     retries: int = 0
     ask: bool = False
+    warm: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):

@@ -12,8 +12,8 @@ import pytest
 
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.adopt import UNWATCHED, Findings, find_orphans
-from stoker.executors.shepherd.base import boot_id
 from stoker.executors.shepherd.journal import Record, Story
+from stoker.executors.shepherd.trees import boot_id
 
 NAME = "stoker-test-adopt"
 EXCHANGE = """

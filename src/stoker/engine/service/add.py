@@ -153,6 +153,7 @@ def _fill(
         requeue=submission.requeue,
         preemptible=submission.preemptible,
         preempt=submission.preempt,
+        warm=tuple(submission.warm),
         mps=submission.mps,
     )
     request = Request(

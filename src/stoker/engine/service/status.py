@@ -7,8 +7,9 @@ import os
 from stoker import __version__
 from stoker.engine.board import REMOVED, Place
 from stoker.engine.hub import Hub
+from stoker.engine.warmth import mem_bytes_of
 from stoker.gpus.lease import holder
-from stoker.wire import Shared, SlotInfo, Status
+from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 
 def status(hub: Hub) -> Status:
@@ -41,6 +42,10 @@ def status(hub: Hub) -> Status:
         projects_paused=hub.gate.projects_paused,
         eta_s=hub.eta.queue_s(),
         notices=notices,
+        warm=[
+            WarmWorker(pid=pid, modules=modules, mem_bytes=mem_bytes_of(pid))
+            for pid, modules in hub.engine.warmth.workers.items()
+        ],
     )
 
 

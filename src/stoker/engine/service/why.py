@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 from stoker.core.explain import Occupant, SlotView, clock, waits_for_slots
-from stoker.core.lifecycle import State
+from stoker.core.lifecycle import State, is_pending
 from stoker.core.size import format_bytes
 from stoker.engine.board import REMOVED, Place, Running
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find_one
+from stoker.executors.warm.command import why_cold
 from stoker.store.order import Place as Position
 from stoker.store.order import count_ahead
 from stoker.store.queued import Facts, candidate_of
@@ -23,7 +24,20 @@ def why(hub: Hub, job: str) -> Why:
     number = find_one(hub, job)
     facts = hub.jobs.facts(number)
     state = State(facts.state)
-    return Why(id=number, state=state, text=f"job {number} {_text(hub, facts, state)}")
+    text = f"job {number} {_text(hub, facts, state)}"
+    cold = _why_cold(hub, facts) if facts.options is not None else None
+    return Why(id=number, state=state, text=text if cold is None else f"{text}; {cold}")
+
+
+def _why_cold(hub: Hub, facts: Facts) -> str | None:
+    """Why a job starts as usual that was to find its imports done, if it does."""
+    if not facts.request.options.warm:
+        return None
+    reason = hub.engine.warmth.why_cold(facts.id) or why_cold(facts.form, facts.command)
+    if reason is None:
+        return None
+    word = "starts" if is_pending(State(facts.state)) else "started"
+    return f"it {word} cold: {reason}"
 
 
 def _text(hub: Hub, facts: Facts, state: State) -> str:

@@ -9,20 +9,23 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stoker import failpoints
 from stoker.executors.shepherd import trees, wire
 from stoker.executors.shepherd.journal import Ending, Journal, Refusal, Start, end_line, refuse_line
-from stoker.executors.shepherd.places import Attempt, Context, Leases, Place
+from stoker.executors.shepherd.places import Attempt, Context, Leases, Place, bytes_env
 from stoker.executors.shepherd.trees import TICKS_PER_S
+
+if TYPE_CHECKING:
+    from stoker.executors.shepherd.hearth import Hearth
 
 LEFTOVER_GRACE_S = 5.0
 _START_REPORT_DELAY_S = 0.02
 _SWEEP_PERIOD_S = 0.5
 _TOUCH_PERIOD_S = 3600.0
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
-_RESET_SIGNALS = [
+RESET_SIGNALS = [
     int(getattr(signal, name))
     for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
 ]
@@ -54,6 +57,7 @@ class Shepherd:
         self.composites: list[Place] = []
         self.occupied: set[Place] = set()
         self.leases = Leases()
+        self.hearth: Hearth | None = None  # once something is to be started warm
         self.running: dict[int, Attempt] = {}
         self.pids: dict[str, int] = {}
         self.doomed: dict[str, Doom] = {}
@@ -118,14 +122,14 @@ class Shepherd:
     def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
         """Remember what many starts share."""
         env.pop(trees.MARKER, None)
-        self.contexts[number] = Context(_bytes_env(env), cwd, shell)
+        self.contexts[number] = Context(bytes_env(env), cwd, shell)
 
     def on_place(
         self, number: int, env: dict[str, str], keys: list[str], parts: list[int] | None = None
     ) -> None:
         """Remember a set of GPUs; with parts it is made of other places, or with none needs no room."""
         whole = None if parts is None else tuple(self.places[part] for part in parts)
-        place = self.places[number] = Place(_bytes_env(env), keys, whole)
+        place = self.places[number] = Place(bytes_env(env), keys, whole)
         if parts:
             self.composites.append(place)
             self.leases.fit([place])
@@ -155,11 +159,13 @@ class Shepherd:
         argv: list[str],
         log: str | None,
         env: dict[str, str] | None = None,
+        warm: list[Any] | None = None,
     ) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
         there = self.places[place]
-        more = None if env is None else _bytes_env(env)
-        there.queue.append(Attempt(key, self.contexts[context], there, argv, log, more))
+        more = None if env is None else bytes_env(env)
+        attempt = Attempt(key, self.contexts[context], there, argv, log, more)
+        there.queue.append(attempt if warm is None else _as_warm(attempt, warm))
         self.start_next(there)
 
     def on_revoke(self, key: str) -> None:
@@ -170,6 +176,10 @@ class Shepherd:
                     place.queue.remove(attempt)
                     self.tell("revoked", key)
                     return
+        waiting = self.hearth.revoke(key) if self.hearth is not None else None
+        if waiting is not None:
+            self.tell("revoked", key)
+            self.vacate(waiting.place)
 
     def on_signal(self, key: str, signum: int) -> None:
         """Signal a job's whole tree once."""
@@ -204,6 +214,8 @@ class Shepherd:
         queue = place.queue
         while queue and self.occupied.isdisjoint(place.parts):
             attempt = queue.popleft()
+            if attempt.warm is not None and self.waits_for_worker(attempt):
+                continue
             try:
                 self.journal.intend(f"spawn {attempt.key} .\n")
                 if failpoints.is_armed:
@@ -213,6 +225,33 @@ class Shepherd:
                 self.refuse(attempt, Refusal(error.errno or 0, _reason_of(error)))
             except ValueError as error:  # a NUL byte in a word, or a variable without a name
                 self.refuse(attempt, Refusal(errno.EINVAL, str(error)))
+
+    def waits_for_worker(self, attempt: Attempt) -> bool:
+        """Whether an attempt must wait until it can be forked; its place is taken already."""
+        if self.hearth is None:
+            from stoker.executors.shepherd.hearth import Hearth
+
+            self.hearth = Hearth(self.poll, self.tell, self.resume, len(self.cookie))
+        must_wait = self.hearth.must_wait(attempt)
+        self.cwd = ""  # a worker may have been started elsewhere
+        if must_wait:
+            self.occupied.update(attempt.place.parts)
+        return must_wait
+
+    def resume(self, attempt: Attempt) -> None:
+        """Start an attempt that has waited for its worker: that is ready, or will never be."""
+        place = attempt.place
+        self.occupied.difference_update(place.parts)
+        place.queue.appendleft(attempt)
+        self.start_next(place)
+
+    def vacate(self, place: Place) -> None:
+        """Let those start that wait for a place, or for a part of it."""
+        self.occupied.difference_update(place.parts)
+        for part in place.parts:
+            self.start_next(part)
+        for composite in self.composites:
+            self.start_next(composite)
 
     def spawn(self, attempt: Attempt) -> Start:
         """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
@@ -240,7 +279,10 @@ class Shepherd:
                 ]
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
             at_us = time.time_ns() // 1000
-            pid = _posix_spawn(attempt.argv, env, actions, context.shell)
+            if attempt.warm is None:
+                pid = _posix_spawn(attempt.argv, env, actions, context.shell)
+            else:
+                pid = self.fork(attempt, env, log_fd, actions)
         finally:
             if log_fd >= 0:
                 os.close(log_fd)
@@ -253,6 +295,24 @@ class Shepherd:
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
         self.reports.append(wire.started(attempt.key, pid, at_us, ticks / TICKS_PER_S))
         return Start(pid, ticks, until, at_us)
+
+    def fork(
+        self,
+        attempt: Attempt,
+        env: dict[bytes, bytes],
+        log_fd: int,
+        actions: list[tuple[int, int, int]],
+    ) -> int:
+        """Have an attempt forked by its worker, or start it as any other if that cannot be."""
+        from stoker.executors.shepherd.hearth import ColdError
+
+        assert self.hearth is not None
+        leases = [fd for _action, fd, _target in attempt.place.lease_actions]
+        try:
+            return self.hearth.fork(attempt, env, log_fd, leases)
+        except ColdError as error:
+            self.tell("cold", attempt.key, str(error))
+            return _posix_spawn(attempt.argv, env, actions, attempt.context.shell)
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """An attempt cannot be started."""
@@ -287,11 +347,7 @@ class Shepherd:
         self.journal.note(end_line(key, ending))
         self.reports.append(wire.ended(key, ending))
         del self.pids[key]
-        self.occupied.difference_update(place.parts)
-        for part in place.parts:
-            self.start_next(part)
-        for composite in self.composites:
-            self.start_next(composite)
+        self.vacate(place)
         # While the place has more to do, the client need not be woken for this end alone.
         if not place.queue:
             self.wire.urgent = True
@@ -376,12 +432,21 @@ class Shepherd:
             self.strike(key)
         for place in self.places.values():
             place.queue.clear()
+        if self.hearth is not None:
+            self.hearth.forget_waiting()
+            self.hearth.close()
         give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
         while (left := self.own_children()) and time.monotonic() < give_up_at:
             trees.send(left, signal.SIGKILL)
             time.sleep(0.001)
             self.reap()
         self.reap()
+
+
+def _as_warm(attempt: Attempt, warm: list[Any]) -> Attempt:
+    from stoker.executors.warm.order import Warm  # late: most shepherds have no use for it
+
+    return attempt._replace(warm=Warm(*warm))
 
 
 def _posix_spawn(
@@ -395,7 +460,7 @@ def _posix_spawn(
             file_actions=actions,
             setsid=True,
             setsigmask=[],
-            setsigdef=_RESET_SIGNALS,
+            setsigdef=RESET_SIGNALS,
         )
     except OSError:
         if argv[0] == shell:
@@ -420,10 +485,6 @@ def _reason_of(error: OSError) -> str:
     return text
 
 
-def _bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-
-
 def _wake_on_child() -> int:
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -435,9 +496,3 @@ def ignore_signals() -> None:
     """Be ended by nobody who wanted to end the client, or a terminal."""
     for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
-
-
-def boot_id() -> str:
-    """What tells this boot of the machine from all others."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from typing import Any
 
 import stoker
 from stoker import failpoints
@@ -22,7 +23,6 @@ from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
 from stoker.executors.shepherd.base import (
     LEFTOVER_GRACE_S,
     Shepherd,
-    boot_id,
     ignore_signals,
 )
 from stoker.executors.shepherd.journal import (
@@ -102,6 +102,8 @@ class Keeper(Shepherd):
             self.flush(late=not events)
             if self.journal.size > self.compact_bytes:
                 self.compact()
+        if self.hearth is not None:
+            self.hearth.close()
         self.journal.flush()
         self.wire.flush_all(patience_s=LEFTOVER_GRACE_S)
 
@@ -111,6 +113,8 @@ class Keeper(Shepherd):
             os.read(self.wake, 4096)
         elif (key := self.orphanage.key_of(fd)) is not None:
             self.end_orphan(key)
+        elif self.hearth is not None and fd in self.hearth.by_fd:
+            self.hearth.hear(fd)
         elif self.listener is not None and fd == self.listener.fileno():
             self.welcome(self.listener)
         elif self.has_client:
@@ -189,6 +193,8 @@ class Keeper(Shepherd):
             self.detached.setdefault(attempt.key, attempt.place.keys)
         for place in self.places.values():
             place.queue.clear()
+        if self.hearth is not None:
+            self.hearth.forget_waiting()
         self.places.clear()
         self.composites.clear()
         self.occupied.clear()
@@ -211,6 +217,8 @@ class Keeper(Shepherd):
         for key, record in self.records.items():
             self.retell(key, record)
         self.tell("synced", list(self.records), self.fresh)
+        if self.hearth is not None:
+            self.hearth.retell()
         self.fresh = False
         failpoints.reach("shepherd-synced")
 
@@ -271,11 +279,12 @@ class Keeper(Shepherd):
         argv: list[str],
         log: str | None,
         env: dict[str, str] | None = None,
+        warm: list[Any] | None = None,
     ) -> None:
         """Start an attempt, unless it has been started already, or waits to be."""
         if key not in self.records and key not in self.ordered:
             self.ordered.add(key)
-            super().on_start(key, context, place, argv, log, env)
+            super().on_start(key, context, place, argv, log, env, warm)
 
     def on_revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started; it may be ordered again."""
@@ -396,7 +405,7 @@ def main() -> None:
     path, journal, name = sys.argv[1:]
     trees.become_subreaper()
     come_first()
-    keeper = Keeper(name, boot_id())
+    keeper = Keeper(name, trees.boot_id())
     try:
         story = keeper.journal.claim(journal)
     except BlockingIOError:

@@ -13,7 +13,7 @@ import socket
 import sys
 
 from stoker.executors.shepherd import trees
-from stoker.executors.shepherd.base import Shepherd, boot_id, ignore_signals
+from stoker.executors.shepherd.base import Shepherd, ignore_signals
 from stoker.executors.shepherd.turns import come_first
 from stoker.executors.shepherd.wire import PROTOCOL
 
@@ -38,6 +38,8 @@ class Companion(Shepherd):
             for fd, _event in events:
                 if fd == self.wake:
                     os.read(self.wake, 4096)
+                elif self.hearth is not None and fd in self.hearth.by_fd:
+                    self.hearth.hear(fd)
                 elif fd == self.client_fd or (messages := self.wire.receive()) is None:
                     self.slay_all()
                     self.journal.flush()
@@ -46,6 +48,8 @@ class Companion(Shepherd):
                     self.carry_out(messages)
             self.look_after()
             if self.finishing and self.is_done():
+                if self.hearth is not None:
+                    self.hearth.close()
                 self.journal.flush()
                 self.wire.flush_all()
                 return
@@ -55,7 +59,7 @@ class Companion(Shepherd):
         """Begin to keep a journal."""
         self.take_name(name)
         self.journal.open(journal)
-        self.journal.note(f"boot {boot_id()} {name} .\n")
+        self.journal.note(f"boot {trees.boot_id()} {name} .\n")
 
 
 def main() -> None:

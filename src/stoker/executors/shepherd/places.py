@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.gpus import lease
+
+if TYPE_CHECKING:
+    from stoker.executors.warm.order import Warm
 
 _FIRST_LEASE_FD = 200
 
@@ -15,12 +18,14 @@ _FIRST_LEASE_FD = 200
 class Context:
     """What many starts have in common."""
 
-    __slots__ = ("cwd", "env", "environments", "shell")
+    __slots__ = ("cwd", "env", "environments", "relevant", "shell")
 
     def __init__(self, env: dict[bytes, bytes], cwd: str, shell: str) -> None:
         self.env = env
         self.cwd = cwd
         self.shell = shell
+        # What of the environment may matter to imports; known once something is started warm.
+        self.relevant: frozenset[tuple[bytes, bytes]] | None = None
         self.environments: dict[Place, dict[bytes, bytes]] = {}
 
     def environment(self, place: Place) -> dict[bytes, bytes]:
@@ -42,6 +47,7 @@ class Attempt(NamedTuple):
     argv: list[str]
     log: str | None
     env: dict[bytes, bytes] | None = None
+    warm: Warm | None = None
 
 
 class Place:
@@ -109,3 +115,8 @@ class Leases:
             place.lease_actions = [
                 (os.POSIX_SPAWN_DUP2, fd, _FIRST_LEASE_FD + i) for i, fd in enumerate(held)
             ]
+
+
+def bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:
+    """An environment as the kernel takes it."""
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}

@@ -83,6 +83,12 @@ def boot_ticks() -> int:
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
 
+def boot_id() -> str:
+    """What tells this boot of the machine from all others."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
 def stat_fields(pid: int) -> list[bytes]:
     """What /proc says of a process from its state on; nothing once it is gone."""
     try:

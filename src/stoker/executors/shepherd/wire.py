@@ -15,8 +15,10 @@ from typing import Any
 
 from stoker.executors.shepherd.journal import Ending
 
-PROTOCOL = 2
+PROTOCOL = 3
 LOWEST_PROTOCOL = 2
+WARM_PROTOCOL = 3
+"""From here on a start may say how it can be forked."""
 # However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
 _LONGEST_WAIT_S = 0.04
 

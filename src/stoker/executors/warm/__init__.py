@@ -1,0 +1,1 @@
+"""Warm starts: python commands forked from a process that has their imports behind it."""

@@ -1,0 +1,328 @@
+"""Attempts that are forked from warm workers are attempts like any other, whatever becomes of the worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from contract.rig import FOREVER, SLOTS, Rig, alive
+from stoker.executors.contract import Cold, Cooled, Ended, Launch, Revoked, Started, Warmed
+from stoker.executors.shepherd import trees
+from stoker.executors.warm.command import make_warm
+
+# Says its number, waits for word, and exits with it.
+WAITER = """
+import os, sys
+print("here", os.getpid(), os.getppid(), flush=True)
+with open(sys.argv[1]) as file:
+    sys.exit(int(file.read()))
+"""
+
+
+def launch(
+    rig: Rig,
+    key: str,
+    words: list[str],
+    *modules: str,
+    slots: tuple[int, ...] = (0,),
+    learned: Path | None = None,
+) -> Path:
+    """Launch a python command warm; returns its log."""
+    argv = [sys.executable, *words]
+    warm = make_warm(argv, list(modules), str(rig.work), str(learned or rig.work.parent))
+    assert not isinstance(warm, str), warm
+    log = rig.work.parent / f"log-{key}"
+    rig.executor.launch([Launch(key, slots, argv, str(log), 0, None, warm)])
+    return log
+
+
+def script(rig: Rig, text: str, name: str = "script.py") -> str:
+    (rig.work / name).write_text(text)
+    return name
+
+
+def worker_of(rig: Rig) -> int:
+    rig.until(lambda: rig.of(Warmed))
+    return rig.of(Warmed)[-1].pid
+
+
+def reasons(rig: Rig) -> list[str]:
+    return [report.reason for report in rig.of(Cold)]
+
+
+class TestAFork:
+    def test_is_a_child_of_the_shepherd_in_a_session_of_its_own(self, real: Rig) -> None:
+        os.mkfifo(real.work / "go")
+        launch(real, "1.1", [script(real, WAITER), "go"], "json")
+        started = real.started("1.1")
+
+        found = trees.look(started.pid)
+        assert found is not None
+        assert found.parent in real.executor.pids  # type: ignore[attr-defined]
+        assert found.session == found.group == started.pid
+        (real.work / "go").write_text("3")
+        assert real.ended("1.1").status == 3 << 8
+        assert started.pid != worker_of(real)
+
+    def test_shows_the_cookie_of_its_job_and_not_the_mark_of_the_worker(self, real: Rig) -> None:
+        os.mkfifo(real.work / "go")
+        launch(real, "7.2", [script(real, WAITER), "go"], "json")
+        marks = trees.marks_of(real.started("7.2").pid)
+
+        assert [cookie.rpartition(":")[2] for cookie in marks.cookies] == ["7.2"]
+        assert not marks.is_part
+        (real.work / "go").write_text("0")
+        real.ended("7.2")
+
+    def test_sees_its_gpus_and_its_number_before_anything_else(self, real: Rig) -> None:
+        real.work.joinpath("early.py").write_text(
+            "import os\nSEEN = os.environ.get('STOKER_JOB_ID')\n"
+        )
+        text = """
+import early, os
+print(early.SEEN, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["STOKER_JOB_ID"])
+"""
+        log = launch(real, "5.1", [script(real, text)], "json", slots=(1,))
+        assert real.ended("5.1").status == 0
+        assert log.read_text().split() == ["5", "2,3", "5"]
+
+    def test_keeps_the_leases_of_its_gpus(self, real: Rig) -> None:
+        os.mkfifo(real.work / "go")
+        launch(real, "1.1", [script(real, WAITER), "go"], "json", slots=(1,))
+        pid = real.started("1.1").pid
+
+        held = [os.readlink(f"/proc/{pid}/fd/{200 + n}") for n in range(len(SLOTS[1].keys))]
+        assert all(os.path.basename(path) for path in held)
+        assert not os.path.exists(f"/proc/{pid}/fd/{200 + len(held)}")
+        (real.work / "go").write_text("0")
+        real.ended("1.1")
+
+    def test_is_killed_with_all_that_it_has_started(self, real: Rig) -> None:
+        text = """
+import os, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+        log = launch(real, "1.1", [script(real, text)], "json")
+        real.until(lambda: log.exists() and log.read_text().endswith("\n"))
+        tree = [real.started("1.1").pid, int(log.read_text())]
+        real.executor.kill("1.1")
+
+        assert real.ended("1.1").status == signal.SIGKILL
+        real.until(lambda: not alive(tree))
+
+    def test_that_waits_for_its_worker_can_be_taken_back(self, real: Rig) -> None:
+        os.mkfifo(real.work / "gate")
+        (real.work / "slow.py").write_text("open('gate').read()\n")
+        launch(real, "1.1", [script(real, "print(1)")], "slow")
+        real.reach()
+        real.executor.revoke("1.1")
+        real.until(lambda: real.of(Revoked))
+        real.sh("2.1", "exit 4")
+
+        assert real.ended("2.1").status == 4 << 8
+        (real.work / "gate").write_text("go")
+        worker_of(real)
+        assert not [report for report in real.of(Started) if report.key == "1.1"]
+
+    def test_starts_while_its_worker_is_still_importing_for_others(self, real: Rig) -> None:
+        os.mkfifo(real.work / "gate")
+        (real.work / "slow.py").write_text("open('gate').read()\n")
+        launch(real, "1.1", [script(real, "print(1)")], "slow")
+        real.sh("2.1", "exit 0", 1)
+
+        assert real.ended("2.1").status == 0
+        (real.work / "gate").write_text("go")
+        assert real.ended("1.1").status == 0
+
+    def test_writes_what_its_imports_would_have_written(self, real: Rig) -> None:
+        (real.work / "chatty.py").write_text(
+            "import os\nprint('hello')\nos.environ['MADE'] = 'yes'\n"
+        )
+        name = script(real, "import chatty, os\nprint(os.environ['MADE'])\n")
+        for key in ("1.1", "2.1"):
+            log = launch(real, key, [name], "chatty")
+            assert real.ended(key).status == 0
+            assert log.read_text() == "hello\nyes\n"
+
+
+class TestAWorker:
+    def test_is_used_again(self, real: Rig) -> None:
+        name = script(real, "import os\nprint(os.getppid())")
+        for key in ("1.1", "2.1", "3.1"):
+            launch(real, key, [name], "json")
+            real.ended(key)
+        assert len(real.of(Warmed)) == 1
+        assert reasons(real) == []
+
+    def test_that_is_killed_harms_no_job_and_is_replaced(self, real: Rig) -> None:
+        """Four children train; their exit codes are known, and the next job has a new worker."""
+        keys = [f"{number}.1" for number in range(1, 5)]
+        name = script(real, WAITER)
+        for number, key in enumerate(keys):
+            os.mkfifo(real.work / f"go-{key}")
+            launch(real, key, [name, f"go-{key}"], "json", slots=())
+            real.started(key)
+            assert number < 4
+        first = worker_of(real)
+        os.kill(first, signal.SIGKILL)
+        real.until(lambda: Cooled(first) in real.reports)
+
+        for number, key in enumerate(keys):
+            (real.work / f"go-{key}").write_text(str(number))
+            assert real.ended(key).status == number << 8
+        launch(real, "9.1", [script(real, "pass", "next.py")], "json")
+        assert real.ended("9.1").status == 0
+        assert worker_of(real) != first
+        assert reasons(real) == []
+
+    def test_that_is_killed_while_it_imports_lets_its_job_start_cold(self, real: Rig) -> None:
+        os.mkfifo(real.work / "gate")
+        (real.work / "slow.py").write_text(
+            "import os\nopen('pid', 'w').write(f'{os.getpid()}\\n')\nopen('gate').read()\n"
+        )
+        log = launch(real, "1.1", [script(real, "print('ran')")], "slow")
+        os.kill(int(real.read("pid")), signal.SIGKILL)
+
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert reasons(real) == ["its warm worker was killed while it imported"]
+
+    def test_without_its_module_is_told_of_and_the_job_runs_cold(self, real: Rig) -> None:
+        log = launch(real, "1.1", [script(real, "print('ran')")], "no_such_module")
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert reasons(real) == [
+            "import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"
+        ]
+
+    def test_whose_module_raises_is_told_of_and_the_job_runs_cold(self, real: Rig) -> None:
+        (real.work / "broken.py").write_text("raise SystemExit('not today')\n")
+        launch(real, "1.1", [script(real, "import sys\nsys.exit(5)")], "broken")
+        assert real.ended("1.1").status == 5 << 8
+        assert reasons(real) == ["import broken: SystemExit: not today"]
+
+    def test_whose_module_starts_threads_is_not_forked_from(self, real: Rig) -> None:
+        (real.work / "busy.py").write_text(
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        )
+        log = launch(
+            real, "1.1", [script(real, "import busy\nprint(busy.threading.active_count())")], "busy"
+        )
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "2\n"
+        assert reasons(real) == ["an import started threads, which a fork would not have"]
+
+    def test_is_replaced_when_a_file_that_it_has_imported_changes(self, real: Rig) -> None:
+        name = script(real, "import model\nprint(model.SIZE)")
+        for key, size in (("1.1", "1"), ("2.1", "1024")):
+            (real.work / "model.py").write_text(f"SIZE = {size}\n")
+            log = launch(real, key, [name], "model")
+            real.ended(key)
+            assert log.read_text() == f"{size}\n"
+        assert len(real.of(Warmed)) == 2
+
+    def test_is_another_for_another_environment(self, real: Rig, surroundings: Path) -> None:
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(surroundings)}
+        real.executor.define_context(5, env, str(surroundings), "/bin/sh")
+        argv = [sys.executable, script(real, "import os\nprint(os.environ.get('PYTHONPATH'))")]
+        warm = make_warm(argv, ["json"], str(surroundings), "")
+        assert not isinstance(warm, str)
+        logs = [surroundings.parent / "first", surroundings.parent / "second"]
+        for key, context, log in (("1.1", 0, logs[0]), ("2.1", 5, logs[1])):
+            real.executor.launch([Launch(key, (0,), argv, str(log), context, None, warm)])
+            real.ended(key)
+        assert [log.read_text() for log in logs] == ["None\n", f"{surroundings}\n"]
+        assert len(real.of(Warmed)) == 2
+
+    def test_ends_with_its_shepherd(self, kept: Rig) -> None:
+        launch(kept, "1.1", [script(kept, "pass")], "json")
+        kept.ended("1.1")
+        worker = worker_of(kept)
+        os.kill(kept.executor.pids[0], signal.SIGKILL)  # type: ignore[attr-defined]
+        kept.until(lambda: not alive([worker]))
+
+    def test_learns_what_the_first_run_imports(self, real: Rig) -> None:
+        folder = real.work.parent / "learned"
+        text = "import sys\nprint('csv' in sys.modules)\nimport csv\nimport helper\n"
+        (real.work / "helper.py").write_text("")
+        name = script(real, text)
+        seen = []
+        for key in ("1.1", "2.1"):
+            log = launch(real, key, [name], "auto", learned=folder)
+            assert real.ended(key).status == 0
+            seen.append(log.read_text())
+        assert seen == ["False\n", "True\n"]
+        (file,) = folder.iterdir()
+        assert "csv" in file.read_text()
+        assert "helper" not in file.read_text()
+
+    def test_learns_nothing_from_a_run_that_fails(self, real: Rig) -> None:
+        folder = real.work.parent / "learned"
+        launch(real, "1.1", [script(real, "import csv\nraise ValueError")], "auto", learned=folder)
+        assert real.ended("1.1").status == 1 << 8
+        assert list(folder.iterdir()) == []
+
+
+class TestAfterADeath:
+    def test_the_next_client_hears_how_a_fork_ended_and_of_its_worker(self, kept: Rig) -> None:
+        os.mkfifo(kept.work / "go")
+        launch(kept, "1.1", [script(kept, WAITER), "go"], "json")
+        pid = kept.started("1.1").pid
+        synced = kept.reconnect()
+
+        assert synced.keys == {"1.1"}
+        assert kept.started("1.1").pid == pid
+        worker_of(kept)
+        (kept.work / "go").write_text("6")
+        assert kept.ended("1.1").status == 6 << 8
+
+    def test_a_fork_outlives_its_shepherd_and_is_found_by_the_next(self, kept: Rig) -> None:
+        os.mkfifo(kept.work / "go")
+        launch(kept, "1.1", [script(kept, WAITER), "go"], "json")
+        pid = kept.started("1.1").pid
+        os.kill(kept.executor.pids[0], signal.SIGKILL)  # type: ignore[attr-defined]
+        kept.reports.clear()
+
+        assert kept.started("1.1").pid == pid
+        kept.executor.kill("1.1")
+        kept.until(lambda: not alive([pid]))
+
+    def test_what_waits_for_its_worker_was_never_started(self, kept: Rig) -> None:
+        os.mkfifo(kept.work / "gate")
+        (kept.work / "slow.py").write_text("open('gate').read()\n")
+        kept.sh("2.1", FOREVER, 1)
+        kept.started("2.1")
+        launch(kept, "1.1", [script(kept, "print(1)")], "slow")
+        kept.reach()
+        assert kept.reconnect().keys == {"2.1"}
+        (kept.work / "gate").write_text("go")
+        worker_of(kept)
+        assert not kept.of(Ended)
+
+    def test_nothing_is_left_when_the_client_is_gone(self, local: Rig) -> None:
+        launch(local, "1.1", [script(local, "import time\ntime.sleep(600)")], "json")
+        pids = [local.started("1.1").pid, worker_of(local)]
+        local.executor.close()
+        local.until_quietly(lambda: not alive(pids))
+
+
+@pytest.mark.parametrize("text", [FOREVER, "exit 3"])
+def test_a_cold_attempt_beside_warm_ones_is_none_of_theirs(real: Rig, text: str) -> None:
+    launch(real, "1.1", [script(real, "pass")], "json")
+    real.sh("2.1", text, 1)
+    real.ended("1.1")
+    real.started("2.1")
+    real.executor.kill("2.1")
+    assert real.ended("2.1").status in (3 << 8, signal.SIGKILL)
+    assert reasons(real) == []
