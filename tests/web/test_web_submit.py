@@ -144,7 +144,7 @@ def test_mistakes_of_a_sweep_stand_beside_their_fields(site: Site) -> None:
     page.fill("#sweep-text", "command: echo {lr}\nparameter:\n  lr: [1, 2]\n")
     wait_for_error(page, "sweep-text", "sweep.yaml:2: unknown key 'parameter'")
     page.fill("#sweep-text", "command: echo {lr}\nparameters:\n  lr: range(1000000000)\n")
-    wait_for_error(page, "sweep-text", "range")
+    wait_for_error(page, "sweep-text", "more than can be queued")
     page.fill("#sweep-samples", "none")
     wait_for_error(page, "sweep-samples", "whole number")
     assert site.queue.states() == {}
