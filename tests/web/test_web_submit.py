@@ -10,11 +10,9 @@ if TYPE_CHECKING:
     from web.conftest import Site
 
 
-def error_of(page: Page, field: str) -> str:
-    found = page.locator(f"#{field}-error")
-    found.filter(has_text=" ").wait_for()
+def wait_for_error(page: Page, field: str, text: str) -> None:
+    page.locator(f"#{field}-error", has_text=text).wait_for()
     assert page.locator(f"#{field}").get_attribute("aria-invalid") == "true"
-    return found.inner_text()
 
 
 def open_form(site: Site, name: str) -> Page:
@@ -64,26 +62,26 @@ def test_mistakes_of_a_job_stand_beside_their_fields_and_nothing_is_added(site: 
     page.fill("#job-timeout_s", "5")
     page.fill("#job-gpus", "many")
     add.click()
-    assert "what is to run" in error_of(page, "job-command")
-    assert "5s, 5m or 5h" in error_of(page, "job-timeout_s")
-    assert "whole number" in error_of(page, "job-gpus")
+    wait_for_error(page, "job-command", "what is to run")
+    wait_for_error(page, "job-timeout_s", "5s, 5m or 5h")
+    wait_for_error(page, "job-gpus", "whole number")
     page.fill("#job-command", "true")
     page.fill("#job-timeout_s", "")
     page.fill("#job-gpus", "9")
     add.click()
-    assert "this queue has 2" in error_of(page, "job-gpus")
+    wait_for_error(page, "job-gpus", "this queue has 2")
     page.fill("#job-gpus", "1")
     page.fill("#job-name", "two words")
     add.click()
-    assert "holds a blank" in error_of(page, "job-name")
+    wait_for_error(page, "job-name", "holds a blank")
     page.fill("#job-name", "")
     page.fill("#job-after", "77")
     add.click()
-    assert "77" in error_of(page, "job-after")
+    wait_for_error(page, "job-after", "77")
     page.fill("#job-after", "")
     page.fill("#job-cwd", "/does/not/exist")
     add.click()
-    assert "there is no folder" in error_of(page, "job-cwd")
+    wait_for_error(page, "job-cwd", "there is no folder")
     assert site.queue.states() == {}
 
 
@@ -109,7 +107,7 @@ def test_a_batch_of_gpupeasy_is_added_whole_or_not_at_all(site: Site) -> None:
     )
     page.locator(".preview .bad li").nth(1).wait_for()
     page.locator("form button[type=submit]").click()
-    assert "nothing was added" in error_of(page, "batch-text")
+    wait_for_error(page, "batch-text", "nothing was added")
     assert site.queue.states() == {}
     page.fill("#batch-text", "a;;a.log;;echo a;;;\nb;;b.log;;echo b;;;")
     page.get_by_role("button", name="Add 2 jobs").click()
@@ -139,14 +137,14 @@ def test_mistakes_of_a_sweep_stand_beside_their_fields(site: Site) -> None:
     page = open_form(site, "sweep")
     page.fill("#sweep-text", "echo {lr}")
     page.fill("#sweep-words", "lr=1,,2")
-    assert "a value is missing" in error_of(page, "sweep-words")
+    wait_for_error(page, "sweep-words", "a value is missing")
     page.fill("#sweep-words", "lr=1,2\nbs=3")
-    assert "bs" in error_of(page, "sweep-text")
+    wait_for_error(page, "sweep-text", "bs")
     page.get_by_label("YAML").check()
     page.fill("#sweep-text", "command: echo {lr}\nparameter:\n  lr: [1, 2]\n")
-    assert "sweep.yaml:2: unknown key 'parameter'" in error_of(page, "sweep-text")
+    wait_for_error(page, "sweep-text", "sweep.yaml:2: unknown key 'parameter'")
     page.fill("#sweep-text", "command: echo {lr}\nparameters:\n  lr: range(1000000000)\n")
-    assert error_of(page, "sweep-text")
+    wait_for_error(page, "sweep-text", "more than can be queued")
     page.fill("#sweep-samples", "none")
-    assert "whole number" in error_of(page, "sweep-samples")
+    wait_for_error(page, "sweep-samples", "whole number")
     assert site.queue.states() == {}
