@@ -157,9 +157,21 @@ def _sensible(values: Any) -> Any:
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
     if context.operation is not None and context.operation.path == "/v1/config":
         return _setting(body)
+    if context.operation is not None and context.operation.path == "/v1/move":
+        return _place(_sensible(body))
     if context.operation is not None and context.operation.path in ("/v1/plan", "/v1/sweep"):
         return _gpus_of(_draft(body))
     return _sensible(body)
+
+
+def _place(body: Any) -> Any:
+    """By number: which jobs wait nobody could make up."""
+    if not isinstance(body, dict):
+        return body
+    return {
+        name: None if name in ("before", "behind") and isinstance(value, str) else value
+        for name, value in body.items()
+    }
 
 
 def _gpus_of(body: Any) -> Any:
@@ -264,7 +276,8 @@ def test_every_request_is_answered_as_the_document_says(
         case.validate_response(response, excluded_checks=[positive_data_acceptance])
 
     ask()
-    assert granted, "everything was refused"
+    if label != "POST /v1/web":  # the page is the daemon's, which is not here
+        assert granted, "everything was refused"
 
 
 def test_every_operation_is_asked() -> None:

@@ -52,6 +52,7 @@ def test_several_words_ranges_and_states_name_jobs(queue: Queue) -> None:
     assert queue.ok("kill", "2", "4-5") == "ending 3 jobs: 2,4-5\n"
     assert queue.ok("kill", "-s", "waiting") == "ending 3 jobs: 3,6-7\n"
     assert queue.ok("kill", "-P", "p", "--grace", "0") == "ending job 1\n"
+    queue.until(lambda: queue.show(1)["state"] == "killed")
     assert queue.ok("kill", "--all") == "nothing to end\n"
 
 

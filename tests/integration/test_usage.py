@@ -37,7 +37,8 @@ def test_a_gpu_that_is_too_small_is_told_in_figures(queue: Queue) -> None:
 
     assert queue.show(job)["failure"] == "gpu_oom"
     assert queue.ok("why", str(job)) == (
-        f"job {job} is failed: exit 1: GPU out of memory: wanted 30.0 GiB more, 8.0 GiB of 8.0 GiB was free\n"
+        f"job {job} is failed: exit 1: GPU out of memory: wanted 30.0 GiB more, 8.0 GiB of 8.0 GiB was free;"
+        " needs more than the 8.0 GiB of this GPU, and there is no larger one\n"
     )
 
 

@@ -24,10 +24,10 @@ def test_axe_finds_nothing_on_any_page(site: Site, colours: str) -> None:
     page = site.tab(color_scheme=colours)
     for path in PATHS:
         page.evaluate("path => { location.hash = path }", path)
-        page.wait_for_selector("h1")
         page.wait_for_function(
             "path => document.title !== 'Stoker' && location.hash === '#' + path", arg=path
         )
+        page.wait_for_selector("h1")
         assert find_barriers(page) == [], path
     site.queue.ok("kill", "--all")
 

@@ -150,13 +150,14 @@ export function newRequestId() {
  * Call an action when nobody has called for a while.
  * @param {() => void} action
  * @param {number} ms
- * @returns {() => void}
+ * @returns {(() => void) & {cancel: () => void}}
  */
 export function debounced(action, ms) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  return () => {
+  const soon = () => {
     clearTimeout(timer);
     timer = setTimeout(action, ms);
   };
+  return Object.assign(soon, {cancel: () => clearTimeout(timer)});
 }

@@ -39,8 +39,8 @@ export function page({parts}) {
     'section',
     null,
     h('p', null, h('a', {href: link('/jobs')}, '← Jobs')),
+    () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : h('h1', null, `Job ${name}`)),
     () => isGone.value && h('p', {class: 'empty'}, answer.value.problem?.detail ?? ''),
-    () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : null),
   );
 }
 

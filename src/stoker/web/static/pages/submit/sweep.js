@@ -69,6 +69,7 @@ export function sweepForm() {
   /** @param {Event} event */
   async function submit(event) {
     event.preventDefault();
+    lookSoon.cancel();
     asked += 1; // what a preview answers now comes too late
     form.clear();
     if (form.text('text') === '') form.fail('text', 'what is to run? python train.py --lr {lr}');
