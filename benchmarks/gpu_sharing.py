@@ -67,6 +67,7 @@ WORKLOADS = (
     Workload("mixed sizes", "hog", 2.0, [0.6, 0.55, 0.2, 0.1, 0.1], ("shared",)),
     Workload("3 saturating runs", "saturating", 5.0, [0.0] * 3, ("exclusive", "shared"), 0.97),
 )
+KINDS = [workload.kind for workload in WORKLOADS]
 
 
 @dataclass
@@ -134,17 +135,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="with fake GPUs, for a self-check")
     parser.add_argument("--warm", action="store_true", help="also forked from warm workers")
+    parser.add_argument("--runs", metavar="KIND", help=f"only {', '.join(KINDS)}; nothing is kept")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds at most")
     args = parser.parse_args()
+    if args.runs not in (None, *KINDS):
+        parser.error(f"--runs {args.runs}: there are {', '.join(KINDS)}")
     with tempfile.TemporaryDirectory(prefix="stoker-gpu-") as folder:
         bench = prepare(folder, args.dry)
         bench.until_s = time.monotonic() + args.budget
         device = describe_device()
         wanted = [mode for mode in MODES if args.warm or "--warm" not in MODES[mode]]
-        result = measure(bench, device, [mode for mode in wanted if is_possible(mode)])
+        chosen = [w for w in WORKLOADS if args.runs in (None, w.kind)]
+        result = measure(bench, device, [mode for mode in wanted if is_possible(mode)], chosen)
     text = f"{render_result(result)}\n{render_table(describe_machine('–'))}\n"
     print(text, flush=True)
-    if not args.dry:
+    if not args.dry and args.runs is None:
         replace_section(RESULTS, NAME, text)
     # What fake trainings gain means nothing; that none of them is lost does.
     judged = [each for each in result.figures if not (args.dry and each.unit == "×")]
@@ -183,14 +188,16 @@ def is_possible(mode: str) -> bool:
     return all(word in known for word in MODES[mode] if word.startswith("--"))
 
 
-def measure(bench: Bench, device: str, modes: Sequence[str]) -> Result:
+def measure(
+    bench: Bench, device: str, modes: Sequence[str], workloads: Sequence[Workload]
+) -> Result:
     """Every workload in every mode that there is time for."""
     bench.calibrate()
     took: dict[tuple[str, str], float] = {}
     failed: dict[str, int] = {}
     # MPS comes last: it has no figure to reach.
     order = [
-        ("--mps" in MODES[mode], w, mode) for w in WORKLOADS for mode in w.modes if mode in modes
+        ("--mps" in MODES[mode], w, mode) for w in workloads for mode in w.modes if mode in modes
     ]
     for _last, workload, mode in sorted(order, key=lambda each: each[0]):
         if time.monotonic() >= bench.until_s:

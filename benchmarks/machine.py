@@ -36,6 +36,12 @@ def describe_machine(file_system: str) -> Table:
     )
 
 
+def describe_moment() -> str:
+    """Return when and of what a figure was taken."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return f"Measured on {now:%Y-%m-%d at %H:%M} UTC, commit {_commit()}."
+
+
 class Bystanders:
     """Tells how much of the machine was used by others since it was made.
 

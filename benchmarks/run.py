@@ -20,7 +20,7 @@ from benchmarks.arena import (
 )
 from benchmarks.cases import CASES, LONG
 from benchmarks.errors import BenchError
-from benchmarks.machine import Bystanders, describe_machine, describe_noise
+from benchmarks.machine import Bystanders, describe_machine, describe_moment, describe_noise
 from benchmarks.peers import Peers, find_peers
 from benchmarks.process import become_subreaper
 from benchmarks.report import (
@@ -30,12 +30,11 @@ from benchmarks.report import (
     render_table,
     render_verdict,
 )
-from benchmarks.sections import replace_section, section_of
+from benchmarks.sections import replace_header, replace_section
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = ".bench"
 RESULTS = os.path.join("benchmarks", "RESULTS.md")
-GPU_SHARING = "gpu_sharing"  # measured where there is a GPU
 ROUNDS = 15
 QUICK_ROUNDS = 3
 METHOD = """\
@@ -55,9 +54,9 @@ class Options:
     quick: bool
 
     @property
-    def complete(self) -> bool:
-        """Tell whether the run is one whose figures RESULTS.md may keep."""
-        return not self.quick and self.rounds >= ROUNDS and set(self.cases) == set(CASES)
+    def is_kept(self) -> bool:
+        """Tell whether RESULTS.md may keep the figures of the run."""
+        return not self.quick and self.rounds >= ROUNDS
 
 
 def main() -> int:
@@ -71,20 +70,14 @@ def main() -> int:
         say(f"benchmarks: {error}")
         return 1
     except KeyboardInterrupt:
-        say("benchmarks: interrupted; nothing was kept")
+        say("benchmarks: interrupted; what was measured is kept")
         return 130
     finally:
         remove_homes(FOLDER)
 
 
 def run(options: Options) -> int:
-    """Print each result as it comes, and keep what was printed."""
-    printed: list[str] = []
-
-    def show(text: str) -> None:
-        print(text, flush=True)
-        printed.append(text)
-
+    """Print each result as it comes, and keep it; what is measured later replaces it."""
     os.makedirs(FOLDER, exist_ok=True)
     file_system = check_on_disk(FOLDER)
     warn_of_removal(FOLDER)
@@ -97,27 +90,31 @@ def run(options: Options) -> int:
         quick=options.quick,
     )
     check_gpus(peers.stoker.path, arena.env)
-    show(header(options, peers, file_system))
+    heading = header(options, peers, file_system)
+    print(heading, flush=True)
+    if options.is_kept:
+        replace_header(RESULTS, heading)
     results = []
     for name in options.cases:
         if options.quick and name in LONG:
-            show(f"## {name}\n\nLeft out by `--quick`: it takes minutes.\n")
+            print(f"## {name}\n\nLeft out by `--quick`: it takes minutes.\n", flush=True)
             continue
         say(f"{name} …")
         bystanders = Bystanders()
         result = CASES[name](arena)
         results.append(result)
-        show(f"{render_result(result)}\n{describe_noise(bystanders.share())}\n")
-    show(render_verdict(results))
-    if options.complete:
-        with open(RESULTS, encoding="utf-8") as file:
-            elsewhere = section_of(file.read(), GPU_SHARING)
-        with open(RESULTS, "w", encoding="utf-8") as file:
-            file.write("\n".join(printed))
-        if elsewhere is not None:
-            replace_section(RESULTS, GPU_SHARING, elsewhere)
-    else:
-        say(f"{RESULTS} is left as it was: only a complete run of ≥ {ROUNDS} rounds writes it")
+        text = (
+            f"{render_result(result)}\n{describe_noise(bystanders.share())} {describe_moment()}\n"
+        )
+        print(text, flush=True)
+        if options.is_kept:
+            replace_section(RESULTS, name, text)
+    verdict = render_verdict(results)
+    print(verdict, flush=True)
+    if not options.is_kept:
+        say(f"{RESULTS} is left as it was: only {ROUNDS} rounds or more are kept")
+    elif set(options.cases) == set(CASES):
+        replace_section(RESULTS, "Verdict", verdict)
     return 0 if all_hold(results) else 1
 
 

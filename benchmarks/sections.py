@@ -1,11 +1,13 @@
-"""Sections of RESULTS.md that are measured on other machines than the rest, and so kept apart."""
+"""RESULTS.md in sections, one for each benchmark, so that each can be measured anew by itself."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 
 _VERDICT = "## Verdict"
+_SECTIONS = re.compile(r"^## ", re.MULTILINE)
 
 
 def section_of(text: str, name: str) -> str | None:
@@ -25,11 +27,28 @@ def with_section(text: str, name: str, section: str) -> str:
     return f"{text.rstrip()}\n\n{section}"
 
 
+def with_header(text: str, header: str) -> str:
+    """The text with another beginning, and without a verdict, which was on other figures."""
+    first = _SECTIONS.search(text)
+    sections = text[first.start() :] if first else ""
+    verdict = section_of(sections, _VERDICT.removeprefix("## "))
+    return f"{header.rstrip()}\n\n{sections.replace(verdict or '', '')}".rstrip() + "\n"
+
+
+def replace_header(path: str, header: str) -> None:
+    """Give a file another beginning."""
+    _rewrite(path, lambda text: with_header(text, header))
+
+
 def replace_section(path: str, name: str, section: str) -> None:
     """Put a section into a file, and leave the rest as it is."""
+    _rewrite(path, lambda text: with_section(text, name, section))
+
+
+def _rewrite(path: str, change: Callable[[str], str]) -> None:
     text = ""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             text = file.read()
     with open(path, "w", encoding="utf-8") as file:
-        file.write(with_section(text, name, section))
+        file.write(change(text))

@@ -1,10 +1,10 @@
-"""What was measured elsewhere stays in RESULTS.md."""
+"""What was measured before, or elsewhere, stays in RESULTS.md."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.sections import replace_section, section_of, with_section
+from benchmarks.sections import replace_section, section_of, with_header, with_section
 
 TEXT = "# Benchmarks\n\n## gap\n\nold\n\n## Verdict\n\nAll hold.\n"
 
@@ -29,3 +29,7 @@ def test_a_file_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
     path = tmp_path / "RESULTS.md"
     replace_section(str(path), "gap", "## gap\n\nnew\n")
     assert section_of(path.read_text(), "gap") is not None
+
+
+def test_another_beginning_leaves_the_sections_and_takes_back_the_verdict() -> None:
+    assert with_header(TEXT, "# Anew\n") == "# Anew\n\n## gap\n\nold\n"
