@@ -95,9 +95,13 @@ def _memory_bytes() -> int:
 
 
 def _commit() -> str:
-    ask = ["git", "describe", "--always", "--dirty=, with changes"]
+    # What was measured before is written into the tree while more is measured.
+    changed = ["git", "status", "--porcelain", "--", ".", ":!benchmarks/RESULTS.md"]
     try:
-        done = subprocess.run(ask, capture_output=True, text=True, check=False)
+        commit, changes = (
+            subprocess.run(ask, capture_output=True, text=True, check=False).stdout.strip()
+            for ask in (["git", "describe", "--always"], changed)
+        )
     except FileNotFoundError:
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    return f"{commit or 'unknown'}{', with changes' if changes else ''}"
