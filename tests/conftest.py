@@ -22,8 +22,10 @@ from stoker.testing.state import GIB, FakeGpus
 if TYPE_CHECKING:
     from pathlib import Path
 
-# How long a machine takes to think of examples says nothing about the code.
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long a machine takes to think of examples says nothing about the code, and chance nothing to others.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")
 
 FakeMachine = Callable[..., FakeGpus]

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from typing import TYPE_CHECKING
@@ -141,7 +142,8 @@ def test_shutdown_can_cancel_what_has_not_begun(home: Path, tmp_path: Path) -> N
     gate = tmp_path / "gate"
     executor = Executor(2, gpus_per_job=0)
     begun = executor.submit(wait_for, str(gate))
-    executor.submit(pow, 1, 1).result()
+    while not begun.running():
+        time.sleep(0.005)
     rest = [executor.submit(wait_for, str(gate)) for _ in range(3)]
     stoker_sees = [future for future in rest if not future.running()]
 

@@ -25,6 +25,11 @@ class Holds:
             if place.base is None and now >= place.ask_again_at and place.is_open:
                 self.claim(place)
 
+    def will_ask(self, place: Place) -> bool:
+        """Whether a slot is somebody else's that will be asked for again; a seat comes with its slot."""
+        wanted = place.base is None and place.is_open
+        return wanted and place.waits_for is not None and not place.asked
+
     def claim(self, place: Place) -> None:
         """Ask for a slot, unless it is ours or asked for."""
         if not (place.held or place.asked):

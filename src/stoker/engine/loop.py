@@ -593,7 +593,7 @@ class Engine:
                     due = min(due, place.current.deadline)
                 if place.followers and not place.followers[0].revoking:
                     due = min(due, place.current.begun + QUICK_S)
-            elif self._lacks_slots and place.waits_for and place.is_open and not place.asked:
+            elif self._lacks_slots and self.holds.will_ask(place):
                 due = min(due, place.ask_again_at)
         for running in self.board.apart.values():
             if running.deadline is not None and running.paused_at is None:

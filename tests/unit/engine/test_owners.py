@@ -12,7 +12,7 @@ from stoker.core.job import Attempt, Request
 from stoker.engine.board import Board, Running
 from stoker.engine.owners import Owners
 from stoker.engine.queue import Entry
-from stoker.executors.shepherd.trees import COOKIE, MARKER
+from stoker.executors.shepherd.trees import COOKIE, MARKER, marks_of
 
 Start = Callable[..., int]
 
@@ -26,6 +26,8 @@ def start() -> Iterator[Start]:
         clean = {name: value for name, value in os.environ.items() if name != COOKIE}
         process = subprocess.Popen(["sleep", "60"], env={**clean, **env})
         started.append(process)
+        while marks_of(process.pid).is_blank:  # it is still exchanging its program
+            assert process.poll() is None
         return process.pid
 
     yield make

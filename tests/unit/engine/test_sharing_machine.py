@@ -101,5 +101,7 @@ class SharedQueue(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-SharedQueue.TestCase.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+SharedQueue.TestCase.settings = settings(
+    max_examples=20, stateful_step_count=20, deadline=None, derandomize=True
+)
 TestSharedQueue = SharedQueue.TestCase
