@@ -165,11 +165,12 @@ def map_body(context: schemathesis.HookContext, body: Any) -> Any:
 
 
 def _place(body: Any) -> Any:
-    """By number: which jobs wait nobody could make up."""
+    """Of the job that was added last, by number: which others wait nobody could make up."""
     if not isinstance(body, dict):
         return body
+    made_up = {"job": "@", "before": None, "behind": None}
     return {
-        name: None if name in ("before", "behind") and isinstance(value, str) else value
+        name: made_up[name] if name in made_up and isinstance(value, str) else value
         for name, value in body.items()
     }
 
