@@ -17,7 +17,7 @@ from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line
 from stoker.cli.terminal import clean
 from stoker.client.client import Client
 from stoker.core.durations import format_ago, format_duration
-from stoker.core.failure import MEANING
+from stoker.core.failure import MEANING, FailureClass
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
 if TYPE_CHECKING:
@@ -113,7 +113,10 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
 
 
 def _failure(job: JobDetail) -> str | None:
-    return None if job.failure is None else f"{job.failure.value}: {MEANING[job.failure]}"
+    """The class of a failure; of one that is the job's own its reason says all."""
+    if job.failure in (None, FailureClass.ERROR):
+        return None
+    return f"{job.failure.value}: {MEANING[job.failure]}"
 
 
 def _print_attempts(attempts: Sequence[AttemptInfo], now: float) -> None:
