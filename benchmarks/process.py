@@ -7,6 +7,8 @@ import ctypes
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from benchmarks.measure import Contestant, Sample
 from benchmarks.proc import children_of, tree_cpu_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVERS_TIMEOUT_S = 5.0
@@ -156,3 +158,26 @@ def _last_line(path: str) -> str:
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = file.read().strip().splitlines()
     return lines[-1] if lines else "(nothing on stderr)"
+
+
+@contextlib.contextmanager
+def in_company(script: str, words: Sequence[str], who: str) -> Iterator[None]:
+    """Let a script of ours keep many busy while the block runs; it says ready, and how many were served."""
+    process = subprocess.Popen(
+        [sys.executable, script, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != b"ready\n":
+            raise BenchError(f"the {who} were not answered")
+        yield
+        process.stdin.close()
+        if not int(process.stdout.readline() or 0):
+            raise BenchError(f"one of the {who} got nothing")
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()

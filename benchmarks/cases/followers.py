@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from benchmarks import crowd
-from benchmarks.errors import BenchError
 from benchmarks.measure import Contestant, Sample, interleave
 from benchmarks.proc import tree_cpu_s
+from benchmarks.process import in_company
 from benchmarks.queues.stoker import open_queue
 from benchmarks.race import pace_figure, standings
 from benchmarks.report import Bound, Result, Target
@@ -83,21 +81,5 @@ def time_jobs(queue: Queue, contestant: Contestant) -> Sample:
 def open_crowd(queue: Queue, job: str) -> Iterator[None]:
     """Let followers follow a job's log for as long as the block runs."""
     words = [queue.home, f"/v1/log?job={job}&tail=0&follow=true", str(FOLLOWERS)]
-    process = subprocess.Popen(
-        [sys.executable, crowd.__file__, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != b"ready\n":
-            raise BenchError("the followers were not answered")
+    with in_company(crowd.__file__, words, "followers"):
         yield
-        process.stdin.close()
-        if not int(process.stdout.readline() or 0):
-            raise BenchError("a follower got nothing of the log")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()

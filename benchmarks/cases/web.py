@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,11 +11,11 @@ from benchmarks import tabs
 from benchmarks.arena import say
 from benchmarks.browser import Site, open_site
 from benchmarks.cases.followers import time_jobs
-from benchmarks.errors import BenchError
 from benchmarks.logs import LINES as LOG_LINES
 from benchmarks.logs import time_log
 from benchmarks.measure import Contestant, Sample, interleave, spread
 from benchmarks.proc import rss_bytes
+from benchmarks.process import in_company
 from benchmarks.queues.stoker import open_queue
 from benchmarks.race import pace_figure, standings
 from benchmarks.report import Bound, Figure, Result, Target
@@ -165,23 +163,5 @@ def open_tabs(queue: Queue) -> Iterator[None]:
     """Have tabs open for as long as the block runs."""
     link = queue.stoker("web").split()[0]
     address, _, token = link.removeprefix("http://").partition("/#token=")
-    process = subprocess.Popen(
-        [sys.executable, tabs.__file__, address, token, str(TABS)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != b"ready\n":
-            raise BenchError("the tabs were not answered")
+    with in_company(tabs.__file__, [address, token, str(TABS)], "tabs"):
         yield
-        process.stdin.close()
-        if not int(process.stdout.readline() or 0):
-            raise BenchError("a tab was told nothing")
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
