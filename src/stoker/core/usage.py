@@ -72,13 +72,15 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def load(self) -> float | None:
         """The share of a GPU that a run keeps busy over its life; None if that could not be seen.
 
-        A run that only starts up for most of its life is counted with less: such runs come and compute
-        in waves, and with few at a time the GPU idles through the start-up of the next ones.
+        A run that only starts up for much of its life is counted with less than its mean: such runs come
+        and compute in waves, so the more of them there are, the less the GPU idles through the start-up
+        of the next ones, and those that meet take their turns.
         """
-        if self.sm_mean_pct is None or not self.sm_p90_pct:
-            return None if self.sm_mean_pct is None else self.sm_mean_pct / 100
-        steadiness = min(1.0, self.sm_mean_pct / self.sm_p90_pct)
-        return self.sm_mean_pct / 100 * (1 + steadiness) / 2
+        if self.sm_mean_pct is None:
+            return None
+        mean = self.sm_mean_pct / 100
+        busy = max(mean, (self.sm_p90_pct or 0.0) / 100)
+        return mean * mean / busy if busy else mean
 
 
 class JobUse(msgspec.Struct, frozen=True, kw_only=True):

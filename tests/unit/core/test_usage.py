@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.core.usage import GpuUse, Look, Sight
+from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
 
 GIB = 2**30
 
@@ -38,3 +38,21 @@ def test_a_look_that_nobody_renews_grows_old() -> None:
     look = Look(at_s=100.0, gpus={}, jobs={})
     assert look.is_fresh(105.0, longest_s=5.0)
     assert not look.is_fresh(106.0, longest_s=5.0)
+
+
+@pytest.mark.parametrize(
+    ("mean_pct", "p90_pct", "load"),
+    [
+        (None, None, None),
+        (0.0, 0.0, 0.0),
+        (90.0, 90.0, 0.9),
+        (95.0, 90.0, 0.95),
+        (30.0, None, 0.3),
+        (30.0, 90.0, 0.1),
+    ],
+)
+def test_a_run_that_starts_up_for_most_of_its_life_is_counted_with_less_than_its_mean(
+    mean_pct: float | None, p90_pct: float | None, load: float | None
+) -> None:
+    use = AttemptUse(sm_mean_pct=mean_pct, sm_p90_pct=p90_pct)
+    assert use.load == pytest.approx(load)
