@@ -142,3 +142,24 @@ def test_pages_follow_each_other_in_any_order(site: Site) -> None:
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "120")
     page.get_by_role("button", name="Next", exact=True).click()
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "70")
+
+
+def test_a_click_on_a_heading_sorts_and_a_further_one_goes_back_to_the_queue(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    for name in ("b", "c", "a"):
+        site.queue.add("-n", name, "true")
+    page = site.tab("/jobs")
+    expect(row(page, 3)).to_be_visible()
+    first = page.locator("tr[data-job]").first
+    for title, way, wanted in (
+        ("Id", "descending", [3, 2, 1]),
+        ("Id", "ascending", [1, 2, 3]),
+        ("What", "ascending", [3, 1, 2]),
+    ):
+        page.get_by_role("columnheader", name=title).get_by_role("button").click()
+        expect(first).to_have_attribute("data-job", str(wanted[0]))
+        assert order(page) == wanted
+        assert page.locator("th[aria-sort]").get_attribute("aria-sort") == way
+    page.get_by_role("columnheader", name="What").get_by_role("button").click()
+    expect(first).to_have_attribute("data-job", "1")
+    assert page.locator("th[aria-sort]").count() == 0

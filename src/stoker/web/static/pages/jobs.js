@@ -7,7 +7,7 @@ import {shortcut} from '/lib/keys.js';
 import {filters} from '/pages/jobs/filters.js';
 import {actions} from '/pages/jobs/actions.js';
 import {table} from '/pages/jobs/table.js';
-import {link} from '/lib/router.js';
+import {go, link} from '/lib/router.js';
 
 /**
  * @typedef {object} Job
@@ -31,6 +31,7 @@ import {link} from '/lib/router.js';
  * What the parts of the page share.
  * @typedef {object} Desk
  * @property {import('/lib/signal.js').Signal<URLSearchParams>} query the filter, as the address has it
+ * @property {(change: Record<string, string | string[] | null>) => void} filter show others, or sorted otherwise
  * @property {import('/lib/signal.js').Signal<Jobs | undefined>} jobs
  * @property {import('/lib/signal.js').Signal<ReadonlySet<number>>} chosen
  * @property {import('/lib/signal.js').Signal<Record<string, number>>} counts
@@ -43,7 +44,9 @@ const COUNT_EACH_MS = 3000;
 export function page({query}) {
   /** @type {import('/lib/signal.js').Signal<string[]>} */
   const cursors = signal([]);
-  const desk = {query, jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
+  /** @param {Record<string, string | string[] | null>} change */
+  const filter = (change) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), ...change}, {replace: true});
+  const desk = {query, filter, jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
   let known = query.peek().toString();
   effect(() => {
     const text = query.value.toString();
