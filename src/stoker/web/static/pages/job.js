@@ -19,7 +19,7 @@ const LIVE = ['starting', 'running', 'paused'];
 const VERBS = [
   ['Kill', 'kill', (state) => LIVE.includes(state) || ['waiting', 'held', 'blocked', 'delayed'].includes(state)],
   ['Pause', 'pause', (state) => state === 'running'],
-  ['Resume', 'resume', (state) => LIVE.includes(state)],
+  ['Resume', 'resume', (state) => state === 'paused'],
   ['Hold', 'hold', (state) => ['waiting', 'blocked', 'delayed'].includes(state)],
   ['Release', 'release', (state) => state === 'held'],
   ['Start next', 'start', (state) => ['waiting', 'held', 'delayed'].includes(state)],
