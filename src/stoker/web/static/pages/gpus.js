@@ -71,15 +71,14 @@ function card(gpu, names) {
   return h(
     'article',
     {class: 'card gpu', 'aria-labelledby': `gpu-${label}`, 'data-gpu': label},
-    h('h2', {id: `gpu-${label}`}, `GPU ${label} `, h('span', {class: 'soft'}, () => gpu.value.name ?? '')),
+    h('h2', {id: `gpu-${label}`}, `GPU ${label} `, h('span', {class: 'soft', title: () => gpu.value.name}, () => gpu.value.name ?? '')),
     h('ul', {class: 'on'}, () => jobs(gpu.value, names.value)),
     () => trouble(gpu.value),
     meter('Utilisation', () => percent(gpu.value.utilisation_pct), utilisation(gpu)),
     meter('Memory', () => memory(gpu.value), used(gpu)),
     () => share(gpu.value),
-    h('p', {class: 'soft row'}, () => sensors(gpu.value)),
     () => users(gpu.value),
-    h('div', {class: 'row'}, () => buttons(gpu.value.slot, gpu.value.drained)),
+    h('div', {class: 'row foot'}, h('span', {class: 'soft row'}, () => sensors(gpu.value)), h('span', {class: 'spacer'}), () => buttons(gpu.value.slot, gpu.value.drained)),
   );
 }
 
@@ -114,7 +113,7 @@ function percent(value) {
 
 /** @param {Gpu} gpu */
 function memory({mem_total_bytes: total, mem_used_bytes: used}) {
-  return total ? `${size(used)} of ${size(total)}` : 'not told';
+  return total ? size(used) : 'not told';
 }
 
 /**
@@ -127,7 +126,7 @@ function share({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes
   const width = (bytes) => ({width: `${Math.min(100, (bytes / total) * 100)}%`});
   return [
     h('div', {class: 'share'}, h('div', {class: 'reserved', style: width(reserved)}), h('div', {class: 'used', style: width(used)})),
-    h('div', {class: 'scale'}, h('span', null, `${size(used)} used`), h('span', null, `${size(reserved)} reserved`)),
+    h('div', {class: 'scale'}, h('span', null, `${size(reserved)} reserved`), h('span', null, `of ${size(total)}`)),
   ];
 }
 

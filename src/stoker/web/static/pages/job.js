@@ -38,7 +38,7 @@ export function page({parts}) {
   return h(
     'section',
     null,
-    h('p', null, h('a', {href: link('/jobs')}, '← Jobs')),
+    h('p', {class: 'up'}, h('a', {href: link('/jobs')}, '← Jobs')),
     () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : h('h1', null, `Job ${name}`)),
     () => isGone.value && h('p', {class: 'empty'}, answer.value.problem?.detail ?? ''),
   );

@@ -70,7 +70,7 @@ function table(all) {
             h('td', null, span(each.started_at, each.ended_at)),
             h('td', null, each.cpu_s === null ? '' : duration(each.cpu_s)),
             h('td', null, each.max_rss_bytes === null ? '' : size(each.max_rss_bytes)),
-            h('td', null, each.reason ?? ending(each)),
+            h('td', {class: 'num'}, ending(each)),
           ),
         ),
       ),

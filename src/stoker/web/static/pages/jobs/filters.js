@@ -105,3 +105,11 @@ function field(query, name, placeholder, set, ref) {
   });
   return input;
 }
+
+/**
+ * The filter of an address, as GET /v1/ls takes it.
+ * @param {URLSearchParams} query
+ */
+export function filterOf(query) {
+  return {states: query.getAll('states'), project: query.get('project'), text: query.get('text'), gpu: query.get('gpu')};
+}

@@ -35,7 +35,7 @@ export function table(desk) {
   bindKeys(desk, body);
   return h(
     'div',
-    {class: 'scroll'},
+    {class: 'scroll tall'},
     h(
       'table',
       {class: 'jobs'},
