@@ -6,6 +6,8 @@ import {watch} from '/lib/connection.js';
 import {spark} from '/lib/spark.js';
 import {duration, size} from '/logic/format.js';
 
+const LEAST_BYTES = 2 ** 30; // less would make a mountain of nothing
+
 /** @typedef {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} History */
 
 /**
@@ -33,7 +35,7 @@ export function charts(id, isOnGpu) {
  * @param {import('/lib/signal.js').Signal<History>} seen
  */
 function draw(id, seen) {
-  const peak = computed(() => Math.max(1, ...seen.value.mem_bytes.map((value) => value ?? 0)));
+  const peak = computed(() => Math.max(LEAST_BYTES, ...seen.value.mem_bytes.map((value) => value ?? 0)));
   return [
     chart('GPU utilisation', seen, () => seen.value.utilisation_pct, () => 100, (value) => `${Math.round(value)} %`, '--accent', `Utilisation of the GPU by job ${id}`),
     chart('GPU memory', seen, () => seen.value.mem_bytes, () => peak.value, size, '--calm', `Memory of the GPU that job ${id} holds`),
@@ -57,6 +59,6 @@ function chart(title, seen, values, most, format, colour, label) {
     {class: 'card'},
     h('h2', null, `${title} `, h('span', {class: 'soft'}, () => (last() === null ? '' : format(/** @type {number} */ (last()))))),
     spark(label, () => ({at: seen.value.at, values: values(), most: most()}), colour),
-    h('div', {class: 'scale'}, h('span', null, () => `${duration(first())} before`), h('span', null, () => `full height ${format(most())}`)),
+    h('div', {class: 'scale'}, h('span', null, () => `${duration(first())} before`), h('span', null, () => `up to ${format(most())}`)),
   );
 }

@@ -26,7 +26,7 @@ function steps(job) {
   return [
     step(job.submitted_at, 'waiting', 'submitted'),
     past,
-    !isSaid && job.state !== 'waiting' && step(null, job.state, job.reason ?? ''),
+    !isSaid && job.state !== 'waiting' && step(job.ended_at, job.state, job.reason ?? ''),
     !isSaid && job.state === 'waiting' && job.attempts.length > 0 && step(null, 'waiting', 'once more'),
   ];
 }

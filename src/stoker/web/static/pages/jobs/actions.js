@@ -22,7 +22,7 @@ export function actions(desk) {
   const act = async (verb, more) => {
     if (!ids.peek().length) return;
     const changed = await order(verb, ids.peek(), more);
-    if (changed && !changed.refused.length) desk.chosen.value = new Set();
+    if (changed) desk.chosen.value = new Set(changed.refused.map(({id}) => id));
   };
   const kill = async () => {
     if (ids.peek().length && (await confirmed(`End ${who()}? What they have done so far may be lost.`, 'Kill'))) act('kill');

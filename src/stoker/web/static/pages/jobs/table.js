@@ -30,6 +30,7 @@ const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending'};
 export function table(desk) {
   const jobs = computed(() => desk.jobs.value?.jobs ?? []);
   const isAll = computed(() => jobs.value.length > 0 && jobs.value.every(({id}) => desk.chosen.value.has(id)));
+  const isSome = computed(() => !isAll.value && desk.chosen.value.size > 0);
   const chooseAll = () => (desk.chosen.value = isAll.peek() ? new Set() : new Set(jobs.peek().map(({id}) => id)));
   const body = each(h('tbody', null), () => jobs.value, ({id}) => id, (job) => row(desk, job));
   bindKeys(desk, body);
@@ -46,7 +47,7 @@ export function table(desk) {
         h(
           'tr',
           null,
-          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Choose all on this page', checked: () => isAll.value, onchange: chooseAll})),
+          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Choose all on this page', checked: () => isAll.value, indeterminate: () => isSome.value, onchange: chooseAll})),
           COLUMNS.map(({title, kind, sorts}) => heading(desk, title, kind ?? '', sorts)),
         ),
       ),
