@@ -22,7 +22,7 @@ import os, resource, signal, sys
 print(sys.argv, sys.orig_argv, __name__, __file__, __spec__, __package__, __doc__)
 print(type(__loader__), __loader__.name, __loader__.path, sorted(globals()), __builtins__)
 print(sys.path, sys.flags, sys.warnoptions, sys.executable, sys.prefix, sys.base_prefix)
-print(os.getcwd(), os.umask(0o22), os.getpgid(0) == os.getsid(0) == os.getpid(), os.nice(0))
+print(os.getcwd(), os.umask(0o22), os.getpgid(0) == os.getpid(), os.nice(0))
 print([signal.getsignal(number) for number in signal.valid_signals()], signal.pthread_sigmask(0, []))
 print([resource.getrlimit(number) for number in range(16)])
 print(sorted(os.environ.items()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Protocol
 
 from stoker.core.invariants import InvariantError, check_plan
@@ -34,6 +33,8 @@ def find_policy(name: str) -> Policy:
     """The policy of a name among the installed ones; raises UsageError with those that there are."""
     if name == DEFAULT:
         return plan
+    from importlib.metadata import entry_points  # late: it brings sixty modules along
+
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
         names = ", ".join([DEFAULT, *sorted(found)])

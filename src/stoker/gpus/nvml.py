@@ -78,6 +78,14 @@ def why_unavailable() -> str | None:
 _LISTED = "/proc/driver/nvidia/gpus"
 
 
+def _find_library() -> None:
+    """Where there is none, say so before the package is imported, which takes longer than all the rest."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        raise NvmlUnavailableError("NVML Shared Library Not Found") from error
+
+
 class Nvml:
     """NVML; its GPUs are those found when it was opened or looked at anew, and reading them never raises."""
 
@@ -87,6 +95,8 @@ class Nvml:
             from stoker.testing import fake_pynvml
 
             fake_pynvml.install()
+        else:
+            _find_library()
         try:
             import pynvml
         except ImportError as error:

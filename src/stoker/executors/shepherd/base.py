@@ -9,7 +9,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from stoker import failpoints
 from stoker.executors.shepherd import trees, wire
@@ -40,6 +40,8 @@ class Doom(NamedTuple):
 
 class Shepherd:
     """All state of the process, and one method per message; who serves whom, and until when, is added."""
+
+    apart: ClassVar[dict[str, Any]] = {"setsid": True}  # what tells a job's processes from others'
 
     def __init__(self) -> None:
         self.poll = select.epoll()
@@ -280,7 +282,7 @@ class Shepherd:
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
             at_us = time.time_ns() // 1000
             if attempt.warm is None:
-                pid = _posix_spawn(attempt.argv, env, actions, context.shell)
+                pid = _posix_spawn(attempt.argv, env, actions, context.shell, self.apart)
             else:
                 pid = self.fork(attempt, env, log_fd, actions)
         finally:
@@ -312,7 +314,7 @@ class Shepherd:
             return self.hearth.fork(attempt, env, log_fd, leases)
         except ColdError as error:
             self.tell("cold", attempt.key, str(error))
-            return _posix_spawn(attempt.argv, env, actions, attempt.context.shell)
+            return _posix_spawn(attempt.argv, env, actions, attempt.context.shell, self.apart)
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """An attempt cannot be started."""
@@ -450,7 +452,11 @@ def _as_warm(attempt: Attempt, warm: list[Any]) -> Attempt:
 
 
 def _posix_spawn(
-    argv: list[str], env: dict[bytes, bytes], actions: list[tuple[int, int, int]], shell: str
+    argv: list[str],
+    env: dict[bytes, bytes],
+    actions: list[tuple[int, int, int]],
+    shell: str,
+    apart: dict[str, Any],
 ) -> int:
     try:
         return os.posix_spawn(
@@ -458,15 +464,15 @@ def _posix_spawn(
             argv,
             env,
             file_actions=actions,
-            setsid=True,
             setsigmask=[],
             setsigdef=RESET_SIGNALS,
+            **apart,
         )
     except OSError:
         if argv[0] == shell:
             raise
         # Not an executable after all: the shell knows what to do or what to say.
-        return _posix_spawn([shell, "-c", '"$0" "$@"', *argv], env, actions, shell)
+        return _posix_spawn([shell, "-c", '"$0" "$@"', *argv], env, actions, shell, apart)
 
 
 def _open_log(path: str) -> int:

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import sys
+from typing import Any, ClassVar
 
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.base import Shepherd, ignore_signals
@@ -20,6 +21,11 @@ from stoker.executors.shepherd.wire import PROTOCOL
 
 class Companion(Shepherd):
     """Serves one client, and dies with it."""
+
+    # A group does: this session has no terminal, and is over with its jobs. Linux makes a scheduling
+    # group of every session, which takes as long as all that this process does for a short job. Where
+    # jobs outlive their shepherd, only a session of their own keeps the paused ones from a SIGHUP then.
+    apart: ClassVar[dict[str, Any]] = {"setpgroup": 0}
 
     def __init__(self, client: socket.socket, client_fd: int) -> None:
         super().__init__()

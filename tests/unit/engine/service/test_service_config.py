@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from stoker.core.plan import Plan, Start
-from stoker.engine import policy
 from stoker.errors import NotFoundError, UsageError
 from unit.engine.world import MakeWorld, World
 
@@ -98,7 +98,7 @@ class TestPolicy:
                     raise found[self.name]  # type: ignore[misc]
                 return found[self.name]
 
-        monkeypatch.setattr(policy, "entry_points", lambda group: [Point(name) for name in found])
+        monkeypatch.setattr(metadata, "entry_points", lambda group: [Point(name) for name in found])
         return found
 
     def test_a_policy_of_ones_own_decides(
