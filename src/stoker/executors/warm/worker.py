@@ -3,7 +3,7 @@
 It runs in the interpreter of the jobs, where Stoker need not be installed: this package stands alone, on
 the standard library. Its parent is a shepherd, which sends orders over a socket on descriptor 3.
 
-A job is forked twice, and the process between ends at once: so the shepherd, the subreaper, becomes the
+A job is forked twice, and the process between ends then: so the shepherd, the subreaper, becomes the
 job's own parent. Nothing of a job depends on this process, which may be killed at any time.
 """
 
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -28,6 +30,7 @@ _MOST_BYTES = 1 << 18
 # Where a process's arguments and environment lie in its memory: fields of /proc/PID/stat after the name.
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
 _MATTERS_S = 0.001
+_PR_SET_PDEATHSIG = 1
 # What all that train import of a package only when they come to it, and wait for once more.
 _LATE = {"torch": ("torch.optim", "torch._dynamo")}
 
@@ -58,30 +61,24 @@ class Memory:
         self._mark_at = int(fields[_ENV_START]) + block.index(found[0])
         self._mark_size = len(found[0])
 
-    def show(self, words: list[str], variables: dict[str, str]) -> None:
-        """Be seen as a process that was started so; ValueError where there is no room."""
-        self.show_variables(variables)
-        self.show_words(words)
+    def show(self, words: list[str], variables: dict[str, str] | None = None) -> None:
+        """Be seen as a process that was started so, as far as there is room for its words.
 
-    def show_words(self, words: list[str]) -> None:
-        """Be seen as a process with these arguments, as far as there is room."""
-        data = b"".join(os.fsencode(word) + b"\0" for word in words)[: self._words_size - 1]
-        _write_memory(self._words_at, data.ljust(self._words_size, b"\0"))
-
-    def show_variables(self, variables: dict[str, str]) -> None:
-        """Be seen with these variables in place of the mark; ValueError where there is no room."""
-        data = b"".join(os.fsencode(f"{name}={value}\0") for name, value in variables.items())
-        if len(data) > self._mark_size:
-            raise ValueError("the mark is too short")
-        _write_memory(self._mark_at, data.ljust(self._mark_size, b"\0"))
-
-
-def _write_memory(at: int, data: bytes) -> None:
-    fd = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.pwrite(fd, data, at)
-    finally:
-        os.close(fd)
+        Its variables take the place of the mark: ValueError where there is no room for them.
+        """
+        shown = b"".join(os.fsencode(word) + b"\0" for word in words)[: self._words_size - 1]
+        pieces = [(self._words_at, shown.ljust(self._words_size, b"\0"))]
+        if variables is not None:
+            data = b"".join(os.fsencode(f"{name}={value}\0") for name, value in variables.items())
+            if len(data) > self._mark_size:
+                raise ValueError("the mark is too short")
+            pieces.append((self._mark_at, data.ljust(self._mark_size, b"\0")))
+        fd = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for at, piece in pieces:
+                os.pwrite(fd, piece, at)
+        finally:
+            os.close(fd)
 
 
 class Worker:
@@ -95,7 +92,7 @@ class Worker:
         self._modules: list[str] = plan["modules"]
         self._learned = _read_learned(plan["learned"])
         self._memory = Memory(plan["mark"].encode())
-        self._memory.show_words(["stoker: warm worker", *self._modules[:8]])
+        self._memory.show(["stoker: warm worker", *self._modules[:8]])
         self._origin = Origin(self._memory.show)
         os.environ.pop(plan["mark"], None)
         _take_path(plan["path"])
@@ -152,23 +149,28 @@ class Worker:
         self._line.send(data)
 
     def serve(self) -> Job | None:
-        """Fork as often as ordered. Returns the job in each child, and None when nothing more comes."""
-        poll = select.poll()
-        poll.register(self._line, select.POLLIN)
-        while poll.poll(self._idle_s * 1000):
-            data, fds = _receive(self._line)
-            if not data:
-                return None
+        """Fork as often as ordered. Returns the job in each child, and None when nothing more comes.
+
+        Whoever forks the next job is there before its order, for every start waits for its fork.
+        """
+        worker = os.getpid()
+        while True:
             between = os.fork()
             if between == 0:
-                return self._fork_again(data, fds)
-            os.waitpid(between, 0)
-            for fd in fds:
-                os.close(fd)
-        return None
+                return self._wait_between(worker)
+            if os.waitpid(between, 0)[1]:
+                return None
 
-    def _fork_again(self, data: bytes, fds: list[int]) -> Job:
-        """End this process, and go on as its child."""
+    def _wait_between(self, worker: int) -> Job:
+        """Wait for an order, fork its job, and end; goes on as that job. Ends with its worker."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != worker:
+            os._exit(1)
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        data, fds = _receive(self._line) if poll.poll(self._idle_s * 1000) else (b"", [])
+        if not data:
+            os._exit(1)
         between = os.getpid()
         if os.fork():
             os._exit(0)
