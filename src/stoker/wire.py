@@ -529,6 +529,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    failure: FailureClass | None = None
     problem: str | None = None
 
 

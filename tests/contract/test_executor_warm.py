@@ -45,6 +45,14 @@ def script(rig: Rig, text: str, name: str = "script.py") -> str:
     return name
 
 
+def fake_torch(rig: Rig, **parts: str) -> None:
+    package = rig.work / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("import random as default_generator\nimport torch.cuda\n")
+    for name, text in parts.items():
+        (package / f"{name}.py").write_text(f"{text}\n")
+
+
 def worker_of(rig: Rig) -> int:
     rig.until(lambda: rig.of(Warmed))
     return rig.of(Warmed)[-1].pid
@@ -222,6 +230,32 @@ class TestAWorker:
         assert real.ended("1.1").status == 0
         assert log.read_text() == "2\n"
         assert reasons(real) == ["an import started threads, which a fork would not have"]
+
+    def test_whose_module_starts_cuda_is_not_forked_from(self, real: Rig) -> None:
+        fake_torch(real, cuda="def is_initialized(): return True")
+        log = launch(real, "1.1", [script(real, "import torch\nprint('ran')")], "torch")
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert reasons(real) == ["an import has initialised CUDA, which a fork could not use"]
+
+    def test_whose_module_opens_the_gpu_is_not_forked_from(self, real: Rig) -> None:
+        # A file cannot be made to lie in /dev: the module lets it seem so.
+        (real.work / "opener.py").write_text(
+            "import os\nos.readlink = lambda path, read=os.readlink:"
+            " read(path).replace('/dev/null', '/dev/nvidia0')\n"
+        )
+        log = launch(real, "1.1", [script(real, "print('ran')")], "opener")
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert reasons(real) == ["an import has opened the GPU, which a fork could not use"]
+
+    def test_has_imported_what_trainings_import_of_torch_late(self, real: Rig) -> None:
+        fake_torch(real, cuda="def is_initialized(): return False", _dynamo="", optim="")
+        text = "import sys\nprint(*sorted(name for name in sys.modules if 'torch' in name))"
+        log = launch(real, "1.1", [script(real, text)], "torch")
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "torch torch._dynamo torch.cuda torch.optim\n"
+        assert reasons(real) == []
 
     def test_is_replaced_when_a_file_that_it_has_imported_changes(self, real: Rig) -> None:
         name = script(real, "import model\nprint(model.SIZE)")

@@ -142,3 +142,39 @@ def test_pages_follow_each_other_in_any_order(site: Site) -> None:
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "120")
     page.get_by_role("button", name="Next", exact=True).click()
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "70")
+
+
+def test_a_click_on_a_heading_sorts_and_a_further_one_goes_back_to_the_queue(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    for name in ("b", "c", "a"):
+        site.queue.add("-n", name, "true")
+    page = site.tab("/jobs")
+    expect(row(page, 3)).to_be_visible()
+    first = page.locator("tr[data-job]").first
+    for title, way, wanted in (
+        ("Id", "descending", [3, 2, 1]),
+        ("Id", "ascending", [1, 2, 3]),
+        ("What", "ascending", [3, 1, 2]),
+    ):
+        page.get_by_role("columnheader", name=title).get_by_role("button").click()
+        expect(first).to_have_attribute("data-job", str(wanted[0]))
+        assert order(page) == wanted
+        assert page.locator("th[aria-sort]").get_attribute("aria-sort") == way
+    page.get_by_role("columnheader", name="What").get_by_role("button").click()
+    expect(first).to_have_attribute("data-job", "1")
+    assert page.locator("th[aria-sort]").count() == 0
+
+
+def test_what_is_on_other_pages_is_chosen_too_as_far_as_it_fits(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    for project in ("mine", "other"):
+        lines = "".join(f"echo {number}\n" for number in range(60))
+        site.queue.ok("add", "--project", project, "--batch", "-", stdin=lines)
+    page = site.tab("/jobs?project=mine")
+    expect(page.locator("tr[data-job]")).to_have_count(50)
+    page.get_by_role("button", name="Choose all pages").click()
+    expect(page.get_by_text("60 chosen")).to_be_visible()
+    page.get_by_role("button", name="Hold").click()
+    expect(page.get_by_role("button", name="held 60")).to_be_visible()
+    states = [(job["project"], job["state"]) for job in site.queue.ls().values()]
+    assert sorted(states) == [("mine", "held")] * 60 + [("other", "waiting")] * 60

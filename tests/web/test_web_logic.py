@@ -112,6 +112,17 @@ def test_failures_are_grouped_by_reason_the_most_frequent_first(modules: Modules
     assert groups == [("exit 3", [3, 5]), ("exit 1", [1]), ("lost", [4])]
 
 
+def test_failures_of_one_class_differ_by_words_not_by_numbers(modules: Modules) -> None:
+    memory = "exit 1: out of memory: 30.0 GiB wanted, {} GiB free"
+    runs = [_run(1, "failed", memory.format("1.5"), failure="gpu_oom")]
+    runs += [_run(2, "failed", memory.format("22"), failure="gpu_oom")]
+    runs += [_run(3, "failed", memory.format("22"), failure="host_oom")]
+    runs += [_run(4, "failed", "exit 1: no such file", failure="setup")]
+    found = call(modules, "outcomes", "groupFailures", runs)
+    groups = [(group["failure"], [run["job"] for run in group["runs"]]) for group in found]
+    assert groups == [("gpu_oom", [1, 2]), ("host_oom", [3]), ("setup", [4])]
+
+
 def test_runs_without_a_value_come_last_whichever_way(modules: Modules) -> None:
     order = modules.run("""async () => {
       const {sortRuns} = await import('/logic/outcomes.js');

@@ -133,6 +133,7 @@ def _outcome(run: SweepRun, record: Record) -> Outcome:
         attempt=run.attempt,
         slots=run.slots,
         reason=run.reason,
+        failure=run.failure,
         started_at=run.started_at,
         ended_at=run.ended_at,
         problem=record.problem,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from stoker.api.access import Receive, Scope, Send
+from stoker.web.bundle import bundle
 
 _MEDIA = {
     ".html": "text/html; charset=utf-8",
@@ -16,6 +17,9 @@ _MEDIA = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+_INDEX = "index.html"
+_MAIN = "/main.js"
+_ALL_MODULES = "/all.js"
 
 
 @dataclass(frozen=True)
@@ -48,21 +52,27 @@ class Asset:
 def load_assets() -> dict[str, Asset]:
     """All files of the page by their path; whatever else is asked for is not one of them."""
     with resources.as_file(resources.files("stoker.web") / "static") as folder:
-        return {
-            _path(os.path.relpath(os.path.join(root, name), folder)): _load(root, name)
+        bodies = {
+            _path(os.path.relpath(os.path.join(root, name), folder)): _read(root, name)
             for root, _folders, names in os.walk(folder)
             for name in names
             if os.path.splitext(name)[1] in _MEDIA
         }
+    modules = {path: body.decode("utf-8") for path, body in bodies.items() if path.endswith(".js")}
+    bodies[_ALL_MODULES] = bundle(modules, _MAIN).encode("utf-8")
+    return {path: _make(path, body) for path, body in bodies.items()}
 
 
 def _path(name: str) -> str:
-    return "/" if name == "index.html" else f"/{name}"
+    return "/" if name == _INDEX else f"/{name}"
 
 
-def _load(root: str, name: str) -> Asset:
+def _read(root: str, name: str) -> bytes:
     with open(os.path.join(root, name), "rb") as file:
-        body = file.read()
+        return file.read()
+
+
+def _make(path: str, body: bytes) -> Asset:
     digest = hashlib.sha256(body).hexdigest()[:32]
-    media = _MEDIA[os.path.splitext(name)[1]]
+    media = _MEDIA[os.path.splitext(_INDEX if path == "/" else path)[1]]
     return Asset(media, body, gzip.compress(body, mtime=0), f'"{digest}"')

@@ -19,12 +19,13 @@ MAX_PAGE = 1000
 class Query(wire.Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which jobs, and which page of them: `after` is the `next` of the page before.
 
-    Without `sort` they come as they run, wait and have ended; `gpu` is one that they run or ran on.
+    Without `sort` they come as they run, wait and have ended; by `name`, those without one come last.
+    `gpu` is one that they run or ran on.
     """
 
     text: str | None = None
     gpu: str | None = None
-    sort: Literal["oldest", "newest"] | None = None
+    sort: Literal["oldest", "newest", "name"] | None = None
     after: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
 

@@ -46,6 +46,13 @@ _UNDONE = (
 )
 _OLDEST = f"{_SELECT} WHERE {{}} job.id > ? ORDER BY job.id"
 _NEWEST = f"{_SELECT} WHERE {{}} job.id < ? ORDER BY job.id DESC"
+_BY_NAME = (
+    f"{_SELECT} WHERE name IS NOT NULL AND submission IS NOT NULL AND (name, job.id) > (?, ?)"
+    " ORDER BY name, job.id"
+)
+_NAMELESS = (
+    f"{_SELECT} WHERE name IS NULL AND submission IS NOT NULL AND job.id > ? ORDER BY job.id"
+)
 # These have a reason always.
 _RARE = {*_ON_SHELF, State.SKIPPED, State.FAILED, State.LOST}
 _NEVER_US = 2**62
@@ -95,6 +102,8 @@ def ls(
     """
     if selection.ids is not None:
         rows = _named(hub, selection, _read_cursor(after, _NAMED))
+    elif sort == "name":
+        rows = _by_name(hub, after)
     elif sort is not None:
         rows = _by_id(hub, selection.states, sort, _read_cursor(after, _NUMBERED))
     else:
@@ -237,6 +246,20 @@ def _by_id(
     else:
         rows = hub.database.execute(sql.format("submission IS NOT NULL AND"), (start,))
     for row in rows:
+        yield f"n:{row[0]}", row
+
+
+def _by_name(hub: Hub, after: str | None) -> Iterator[tuple[str, Any]]:
+    """Jobs by their names, those without one last; `b:12:fit` is the cursor of job 12, named fit."""
+    nameless_after = 0
+    if after is None or after.startswith("b:"):
+        number, _, name = (after or "b:0:")[2:].partition(":")
+        job = _read_cursor(f"n:{number}", _NUMBERED)[1][0]
+        for row in hub.database.execute(_BY_NAME, (name, job)):
+            yield f"b:{row[0]}:{row[1]}", row
+    else:
+        nameless_after = _read_cursor(after, _NUMBERED)[1][0]
+    for row in hub.database.execute(_NAMELESS, (nameless_after,)):
         yield f"n:{row[0]}", row
 
 

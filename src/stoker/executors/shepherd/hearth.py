@@ -48,15 +48,17 @@ class ColdError(Exception):
 class Worker:
     """A process that imports, then forks; and who waits for it until it can."""
 
-    def __init__(self, pid: int, line: socket.socket, env: dict[bytes, bytes]) -> None:
+    def __init__(
+        self, pid: int, line: socket.socket, env: dict[bytes, bytes], used_at: float
+    ) -> None:
         self.pid = pid
         self.line = line
         self.env = env
+        self.used_at = used_at
         self.is_ready = False
         self.modules: list[str] = []
         self.stamps: list[tuple[str, int, int]] = []
         self.waiting: list[Attempt] = []
-        self.used_at = time.monotonic()
 
     def is_outdated(self) -> bool:
         """Whether a file that it was made of has changed since."""
@@ -71,7 +73,6 @@ class Worker:
 
     def fork(self, order: dict[str, object], fds: list[int]) -> int:
         """Let it fork a job; ColdError if there is none, and none will come."""
-        self.used_at = time.monotonic()
         ours, theirs = socket.socketpair()
         with ours:
             ours.settimeout(_FORK_WITHIN_S)
@@ -107,8 +108,13 @@ class Hearth:
         tell: Callable[..., None],
         resume: Callable[[Attempt], None],
         cookie_bytes: int,
+        *,
+        idle_s: float = _IDLE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mark_room = cookie_bytes + _MARK_ROOM
+        self._idle_s = idle_s
+        self._clock = clock
         self._poll = poll
         self._tell = tell
         self._resume = resume
@@ -129,7 +135,7 @@ class Hearth:
             try:
                 worker = self._start(key, attempt)
             except OSError as error:
-                self._unfit[key] = (f"no warm worker could be started ({error})", time.monotonic())
+                self._unfit[key] = (f"no warm worker could be started ({error})", self._clock())
                 return False
         if worker.is_ready:
             return False
@@ -149,6 +155,7 @@ class Hearth:
         worker = self._workers.get(key)
         if worker is None or not worker.is_ready:
             raise ColdError("its warm worker was killed")
+        worker.used_at = self._clock()
         own = {name: value for name, value in env.items() if worker.env.get(name) != value}
         shown = [name for name in (trees.COOKIE_BYTES, trees.LINGER.encode()) if name in env]
         order = {
@@ -198,7 +205,7 @@ class Hearth:
             if not worker.is_ready:
                 killed = "its warm worker was killed while it imported"
                 reason = said[1] if said[0] == "unfit" else killed
-                self._unfit[key] = (reason, time.monotonic())
+                self._unfit[key] = (reason, self._clock())
             self._let_go(key)
         waiting, worker.waiting = worker.waiting, []
         for attempt in waiting:
@@ -221,7 +228,7 @@ class Hearth:
         if found is None:
             return None
         reason, since = found
-        if time.monotonic() - since < _UNFIT_FOR_S:
+        if self._clock() - since < _UNFIT_FOR_S:
             return reason
         del self._unfit[key]
         return None
@@ -263,12 +270,12 @@ class Hearth:
             "learned": warm.learned,
             "path": warm.path,
             "program": warm.words[warm.at],
-            "idle_s": _IDLE_S,
+            "idle_s": self._idle_s,
             "mark": trees.MARKER,
         }
         ours.send(json.dumps(plan).encode())
         ours.setblocking(False)
-        worker = self._workers[key] = Worker(pid, ours, env)
+        worker = self._workers[key] = Worker(pid, ours, env, self._clock())
         self.by_fd[ours.fileno()] = key
         self._poll.register(ours.fileno(), select.EPOLLIN)
         return worker

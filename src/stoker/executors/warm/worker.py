@@ -28,6 +28,8 @@ _MOST_BYTES = 1 << 18
 # Where a process's arguments and environment lie in its memory: fields of /proc/PID/stat after the name.
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
 _MATTERS_S = 0.001
+# What all that train import of a package only when they come to it, and wait for once more.
+_LATE = {"torch": ("torch.optim", "torch._dynamo")}
 
 
 class UnfitError(Exception):
@@ -130,11 +132,13 @@ class Worker:
                 importlib.import_module(name)
             except BaseException as error:
                 raise UnfitError(f"import {name}: {_one_line(error)}") from error
+        for name in self._modules:
+            for part in _LATE.get(name, ()):
+                _import_if_there(part)
         took = []
         for name in self._learned:
             begun = time.monotonic()
-            with contextlib.suppress(BaseException):  # it is there, or not: nobody asked for it
-                importlib.import_module(name)
+            _import_if_there(name)
             took.append((time.monotonic() - begun, name))
         return self._modules + [name for s, name in sorted(took, reverse=True) if s >= _MATTERS_S]
 
@@ -173,6 +177,12 @@ class Worker:
         job.take_place(between)
         self._line.close()
         return job
+
+
+def _import_if_there(name: str) -> None:
+    """Import what nobody has asked for: it may be gone, or fail."""
+    with contextlib.suppress(BaseException):
+        importlib.import_module(name)
 
 
 def _read_learned(path: str | None) -> list[str]:

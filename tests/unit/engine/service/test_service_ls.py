@@ -277,6 +277,30 @@ def test_jobs_come_newest_or_oldest_first_whatever_their_states(
     assert ids(pages(world, limit, sort="newest", states=states)) == oldest[::-1]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_jobs_come_by_their_names_and_those_without_one_last(
+    make_world: MakeWorld, limit: int
+) -> None:
+    world = make_world(gpus=1)
+    for name in ("b", None, "a:b", "a", "b", None):
+        world.add(NewJob(command="train", name=name))
+    assert ids(pages(world, limit, sort="name")) == [4, 3, 1, 5, 2, 6]
+    assert ids(pages(world, limit, sort="name", states=[State.RUNNING])) == [1]
+
+
+def test_jobs_by_name_are_found_by_an_index(world: World) -> None:
+    for sql, values in ((service._BY_NAME, ("", 0)), (service._NAMELESS, (0,))):
+        steps = [row[3] for row in world.database.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+        assert steps[0].startswith("SEARCH job USING")
+        assert not any("TEMP B-TREE" in step for step in steps)
+
+
+@pytest.mark.parametrize("after", ["b:x:a", "b:", "r:1", "n:a"])
+def test_a_cursor_that_no_page_by_name_gave_is_refused(make_world: MakeWorld, after: str) -> None:
+    with pytest.raises(UsageError, match="no cursor of such a page"):
+        page(make_world(gpus=1), after, sort="name")
+
+
 def test_a_cursor_of_another_order_is_refused(make_world: MakeWorld) -> None:
     world = make_world(gpus=1)
     with pytest.raises(UsageError, match="no cursor of such a page"):

@@ -46,6 +46,8 @@ export const daemon = signal(/** @type {{version: string, host: string, home: st
 
 /** @type {WebSocket | null} */
 let socket = null;
+/** Whether the socket takes messages: it is open, and the token was said. */
+let isHeard = false;
 /** @typedef {{number: number, answer: import('/lib/signal.js').Signal<Answer<any>>, users: number}} Watched */
 
 /** @type {Map<string, Watched>} what several parts of a page watch is asked for once */
@@ -226,13 +228,13 @@ function noProblem(response) {
 function begin(thread) {
   lastNumber += 1;
   threads.set(lastNumber, thread);
-  if (state.peek() === 'open') say(lastNumber, thread);
+  if (isHeard) say(lastNumber, thread);
   return lastNumber;
 }
 
 /** @param {number} number */
 function finish(number) {
-  if (threads.delete(number) && state.peek() === 'open') {
+  if (threads.delete(number) && isHeard) {
     socket?.send(JSON.stringify({type: 'drop', id: number}));
   }
 }
@@ -258,16 +260,23 @@ function connect() {
     return;
   }
   state.value = 'connecting';
+  isHeard = false;
   socket?.close();
   const opened = new WebSocket(`ws://${location.host}/v1/live`);
   socket = opened;
   opened.binaryType = 'arraybuffer';
-  opened.onopen = () => opened.send(JSON.stringify({type: 'hello', token}));
+  // Who has the token is let in, so what is wanted is said in the same breath.
+  opened.onopen = () => {
+    opened.send(JSON.stringify({type: 'hello', token}));
+    isHeard = true;
+    for (const [number, thread] of threads) say(number, thread);
+  };
   opened.onmessage = (event) => {
     if (socket === opened) receive(event.data);
   };
   opened.onclose = (event) => {
     if (socket !== opened) return;
+    isHeard = false;
     if (event.code === WRONG_TOKEN) {
       state.value = 'refused';
       return;
@@ -290,6 +299,5 @@ function receive(data) {
     pauseMs = SHORTEST_PAUSE_MS;
     daemon.value = message;
     state.value = 'open';
-    for (const [number, thread] of threads) say(number, thread);
   } else threads.get(message.id)?.message(message);
 }

@@ -3,21 +3,21 @@
 import {h} from '/lib/dom.js';
 import {post} from '/lib/connection.js';
 import {attempt, toast} from '/lib/toast.js';
+import {count} from '/logic/format.js';
 
 /** @typedef {{ids: number[], refused: {id: number, reason: string}[]}} Changed */
 
-/** @type {Record<string, string>} */
+/** @type {Record<string, [string, string]>} what is said of one job, and of several */
 const DONE = {
-  kill: 'is being ended',
-  retry: 'will run again',
-  hold: 'is held',
-  release: 'is released',
-  rm: 'is removed',
-  set: 'is changed',
-  start: 'starts next',
-  pause: 'is paused',
-  resume: 'goes on',
-  preempt: 'makes room',
+  kill: ['is being ended', 'are being ended'],
+  retry: ['will run again', 'will run again'],
+  hold: ['is held', 'are held'],
+  release: ['is released', 'are released'],
+  rm: ['is removed', 'are removed'],
+  set: ['is changed', 'are changed'],
+  start: ['starts next', 'start next'],
+  pause: ['is paused', 'are paused'],
+  resume: ['goes on', 'go on'],
 };
 
 /**
@@ -33,7 +33,7 @@ export async function order(verb, ids, more = {}) {
   const [first] = changed?.refused ?? [];
   if (first) {
     const others = (changed?.refused.length ?? 0) - 1;
-    toast(`job ${first.id}: ${first.reason}${others ? ` (and ${others} more)` : ''}`, 'refused');
+    toast(`${first.reason.startsWith('job ') ? '' : `job ${first.id}: `}${first.reason}${others ? ` (and ${others} more)` : ''}`, 'refused');
   }
   return changed;
 }
@@ -44,9 +44,9 @@ export async function order(verb, ids, more = {}) {
  */
 function tell(verb, changed) {
   if (!changed.ids.length) return null;
-  const [only] = changed.ids;
-  const who = changed.ids.length === 1 ? `job ${only}` : `each of ${changed.ids.length} jobs`;
-  return `${who} ${DONE[verb] ?? 'is done'}`;
+  const [only, ...others] = changed.ids;
+  const [one, several] = DONE[verb] ?? ['is done', 'are done'];
+  return others.length ? `${count(changed.ids.length)} jobs ${several}` : `job ${only} ${one}`;
 }
 
 /**

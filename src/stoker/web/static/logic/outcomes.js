@@ -8,6 +8,7 @@
  * @property {Record<string, unknown>} params
  * @property {Record<string, unknown>} metrics
  * @property {string | null} reason
+ * @property {string | null} failure its class, as `gpu_oom`
  * @property {number} attempt
  * @property {string | null} slots
  * @property {number | null} started_at
@@ -57,21 +58,26 @@ export function likelyGoal(metric) {
 }
 
 /**
- * What did not succeed, by reason, the most frequent first.
+ * What did not succeed, by what it died of, the most frequent first. Runs that die of the same write
+ * other numbers: how much memory was free, at which step. So numbers do not tell groups apart, but for
+ * the code of an exit and the like, which a reason begins with.
  * @param {readonly Outcome[]} runs
- * @returns {{reason: string, runs: Outcome[]}[]}
+ * @returns {{failure: string | null, reason: string, runs: Outcome[]}[]} each with the reason of its first
  */
 export function groupFailures(runs) {
-  /** @type {Map<string, Outcome[]>} */
+  /** @type {Map<string, {failure: string | null, reason: string, runs: Outcome[]}>} */
   const groups = new Map();
   for (const run of runs) {
     if (!BAD.has(run.state)) continue;
+    const failure = run.failure ?? null;
     const reason = run.reason ?? run.state;
-    const group = groups.get(reason) ?? [];
-    group.push(run);
-    groups.set(reason, group);
+    const [code = '', ...rest] = reason.split(':');
+    const key = JSON.stringify([failure, code, rest.join(':').replace(/\d+(\.\d+)?(e[-+]?\d+)?/gi, '#')]);
+    const group = groups.get(key) ?? {failure, reason, runs: []};
+    group.runs.push(run);
+    groups.set(key, group);
   }
-  return [...groups].map(([reason, members]) => ({reason, runs: members})).sort((a, b) => b.runs.length - a.runs.length);
+  return [...groups.values()].sort((a, b) => b.runs.length - a.runs.length);
 }
 
 /**

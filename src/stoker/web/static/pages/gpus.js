@@ -28,8 +28,11 @@ import {size} from '/logic/format.js';
  */
 /** @typedef {import('/lib/signal.js').Signal<Gpu>} GpuSignal */
 
+const MOST_NAMES = 1000;
+
 /** @param {import('/pages/index.js').Context} _context */
 export function page(_context) {
+  const names = readNames();
   const answer = watch('/v1/gpus', {history: true});
   const gpus = computed(() => /** @type {Gpu[]} */ (answer.value.data ?? []));
   const isEmpty = computed(() => answer.value.data !== undefined && !gpus.value.length);
@@ -38,8 +41,14 @@ export function page(_context) {
     null,
     h('h1', null, 'GPUs'),
     () => isEmpty.value && empty(),
-    each(h('div', {class: 'grid'}), () => gpus.value, (gpu) => gpu.label, card),
+    each(h('div', {class: 'grid'}), () => gpus.value, (gpu) => gpu.label, (gpu) => card(gpu, names)),
   );
+}
+
+/** What runs, by its number: what people call it. */
+function readNames() {
+  const live = watch('/v1/ls', {states: ['running', 'starting', 'paused'], limit: MOST_NAMES});
+  return computed(() => new Map(/** @type {any[]} */ (/** @type {any} */ (live.value.data)?.jobs ?? []).map(({id, name, command}) => [id, name ?? command])));
 }
 
 function empty() {
@@ -53,20 +62,23 @@ function empty() {
   );
 }
 
-/** @param {GpuSignal} gpu */
-function card(gpu) {
+/**
+ * @param {GpuSignal} gpu
+ * @param {import('/lib/signal.js').Signal<Map<number, string>>} names
+ */
+function card(gpu, names) {
   const label = gpu.peek().label;
   return h(
     'article',
     {class: 'card gpu', 'aria-labelledby': `gpu-${label}`, 'data-gpu': label},
-    h('h2', {id: `gpu-${label}`}, `GPU ${label} `, h('span', {class: 'soft'}, () => gpu.value.name ?? '')),
-    h('p', {class: 'row'}, () => jobs(gpu.value)),
+    h('h2', {id: `gpu-${label}`}, `GPU ${label} `, h('span', {class: 'soft', title: () => gpu.value.name}, () => gpu.value.name ?? '')),
+    h('ul', {class: 'on'}, () => jobs(gpu.value, names.value)),
     () => trouble(gpu.value),
     meter('Utilisation', () => percent(gpu.value.utilisation_pct), utilisation(gpu)),
     meter('Memory', () => memory(gpu.value), used(gpu)),
-    h('p', {class: 'soft row'}, () => sensors(gpu.value)),
+    () => share(gpu.value),
     () => users(gpu.value),
-    h('div', {class: 'row'}, () => buttons(gpu.value.slot, gpu.value.drained)),
+    h('div', {class: 'row foot'}, h('span', {class: 'soft row'}, () => sensors(gpu.value)), h('span', {class: 'spacer'}), () => buttons(gpu.value.slot, gpu.value.drained)),
   );
 }
 
@@ -100,18 +112,34 @@ function percent(value) {
 }
 
 /** @param {Gpu} gpu */
-function memory({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes: reserved}) {
-  if (!total) return 'not told';
-  return `${size(used)} of ${size(total)}${reserved ? `, ${size(reserved)} reserved` : ''}`;
+function memory({mem_total_bytes: total, mem_used_bytes: used}) {
+  return total ? size(used) : 'not told';
 }
 
-/** @param {Gpu} gpu */
-function jobs({jobs, slot, drained}) {
+/**
+ * What jobs have reserved, and what of that is in use.
+ * @param {Gpu} gpu
+ */
+function share({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes: reserved}) {
+  if (!total) return null;
+  /** @param {number} bytes */
+  const width = (bytes) => ({width: `${Math.min(100, (bytes / total) * 100)}%`});
+  return [
+    h('div', {class: 'share'}, h('div', {class: 'reserved', style: width(reserved)}), h('div', {class: 'used', style: width(used)})),
+    h('div', {class: 'scale'}, h('span', null, `${size(reserved)} reserved`), h('span', null, `of ${size(total)}`)),
+  ];
+}
+
+/**
+ * @param {Gpu} gpu
+ * @param {Map<number, string>} names
+ */
+function jobs({jobs, slot, drained}, names) {
   const word = jobs.length ? null : slot === null ? 'not in this queue' : drained ? 'drained' : 'free';
   return [
-    jobs.map((id) => h('a', {href: link(`/jobs/${id}`)}, `job ${id}`)),
-    word && h('span', {class: 'soft'}, word),
-    drained && jobs.length > 0 && h('span', {class: 'state held'}, drained),
+    jobs.map((id) => h('li', null, h('a', {href: link(`/jobs/${id}`)}, `job ${id}`), ' ', h('span', {class: 'soft'}, names.get(id) ?? ''))),
+    word && h('li', {class: 'soft'}, word),
+    drained && jobs.length > 0 && h('li', null, h('span', {class: 'state held'}, drained)),
   ];
 }
 

@@ -19,7 +19,7 @@ const LIVE = ['starting', 'running', 'paused'];
 const VERBS = [
   ['Kill', 'kill', (state) => LIVE.includes(state) || ['waiting', 'held', 'blocked', 'delayed'].includes(state)],
   ['Pause', 'pause', (state) => state === 'running'],
-  ['Resume', 'resume', (state) => LIVE.includes(state)],
+  ['Resume', 'resume', (state) => state === 'paused'],
   ['Hold', 'hold', (state) => ['waiting', 'blocked', 'delayed'].includes(state)],
   ['Release', 'release', (state) => state === 'held'],
   ['Start next', 'start', (state) => ['waiting', 'held', 'delayed'].includes(state)],
@@ -38,7 +38,7 @@ export function page({parts}) {
   return h(
     'section',
     null,
-    h('p', null, h('a', {href: link('/jobs')}, '← Jobs')),
+    h('p', {class: 'up'}, h('a', {href: link('/jobs')}, '← Jobs')),
     () => (id.value !== undefined && !isGone.value ? show(id.value, /** @type {import('/lib/signal.js').Signal<Detail>} */ (job)) : h('h1', null, `Job ${name}`)),
     () => isGone.value && h('p', {class: 'empty'}, answer.value.problem?.detail ?? ''),
   );

@@ -4,10 +4,10 @@ import {h} from '/lib/dom.js';
 import {computed, effect, onCleanup, signal} from '/lib/signal.js';
 import {get, watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
-import {filters} from '/pages/jobs/filters.js';
+import {filterOf, filters} from '/pages/jobs/filters.js';
 import {actions} from '/pages/jobs/actions.js';
 import {table} from '/pages/jobs/table.js';
-import {link} from '/lib/router.js';
+import {go, link} from '/lib/router.js';
 
 /**
  * @typedef {object} Job
@@ -31,6 +31,8 @@ import {link} from '/lib/router.js';
  * What the parts of the page share.
  * @typedef {object} Desk
  * @property {import('/lib/signal.js').Signal<URLSearchParams>} query the filter, as the address has it
+ * @property {(change: Record<string, string | string[] | null>) => void} filter show others, or sorted otherwise
+ * @property {import('/lib/signal.js').Signal<number>} page
  * @property {import('/lib/signal.js').Signal<Jobs | undefined>} jobs
  * @property {import('/lib/signal.js').Signal<ReadonlySet<number>>} chosen
  * @property {import('/lib/signal.js').Signal<Record<string, number>>} counts
@@ -43,7 +45,9 @@ const COUNT_EACH_MS = 3000;
 export function page({query}) {
   /** @type {import('/lib/signal.js').Signal<string[]>} */
   const cursors = signal([]);
-  const desk = {query, jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
+  /** @param {Record<string, string | string[] | null>} change */
+  const filter = (change) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), ...change}, {replace: true});
+  const desk = {query, filter, page: computed(() => cursors.value.length + 1), jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
   let known = query.peek().toString();
   effect(() => {
     const text = query.value.toString();
@@ -117,11 +121,6 @@ function readCounts(query) {
 }
 
 /** @param {URLSearchParams} query */
-function filterOf(query) {
-  return {states: query.getAll('states'), project: query.get('project'), text: query.get('text'), gpu: query.get('gpu')};
-}
-
-/** @param {URLSearchParams} query */
 function empty(query) {
   if (query.toString()) {
     return h('div', {class: 'empty'}, h('p', null, 'No job is like that.'), h('a', {href: link('/jobs')}, 'Show all'));
@@ -150,7 +149,7 @@ function pager(desk, cursors) {
     {class: 'row pager', 'aria-label': 'Pages of jobs'},
     h('button', {disabled: () => isFirst.value, onclick: () => (cursors.value = [])}, 'First'),
     h('button', {disabled: () => isFirst.value, onclick: back}, 'Previous'),
-    h('span', {class: 'soft'}, () => `Page ${cursors.value.length + 1}`),
+    h('span', {class: 'soft'}, () => `Page ${desk.page.value}`),
     h('button', {disabled: () => !next.value, onclick: on}, 'Next'),
   );
 }

@@ -20,6 +20,17 @@ import {bestRun, countStates, groupFailures, isBrushed, likelyGoal, valueOf} fro
 
 const SHORTEST_PAUSE_MS = 2000;
 const MOST_AXES = 12;
+/** @type {Record<string, string>} classes of failures, as people call them */
+const CLASSES = {
+  gpu_oom: 'GPU out of memory',
+  host_oom: 'machine out of memory',
+  gpu_fault: 'GPU fault',
+  neighbour: 'a neighbour, or itself',
+  nccl: 'GPUs lost touch',
+  disk_full: 'disk full',
+  setup: 'something is missing',
+  error: 'its own error',
+};
 
 /** @param {import('/pages/index.js').Context} context */
 export function page({parts, query}) {
@@ -186,10 +197,10 @@ function failureCard(runs, load) {
   return h('article', {class: 'card failures'}, h('h2', null, 'What failed'), () => {
     const groups = groupFailures(runs.value);
     if (groups.length === 0) return h('p', {class: 'soft'}, 'Nothing has failed.');
-    return h('ul', {class: 'groups'}, groups.map(({reason, runs: members}) => h(
+    return h('ul', {class: 'groups'}, groups.map(({failure, reason, runs: members}) => h(
       'li',
       null,
-      h('div', {class: 'row'}, h('b', null, plural(members.length, 'run')), h('span', {class: 'spacer'}), h('button', {onclick: () => retry(members, load)}, 'Retry these')),
+      h('div', {class: 'row'}, h('b', null, plural(members.length, 'run')), failure && h('span', {class: 'state failed'}, CLASSES[failure] ?? failure), h('span', {class: 'spacer'}), h('button', {onclick: () => retry(members, load)}, 'Retry these')),
       h('p', {class: 'reason'}, reason),
       h('p', {class: 'soft'}, members.slice(0, 6).map((run) => [h('a', {href: link(`/jobs/${run.job}`)}, `job ${run.job}`), ' ']), members.length > 6 && `and ${members.length - 6} more`),
     )));

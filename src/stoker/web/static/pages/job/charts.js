@@ -1,36 +1,64 @@
-/** What a job that runs uses of its GPU. */
+/** What a job uses of its GPU. */
 
 import {h} from '/lib/dom.js';
-import {computed} from '/lib/signal.js';
+import {computed, effect, signal} from '/lib/signal.js';
 import {watch} from '/lib/connection.js';
 import {spark} from '/lib/spark.js';
-import {size} from '/logic/format.js';
+import {duration, size} from '/logic/format.js';
+
+const LEAST_BYTES = 2 ** 30; // less would make a mountain of nothing
+
+/** @typedef {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} History */
 
 /**
- * Charts while it is on a GPU; nothing else can be told of it then.
+ * Charts of the last minutes on a GPU. When the job is over nobody asks any more what it uses: what was
+ * seen of it stays for as long as one looks.
  * @param {number} id
  * @param {import('/lib/signal.js').Signal<boolean>} isOnGpu
  */
 export function charts(id, isOnGpu) {
-  return h('div', {class: 'columns'}, () => (isOnGpu.value ? draw(id) : null));
+  const seen = signal(/** @type {History | null} */ (null));
+  effect(() => {
+    if (!isOnGpu.value) return;
+    const answer = watch('/v1/history', {job: id});
+    effect(() => {
+      const history = /** @type {History | undefined} */ (answer.value.data);
+      if (history?.at.length) seen.value = history;
+    });
+  });
+  const hasSome = computed(() => seen.value !== null);
+  return h('div', {class: 'columns'}, () => hasSome.value && draw(id, /** @type {import('/lib/signal.js').Signal<History>} */ (seen)));
 }
 
-/** @param {number} id */
-function draw(id) {
-  const answer = watch('/v1/history', {job: id});
-  const usage = computed(() => /** @type {any} */ (answer.value.data) ?? {at: [], mem_bytes: [], utilisation_pct: []});
-  const peak = computed(() => Math.max(1, ...usage.value.mem_bytes));
+/**
+ * @param {number} id
+ * @param {import('/lib/signal.js').Signal<History>} seen
+ */
+function draw(id, seen) {
+  const peak = computed(() => Math.max(LEAST_BYTES, ...seen.value.mem_bytes.map((value) => value ?? 0)));
   return [
-    h('div', {class: 'card'}, h('h2', null, 'GPU utilisation ', h('span', {class: 'soft'}, () => last(usage.value.utilisation_pct, (value) => `${value} %`))), spark(`Utilisation of the GPU of job ${id}`, () => ({at: usage.value.at, values: usage.value.utilisation_pct, most: 100}), '--accent')),
-    h('div', {class: 'card'}, h('h2', null, 'GPU memory ', h('span', {class: 'soft'}, () => last(usage.value.mem_bytes, size))), spark(`Memory of the GPU of job ${id}`, () => ({at: usage.value.at, values: usage.value.mem_bytes, most: peak.value}), '--calm')),
+    chart('GPU utilisation', seen, () => seen.value.utilisation_pct, () => 100, (value) => `${Math.round(value)} %`, '--accent', `Utilisation of the GPU by job ${id}`),
+    chart('GPU memory', seen, () => seen.value.mem_bytes, () => peak.value, size, '--calm', `Memory of the GPU that job ${id} holds`),
   ];
 }
 
 /**
- * @param {(number | null)[]} values
+ * @param {string} title
+ * @param {import('/lib/signal.js').Signal<History>} seen
+ * @param {() => (number | null)[]} values
+ * @param {() => number} most what the full height means
  * @param {(value: number) => string} format
+ * @param {string} colour
+ * @param {string} label
  */
-function last(values, format) {
-  const value = values.at(-1);
-  return value === undefined || value === null ? '' : format(value);
+function chart(title, seen, values, most, format, colour, label) {
+  const last = () => values().at(-1) ?? null;
+  const first = () => (seen.value.at.at(-1) ?? 0) - (seen.value.at[0] ?? 0);
+  return h(
+    'div',
+    {class: 'card'},
+    h('h2', null, `${title} `, h('span', {class: 'soft'}, () => (last() === null ? '' : format(/** @type {number} */ (last()))))),
+    spark(label, () => ({at: seen.value.at, values: values(), most: most()}), colour),
+    h('div', {class: 'scale'}, h('span', null, () => `${duration(first())} before`), h('span', null, () => `up to ${format(most())}`)),
+  );
 }

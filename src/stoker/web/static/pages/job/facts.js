@@ -35,6 +35,7 @@ import {duration, text} from '/logic/format.js';
  * @property {string | null} slots
  * @property {string | null} reason
  * @property {number | null} submitted_at
+ * @property {number | null} ended_at
  * @property {number | null} begin_at
  * @property {number | null} ends_at
  * @property {Bytes[] | null} argv

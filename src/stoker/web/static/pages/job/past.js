@@ -26,7 +26,7 @@ function steps(job) {
   return [
     step(job.submitted_at, 'waiting', 'submitted'),
     past,
-    !isSaid && job.state !== 'waiting' && step(null, job.state, job.reason ?? ''),
+    !isSaid && job.state !== 'waiting' && step(job.ended_at, job.state, job.reason ?? ''),
     !isSaid && job.state === 'waiting' && job.attempts.length > 0 && step(null, 'waiting', 'once more'),
   ];
 }
@@ -70,7 +70,7 @@ function table(all) {
             h('td', null, span(each.started_at, each.ended_at)),
             h('td', null, each.cpu_s === null ? '' : duration(each.cpu_s)),
             h('td', null, each.max_rss_bytes === null ? '' : size(each.max_rss_bytes)),
-            h('td', null, each.reason ?? ending(each)),
+            h('td', {class: 'num'}, ending(each)),
           ),
         ),
       ),

@@ -4,18 +4,25 @@ import {h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
 import {shortcut} from '/lib/keys.js';
 import {confirmed, order} from '/lib/orders.js';
+import {get} from '/lib/connection.js';
+import {attempt} from '/lib/toast.js';
+import {count} from '/logic/format.js';
+import {filterOf} from '/pages/jobs/filters.js';
 import {move} from '/pages/jobs/move.js';
+
+const MOST = 10_000;
+const PAGE = 1000;
 
 /** @param {import('/pages/jobs.js').Desk} desk */
 export function actions(desk) {
   const ids = computed(() => [...desk.chosen.value]);
   const isNone = computed(() => !ids.value.length);
-  const who = () => (ids.peek().length === 1 ? `job ${ids.peek()[0]}` : `${ids.peek().length} jobs`);
+  const who = () => (ids.peek().length === 1 ? `job ${ids.peek()[0]}` : `${count(ids.peek().length)} jobs`);
   /** @param {string} verb @param {object} [more] */
   const act = async (verb, more) => {
     if (!ids.peek().length) return;
     const changed = await order(verb, ids.peek(), more);
-    if (changed && !changed.refused.length) desk.chosen.value = new Set();
+    if (changed) desk.chosen.value = new Set(changed.refused.map(({id}) => id));
   };
   const kill = async () => {
     if (ids.peek().length && (await confirmed(`End ${who()}? What they have done so far may be lost.`, 'Kill'))) act('kill');
@@ -33,10 +40,12 @@ export function actions(desk) {
     const job = desk.jobs.value?.jobs.find(({id}) => id === only);
     return job && !others.length && job.state === 'waiting' ? job : null;
   });
+  const isMore = computed(() => Boolean(desk.jobs.value?.next) || desk.page.value > 1);
   return h(
     'div',
     {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'What to do with the chosen jobs'},
-    h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${ids.value.length} chosen`),
+    h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${count(ids.value.length)} chosen`),
+    () => isMore.value && h('button', {onclick: () => attempt(() => chooseAll(desk), tellChosen)}, 'Choose all pages'),
     button('Kill', kill, 'danger'),
     button('Retry', () => act('retry')),
     button('Hold', () => act('hold')),
@@ -48,4 +57,27 @@ export function actions(desk) {
     h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(desk, single.peek()?.id ?? 0, -1)}, 'Up'),
     h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(desk, single.peek()?.id ?? 0, 1)}, 'Down'),
   );
+}
+
+/**
+ * Choose all jobs that fit the filter, on whichever page; whether there are still more.
+ * @param {import('/pages/jobs.js').Desk} desk
+ */
+async function chooseAll(desk) {
+  const asked = desk.query.peek();
+  /** @type {Set<number>} */
+  const found = new Set();
+  let after = null;
+  do {
+    const part = await get('/v1/ls', {...filterOf(asked), sort: asked.get('sort'), after, limit: PAGE});
+    for (const {id} of part.jobs) found.add(id);
+    after = part.next;
+  } while (after && found.size < MOST);
+  if (desk.query.peek() === asked) desk.chosen.value = found;
+  return after !== null;
+}
+
+/** @param {boolean} isMore */
+function tellChosen(isMore) {
+  return isMore ? `There are more: the first ${count(MOST)} are chosen. The command line takes them all, as stoker kill --all.` : null;
 }

@@ -3,7 +3,6 @@
 import {h} from '/lib/dom.js';
 import {watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
-import {go} from '/lib/router.js';
 import {STATES} from '/lib/badge.js';
 import {effect} from '/lib/signal.js';
 import {count} from '/logic/format.js';
@@ -14,14 +13,8 @@ const CHIPS = {running: ['running', 'starting'], failed: ['failed', 'lost']};
 const NAMES = STATES.filter((state) => !['starting', 'lost', 'preempted'].includes(state));
 
 /** @param {import('/pages/jobs.js').Desk} desk */
-export function filters({query, counts}) {
-  /** @param {Record<string, string | string[] | null>} change */
-  const set = (change) => {
-    const now = query.peek();
-    const all = {states: now.getAll('states'), project: now.get('project'), text: now.get('text'), gpu: now.get('gpu'), sort: now.get('sort')};
-    go('/jobs', {...all, ...change}, {replace: true});
-  };
-  return h('div', {class: 'filters'}, chips(query, counts, set), fields(query, set));
+export function filters({query, counts, filter}) {
+  return h('div', {class: 'filters'}, chips(query, counts, filter), fields(query, filter));
 }
 
 /**
@@ -62,6 +55,7 @@ function fields(query, set) {
     h('option', {value: ''}, 'as they run'),
     h('option', {value: 'newest'}, 'newest first'),
     h('option', {value: 'oldest'}, 'oldest first'),
+    h('option', {value: 'name'}, 'by name'),
   );
   effect(() => (sort.value = query.value.get('sort') ?? ''));
   return h(
@@ -110,4 +104,12 @@ function field(query, name, placeholder, set, ref) {
     if (document.activeElement !== input) input.value = value;
   });
   return input;
+}
+
+/**
+ * The filter of an address, as GET /v1/ls takes it.
+ * @param {URLSearchParams} query
+ */
+export function filterOf(query) {
+  return {states: query.getAll('states'), project: query.get('project'), text: query.get('text'), gpu: query.get('gpu')};
 }

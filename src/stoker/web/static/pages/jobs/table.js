@@ -11,16 +11,32 @@ import {move, put} from '/pages/jobs/move.js';
 /** @typedef {import('/pages/jobs.js').Job} Job */
 /** @typedef {import('/pages/jobs.js').Desk} Desk */
 
+/** @type {{title: string, kind?: string, sorts?: string[]}[]} what a click on a title sorts by, in turn */
+const COLUMNS = [
+  {title: 'Id', kind: 'num', sorts: ['newest', 'oldest']},
+  {title: 'State'},
+  {title: 'What', sorts: ['name']},
+  {title: 'Project', kind: 'wide'},
+  {title: 'GPU', kind: 'tight'},
+  {title: 'Priority', kind: 'num wide'},
+  {title: 'When', kind: 'tight'},
+  {title: 'Ran', kind: 'num wide'},
+];
+const BAD = ['failed', 'lost'];
+/** @type {Record<string, 'ascending' | 'descending'>} */
+const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending'};
+
 /** @param {Desk} desk */
 export function table(desk) {
   const jobs = computed(() => desk.jobs.value?.jobs ?? []);
   const isAll = computed(() => jobs.value.length > 0 && jobs.value.every(({id}) => desk.chosen.value.has(id)));
+  const isSome = computed(() => !isAll.value && desk.chosen.value.size > 0);
   const chooseAll = () => (desk.chosen.value = isAll.peek() ? new Set() : new Set(jobs.peek().map(({id}) => id)));
   const body = each(h('tbody', null), () => jobs.value, ({id}) => id, (job) => row(desk, job));
   bindKeys(desk, body);
   return h(
     'div',
-    {class: 'scroll'},
+    {class: 'scroll tall'},
     h(
       'table',
       {class: 'jobs'},
@@ -31,13 +47,28 @@ export function table(desk) {
         h(
           'tr',
           null,
-          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Choose all on this page', checked: () => isAll.value, onchange: chooseAll})),
-          [['Id', 'num'], ['State'], ['What'], ['Project', 'wide'], ['GPU'], ['Priority', 'num wide'], ['When'], ['Ran', 'num wide']].map(([title, kind]) => h('th', {scope: 'col', class: kind ?? ''}, title)),
+          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Choose all on this page', checked: () => isAll.value, indeterminate: () => isSome.value, onchange: chooseAll})),
+          COLUMNS.map(({title, kind, sorts}) => heading(desk, title, kind ?? '', sorts)),
         ),
       ),
       body,
     ),
   );
+}
+
+/**
+ * A title; where it sorts, a click goes through its orders and back to that of the queue.
+ * @param {Desk} desk
+ * @param {string} title
+ * @param {string} kind
+ * @param {string[]} [sorts]
+ */
+function heading(desk, title, kind, sorts) {
+  if (!sorts) return h('th', {scope: 'col', class: kind}, title);
+  const now = () => desk.query.value.get('sort') ?? '';
+  const next = () => sorts[sorts.indexOf(desk.query.peek().get('sort') ?? '') + 1] ?? null;
+  const way = () => (sorts.includes(now()) ? WAYS[now()] : null);
+  return h('th', {scope: 'col', class: `${kind} sorts`, 'aria-sort': way}, h('button', {class: 'plain', onclick: () => desk.filter({sort: next()})}, title));
 }
 
 /**
@@ -59,11 +90,11 @@ function row(desk, job) {
     h('td', null, h('input', {type: 'checkbox', 'aria-label': `Choose job ${id}`, checked: isChosen, onchange: flip})),
     h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
     h('td', null, () => badge(job.value.state)),
-    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', null, () => job.value.command), h('div', {class: 'bad'}, () => job.value.reason ?? '')),
-    h('td', {class: 'wide'}, () => job.value.project ?? ''),
-    h('td', null, () => job.value.slots ?? (job.value.gpus ? `needs ${job.value.gpus}` : 'none')),
+    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.reason ?? '')),
+    h('td', {class: 'wide project'}, () => job.value.project ?? ''),
+    h('td', {class: 'tight'}, () => job.value.slots ?? (job.value.gpus ? `needs ${job.value.gpus}` : 'none')),
     h('td', {class: 'num wide'}, () => job.value.priority),
-    h('td', null, () => moment(job.value.ended_at ?? job.value.started_at ?? job.value.submitted_at)),
+    h('td', {class: 'tight'}, () => moment(job.value.ended_at ?? job.value.started_at ?? job.value.submitted_at)),
     h('td', {class: 'num wide'}, () => span(job.value.started_at, job.value.ended_at)),
   );
 }

@@ -26,7 +26,7 @@ export function folderField(form, oninput = () => {}) {
 /** @param {Form} form */
 async function suggestFolder(form) {
   const kept = localStorage.getItem(KEY);
-  const last = kept ?? (await get('/v1/show', {job: '@'}).then((job) => text(job.cwd), () => ''));
+  const last = kept ?? (await get('/v1/ls', {sort: 'newest', limit: 1}).then(({jobs}) => text(jobs[0]?.cwd), () => ''));
   if (form.text('cwd') === '') form.fill('cwd', last);
 }
 
