@@ -330,6 +330,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     failure: FailureClass | None = None
     ends_at: float | None = None  # of what runs: as far as others of its kind can tell
     reserved_bytes: int | None = None  # of what shares a GPU: the memory set aside for it
+    capped: bool = False  # it cannot take more than that; else it is kept to it as far as it goes
     gpu_bytes: int | None = None  # of what runs: the GPU memory it holds, as seen last
     cwd: Bytes = ""
 
@@ -562,6 +563,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int
     foreign_bytes: int
     sm: float
+    capped: int = 0  # how many of the jobs there cannot take more than is set aside for them
     kept_for: int | None = None
 
 

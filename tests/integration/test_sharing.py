@@ -95,6 +95,31 @@ def test_who_outgrows_its_room_and_who_runs_out_beside_it_both_end_well(queue: Q
     assert "ran out of memory beside others with" in victim["attempts"][0]["reason"]
 
 
+def test_torch_itself_keeps_a_job_within_its_room_and_it_gets_more_if_it_needs_it(
+    queue: Queue, tmp_path: Path
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.11.0+cu130'\n")
+    queue.stoker.env["PYTHONPATH"] = f"{queue.stoker.env.get('PYTHONPATH', '')}:{tmp_path}"
+    queue.ok("daemon", "start", "--gpus", "0")
+    train = ["python", "-m", "stoker.testing.train", "--steps", "4", "--mem"]
+    share = ["--share", "auto", "--gpu-mem"]
+    queue.ok("add", *share, "4G", "--", *train, "3G", "--seconds", "60")
+    queue.ok("add", *share, "4G", "--", *train, "6G", "--seconds", "1")
+    queue.until(lambda: queue.show(2)["state"] == "done")
+
+    refused, again = queue.show(2)["attempts"]
+    assert refused["failure"] == "gpu_oom"
+    assert "ran out of memory capped at 4.0 GiB: again with 6.6 GiB" in refused["reason"]
+    assert again["reserved_bytes"] == int(6.6 * GIB)
+    assert "4.0 GiB set aside, capped" in queue.ok("show", "1")
+    assert "/4.0 GiB capped" in queue.ok("ls")
+    assert "1 capped" in queue.ok("status")
+    queue.kill_daemon()
+    queue.until(lambda: "4.0 GiB set aside, capped" in queue.ok("show", "1"), "known after a crash")
+    queue.ok("kill", "1")
+
+
 def test_lines_of_a_foreground_run_share_too(queue: Queue) -> None:
     train = "python -m stoker.testing.train --sm 10 --mem 5G --seconds 1.2 --steps 3"
     ended = queue.stoker.run("--share", "auto", "--gpus", "0", lines=f"{train}\n" * 4)

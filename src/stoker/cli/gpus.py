@@ -137,7 +137,8 @@ def _sums(slot: dict[str, Any]) -> list[str]:
     if shared is None:
         return []
     reserved, capacity = shared["reserved_bytes"] / 2**30, shared["capacity_bytes"] / 2**30
-    return [f"{reserved:.1f} of {capacity:.1f} GiB set aside"]
+    capped = f" ({shared['capped']} capped)" if shared["capped"] else ""
+    return [f"{reserved:.1f} of {capacity:.1f} GiB set aside{capped}"]
 
 
 def _json_row(

@@ -65,7 +65,7 @@ def _memory(job: Job) -> str:
     if job.reserved_bytes is None:
         return ""
     used = "–" if job.gpu_bytes is None else f"{job.gpu_bytes / 2**30:.1f}"
-    return f"{used}/{job.reserved_bytes / 2**30:.1f} GiB"
+    return f"{used}/{job.reserved_bytes / 2**30:.1f} GiB{' capped' * job.capped}"
 
 
 def took(job: Job | AttemptInfo, now: float) -> str:

@@ -168,7 +168,8 @@ def _gpus(job: JobDetail) -> str:
         text += f", {format_size(job.gpu_mem_bytes)} declared"
     if job.reserved_bytes is not None:
         used = "" if job.gpu_bytes is None else f", {format_size(job.gpu_bytes)} in use"
-        text += f"; {format_size(job.reserved_bytes)} set aside, best effort{used}"
+        how = "capped" if job.capped else "best effort"
+        text += f"; {format_size(job.reserved_bytes)} set aside, {how}{used}"
     return text
 
 

@@ -103,10 +103,11 @@ def pauses(status: Status, project: str | None = None) -> list[str]:
 
 def _sums(shared: Shared) -> str:
     """What of a shared GPU is set aside and in use."""
+    capped = f", {shared.capped} capped" if shared.capped else ""
     kept = "" if shared.kept_for is None else f", kept for job {shared.kept_for}"
     return (
         f"{shared.reserved_bytes / 2**30:.1f} of {shared.capacity_bytes / 2**30:.1f} GiB set aside,"
-        f" {shared.used_bytes / 2**30:.1f} in use{kept}"
+        f" {shared.used_bytes / 2**30:.1f} in use{capped}{kept}"
     )
 
 

@@ -30,13 +30,17 @@ class Foreigner(msgspec.Struct, frozen=True):
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU at one moment. `used_bytes` holds all of them: jobs, foreigners and what is unexplained."""
+    """A GPU at one moment. `used_bytes` holds all of them: jobs, foreigners and what is unexplained.
+
+    `driver_bytes` are neither used nor free: what the driver keeps for itself.
+    """
 
     key: str
     label: str
     sight: Sight
     total_bytes: int = 0
     used_bytes: int = 0
+    driver_bytes: int = 0
     foreign_bytes: int = 0
     foreigners: tuple[Foreigner, ...] = ()
     utilisation_pct: int | None = None
@@ -46,7 +50,7 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def free_bytes(self) -> int:
         """What nobody holds at this moment."""
-        return max(0, self.total_bytes - self.used_bytes)
+        return max(0, self.total_bytes - self.driver_bytes - self.used_bytes)
 
     @property
     def may_be_packed(self) -> bool:

@@ -10,6 +10,7 @@ from stoker.core.slot import Slot
 from stoker.engine.board import DRAINED, Board, Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
+from stoker.engine.capping import Capping
 from stoker.engine.config import Config
 from stoker.engine.eta import Eta
 from stoker.engine.gate import Gate
@@ -54,6 +55,7 @@ def assemble(
     board = Board(slots)
     gate = Gate(database, board)
     shelf = Shelf(jobs)
+    orders = Orders(jobs, executor, home)
     engine = Engine(
         board=board,
         queue=StoredQueue(jobs, shelf, gate, publisher.on_change),
@@ -62,13 +64,14 @@ def assemble(
         jobs=jobs,
         listener=publisher,
         rules=Rules(outlived=True),
-        prepare=prepare or Orders(jobs, executor, home).prepare,
+        prepare=prepare or orders.prepare,
         clock=clock,
         on_stuck=lambda entry: pushing.make_room(entry),
     )
     pushing = Pushing(board, engine.endings, jobs)
     engine.share(
-        Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock)
+        Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock),
+        Capping(orders.surroundings),
     )
     hub = Hub(
         home=home,

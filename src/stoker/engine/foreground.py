@@ -119,6 +119,7 @@ class Foreground:
 
     def _share(self, settings: Settings, queue: LineQueue) -> None:
         """Let commands share GPUs, once these can be seen."""
+        from stoker.engine.capping import Capping
         from stoker.engine.sharing import Sharing
         from stoker.store.rooms import Rooms
 
@@ -128,7 +129,10 @@ class Foreground:
 
         sharing = Sharing(self.engine.board, Rooms(self._run.database), kind_of, boot_clock_s)
         sharing.needs.clear()  # of an earlier run, whose lines had other numbers
-        self.engine.share(sharing)
+        self.engine.share(sharing, Capping(self._surroundings))
+
+    def _surroundings(self, entry: Entry) -> tuple[list[str] | None, Mapping[str, str]]:
+        return self._command_line.literal_words(entry.command), self._settings.env
 
     def _look_back(self) -> None:
         """Settle what the earlier run left open, and remember what it has done."""

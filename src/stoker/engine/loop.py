@@ -51,6 +51,7 @@ from stoker.store.jobs import Jobs, Known, Usage
 if TYPE_CHECKING:
     from stoker.core.sharing.guards import Verdict
     from stoker.core.usage import AttemptUse
+    from stoker.engine.capping import Capping
     from stoker.engine.mps import Mps
     from stoker.engine.seating import Seating
     from stoker.engine.sharing import Sharing
@@ -188,13 +189,13 @@ class Engine:
         self.watchman = watchman
         self.healing.xid_of = watchman.xid_of
 
-    def share(self, sharing: Sharing) -> None:
-        """Let jobs share GPUs from now on."""
+    def share(self, sharing: Sharing, capping: Capping | None = None) -> None:
+        """Let jobs share GPUs from now on, capped where they can be."""
         from stoker.engine.seating import Seating  # late: most foreground runs do not share
 
         self.sharing = sharing
         self._seating: Seating = Seating(
-            sharing, self.board, self._executor, self.holds, self._claim
+            sharing, self.board, self._executor, self.holds, self._claim, capping
         )
 
     def seat_on(self, place: Place) -> Place:

@@ -66,14 +66,25 @@ class Orders:
             return order
         from stoker.engine.warming import make_order_warm
 
-        is_line = facts.form != "argv"
         return make_order_warm(
             order,
-            context.command_line.literal_words(facts.command) if is_line else words,
+            self._plain_words(facts, context),
             entry.request.options.warm,
             cwd=context.cwd,
             home=self._home,
         )
+
+    def surroundings(self, entry: Entry) -> tuple[list[str] | None, Mapping[str, str]]:
+        """The words of a command, None for what only a shell understands, and its environment."""
+        facts = entry.facts
+        assert facts is not None
+        context = self._context(facts)
+        return self._plain_words(facts, context), context.env
+
+    def _plain_words(self, facts: Facts, context: Context) -> list[str] | None:
+        if facts.form == "argv":
+            return self._words(facts, context)
+        return None if is_script(facts) else context.command_line.literal_words(facts.command)
 
     def _context(self, facts: Facts) -> Context:
         surroundings = self._jobs.surroundings(facts.submission)

@@ -8,6 +8,7 @@ from stoker.core.job import Attempt
 from stoker.core.plan import Start
 from stoker.core.slot import Slot
 from stoker.engine.board import Board, Place
+from stoker.engine.capping import Capping
 from stoker.engine.demand import Demand
 from stoker.engine.holds import Holds
 from stoker.engine.queue import Entry
@@ -22,13 +23,20 @@ class Seating:
     """Claims seats for those whom the sharing lets in, with what is set aside for them on record."""
 
     def __init__(
-        self, sharing: Sharing, board: Board, executor: Executor, holds: Holds, claim: Claim
+        self,
+        sharing: Sharing,
+        board: Board,
+        executor: Executor,
+        holds: Holds,
+        claim: Claim,
+        capping: Capping | None,
     ) -> None:
         self._sharing = sharing
         self._board = board
         self._executor = executor
         self._holds = holds
         self._claim = claim
+        self._capping = capping
 
     def begin(self, demand: Demand, start: Start, now: float) -> Launch | None:
         """Start a job that may share on a GPU without others, or plainly where none can be shared."""
@@ -54,9 +62,18 @@ class Seating:
         seat = self.seat_on(join.place)
         self._holds.claim(seat)
         launch = self._claim(entry, Start(join.candidate.id, (seat.slot.index,)), now)
-        if launch is not None:
-            self._sharing.sit(self._board.running[launch.key], join, now)
-        return launch
+        if launch is None:
+            return None
+        capped = self._cap(launch, entry, join)
+        running = self._board.running[launch.key]
+        self._sharing.sit(running, join, now, capped=capped is not None)
+        return capped or launch
+
+    def _cap(self, launch: Launch, entry: Entry, join: Join) -> Launch | None:
+        if self._capping is None or not join.room.can_be_capped:
+            return None
+        share = join.room.bytes / self._sharing.total_bytes(join.place)
+        return self._capping.cap(launch, entry, share)
 
     def seat_on(self, place: Place) -> Place:
         """A free seat on the GPU of a place."""

@@ -111,6 +111,10 @@ class Sharing:
         keys = [key for place in self._board.places for key in place.slot.keys]
         return max((models[key].total_bytes for key in keys if key in models), default=None)
 
+    def total_bytes(self, place: Place) -> int:
+        """The memory of a GPU that can be shared."""
+        return self._models()[place.slot.keys[0]].total_bytes
+
     def due_at(self) -> float | None:
         """When to look again at those who share; None while nobody waits for them."""
         return self._clock() + _REVIEW_S if self._seats and self._waiting_since else None
@@ -222,13 +226,14 @@ class Sharing:
     def _is_shared(self, place: Place) -> bool:
         return place.guests > 0 and place.is_open and place.slot.keys[0] in self._models()
 
-    def sit(self, running: Running, join: Join, now: float) -> None:
+    def sit(self, running: Running, join: Join, now: float, *, capped: bool) -> None:
         """Put on record what is set aside for a job that is about to start."""
         key = join.place.slot.keys[0]
         gpu = self._view(join.place, None, now)
         tenant = tenant_of(join.wish, gpu, join.room, self._knowledge(), self.rules)
+        tenant = msgspec.structs.replace(tenant, capped=capped)
         self._enter(running, key, tenant, now)
-        self._rooms.reserve(running.attempt, Reserved(tenant.reserved_bytes, tenant.cold))
+        self._rooms.reserve(running.attempt, _on_record(tenant))
         self._waiting_since.pop(join.wish.job, None)
 
     def recorded(self) -> Mapping[Attempt, Reserved]:
@@ -245,6 +250,7 @@ class Sharing:
             reserved_bytes=reserved.bytes,
             sm=sm_of(profile, self.rules),
             cold=reserved.cold,
+            capped=reserved.capped,
             most=wish.share.most,
         )
         self._enter(running, key, tenant, self._clock())
@@ -310,6 +316,7 @@ class Sharing:
             Case(
                 reserved_bytes=seat.tenant.reserved_bytes if seat else total,
                 shared=shared,
+                capped=seat is not None and seat.tenant.capped,
                 total_bytes=total,
                 largest_bytes=self.largest_bytes() or total,
                 figures=failure.figures or OomFigures(),
@@ -318,7 +325,7 @@ class Sharing:
             ),
             self.rules,
         )
-        if seat is not None and shared:
+        if seat is not None and (shared or seat.tenant.capped):
             self._trouble_at[seat.gpu] = at_s = self._clock()
             self._learn(seat, lambda known: known.suffer_oom(at_s, self.rules))
         if verdict.is_tried_again:
@@ -367,9 +374,8 @@ class Sharing:
 
     def _change(self, seat: Seat, tenant: Tenant) -> None:
         before, seat.tenant = seat.tenant, tenant
-        if (before.reserved_bytes, before.cold) != (tenant.reserved_bytes, tenant.cold):
-            room = Reserved(tenant.reserved_bytes, tenant.cold)
-            self._rooms.reserve(seat.running.attempt, room)
+        if _on_record(before) != _on_record(tenant):
+            self._rooms.reserve(seat.running.attempt, _on_record(tenant))
 
     def seat_of(self, running: Running) -> Seat | None:
         """Where a job sits, if it shares."""
@@ -416,6 +422,7 @@ class Sharing:
             model=self._model(key),
             total_bytes=self._models()[key].total_bytes,
             used_bytes=use.used_bytes if use is not None else 0,
+            driver_bytes=use.driver_bytes if use is not None else 0,
             foreign_bytes=use.foreign_bytes if use is not None else 0,
             foreign=foreign,
             blind=blind,
@@ -453,6 +460,10 @@ class Sharing:
     def _model(self, key: str) -> str:
         found = self._models().get(key)
         return found.name if found is not None else ""
+
+
+def _on_record(tenant: Tenant) -> Reserved:
+    return Reserved(tenant.reserved_bytes, tenant.cold, tenant.capped)
 
 
 def _name_of(running: Running) -> int:

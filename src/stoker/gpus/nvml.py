@@ -54,6 +54,12 @@ class Reading(msgspec.Struct, frozen=True):
     processes: tuple[GpuProcess, ...] = ()
     lost: bool = False
 
+    @property
+    def driver_bytes(self) -> int:
+        """What the driver keeps of the memory for itself; 0 if it does not tell."""
+        told = self.mem_used_bytes + self.mem_free_bytes
+        return max(0, self.gpu.mem_total_bytes - told) if told else 0
+
 
 class Fault(msgspec.Struct, frozen=True):
     """The driver's word of something critical on a GPU: an XID, or None for memory that lost bits."""

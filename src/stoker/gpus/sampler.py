@@ -255,6 +255,7 @@ class Sampler(threading.Thread):
             sight=count.sight,
             total_bytes=gpu.mem_total_bytes,
             used_bytes=reading.mem_used_bytes,
+            driver_bytes=reading.driver_bytes,
             foreign_bytes=sum(each.mem_bytes or 0 for each in count.foreigners),
             foreigners=count.foreigners,
             utilisation_pct=reading.utilisation_pct,

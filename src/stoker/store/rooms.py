@@ -11,14 +11,17 @@ from stoker.core.sharing.profile import Profile
 from stoker.store.database import Database
 
 _KINDS = 2000
+# In the column `cold`. A Stoker that knows of no caps takes both for cold, and lets nobody join.
+_COLD, _CAPPED = 1, 2
 _profiles = msgspec.json.Decoder(Profile)
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """What is set aside for an attempt; the whole GPU if it is cold."""
+    """What is set aside for an attempt: the whole GPU if it is cold, all that it can take if capped."""
 
     bytes: int
     cold: bool
+    capped: bool = False
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ class Rooms:
         self._database.write(
             "INSERT INTO reservation VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
             " SET bytes = excluded.bytes, cold = excluded.cold",
-            (attempt.job, attempt.number, room.bytes, room.cold),
+            (attempt.job, attempt.number, room.bytes, _CAPPED if room.capped else room.cold),
         )
 
     def live(self) -> dict[Attempt, Reserved]:
@@ -50,7 +53,10 @@ class Rooms:
             "SELECT job, number, bytes, cold FROM reservation JOIN job ON job.id = job"
             " AND attempt = number WHERE state IN ('starting', 'running', 'paused')"
         )
-        return {Attempt(row[0], row[1]): Reserved(row[2], bool(row[3])) for row in rows}
+        return {
+            Attempt(row[0], row[1]): Reserved(row[2], row[3] == _COLD, row[3] == _CAPPED)
+            for row in rows
+        }
 
     def reserved(self, job: int) -> dict[int, int]:
         """What was set aside for each attempt of a job."""

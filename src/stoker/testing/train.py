@@ -53,7 +53,8 @@ class Device:
         with self._box.locked():
             total = self._box.gpus()[self._line].mem_bytes
             free = total - self._box.used_bytes(self._line)
-            if count > free:
+            allowed = _allowed_share() * total
+            if count > free or self._held_bytes + count > allowed:
                 raise OutOfMemoryError(self._complaint(self._box, count, total, free))
             self._held_bytes += count
             self._box.use(os.getpid(), self._line, self._held_bytes, sm_pct=self._sm_pct)
@@ -70,10 +71,12 @@ class Device:
             if process.pid != os.getpid()
         )
         held = _size(self._held_bytes)
+        share = _allowed_share()
+        allowed = f"{_size(int(share * total))} allowed; " if share < 1 else ""
         return (
             f"CUDA out of memory. Tried to allocate {_size(count)}. GPU 0 has a total capacity of"
             f" {_size(total)} of which {_size(free)} is free. {others}Including non-PyTorch memory,"
-            f" this process has {held} memory in use. Of the allocated memory {held} is allocated"
+            f" this process has {held} memory in use. {allowed}Of the allocated memory {held} is allocated"
             " by PyTorch, and 0 bytes is reserved by PyTorch"
             " but unallocated. If reserved but unallocated memory is large try setting"
             " PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See"
@@ -141,6 +144,13 @@ def _visible_line(box: state.FakeGpus) -> int | None:
     if len(named) != 1:
         raise RuntimeError("No CUDA GPUs are available")
     return named[0]
+
+
+def _allowed_share() -> float:
+    """The share of a GPU that torch is told to keep to, by the setting that it reads."""
+    settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    found = re.search(r"per_process_memory_fraction:([0-9.]+)", settings)
+    return float(found[1]) if found else 1.0
 
 
 def _size(count: int) -> str:

@@ -99,6 +99,11 @@ def test_always_divides_a_gpu_into_equal_parts() -> None:
     [
         (gpu(tenant(7, 20.0)), "20.0 GiB of 23.3 GiB are set aside for 1 there"),
         (gpu(tenant(7, 5.0, 5.0), used_bytes=19 * GIB), "of 5.0 GiB free 0.0 GiB are promised"),
+        (gpu(tenant(7, 16.0), driver_bytes=2 * GIB), "16.0 GiB of 21.3 GiB are set aside"),
+        (
+            gpu(tenant(7, 5.0, 5.0), used_bytes=17 * GIB, driver_bytes=GIB),
+            "of 6.0 GiB free 0.0 GiB are promised",
+        ),
         (gpu(tenant(7, 5.0, sm=1.15)), "it keeps 20% of a GPU busy and those there 115%"),
         (gpu(tenant(7, 23.0, cold=True)), "job 7 has the whole of it"),
         (gpu(tenant(7, 5.0), foreign="ada"), "not shared while ada computes there"),

@@ -75,3 +75,12 @@ def test_alone_on_the_largest_it_fails_and_the_figures_say_why() -> None:
     verdict = judge_oom(case(shared=False, before=2), RULES)
     assert verdict.remedy is Remedy.FAIL
     assert verdict.why == "needs more than the 24.0 GiB of this GPU, and there is no larger one"
+
+
+def test_who_runs_out_of_memory_capped_gets_more_room_though_nobody_is_there() -> None:
+    said = OomFigures(tried_bytes=2 * GIB, own_bytes=6 * GIB, allowed_bytes=6 * GIB)
+    verdict = judge_oom(case(shared=False, capped=True, figures=said), RULES)
+    assert (verdict.remedy, verdict.need_bytes) == (Remedy.MORE_ROOM, int(8 * GIB * 1.1))
+    assert verdict.why == "ran out of memory capped at 6.0 GiB: again with 8.8 GiB"
+    again = judge_oom(case(shared=False, capped=True, before=1), RULES)
+    assert again.remedy is Remedy.ALONE

@@ -28,8 +28,9 @@ class Packed(RuleBasedStateMachine):
     @initialize(
         sizes=st.lists(st.integers(2, 80), min_size=1, max_size=3),
         foreign=st.integers(0, 4),
+        driver=st.floats(0, 0.5),
     )
-    def begin(self, sizes: list[int], foreign: int) -> None:
+    def begin(self, sizes: list[int], foreign: int, driver: float) -> None:
         self.now = 0.0
         self.jobs = 0
         self.waiting: list[Wish] = []
@@ -40,6 +41,7 @@ class Packed(RuleBasedStateMachine):
                 label=str(n),
                 model="M",
                 total_bytes=size * GIB,
+                driver_bytes=int(driver * GIB),
                 foreign_bytes=min(foreign, size // 2) * GIB,
             )
             for n, size in enumerate(sizes)
@@ -176,9 +178,8 @@ class Packed(RuleBasedStateMachine):
     def nothing_is_promised_twice(self) -> None:
         for gpu in getattr(self, "gpus", {}).values():
             margin = RULES.margin_of(gpu.total_bytes)
-            assert gpu.reserved_bytes + gpu.foreign_bytes + margin <= gpu.total_bytes or (
-                len(gpu.tenants) <= 1
-            )
+            others = gpu.driver_bytes + gpu.foreign_bytes
+            assert gpu.reserved_bytes + others + margin <= gpu.total_bytes or len(gpu.tenants) <= 1
 
     @invariant()
     def strangers_are_alone(self) -> None:

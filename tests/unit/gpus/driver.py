@@ -21,6 +21,7 @@ class Driver(Nvml):
         self._gpus = gpus
         self.held: dict[str, dict[int, int | None]] = {gpu.uuid: {} for gpu in gpus}
         self.more_bytes: dict[str, int] = {}
+        self.driver_bytes = 0
         self.lost: set[str] = set()
         self.sm: dict[int, int] | None = {}
         self.lists = self.glances = self.looks = 0
@@ -45,7 +46,7 @@ class Driver(Nvml):
         return msgspec.structs.replace(
             before,
             mem_used_bytes=used,
-            mem_free_bytes=8 * GIB - used,
+            mem_free_bytes=8 * GIB - self.driver_bytes - used,
             utilisation_pct=30,
             lost=False,
         )

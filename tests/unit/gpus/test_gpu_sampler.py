@@ -108,6 +108,15 @@ def test_a_stranger_s_process_is_told_with_user_and_memory(scene: Scene) -> None
     assert [(each.pid, each.user is None) for each in use.foreigners] == [(MINE, False)]
 
 
+def test_what_the_driver_keeps_for_itself_is_neither_used_nor_free(scene: Scene) -> None:
+    scene.driver.driver_bytes = GIB
+    scene.driver.held["GPU-0"][MINE] = 2 * GIB
+    scene.pass_s(1)
+
+    use = scene.sampler.look.gpus["GPU-0"]
+    assert (use.used_bytes, use.driver_bytes, use.free_bytes) == (2 * GIB, GIB, 5 * GIB)
+
+
 def test_whose_a_process_is_gets_asked_once_while_it_is_there(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(3)

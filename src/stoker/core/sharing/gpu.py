@@ -11,7 +11,8 @@ from stoker.core.sharing.wish import Wish
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """A job on a GPU: what was set aside for it, and what it has shown.
 
-    It is cold while nobody knows what it will need: then it has the whole GPU.
+    It is cold while nobody knows what it will need: then it has the whole GPU. A capped one cannot take
+    more than was set aside for it; others can, and are seen to when they do.
     """
 
     wish: Wish
@@ -19,6 +20,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int = 0
     sm: float = 0.0
     cold: bool = False
+    capped: bool = False
     fresh: bool = False  # let in just now: what it takes is not to be seen yet
     most: int | None = None
 
@@ -36,6 +38,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     total_bytes: int
     used_bytes: int = 0
+    driver_bytes: int = 0
     foreign_bytes: int = 0
     foreign: str | None = None  # who else is there
     blind: str | None = None
@@ -45,7 +48,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     def capacity(self, rules: Rules) -> int:
         """What can be set aside in all."""
-        return max(0, self.total_bytes - self.foreign_bytes - rules.margin_of(self.total_bytes))
+        others = self.driver_bytes + self.foreign_bytes
+        return max(0, self.total_bytes - others - rules.margin_of(self.total_bytes))
 
     @property
     def reserved_bytes(self) -> int:
@@ -55,7 +59,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def free_bytes(self) -> int:
         """What nobody uses at this moment."""
-        return max(0, self.total_bytes - self.used_bytes)
+        return max(0, self.total_bytes - self.driver_bytes - self.used_bytes)
 
     @property
     def promised_bytes(self) -> int:

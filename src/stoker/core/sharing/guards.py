@@ -45,6 +45,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     reserved_bytes: int
     shared: bool
+    capped: bool = False
     total_bytes: int
     largest_bytes: int
     figures: OomFigures
@@ -67,17 +68,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_oom(case: Case, rules: Rules) -> Verdict:
-    """Beside others it gets more room once and is then alone; alone, only a larger GPU helps."""
-    if case.shared and not case.before:
+    """Beside others it gets more room once and is then alone; alone, only a larger GPU helps.
+
+    One that was capped is alone only once it is no more.
+    """
+    packed = case.shared or case.capped
+    if packed and not case.before:
         need = _need(case, rules)
-        why = f"ran out of memory beside others with {format_bytes(case.reserved_bytes)} set aside"
+        how = "capped at" if case.capped else "beside others with"
+        why = f"ran out of memory {how} {format_bytes(case.reserved_bytes)}"
+        why += "" if case.capped else " set aside"
         return Verdict(
             remedy=Remedy.MORE_ROOM, why=f"{why}: again with {format_bytes(need)}", need_bytes=need
         )
-    if case.shared:
+    if packed:
+        how = "capped" if case.capped else "beside others"
         return Verdict(
-            remedy=Remedy.ALONE,
-            why="ran out of memory beside others once more: again on a GPU alone",
+            remedy=Remedy.ALONE, why=f"ran out of memory {how} once more: again on a GPU alone"
         )
     size = format_bytes(case.total_bytes)
     if case.largest_bytes > case.total_bytes:

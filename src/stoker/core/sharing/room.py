@@ -34,6 +34,11 @@ class Room(msgspec.Struct, frozen=True):
     because: str
 
     @property
+    def can_be_capped(self) -> bool:
+        """Whether it was meant to be enough for the job, so that nothing is lost by keeping it to that."""
+        return self.source in (Source.DECLARED, Source.NEEDED, Source.LEARNED, Source.PROBE)
+
+    @property
     def is_whole(self) -> bool:
         """Whether nobody else fits beside it."""
         return self.source is Source.WHOLE

@@ -134,6 +134,7 @@ def foretell(hub: Hub, job: Job) -> Job:
         job,
         ends_at=None if left_s is None else time.time() + left_s,
         reserved_bytes=None if seat is None else seat.tenant.reserved_bytes,
+        capped=seat is not None and seat.tenant.capped,
         gpu_bytes=max(seen.mem_bytes.values()) if seen is not None and seen.mem_bytes else None,
     )
 

@@ -61,6 +61,7 @@ def _shared(hub: Hub, place: Place) -> Shared | None:
         used_bytes=gpu.used_bytes,
         foreign_bytes=gpu.foreign_bytes,
         sm=gpu.sm,
+        capped=sum(tenant.capped for tenant in gpu.tenants),
         kept_for=sharing.kept.get(gpu.key),
     )
 

@@ -165,7 +165,8 @@ def _room(hub: Hub, running: Running) -> str | None:
     look = hub.look()
     seen = None if look is None else look.jobs.get(running.key)
     used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(seat.gpu)
-    text = f" with {format_bytes(seat.tenant.reserved_bytes)} set aside"
+    how = "capped" if seat.tenant.capped else "best effort"
+    text = f" with {format_bytes(seat.tenant.reserved_bytes)} set aside ({how})"
     return text if used is None else f"{text} and {format_bytes(used)} in use"
 
 
