@@ -42,12 +42,18 @@ class Running(msgspec.Struct, kw_only=True):
     stopped_s: float = 0.0  # how long it has been paused before
     revoking: bool = False
     adopted: bool = False  # the executor does not know on which slots it sits
+    cut_off: bool = False  # it is over because nobody could reach its node
     node: str = ""  # on which node it runs; this machine may also go without its name
 
     @property
     def label(self) -> str:
         """Where it runs, as people are shown it: empty for a job without GPU on this machine."""
         return label_of(self.slots, self.node)
+
+    @property
+    def where(self) -> str:
+        """The node it runs on; empty for this machine, if that has no name."""
+        return self.slots[0].node if self.slots else self.node
 
     @property
     def is_preempted(self) -> bool:

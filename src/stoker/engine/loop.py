@@ -43,6 +43,7 @@ from stoker.executors.contract import (
     Unheld,
     Warmed,
 )
+from stoker.executors.node import Away, Joined, Left, Parted, Sighted, Told
 from stoker.executors.shepherd.journal import Record
 from stoker.failpoints import reach
 from stoker.store.database import Database
@@ -52,10 +53,11 @@ if TYPE_CHECKING:
     from stoker.core.sharing.guards import Verdict
     from stoker.core.usage import AttemptUse
     from stoker.engine.capping import Capping
+    from stoker.engine.lookout import Sentinel
     from stoker.engine.mps import Mps
+    from stoker.engine.nodes import Nodes
     from stoker.engine.seating import Seating
     from stoker.engine.sharing import Sharing
-    from stoker.engine.watchman import Watchman
 
 _PAUSE_S = 1.0
 # What a machine may lack now and have again soon; no command is to blame for it.
@@ -89,8 +91,9 @@ class Engine:
         self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
-        self.watchman: Watchman | None = None
+        self.watchman: Sentinel | None = None
         self.sharing: Sharing | None = None
+        self.nodes: Nodes | None = None  # of a cluster, where there is one
         self._mps: Mps | None = None
         self.tally = Tally()
         self.draining = False
@@ -184,7 +187,13 @@ class Engine:
         if self._mps is not None and self.healing.wants_mps(running):
             self._mps.join(running)
 
-    def follow(self, watchman: Watchman) -> None:
+    def part(self, node: str, reason: str) -> None:
+        """Nothing that was started on a node can be running there: what was waits again."""
+        for running in [*self.board.running.values()]:
+            if running.where == node:
+                self._on_lost(Lost(running.key, reason, cut_off=True))
+
+    def follow(self, watchman: Sentinel) -> None:
         """Have a watchman from now on, who knows what the GPUs do."""
         self.watchman = watchman
         self.healing.xid_of = watchman.xid_of
@@ -295,6 +304,9 @@ class Engine:
                     self._on_synced(report)
                 case Warmed() | Cooled() | Cold():
                     self.warmth.apply(report)
+                case Joined() | Away() | Parted() | Left() | Sighted() | Told():
+                    assert self.nodes is not None
+                    self.nodes.apply(report)
                 case _:
                     self._apply_to_slots(report, now)
 
@@ -317,6 +329,8 @@ class Engine:
     def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
         running = self.board.running.get(report.key)
         if running is None:
+            if not is_over and self.nodes is not None:
+                self._executor.kill(report.key)  # given up while its node could not be reached
             return  # told again, and on record already
         known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
         running.begun = now
@@ -364,6 +378,11 @@ class Engine:
             self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
             self._take_back(running)
             return
+        if running.where not in ("", self.board.head) and report.errno == errno.ENOENT:
+            self.tell_once(f"{report.reason}: jobs that need it run elsewhere")
+            if self.healing.go_elsewhere(running):
+                self._take_back(running)
+                return
         reason = f"could not start: {report.reason}"
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
 
@@ -384,11 +403,14 @@ class Engine:
         self._ended_keys.append(report.key)
         running = self.board.running.get(report.key)
         if running is not None:
+            running.cut_off = report.cut_off
             self._end(running, Outcome(event=Event.LOSE, reason=report.reason), None)
 
     def _on_synced(self, report: Synced) -> None:
         """The executor has told all it knows: what it does not know never began, or is lost."""
         for running in list(self.board.running.values()):
+            if report.node != (running.where if running.where != self.board.head else ""):
+                continue
             if running.key in report.keys:
                 running.adopted = True
             elif running.pid is None:
@@ -399,7 +421,7 @@ class Engine:
         self.board.spread_adopted()
         self.warmth.forget()
         if report.fresh:
-            self.holds.forget()
+            self.holds.forget(report.node or self.board.head)
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
         usage = _usage_of(ended)

@@ -18,6 +18,7 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
+from stoker.executors.node import News
 from stoker.executors.warm.order import Warm
 
 
@@ -41,6 +42,7 @@ class Launch(msgspec.Struct, frozen=True):
     context: int = 0
     env: Mapping[str, str] | None = None
     warm: Warm | None = None
+    node: str = ""  # where one without slots is to run
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -146,7 +148,7 @@ class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
     pid: int
 
 
-Report = (
+Heard = (
     Cold
     | Cooled
     | Finished
@@ -162,6 +164,8 @@ Report = (
     | Synced
     | Warmed
 )
+"""What shepherds tell; whoever has several machines hears of those too."""
+Report = Heard | News
 
 
 class Executor(Protocol):

@@ -51,11 +51,14 @@ class Speaker:
             messages += self._provide_context(order.context)
             place, definition = self._atlas.place(order.slots)
             messages += definition
-            start = ["start", order.key, order.context, place, order.argv, order.log]
+            start = ["start", order.key, order.context, place, order.argv, self._log_of(order)]
             forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
             messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
         if messages:
             self._line.send(*messages)
+
+    def _log_of(self, order: Launch) -> object:
+        return order.log
 
     def _provide_context(self, number: int) -> list[Message]:
         self._contexts.move_to_end(number)

@@ -9,9 +9,9 @@ from typing import Any
 from stoker.core.usage import GpuUse
 from stoker.engine.board import DRAINED, REMOVED, Place
 from stoker.engine.hub import Hub
+from stoker.engine.lookout import Sentinel
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
-from stoker.gpus.nvml import Reading
 from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
 
 Sample = tuple[float, int | None, float | None]
@@ -43,34 +43,34 @@ def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
     if not hub.viewers:
         watchman.rouse()  # for this one look: the next turn of the loop lets it rest again
         hub.pulse.poke()
-    past = watchman.sampler.history if history else {}
     return [
         _seen(
             hub,
+            watchman,
             use,
-            watchman.reading(key),
             [place for place in places if key in place.slot.keys],
-            list(past.get(key, ())),
+            history=history,
         )
-        for key, use in watchman.sampler.look.gpus.items()
+        for key, use in watchman.gpus().items()
     ]
 
 
 def _seen(
-    hub: Hub, use: GpuUse, reading: Reading | None, places: list[Place], past: list[Sample]
+    hub: Hub, watchman: Sentinel, use: GpuUse, places: list[Place], *, history: bool
 ) -> GpuInfo:
+    state = watchman.state(use.key)
     return GpuInfo(
         label=use.label,
-        name=None if reading is None else reading.gpu.name,
+        name=watchman.name_of(use.key),
         mem_total_bytes=use.total_bytes,
         mem_used_bytes=use.used_bytes,
         mem_reserved_bytes=max([_reserved(hub, place, use) for place in places], default=0),
         utilisation_pct=use.utilisation_pct,
-        temperature_c=None if reading is None else reading.temperature_c,
-        power_w=None if reading is None else reading.power_w,
-        lost=reading is not None and reading.lost,
+        temperature_c=None if state is None else state.temperature_c,
+        power_w=None if state is None else state.power_w,
+        lost=state is not None and state.lost,
         users=list(use.foreigners),
-        history=history_of(past),
+        history=history_of(watchman.history(use.key) if history else ()),
         **_in_queue(hub, places),
     )
 
