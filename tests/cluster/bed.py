@@ -30,7 +30,13 @@ _NAMESPACES = ("--net", "--pid", "--mount", "--uts", "--ipc")
 # The death of whoever started the bed, however it came about, is the death of the bed.
 _MORTAL = ("setpriv", "--pdeathsig", "KILL", "--")
 _PATIENCE_S = 20.0
-# Its zombies are nobody's business: with SIGCHLD ignored the kernel reaps for this init.
+# Orphans end unnoticed: where SIGCHLD is ignored, the kernel reaps.
+_PAUSE = """\
+import signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    signal.pause()
+"""
 _INIT = """\
 set -e
 for path in etc/hosts etc/machine-id proc/sys/kernel/random/boot_id; do
@@ -39,8 +45,7 @@ done
 mount -t tmpfs -o size=1g tmpfs /dev/shm
 echo "$2" >/proc/sys/kernel/hostname
 echo ready
-trap '' CHLD
-exec sleep infinity
+exec "$3" -I -S -c "$4"
 """
 _SWITCH = "ip link add lan type bridge && ip link set lan up && echo ready && exec sleep infinity"
 
@@ -67,6 +72,7 @@ class Host:
     def __init__(self, bed: Bed, number: int, gpus: FakeGpus) -> None:
         self.name = f"h{number}"
         self.address = f"10.77.0.{number + 1}"
+        self._hardware = f"02:00:00:00:00:{number + 1:02x}"
         self.folder = bed.folder / self.name
         self.home = self.folder / "home"
         self.work = self.folder / "work"
@@ -98,26 +104,16 @@ class Host:
         self._boots += 1
         self._write("boot_id", str(uuid.uuid4()))
         self._write("hosts", "127.0.0.1 localhost\n" + self._bed.hosts_file())
-        flags = ("--fork", "--kill-child=KILL", "--mount-proc")
-        self._unshare = _start(
-            [
-                "unshare",
-                *_NAMESPACES,
-                *flags,
-                "sh",
-                "-c",
-                _INIT,
-                "init",
-                str(self.folder),
-                self.name,
-            ]
-        )
+        made = ["unshare", *_NAMESPACES, "--fork", "--kill-child=KILL", "--mount-proc"]
+        init = ["sh", "-c", _INIT, "init", str(self.folder), self.name, sys.executable, _PAUSE]
+        self._unshare = _start([*made, *init])
         self.init = _only_child(self._unshare.pid)
         self._plug_in()
 
     def _plug_in(self) -> None:
-        self._bed.at_switch("link", "add", self.port_name, "type", "veth", "peer", "name", "eth0",
-                            "netns", str(self.init))  # fmt: skip
+        # A host keeps its hardware address, or the others would go on sending to the old one.
+        cable = f"link add {self.port_name} type veth peer name eth0 address {self._hardware}"
+        self._bed.at_switch(*cable.split(), "netns", str(self.init))
         self._bed.at_switch("link", "set", self.port_name, "master", "lan", "up")
         for words in (
             ["link", "set", "lo", "up"],
