@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stoker.cluster.settings import split_address
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import MOST_TENANTS, Rules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
@@ -100,6 +101,11 @@ def _yes_no(text: str) -> bool:
     return text == "yes"
 
 
+def _ray_address(text: str) -> None:
+    if text != "none":
+        split_address(text, None)
+
+
 def _size(text: str) -> int:
     if text == "none":
         return 0
@@ -132,6 +138,9 @@ ENTRIES = {
         "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
     ),
     "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
+    "ray.address": Entry(
+        "none", "the Ray cluster whose GPUs to use: HOST:PORT (stoker cluster up)", _ray_address
+    ),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
