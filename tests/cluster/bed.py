@@ -139,7 +139,7 @@ class Host:
         assert self.init is not None, f"{self.name} is off"
         enter = ["nsenter", "--target", str(self.init), *_NAMESPACES]
         into = ["sh", "-c", 'cd "$0" && exec "$@"', str(self.work)]
-        return [*enter, *into, *map(os.fspath, argv)]
+        return [*enter, *into, *(os.fspath(word) for word in argv)]
 
     def _write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(f"{text}\n")
