@@ -30,6 +30,9 @@ class Candidate(msgspec.Struct, frozen=True):
     project: str | None = None
     share: str | None = None  # how it shares its GPU; None if it does not
     gpu_mem: int | None = None  # what it says it needs of each GPU
+    where: str | None = (
+        None  # on which nodes and GPUs it may run, as text; it says so in `allowed` too
+    )
 
     @property
     def order(self) -> tuple[int, int, int]:
