@@ -38,6 +38,7 @@ examples:
   stoker add --snapshot python train.py       from a copy of the code as it is now
   stoker add --warm torch python train.py     forked from a process that has imported torch
   stoker add --share auto python small.py     beside others on a GPU, once its kind is known
+  stoker add --on a100 python large.py        on a GPU of that kind
 """
 
 _WISHES = (
@@ -54,6 +55,9 @@ _WISHES = (
     "warm",
     "share",
     "gpu_mem",
+    "node",
+    "on",
+    "node_label",
     "mps",
 )
 
@@ -68,6 +72,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
     add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
+    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
+    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
+    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
     add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
     add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")

@@ -18,6 +18,7 @@ from stoker.cli.terminal import clean
 from stoker.client.client import Client
 from stoker.core.durations import format_ago, format_duration
 from stoker.core.failure import MEANING, FailureClass
+from stoker.core.where import make_where
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("snapshot", job.snapshot),
         ("shell", job.shell),
         ("GPUs", _gpus(job)),
+        ("where", _where(job)),
         ("priority", str(job.priority) if job.priority else None),
         ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
         ("retries", _retries(job)),
@@ -171,6 +173,11 @@ def _gpus(job: JobDetail) -> str:
         how = "capped" if job.capped else "best effort"
         text += f"; {format_size(job.reserved_bytes)} set aside, {how}{used}"
     return text
+
+
+def _where(job: JobDetail) -> str | None:
+    """On which nodes and kinds of GPU it may run, as one would type it."""
+    return str(make_where(job.nodes, job.on, job.node_labels)) or None
 
 
 def _retries(job: JobDetail) -> str | None:

@@ -64,6 +64,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
     add("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)")
     add("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)")
+    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
+    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
+    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
     add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, metavar="N", help="try a failed run N more times")
@@ -124,7 +127,7 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
 
     from stoker.capture import find_folder, find_user, take_environment, to_wire
     from stoker.cli.git import Question
-    from stoker.cli.wishes import read_room
+    from stoker.cli.wishes import read_place, read_room
     from stoker.core.durations import parse_duration
     from stoker.wire import NewJob, Submission
 
@@ -149,6 +152,7 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     if resources.gpu_mem_bytes is not None:
         message["gpu_mem_bytes"] = resources.gpu_mem_bytes
     message.update(read_room(args.share, args.gpu_mem))
+    message.update(read_place(args.node, args.on, args.node_label))
     timeout = args.timeout or resources.timeout
     if timeout is not None:
         message["timeout_s"] = parse_duration(timeout)

@@ -32,6 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     share: str | None = None  # how it shares its GPU; None if it does not
     gpu_mem: int | None = None  # bytes that it needs of each GPU
+    where: str | None = None  # on which nodes and kinds of GPU it may run; None for any
     options: Options = Options()
 
 

@@ -22,3 +22,12 @@ def split_label(label: str) -> tuple[str, str]:
     """The node and the GPUs that a slot's label names; a label from a single box names no node."""
     node, slash, gpus = label.partition("/")
     return (node, gpus) if slash else ("", label)
+
+
+def gpus_in(labels: str) -> set[str]:
+    """The GPUs that a list of labels names, each with its node: h1/0+1,h1/2 names h1/0, h1/1 and h1/2."""
+    found = set()
+    for label in labels.split(","):
+        node, gpus = split_label(label)
+        found |= {f"{node}/{gpu}" if node else gpu for gpu in gpus.split("+") if gpu}
+    return found

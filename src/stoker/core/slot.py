@@ -21,8 +21,12 @@ class Slot(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """How people are shown this slot; the same text names it in `--gpus`."""
-        gpus = "+".join(self.gpus)
-        return f"{self.node}/{gpus}" if self.node else gpus
+        return f"{self.node}/{self.bare}" if self.node else self.bare
+
+    @property
+    def bare(self) -> str:
+        """The same without its node: what its own machine calls it."""
+        return "+".join(self.gpus)
 
 
 def group_by_gpu(slots: Iterable[Slot]) -> list[list[Slot]]:

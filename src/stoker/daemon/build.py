@@ -187,12 +187,14 @@ class Daemon:
 
     def _without_removed(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         removed = self._config.words("gpus-removed")
-        kept = [slot for slot in slots if slot.label not in removed]
+        kept = [slot for slot in slots if slot.bare not in removed]
         return tuple(msgspec.structs.replace(slot, index=n) for n, slot in enumerate(kept))
 
     def _watch_all(self) -> None:
-        """Watch the GPUs of all slots that there are by now."""
-        if self._nvml is None or not self.engine.board.of_node.get(self.engine.board.head):
+        """Watch the GPUs of all slots that there are by now, and know their kinds."""
+        board = self.engine.board
+        board.note_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
+        if self._nvml is None or not board.of_node.get(board.head):
             return
         if self._watchman is not None:
             self._watchman.look_again()
@@ -225,8 +227,8 @@ class Daemon:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
         for gpu in gpus:
             text = f"GPU {gpu.label} has appeared"
-            near = self.engine.board.of_node.get(self.engine.board.head, ())
-            known = ["+".join(place.slot.gpus) for place in near]
+            board = self.engine.board
+            known = [place.slot.bare for place in board.whole() if board.is_own(place.slot.node)]
             visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))
             if self._config.gpus is None and gpu in visible and gpu.label not in known:
                 self.engine.add_slot((gpu.label,), (gpu.uuid,), self.engine.board.head)

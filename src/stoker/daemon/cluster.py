@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 
 from stoker.cluster.command import ray_environment
-from stoker.cluster.settings import load_node
+from stoker.cluster.settings import load_node, load_settings
+from stoker.core.node import NodeFacts
 from stoker.engine.config import Config
 from stoker.engine.hub import Hub
 from stoker.engine.lookout import Lookout
@@ -26,6 +27,8 @@ class Cluster:
         self._address = address
         self._lease_s = lease_s
         self.name = load_node(home).name
+        settings = load_settings(home)
+        self._labels = {} if settings is None else settings.labels
         self.fleet: FleetExecutor
         self.lookout: Lookout
 
@@ -46,6 +49,7 @@ class Cluster:
         """Let the engine know of nodes: those on record at once, others as they come."""
         engine, board = hub.engine, hub.engine.board
         board.head = self.name
+        board.note_node(NodeFacts(self.name, self._labels))
         vista = Vista(board)
         vista.on_notice = hub.publisher.on_notice
         self.lookout = Lookout(vista)

@@ -83,7 +83,7 @@ def find_slots(board: Board, label: str | None) -> tuple[Slot, ...]:
         node, gpus = split_label(word) if board.head else ("", word)
         near = [place for own in _names(board, node) for place in board.of_node.get(own, ())]
         places = [place for place in near if place.base is None and place.slot not in found]
-        named = [place for place in places if "+".join(place.slot.gpus) == gpus]
+        named = [place for place in places if place.slot.bare == gpus]
         if named:
             free = [place for place in named if place.current is None]
             found.append((free or named)[0].slot)

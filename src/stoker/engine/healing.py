@@ -65,6 +65,8 @@ class Healing:
         """Whether an attempt asks for MPS, and its job has not gone down with neighbours there."""
         if self.mps is None or not running.entry.request.options.mps or not running.slots:
             return False
+        if not self._board.is_own(running.node):
+            return False  # its daemon would have to be there
         return not self._jobs.count_failures(running.attempt.job, FailureClass.NEIGHBOUR.value)
 
     def decide(self, running: Running, outcome: Outcome, failure: Failure | None) -> Again:
@@ -94,7 +96,7 @@ class Healing:
         match failure.remedy:
             case Remedy.ELSEWHERE:
                 seen = self._avoided.get(job, frozenset())
-                self._avoided[job] = seen.union(key for slot in running.slots for key in slot.keys)
+                self._avoided[job] = seen.union(*(slot.keys for slot in running.slots))
             case Remedy.WHEN_SPACE:
                 self._stop_for_space(running)
 
@@ -123,17 +125,17 @@ class Healing:
         unfit = self._unfit.get(job)
         if unfit is not None:
             candidate = self._restrict(candidate, unfit)
-        gpus = self._avoided.get(job)
-        if gpus is None:
+        keys = self._avoided.get(job)
+        if keys is None:
             return candidate
         allowed = frozenset(
             place.slot.index
             for place in self._board.whole()
             if place.is_open
-            and gpus.isdisjoint(place.slot.keys)
+            and keys.isdisjoint(place.slot.keys)
             and (candidate.allowed is None or place.slot.index in candidate.allowed)
         )
-        if len(allowed) < candidate.slots:
+        if self._board.most_together(allowed) < candidate.slots:
             return candidate
         return msgspec.structs.replace(candidate, allowed=allowed)
 

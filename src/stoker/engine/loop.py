@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stoker.core.failure import Again, Failure, Remedy
 from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
-from stoker.core.plan import Start, plan
+from stoker.core.plan import Plan, Start, plan
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.demand import Demand
@@ -18,7 +18,7 @@ from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.healing import Healing
 from stoker.engine.holds import Holds
-from stoker.engine.policy import Policy
+from stoker.engine.policy import Later, Policy
 from stoker.engine.queue import Entry, Queue
 from stoker.engine.record import Recorder
 from stoker.engine.recover import outcome_of
@@ -228,14 +228,8 @@ class Engine:
         free = self.board.free()
         cpu_places = self.board.free_cpu_places()
         entries = self.queue.peek(max(len(free), 1) + self.healing.held_back, cpu_places)
-        made = self.policy(
-            Demand(entries, self.board, self.healing, self.sharing).candidates,
-            free=free,
-            busy=self.board.busy(),
-            room={},
-            cpu_places=cpu_places,
-            now=self._clock(),
-        )
+        demand = Demand(entries, self.board, self.healing, self.sharing)
+        made = self._plan(demand, free, {}, cpu_places, self._clock())
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
     def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> Place:
@@ -540,14 +534,7 @@ class Engine:
             if self._on_stuck is not None and (first := demand.first()) is not None:
                 self._on_stuck(first)
             return self._join(demand, [], now)
-        made = self.policy(
-            demand.candidates,
-            free=free,
-            busy=self.board.busy(),
-            room=room,
-            cpu_places=cpu_places,
-            now=now,
-        )
+        made = self._plan(demand, free, room, cpu_places, now)
         if made.reserved_for is not None and self._on_stuck is not None:
             self._on_stuck(demand[made.reserved_for])
         launches: list[Launch] = []
@@ -563,6 +550,20 @@ class Engine:
             launches.append(launch)
         return launches + self._join(demand, launches, now)
 
+    def _plan(
+        self, demand: Demand, free: list[int], room: dict[int, int], cpu_places: int, now: float
+    ) -> Plan:
+        nodes = self.board.grid
+        return self.policy(
+            demand.candidates,
+            free=free,
+            busy=self.board.busy() if nodes is None else Later(self.board.busy),
+            room=room,
+            cpu_places=cpu_places,
+            now=now,
+            nodes=nodes,
+        )
+
     def _join(self, demand: Demand, started: list[Launch], now: float) -> list[Launch]:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
         if not (demand.sharers or self.board.seats):
@@ -573,8 +574,11 @@ class Engine:
 
     def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
         slots = tuple([self.board.places[index].slot for index in start.slots])
-        attempt = self.queue.claim(entry, label_of(slots))
-        running = Running(key=attempt.key, attempt=attempt, entry=entry, slots=slots, begun=now)
+        node = slots[0].node if slots else self.board.node_without_gpu(entry.candidate)
+        attempt = self.queue.claim(entry, label_of(slots, node))
+        running = Running(
+            key=attempt.key, attempt=attempt, entry=entry, slots=slots, begun=now, node=node
+        )
         self.board.seat(running)
         try:
             order = self._prepare(attempt, entry)

@@ -205,7 +205,7 @@ class Watchman:
         return {
             each.key: tuple(key for slot in each.slots for key in slot.keys)
             for each in list(self._board.running.values())
-            if each.pid is not None and each.slots
+            if each.pid is not None and each.slots and self._board.is_own(each.node)
         }
 
     def _on_fault(self, fault: Fault) -> None:
@@ -245,6 +245,8 @@ class Watchman:
             key: taken_by(use, mind_others=self._mind_others) for key, use in look.gpus.items()
         }
         for place in self._board.places:
+            if not self._board.is_own(place.slot.node):
+                continue
             found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
             closed = found[0] if found else None
             if closed != place.closed:

@@ -350,16 +350,16 @@ def test_a_label_with_a_node_names_slots_of_that_node_and_one_without_those_of_t
         ("h2", ("1",)),
         ("h2", ("2", "3")),
     )
-    board = Board(tuple(Slot(n, gpus, gpus, node) for n, (node, gpus) in enumerate(names)))
-    board.head = "h1"
+    board = Board(
+        tuple(Slot(n, gpus, gpus, node) for n, (node, gpus) in enumerate(names)), head="h1"
+    )
 
     assert tuple(slot.index for slot in find_slots(board, label)) == indices
     assert find_node(board, label) == node
 
 
 def test_a_label_from_a_cluster_that_this_machine_has_left_names_its_own_slots_only() -> None:
-    board = Board((Slot(0, ("0",), ("0",)),))
-    board.head = "h1"
+    board = Board((Slot(0, ("0",), ("0",)),), head="h1")
 
     assert [slot.index for slot in find_slots(board, "h1/0")] == [0]
     assert find_slots(board, "h2/0") == ()

@@ -15,10 +15,12 @@ from stoker.core.lifecycle import State
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import Mode
 from stoker.core.size import format_bytes
+from stoker.core.where import Where, make_where, write_where
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.engine.service.each import state_of
 from stoker.engine.service.needs import read_needs
+from stoker.engine.service.place import check_where
 from stoker.engine.service.shelving import settle
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
@@ -145,6 +147,7 @@ def _fill(
         submission.project,
         share,
         submission.gpu_mem_bytes,
+        write_where(_where(submission)),
     )
     options = Options(
         stop_signal=submission.stop_signal,
@@ -210,11 +213,13 @@ def _check_wishes(hub: Hub, submission: Submission) -> None:
             field="gpus",
         )
     if submission.gpus > slots:
+        has = "this queue has" if hub.engine.board.grid is None else "no node has more than"
         raise UsageError(
-            f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)",
+            f"the job asks for {submission.gpus} GPUs, and {has} {slots}: ask for fewer (-g)",
             field="gpus",
         )
     check_gpu_mem(hub, submission.gpu_mem_bytes)
+    check_where(hub, _where(submission), submission.gpus)
     allowed = hub.gate.allowed(submission.project)
     if allowed is not None and submission.gpus > len(allowed):
         raise UsageError(
@@ -222,6 +227,10 @@ def _check_wishes(hub: Hub, submission: Submission) -> None:
             f" {len(allowed)} (stoker config gpus.{submission.project})",
             field="gpus",
         )
+
+
+def _where(submission: Submission) -> Where:
+    return make_where(submission.nodes, submission.on, submission.node_labels)
 
 
 def check_gpu_mem(hub: Hub, asked: int | None) -> None:
