@@ -55,7 +55,7 @@ def assemble(
     board = Board(slots)
     gate = Gate(database, board)
     shelf = Shelf(jobs)
-    orders = Orders(jobs, executor, home)
+    orders = Orders(jobs, executor, home, lambda: config.sync_limit_bytes)
     engine = Engine(
         board=board,
         queue=StoredQueue(jobs, shelf, gate, publisher.on_change),

@@ -132,6 +132,7 @@ ENTRIES = {
         "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
     ),
     "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
+    "sync.limit": Entry("1G", "results that --sync brings back of a job: none, 20M, 1G", _size),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -178,6 +179,11 @@ class Config:
     def log_cap_bytes(self) -> int | None:
         """The size beyond which a log is cut; None if it never is."""
         return _size(self.text("log.cap")) or None
+
+    @property
+    def sync_limit_bytes(self) -> int | None:
+        """How much of a job's results is brought back; None if all of it is."""
+        return _size(self.text("sync.limit")) or None
 
     @property
     def cpu_places(self) -> int:

@@ -74,6 +74,10 @@ def _retry_one(hub: Hub, job: int, found_as: State, order: Retry) -> str | None:
     slots = hub.engine.board.slots_left()
     if hub.jobs.facts(job).gpus > slots:
         return f"job {job} asks for more GPUs than the {slots} of this queue"
+    if order.fresh and hub.jobs.facts(job).request.options.sync:
+        return (
+            f"job {job} was added with --sync and runs from what was shipped: add it again instead"
+        )
     hub.jobs.renew(job, state, fresh=order.fresh)
     hub.shelf.hold(job, False)
     settle(hub, job)
