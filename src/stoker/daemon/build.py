@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
 from stoker.core.job import Outcome
@@ -171,7 +173,7 @@ class Daemon:
     def _without_removed(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         removed = self._config.words("gpus-removed")
         kept = [slot for slot in slots if slot.label not in removed]
-        return tuple(Slot(index, slot.gpus, slot.keys) for index, slot in enumerate(kept))
+        return tuple(msgspec.structs.replace(slot, index=n) for n, slot in enumerate(kept))
 
     def _watch_all(self) -> None:
         """Watch the GPUs of all slots that there are by now."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
 from stoker.core.job import Attempt, Ending
+from stoker.core.node import NodeFacts
 from stoker.core.plan import Busy
 from stoker.core.slot import Slot
 from stoker.engine.queue import Entry
@@ -41,11 +42,12 @@ class Running(msgspec.Struct, kw_only=True):
     stopped_s: float = 0.0  # how long it has been paused before
     revoking: bool = False
     adopted: bool = False  # the executor does not know on which slots it sits
+    node: str = ""  # on which node it runs; this machine may also go without its name
 
     @property
     def label(self) -> str:
-        """Where it runs, as people are shown it: empty for a job without GPU."""
-        return label_of(self.slots)
+        """Where it runs, as people are shown it: empty for a job without GPU on this machine."""
+        return label_of(self.slots, self.node)
 
     @property
     def is_preempted(self) -> bool:
@@ -58,8 +60,10 @@ class Running(msgspec.Struct, kw_only=True):
         return [gpu for slot in self.slots for gpu in slot.gpus]
 
 
-def label_of(slots: Iterable[Slot]) -> str:
-    """Slots in one word."""
+def label_of(slots: Collection[Slot], node: str = "") -> str:
+    """Slots in one word; without any, the node alone, if one is named."""
+    if not slots:
+        return f"{node}/" if node else ""
     return ",".join([slot.label for slot in slots])
 
 
@@ -72,6 +76,7 @@ class Place(msgspec.Struct):
     ask_again_at: float = 0.0
     waits_for: str | None = None
     closed: str | None = None
+    away: str | None = None  # why its node cannot be reached
     releasing: bool = False  # the memory of what ran there last is not back yet
     drained: str | None = None
     current: Running | None = None
@@ -110,7 +115,12 @@ class Place(msgspec.Struct):
     @property
     def is_open(self) -> bool:
         """Whether jobs may be started here at all."""
-        return self.closed is None and self.drained is None
+        return self.closed is None and self.drained is None and self.away is None
+
+    @property
+    def shut(self) -> str | None:
+        """Why it has no jobs, where that is nobody's wish."""
+        return self.away or self.closed
 
     def learn(self, duration_s: float) -> None:
         """Look ahead the further the shorter the jobs are."""
@@ -125,6 +135,14 @@ class Board:
         self, slots: tuple[Slot, ...], *, cpu_places: int = 0, last_freed_first: bool = False
     ) -> None:
         self.places = [Place(slot) for slot in slots]
+        self.of_node: dict[str, list[Place]] = {}  # all places of each node, also the seats
+        for place in self.places:
+            self.of_node.setdefault(place.slot.node, []).append(place)
+        self.nodes: dict[str, NodeFacts] = {}
+        self.head = ""  # what this machine is called in its cluster
+        self.models: dict[str, str] = {}  # what kind of GPU a key stands for, as far as known
+        # Grows when slots, nodes or models change: what was worked out from them is out of date then.
+        self.shape = 0
         self.seats: list[Place] = []  # those of the places on which jobs share a GPU
         self.running: dict[str, Running] = {}
         self.cpu_places = cpu_places
@@ -144,13 +162,42 @@ class Board:
 
     def add(self, slot: Slot, base: int | None = None) -> Place:
         """Have one more place; with a base, one more seat on the GPU of that place."""
-        place = Place(slot, base=base)
+        known = self.nodes.get(slot.node)
+        place = Place(slot, base=base, away=None if known is None else known.away)
         self.places.append(place)
+        self.of_node.setdefault(slot.node, []).append(place)
+        self.shape += 1
         if base is None:
             self._order.append(slot.index)
         else:
             self.seats.append(place)
         return place
+
+    def note_node(self, facts: NodeFacts) -> None:
+        """Know a node, or know it better; nothing starts on one that is away."""
+        known = self.nodes.get(facts.name)
+        self.nodes[facts.name] = facts
+        for place in self.of_node.get(facts.name, ()):
+            place.away = facts.away
+        if known is None or known.labels != facts.labels:
+            self.shape += 1
+
+    def forget_node(self, name: str) -> None:
+        """A node has left for good: its places are as good as removed, what runs there has to end."""
+        self.nodes.pop(name, None)
+        for place in self.of_node.get(name, ()):
+            place.drained = REMOVED
+        self.shape += 1
+
+    def note_models(self, models: Mapping[str, str]) -> None:
+        """Know what kinds of GPUs keys stand for."""
+        if not models.items() <= self.models.items():
+            self.models |= models
+            self.shape += 1
+
+    def is_own(self, node: str) -> bool:
+        """Whether a node's name means this machine; before it had one, it had none."""
+        return node in ("", self.head)
 
     def open_places(self) -> int:
         """How many slots may have jobs at all, as things are."""
@@ -244,7 +291,8 @@ class Board:
         """Of what runs, seat nothing behind another while a slot with the same GPUs stands empty."""
         for place in self.places:
             for follower in [each for each in place.followers if each.pid is not None]:
-                twins = [p for p in self.places if p.slot.gpus == place.slot.gpus and p.is_idle]
+                near = self.of_node[place.slot.node]
+                twins = [p for p in near if p.slot.gpus == place.slot.gpus and p.is_idle]
                 if twins and len(follower.slots) == 1:
                     place.followers.remove(follower)
                     twins[0].current, follower.slots = follower, (twins[0].slot,)

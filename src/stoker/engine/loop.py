@@ -229,9 +229,9 @@ class Engine:
         )
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
-    def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...]) -> Place:
-        """Have one more slot from now on."""
-        slot = Slot(len(self.board.places), gpus, keys)
+    def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> Place:
+        """Have one more slot from now on, on a node of the cluster if there is one."""
+        slot = Slot(len(self.board.places), gpus, keys, node)
         self.board.add(slot)
         self._executor.define_slots([slot])
         return self.board.places[-1]

@@ -97,20 +97,23 @@ class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """The attempt is over, and nobody knows how it ended."""
+    """The attempt is over, and nobody knows how it ended; `cut_off` is whether for its machine's sake."""
 
     key: str
     reason: str
+    cut_off: bool = False
 
 
 class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced"):
     """All that was known from before has been told: `keys` are the attempts that run or have ended.
 
-    With `fresh` the executor has begun anew and holds no slot.
+    With `fresh` the executor has begun anew and holds no slot. It tells of one node alone, if it has
+    several.
     """
 
     keys: frozenset[str]
     fresh: bool
+    node: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
