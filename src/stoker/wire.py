@@ -122,6 +122,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = []  # to be found imported at the start; `auto`: what the first run needs
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
+    sync: bool = (
+        False  # run from a copy of the snapshot, on whatever node; what it makes comes back
+    )
+    results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"  # from here
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
     # Whoever asks has no environment of its own, as a page: the daemon's counts, below `env`, and it
     # looks for the folder before it takes the jobs.
@@ -386,6 +390,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     preempt: bool
     mps: bool = False
     warm: list[str] = []
+    sync: bool = False
+    results: str = "results"
 
 
 class JobDetail(Job, frozen=True, kw_only=True):

@@ -86,6 +86,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("command", _command(job)),
         ("folder", _text(job.cwd)),
         ("snapshot", job.snapshot),
+        ("sync", _sync(job)),
         ("shell", job.shell),
         ("GPUs", _gpus(job)),
         ("where", _where(job)),
@@ -197,6 +198,14 @@ def _begin(job: JobDetail, now: float) -> str | None:
     if job.begin_at is None or job.begin_at < now:
         return None
     return f"{format_moment(job.begin_at)}, in {format_duration(job.begin_at - now)}"
+
+
+def _sync(job: JobDetail) -> str | None:
+    if not job.options.sync:
+        return None
+    return (
+        f"runs from a copy; what it makes in {job.options.results} or its run's folder comes back"
+    )
 
 
 def _ending(job: JobDetail) -> str | None:

@@ -71,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, metavar="N", help="try a failed run N more times")
     add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
+    add("--sync", action="store_true", help="ship a copy of the code to whatever node, now")
     add("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)")
     add("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters")
 
@@ -81,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--dry-run, --print or --foreground: one of them")
     if args.max_failures is not None and args.max_failures < 1:
         raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+    if args.sync and (args.print or args.foreground):
+        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
     if args.null and not args.print:
         raise UsageError("-0 goes with --print")
     sweep = plan(args)
@@ -118,7 +121,7 @@ def plan(args: argparse.Namespace) -> Sweep:
         if getattr(args, key) is not None:
             tree[key] = getattr(args, key)
             tree.lines.pop(key, None)
-    return plan_sweep(tree, words)
+    return plan_sweep(tree, words, portable=args.sync)
 
 
 def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
@@ -160,6 +163,11 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
         from stoker.executors.command import resolve_shell
 
         message["shell"] = resolve_shell(args.shell)
+    if args.sync and not args.dry_run:
+        from stoker.home import find_home
+        from stoker.snapshot import take
+
+        message |= {"sync": True, "snapshot": take(folder, find_home())}
     git = question.answer()
     if git is not None:
         message["git"] = git

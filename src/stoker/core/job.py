@@ -21,6 +21,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempt: bool = False  # it may push out others
     mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
     warm: tuple[str, ...] = ()  # modules that it finds imported when it starts; none: as usual
+    sync: bool = False  # its snapshot is shipped to nodes that have not its folder
+    results: str = "results"  # below its folder: what it makes there is brought back
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,7 +63,7 @@ def assemble(
         board.note_node(facts)
     gate = Gate(database, board)
     shelf = Shelf(jobs)
-    orders = Orders(jobs, executor, home)
+    orders = Orders(jobs, executor, home, lambda: config.sync_limit_bytes)
     engine = Engine(
         board=board,
         queue=StoredQueue(jobs, shelf, gate, publisher.on_change),

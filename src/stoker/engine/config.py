@@ -152,6 +152,7 @@ ENTRIES = {
         "seconds after which a node that is cut off ends its jobs, and they run elsewhere",
         _lease,
     ),
+    "sync.limit": Entry("1G", "results that --sync brings back of a job: none, 20M, 1G", _size),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -198,6 +199,11 @@ class Config:
     def log_cap_bytes(self) -> int | None:
         """The size beyond which a log is cut; None if it never is."""
         return _size(self.text("log.cap")) or None
+
+    @property
+    def sync_limit_bytes(self) -> int | None:
+        """How much of a job's results is brought back; None if all of it is."""
+        return _size(self.text("sync.limit")) or None
 
     @property
     def cpu_places(self) -> int:

@@ -158,6 +158,8 @@ def _fill(
         preempt=submission.preempt,
         warm=tuple(submission.warm),
         mps=submission.mps,
+        sync=submission.sync,
+        results=os.path.normpath(submission.results),
     )
     request = Request(
         slots=submission.gpus,
@@ -195,9 +197,33 @@ def _check(submission: Submission) -> None:
         check_name("the sweep", submission.sweep)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path", field="cwd")
+    _check_sync(submission)
     shell = submission.shell
     if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
         raise UsageError("the shell is not an absolute path", field="shell")
+
+
+def _check_sync(submission: Submission) -> None:
+    results = os.path.normpath(submission.results)
+    names = results.split("/")
+    if "\0" in results or names[0] in ("", ".", "..") or ".git" in names:
+        raise UsageError(
+            f"--results {submission.results}: name a folder below the one that the job runs in",
+            field="results",
+        )
+    if not submission.sync:
+        return
+    if submission.snapshot is None:
+        raise UsageError("sync ships a snapshot, and the submission names none", field="snapshot")
+    cwd = os.path.join(_decode(submission.cwd, "cwd"), b"")
+    for job in submission.jobs:
+        if job.run is not None and not os.path.normpath(_decode(job.run.dir, "dir")).startswith(
+            cwd
+        ):
+            raise UsageError(
+                "the folders of the runs lie outside of the sweep's own, where --sync brings nothing"
+                " back: let dir name one below it"
+            )
 
 
 def _check_wishes(hub: Hub, submission: Submission) -> None:

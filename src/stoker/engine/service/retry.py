@@ -82,6 +82,10 @@ def _retry_one(hub: Hub, job: int, found_as: State, order: Retry) -> str | None:
         check_where(hub, read_where(facts.where), facts.gpus)
     except UsageError as error:
         return f"job {job} cannot run: {error}; stoker set {job} node=none on=none lets it run anywhere"
+    if order.fresh and facts.request.options.sync:
+        return (
+            f"job {job} was added with --sync and runs from what was shipped: add it again instead"
+        )
     hub.jobs.renew(job, state, fresh=order.fresh)
     hub.shelf.hold(job, False)
     settle(hub, job)
