@@ -29,11 +29,12 @@ _LIMIT = 64 << 20
 class Bridge:
     """Serves one daemon at a time, and goes on without."""
 
-    def __init__(self, queue: str, address: str) -> None:
+    def __init__(self, home: str, queue: str, address: str) -> None:
         self.posts: dict[str, Post] = {}
         self.stopped = asyncio.Event()
         self._client: asyncio.StreamWriter | None = None
         self._lease_s = 30.0
+        self._voyages = os.path.join(home, "cluster", "voyages")
         self._wanted = False
         self._roll = Roll(queue, address, self._post_for, self.tell)
         self._roll.watch_leases(self.posts)
@@ -54,7 +55,9 @@ class Bridge:
         """What is known of a node, from now on at least."""
         post = self.posts.get(node)
         if post is None:
-            post = self.posts[node] = Post(node, name, self.tell, self._lease_s)
+            post = self.posts[node] = Post(
+                node, name, self.tell, self._lease_s, os.path.join(self._voyages, node)
+            )
             post.wanted = self._wanted
         return post
 
@@ -108,7 +111,7 @@ class Bridge:
 
 
 async def _work(home: str, queue: str, address: str, say: Callable[[str], None]) -> None:
-    bridge = Bridge(queue, address)
+    bridge = Bridge(home, queue, address)
     listener = sockets.listen(os.path.join(home, "cluster", "bridge.sock"))
     server = await asyncio.start_unix_server(bridge.serve, sock=listener, limit=_LIMIT)
     loop = asyncio.get_running_loop()

@@ -26,9 +26,11 @@ from stoker.executors.summons import Summons
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.home import find_home
+from stoker.shipping.depot import Depot
 
 _PATIENCE_S = 10.0
 _READ_S = 2.0
+_KEEP_BYTES = 4 << 30  # of trees that came, for those that come again
 # What Ray puts into the environment of its workers; the word begins all their names.
 _RAY = "RAY_"
 
@@ -56,6 +58,8 @@ class Agent:
             tether=self._tether,
             without=_RAY,
         )
+        self._depot = Depot(os.path.join(self._folder, "depot"))
+        self._depot.prune(_KEEP_BYTES)
         self._relay: Relay | None = None
         self._conversation = ""
         self._outlook = Outlook(self._nvml, self._slots, cookie, list, mind_others=gpus is None)
@@ -130,6 +134,13 @@ class Agent:
         if self._relay is not None and conversation == self._conversation:
             self._relay.close()
             self._relay = None
+
+    async def depot(self, verb: str, *words: Any) -> tuple[bool, Any]:
+        """Have the depot of trees do something: its answer, or (False) the reason why it cannot."""
+        try:
+            return True, await asyncio.to_thread(getattr(self._depot, verb), *words)
+        except StokerError as error:
+            return False, str(error)
 
     def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
         known = None if self._nvml is None else self._nvml.gpus()

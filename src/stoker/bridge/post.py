@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
+from stoker.bridge.calls import AgentLike, AgentLostError, patiently
+from stoker.bridge.ferry import Ferry
 from stoker.bridge.trail import Piece, write_piece
 from stoker.executors.node import (
     Away,
@@ -32,40 +34,18 @@ _MARGIN_S = 2.0
 _sights = msgspec.json.Decoder(Sight | None)
 
 
-class AgentLike(Protocol):
-    """An agent on a node, whose answers take their time, or never come."""
-
-    def beat(
-        self, echo: float | None, lease_s: float, wanted: bool
-    ) -> Awaitable[tuple[float, bytes]]:
-        """Renew the lease; answered with a stamp and what is seen."""
-
-    def open(self, conversation: str) -> Awaitable[None]:
-        """Begin a conversation with the shepherd."""
-
-    def write(self, conversation: str, data: bytes) -> Awaitable[bool]:
-        """Pass on what the daemon says."""
-
-    def read(self, conversation: str) -> Awaitable[Any]:
-        """Ask for what has come."""
-
-    def close(self, conversation: str) -> Awaitable[None]:
-        """End a conversation."""
-
-
-class AgentLostError(Exception):
-    """An agent cannot be reached, or is no more."""
-
-
 class Post:
     """Keeps in touch with a node's agent, which may be another one after a while."""
 
-    def __init__(self, node: str, name: str, tell: Callable[[News], None], lease_s: float) -> None:
+    def __init__(
+        self, node: str, name: str, tell: Callable[[News], None], lease_s: float, notes: str
+    ) -> None:
         self.node = node
         self.name = name
         self.lease_s = lease_s
         self.wanted = False
         self._tell = tell
+        self._notes = notes
         self._introduction: Introduction | None = None
         self._agent: AgentLike | None = None
         self._away: str | None = "it has not answered yet"
@@ -92,7 +72,7 @@ class Post:
             if echo is not None:
                 self._granted_until_s = _boot_s() + self.lease_s
             call = asyncio.ensure_future(
-                patiently(agent.beat(echo, self.lease_s, self.wanted), _CALL_S)
+                patiently(partial(agent.beat, echo, self.lease_s, self.wanted), _CALL_S)
             )
             done, _pending = await asyncio.wait((call,), timeout=_PATIENCE_S)
             if not done:
@@ -143,35 +123,47 @@ class Post:
         if agent is None:
             return
         directions: list[asyncio.Future[None]] = []
+        ferry: Ferry | None = None
+
+        async def send(data: bytes) -> None:
+            if not await patiently(lambda: agent.write(conversation, data), _CALL_S):
+                raise AgentLostError("the conversation is over")
+
         try:
-            await patiently(agent.open(conversation), _CALL_S)
+            await patiently(lambda: agent.open(conversation), _CALL_S)
+            ferry = Ferry(agent, send, writer.write, self._say, self._notes)
             directions += (
-                asyncio.ensure_future(_pass_on(agent, conversation, reader)),
-                asyncio.ensure_future(self._bring_back(agent, conversation, writer)),
+                asyncio.ensure_future(_pass_on(ferry, reader)),
+                asyncio.ensure_future(self._bring_back(agent, conversation, ferry, writer)),
             )
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         except AgentLostError:
             return  # the beat will tell
         finally:
+            if ferry is not None:
+                ferry.close()
             for direction in directions:
                 direction.cancel()
             for direction in directions:
                 with contextlib.suppress(asyncio.CancelledError, AgentLostError, OSError):
                     await direction
             with contextlib.suppress(AgentLostError):
-                await patiently(agent.close(conversation), _PATIENCE_S)
+                await patiently(lambda: agent.close(conversation), _PATIENCE_S)
+
+    def _say(self, text: str) -> None:
+        self._tell(Told(text))
 
     async def _bring_back(
-        self, agent: AgentLike, conversation: str, writer: asyncio.StreamWriter
+        self, agent: AgentLike, conversation: str, ferry: Ferry, writer: asyncio.StreamWriter
     ) -> None:
         while True:
-            reply = await patiently(agent.read(conversation), _CALL_S)
+            reply = await patiently(lambda: agent.read(conversation), _CALL_S)
             if reply is None:
                 return
             pieces, reports = reply
             for piece in pieces:
                 self._keep(Piece(*piece))
-            writer.write(reports)
+            ferry.bring(reports)
             await writer.drain()
 
     def _keep(self, piece: Piece) -> None:
@@ -188,26 +180,9 @@ class Post:
             self._conversation.cancel()
 
 
-async def _pass_on(agent: AgentLike, conversation: str, reader: asyncio.StreamReader) -> None:
+async def _pass_on(ferry: Ferry, reader: asyncio.StreamReader) -> None:
     while data := await reader.read(1 << 20):
-        if not await patiently(agent.write(conversation, data), _CALL_S):
-            return
-
-
-async def patiently(answer: Awaitable[Any], patience_s: float) -> Any:
-    """An agent's answer; whatever keeps it from coming is one error."""
-    try:
-        return await asyncio.wait_for(_as_coroutine(answer), patience_s)
-    except asyncio.TimeoutError:
-        raise AgentLostError("no answer") from None
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:  # Ray has many, and not all of them are of its own class
-        raise AgentLostError(str(error).splitlines()[0] if str(error) else repr(error)) from error
-
-
-async def _as_coroutine(answer: Awaitable[Any]) -> Any:
-    return await answer
+        await ferry.pass_on(data)
 
 
 def _boot_s() -> float:

@@ -19,6 +19,7 @@ from stoker.bridge.trail import Piece, Trails
 
 _LOG_PERIOD_S = 0.2
 _REPLY_BYTES = 1 << 20
+_PRIVATE = -1  # the number of a context that no head uses
 _OVER = frozenset(("ended", "lost", "refused"))
 
 
@@ -27,6 +28,13 @@ class Reply(NamedTuple):
 
     pieces: list[Piece]
     reports: bytes
+
+
+class Berth(NamedTuple):
+    """Where an attempt that has come with its tree runs, and where its run's folder is there."""
+
+    folder: str
+    run_dir: str | None
 
 
 class Relay:
@@ -40,7 +48,8 @@ class Relay:
         self._inbox = b""
         self._heard = b""
         self._waiting: deque[bytes] = deque()
-        self._folders: dict[int, str] = {}
+        self._contexts: dict[int, tuple[dict[str, str], str, str]] = {}
+        self._berths: dict[str, Berth] = {}
         self._scripts: dict[str, str] = {}
         self._news = asyncio.Event()
         self.running: dict[str, int] = {}
@@ -137,10 +146,15 @@ class Relay:
     def _translate(self, message: list[Any]) -> list[list[Any]]:
         match message:
             case ["context", number, env, cwd, shell]:
-                self._folders[number] = cwd
                 if "STOKER_CHECKPOINTS" in env:
                     env["STOKER_CHECKPOINTS"] = os.path.join(self._folder, "checkpoints")
+                self._contexts[number] = (env, cwd, shell)
                 return [["context", number, env, cwd, shell]]
+            case ["forget", number]:
+                self._contexts.pop(number, None)
+            case ["berth", key, folder, run_dir]:
+                self._berths[key] = Berth(folder, run_dir)
+                return []
             case ["script", path, text]:
                 self._scripts[path] = self._write_script(path, base64.b64decode(text))
                 return []
@@ -154,10 +168,17 @@ class Relay:
         return [message]
 
     def _translate_start(
-        self, key: str, context: int, place: int, argv: list[str], log: Any, rest: list[Any]
+        self, key: str, number: int, place: int, argv: list[str], log: Any, rest: list[Any]
     ) -> list[list[Any]]:
-        folder = self._folders.get(context, "/")
         argv = [self._scripts.get(word, word) for word in argv]
+        ahead: list[list[Any]] = []
+        berth = self._berths.pop(key, None)
+        if berth is None:
+            folder = self._contexts[number][1]
+        else:
+            folder = berth.folder
+            ahead = [self._private_context(number, berth)]
+            number = _PRIVATE
         if not os.path.isdir(folder):
             return self._refuse(key, f"{self._name} has no folder {folder}")
         if argv[0].startswith("/") and not os.path.exists(argv[0]):
@@ -166,7 +187,15 @@ class Relay:
         os.makedirs(os.path.join(self._folder, "checkpoints", job), exist_ok=True)
         here = None if log is None else self._trails.begin(key, *log)
         self.place_of[key] = place
-        return [["start", key, context, place, argv, here, *rest]]
+        return [*ahead, ["start", key, number, place, argv, here, *rest]]
+
+    def _private_context(self, number: int, berth: Berth) -> list[Any]:
+        """The surroundings of one attempt alone, in place of the ones for the attempt before it."""
+        env, _cwd, shell = self._contexts[number]
+        own = {**env, "PWD": berth.folder}
+        if berth.run_dir is not None:
+            own["STOKER_RUN_DIR"] = berth.run_dir
+        return ["context", _PRIVATE, own, berth.folder, shell]
 
     def _refuse(self, key: str, reason: str) -> list[list[Any]]:
         self._waiting.append(json.dumps(["refused", key, errno.ENOENT, reason]).encode())

@@ -13,7 +13,8 @@ import msgspec
 
 from stoker import __version__
 from stoker.bridge.agent import Agent
-from stoker.bridge.post import AgentLostError, Post, patiently
+from stoker.bridge.calls import AgentLostError, patiently
+from stoker.bridge.post import Post
 from stoker.executors.node import Introduction, News, Told
 
 _LOOK_S = 1.0
@@ -74,7 +75,7 @@ class Roll:
         post: Post | None = None
         try:
             agent = await asyncio.to_thread(self._appoint, node)
-            said = await patiently(agent.introduce.remote(), _MEETING_S)
+            said = await patiently(lambda: agent.introduce.remote(), _MEETING_S)
             introduction = self._check(msgspec.json.decode(said, type=Introduction))
             if introduction is None:
                 await asyncio.sleep(_MEETING_S)

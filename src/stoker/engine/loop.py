@@ -595,7 +595,17 @@ class Engine:
             if order.warm is not None:  # its words are not run through another program
                 env = {**(env or {}), **self._mps.variables(running)}
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, argv, order.log, order.context, env, order.warm)
+        return Launch(
+            running.key,
+            start.slots,
+            argv,
+            order.log,
+            order.context,
+            env,
+            order.warm,
+            node,
+            order.voyage,
+        )
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

@@ -6,6 +6,7 @@ import os
 import sys
 
 from stoker.core.job import Attempt, Options
+from stoker.executors.voyage import Voyage
 from stoker.shipping.visit import Visit, visit_words
 from stoker.store.queued import Surroundings
 
@@ -35,3 +36,31 @@ def make_words_sync(
         limit_bytes=limit_bytes or sys.maxsize,
     )
     return visit_words(visit, words)
+
+
+def voyage_of(
+    words: list[str],
+    surroundings: Surroundings,
+    options: Options,
+    *,
+    home: str,
+    run_dir: str | None,
+    limit_bytes: int | None,
+) -> Voyage:
+    """What goes along where a job with a snapshot runs on another node; results only if it asked so."""
+    assert surroundings.snapshot is not None
+    identity, _, inside = surroundings.snapshot.partition("/")
+    cwd = os.fsdecode(surroundings.cwd)
+    run, results, target = None, options.results, os.path.join(cwd, options.results)
+    if run_dir is not None:
+        results, target = os.path.relpath(run_dir, cwd), run_dir
+        run = (os.path.normpath(os.path.join(inside, results)), run_dir)
+    return Voyage(
+        argv=words,
+        snapshot=os.path.join(home, "snapshots", identity),
+        inside=inside,
+        run=run,
+        results=os.path.normpath(os.path.join(inside, results)) if options.sync else None,
+        target=target,
+        limit_bytes=limit_bytes or sys.maxsize,
+    )

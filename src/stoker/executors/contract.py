@@ -19,6 +19,7 @@ import msgspec
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.node import News
+from stoker.executors.voyage import Voyage
 from stoker.executors.warm.order import Warm
 
 
@@ -43,6 +44,7 @@ class Launch(msgspec.Struct, frozen=True):
     env: Mapping[str, str] | None = None
     warm: Warm | None = None
     node: str = ""  # where one without slots is to run
+    voyage: Voyage | None = None  # what goes along to another machine
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):

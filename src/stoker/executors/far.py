@@ -80,10 +80,17 @@ class FarExecutor(Speaker):
         if not self._is_open:
             self._news += [Revoked(order.key) for order in launches]
             return
-        scripts = {word for order in launches for word in order.argv if self._is_script(word)}
-        if scripts:
-            self._line.send(*(_script(path) for path in sorted(scripts)))
-        super().launch(launches)
+        orders = [_embarked(order) for order in launches]
+        scripts = {word for order in orders for word in order.argv if self._is_script(word)}
+        ahead = [_script(path) for path in sorted(scripts)]
+        ahead += [
+            ["voyage", order.key, msgspec.to_builtins(order.voyage)]
+            for order in orders
+            if order.voyage is not None
+        ]
+        if ahead:
+            self._line.send(*ahead)
+        super().launch(orders)
 
     def _log_of(self, order: Launch) -> object:
         """Where its output goes here, and how much of earlier attempts is there already."""
@@ -159,6 +166,13 @@ def _bare(key: str, node: str) -> str:
 def _as_its_own(slot: Slot) -> Slot:
     keys = tuple(_bare(key, slot.node) for key in slot.keys)
     return msgspec.structs.replace(slot, keys=keys)
+
+
+def _embarked(order: Launch) -> Launch:
+    """With a voyage, the words are those for the other side."""
+    if order.voyage is None:
+        return order
+    return msgspec.structs.replace(order, argv=order.voyage.argv, warm=None, env=None)
 
 
 def _script(path: str) -> list[object]:
