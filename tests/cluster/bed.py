@@ -165,6 +165,7 @@ class Bed:
         self._own = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="bed-"))
         self._switch: subprocess.Popen[str] | None = None
+        self._spawned: list[subprocess.Popen[str]] = []
         self.hosts: list[Host] = []
         for number in range(hosts):
             box = FakeGpus(self.folder / f"h{number}" / "nvml", library).create(gpus, mem_bytes)
@@ -193,6 +194,9 @@ class Bed:
         try:
             for host in self.hosts:
                 host.power_off()
+            for process in self._spawned:
+                process.kill()
+                _reap(process)
         finally:
             if self._switch is not None:
                 self._switch.kill()
@@ -231,7 +235,7 @@ class Bed:
 
         Killing what is returned kills only what waits outside for the command's end.
         """
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.hosts[host].words(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -239,6 +243,8 @@ class Bed:
             text=True,
             env={**self.hosts[host].env, **(env or {})},
         )
+        self._spawned.append(process)
+        return process
 
     def stoker(
         self, host: int, *words: str, env: Mapping[str, str] | None = None, stdin: str = ""

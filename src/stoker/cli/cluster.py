@@ -136,6 +136,7 @@ def _found(home: str, args: argparse.Namespace) -> settings.Settings:
         port = settings.check_port(settings.DEFAULT_PORT if args.port is None else args.port)
     except ValueError as error:
         raise UsageError(f"--port {args.port}: {error}") from None
+    labels = settings.parse_labels(args.label or ())
     address = survey.resolve(args.address) if args.address else survey.outward_address()
     survey.check_place(address, port)
     _name(home, args, ())
@@ -144,7 +145,7 @@ def _found(home: str, args: argparse.Namespace) -> settings.Settings:
         address=address,
         port=port,
         own_address=address,
-        labels=settings.parse_labels(args.label or ()),
+        labels=labels,
     )
     settings.save_token(home, settings.make_token())
     _become(home, made)
@@ -154,6 +155,9 @@ def _found(home: str, args: argparse.Namespace) -> settings.Settings:
 
 def _join(home: str, args: argparse.Namespace) -> int:
     survey.require_ray()
+    labels = settings.parse_labels(args.label or ())
+    if args.name is not None:
+        settings.check_node_name(args.name)
     try:
         host, port = settings.split_address(args.target)
     except ValueError as error:
@@ -171,7 +175,6 @@ def _join(home: str, args: argparse.Namespace) -> int:
     token = _find_token(home)
     found = survey.survey(home, address, port, token)
     survey.check_versions(found)
-    labels = settings.parse_labels(args.label or ())
     node = settings.load_node(home)
     _name(home, args, [member.name for member in found.nodes if member.id != node.id])
     settings.save_token(home, token)

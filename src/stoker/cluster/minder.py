@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import itertools
 import os
+import re
 import select
 import shutil
 import signal
@@ -30,8 +32,12 @@ from stoker.home import find_home
 _STARTED = b"Ray runtime started"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _SETTLED_S = 60.0  # what has run for so long begins with short pauses again
-_PATIENCE_S = 10.0
+_PATIENCE_S = 3.0
 _TAIL_LINES = 12
+_LONGEST = 300
+# What Ray puts before a line of its own, and lines that it repeats from the logs of its parts.
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\d \S+\s+[A-Z]+ \S+ -- ")
+_OF_A_PART = re.compile(r"\[state-dump\]|\((?:raylet|gcs_server)\)|^-----")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -131,7 +137,10 @@ class Minder:
             said = self._follow(process, process.stdout.fileno())
         finally:
             _end(process)
-        return _reason_of(said, process.returncode)
+        reason, tail = find_reason(said.decode(errors="replace"), process.returncode)
+        if self._state.state == "starting":
+            log("\n  ".join(["Ray did not start; it said last:", *tail]))
+        return reason
 
     def _follow(self, process: subprocess.Popen[bytes], output: int) -> bytes:
         """Read what Ray says until its end; the last of it."""
@@ -207,7 +216,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.kill()
             process.wait()
     # Each of them watches its parent and ends with it; who does not is not waited for any longer.
-    deadline = time.monotonic() + _PATIENCE_S / 2
+    deadline = time.monotonic() + _PATIENCE_S
     for fd in family:
         left_ms = max(0.0, deadline - time.monotonic()) * 1000
         poll = select.poll()
@@ -238,14 +247,15 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _reason_of(said: bytes, status: int) -> str:
-    """What Ray said last, in one line; its logs have the rest."""
-    lines = [line.strip() for line in said.decode(errors="replace").splitlines()]
-    telling = [line for line in lines if line and "[state-dump]" not in line]
-    for line in telling[-_TAIL_LINES:]:
-        log(f"  {line[:300]}")
-    faults = [line for line in telling if "Error" in line or "exited unexpectedly" in line]
-    return (faults or telling or [f"exit {status}"])[-1][:300]
+def find_reason(said: str, status: int) -> tuple[str, list[str]]:
+    """Why Ray ended, in one line, and the last lines that say more; what its parts logged is left out."""
+    plain = (_STAMP.sub("", line).strip() for line in said.splitlines())
+    lines = [line[:_LONGEST] for line in plain if line and not _OF_A_PART.search(line)]
+    for before, line in itertools.pairwise(lines):
+        if "exited unexpectedly" in before:
+            return line, lines[-_TAIL_LINES:]
+    faults = [line for line in lines if "Error" in line]
+    return (faults or lines or [f"exit {status}"])[-1], lines[-_TAIL_LINES:]
 
 
 def state_path(home: str) -> str:

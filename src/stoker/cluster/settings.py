@@ -28,6 +28,7 @@ from stoker.errors import StokerError, UsageError
 T = TypeVar("T")
 
 DEFAULT_PORT = 7866
+_LAST_PORT = 65535
 # Ray gives these to its workers.
 RESERVED_PORTS = range(10002, 20000)
 # A socket's path has 107 bytes, and Ray appends its session and names of its own.
@@ -155,19 +156,23 @@ def split_address(text: str, default_port: int | None = DEFAULT_PORT) -> tuple[s
 
     A port must be named where there is no default.
     """
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::(\d{1,5}))?", text)
+    found = re.fullmatch(
+        r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9][A-Za-z0-9._-]*))(?::(\d{1,5}))?", text
+    )
     if found is None:
         raise ValueError("an address is HOST or HOST:PORT")
     port = int(found[3]) if found[3] else default_port
     if port is None:
         raise ValueError("it needs a port: HOST:PORT")
-    return found[1] or found[2], check_port(port)
+    if not 1 <= port <= _LAST_PORT:
+        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}")
+    return found[1] or found[2], port
 
 
 def check_port(port: int) -> int:
-    """A port that a cluster can have; raises ValueError for others."""
-    if not 1 <= port <= 65535:
-        raise ValueError("a port is a number from 1 to 65535")
+    """A port that a new cluster can have; raises ValueError for others."""
+    if not 1 <= port <= _LAST_PORT:
+        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}")
     if port in RESERVED_PORTS:
         first, last = RESERVED_PORTS[0], RESERVED_PORTS[-1]
         raise ValueError(f"Ray needs the ports {first} to {last} for its workers: choose another")
