@@ -247,6 +247,29 @@ class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpu: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine of the cluster. `away` says why nothing can be started there, `since` from when on."""
+
+    name: str
+    id: str
+    address: str
+    is_head: bool
+    state: Literal["up", "away"]
+    version: str
+    labels: dict[str, str]
+    gpus: int
+    jobs: int
+    away: str | None = None
+    since: float | None = None
+
+
+class NodeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change a node: `forget` one that is not coming back."""
+
+    action: Literal["forget"]
+    node: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """Samples one after another: when each was taken, and what it saw; None where nobody can tell."""
 

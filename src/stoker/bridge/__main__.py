@@ -47,9 +47,12 @@ class Bridge:
         stopped.cancel()
         for post in self.posts.values():
             post.close()
-        if roll.done():
-            roll.result()
+        if roll.done() and (error := roll.exception()) is not None:
+            self.tell(Told(f"the cluster cannot be reached: {_brief(error)}"))
         roll.cancel()
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                await self._client.drain()
 
     def _post_for(self, node: str, name: str) -> Post:
         """What is known of a node, from now on at least."""
@@ -108,6 +111,12 @@ class Bridge:
         self._wanted = wanted
         for post in self.posts.values():
             post.wanted = wanted
+
+
+def _brief(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == "ray":
+        return "there is no Ray: pip install 'stoker[ray]'"
+    return str(error).strip().partition("\n")[0] or repr(error)
 
 
 async def _work(home: str, queue: str, address: str, say: Callable[[str], None]) -> None:

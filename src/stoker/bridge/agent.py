@@ -7,6 +7,8 @@ dies, jobs and shepherd go on, and its successor takes over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
 import time
 from typing import Any
@@ -17,7 +19,7 @@ from stoker import __version__
 from stoker.bridge.outlook import Outlook
 from stoker.bridge.relay import Relay
 from stoker.bridge.trail import Trails
-from stoker.cluster.settings import load_node, load_settings
+from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.node import Introduction, NodeGpu, NodeSlot
@@ -46,6 +48,7 @@ class Agent:
         self._folder = os.path.join(home, "cluster", "queues", queue)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._tether = os.path.join(self._folder, "tether")
+        self._leaving = leaving_path(home)
         self._nvml = Nvml.open()
         self._slots = self._find_slots(gpus)
         self._trails = Trails(os.path.join(self._folder, "logs"))
@@ -67,6 +70,7 @@ class Agent:
             id=node.id,
             name=node.name,
             version=__version__,
+            address="" if settings is None else settings.own_address,
             labels={} if settings is None else settings.labels,
             slots=tuple(NodeSlot(slot.gpus, slot.keys) for slot in self._slots),
             gpus={
@@ -79,8 +83,10 @@ class Agent:
         """Who this is, as JSON: versions may differ, and then that has to be said."""
         return msgspec.json.encode(self._introduction)
 
-    async def beat(self, echo: float | None, lease_s: float, wanted: bool) -> tuple[float, bytes]:
-        """Answer with a stamp, and with what is to be seen.
+    async def beat(
+        self, echo: float | None, lease_s: float, wanted: bool
+    ) -> tuple[float, bytes, bool]:
+        """Answer with a stamp, with what is to be seen, and with whether this node is about to leave.
 
         The stamp that comes back with the next call shows that the head has heard from us after that
         moment: counted from then, jobs may run for as long as the lease.
@@ -88,12 +94,24 @@ class Agent:
         if echo is not None:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay
+        if os.path.exists(self._leaving):
+            return await self._take_leave(relay)
         if relay is not None:
             self._outlook.follow(
                 relay.running, lambda key: relay.places.get(relay.place_of.get(key, -1), ())
             )
         sight = await asyncio.to_thread(self._outlook.see, wanted=wanted)
-        return time.clock_gettime(time.CLOCK_BOOTTIME), msgspec.json.encode(sight)
+        return _boot_s(), msgspec.json.encode(sight), False
+
+    async def _take_leave(self, relay: Relay | None) -> tuple[float, bytes, bool]:
+        """End what runs; once nothing does, say so, and let whoever waits for that go on."""
+        is_idle = relay is not None and not relay.running
+        if relay is not None and not is_idle:
+            await relay.write(f"{json.dumps([['kill', key] for key in relay.running])}\n".encode())
+        if is_idle:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._leaving)
+        return _boot_s(), b"null", is_idle
 
     async def open(self, conversation: str) -> None:
         """Begin to speak with the shepherd, which is found or started; whoever spoke before is cut off."""
@@ -150,3 +168,7 @@ class Agent:
             return parse_slots(named, known, None)
         except StokerError:
             return ()  # it has none, and may still run jobs without
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

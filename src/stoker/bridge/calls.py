@@ -12,8 +12,8 @@ class AgentLike(Protocol):
 
     def beat(
         self, echo: float | None, lease_s: float, wanted: bool
-    ) -> Awaitable[tuple[float, bytes]]:
-        """Renew the lease; answered with a stamp and what is seen."""
+    ) -> Awaitable[tuple[float, bytes, bool]]:
+        """Renew the lease; answered with a stamp, what is seen, and whether the node leaves."""
 
     def open(self, conversation: str) -> Awaitable[None]:
         """Begin a conversation with the shepherd."""
@@ -33,6 +33,10 @@ class AgentLike(Protocol):
 
 class AgentLostError(Exception):
     """An agent cannot be reached, or is no more."""
+
+
+class NodeLeftError(Exception):
+    """A node has taken its leave."""
 
 
 async def patiently(ask: Callable[[], Awaitable[Any]], patience_s: float) -> Any:

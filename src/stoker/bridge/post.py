@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from stoker.bridge.calls import AgentLike, AgentLostError, patiently
+from stoker.bridge.calls import AgentLike, AgentLostError, NodeLeftError, patiently
 from stoker.bridge.ferry import Ferry
 from stoker.bridge.trail import Piece, write_piece
 from stoker.executors.node import (
@@ -78,7 +78,10 @@ class Post:
             if not done:
                 self.lose("it does not answer")
             was_echoed = echo is not None
-            echo, seen = await call
+            echo, seen, leaves = await call
+            if leaves:
+                self._tell(Left(self.node))
+                raise NodeLeftError
             if was_echoed and self._away is not None:
                 self._away, self._is_parted = None, False
                 self._introduction = introduction
@@ -100,10 +103,6 @@ class Post:
         if self._away is not None and over and not self._is_parted:
             self._is_parted = True
             self._tell(Parted(self.node, self._parting()))
-
-    def leave(self) -> None:
-        """The node says good-bye."""
-        self._tell(Left(self.node))
 
     def _parting(self) -> str:
         return f"{self.name} was cut off for longer than its lease of {self.lease_s:g} s"

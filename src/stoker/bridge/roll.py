@@ -13,7 +13,7 @@ import msgspec
 
 from stoker import __version__
 from stoker.bridge.agent import Agent
-from stoker.bridge.calls import AgentLostError, patiently
+from stoker.bridge.calls import AgentLostError, NodeLeftError, patiently
 from stoker.bridge.post import Post
 from stoker.executors.node import Introduction, News, Told
 
@@ -40,6 +40,7 @@ class Roll:
         self._told: set[str] = set()
         self._minders: dict[str, asyncio.Task[None]] = {}
         self._posts: dict[str, Post] = {}
+        self._left: set[str] = set()
 
     async def run(self) -> None:
         """Keep an agent on every node for as long as it is there."""
@@ -47,7 +48,8 @@ class Roll:
         while True:
             for node in await asyncio.to_thread(_living_nodes):
                 ray_id = node["NodeID"]
-                if ray_id == own or (ray_id in self._minders and not self._minders[ray_id].done()):
+                minder = self._minders.get(ray_id)
+                if ray_id in {own, *self._left} or (minder is not None and not minder.done()):
                     continue
                 self._minders[ray_id] = asyncio.ensure_future(self._mind(node))
             for post in list(self._posts.values()):
@@ -85,6 +87,8 @@ class Roll:
         except AgentLostError as error:
             if post is not None:
                 post.lose(f"its agent is gone ({error})")
+        except NodeLeftError:
+            self._left.add(node["NodeID"])
         await asyncio.sleep(_RETRY_S)
 
     def _appoint(self, node: dict[str, Any]) -> Any:

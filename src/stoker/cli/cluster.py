@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from stoker.cluster import control, settings, survey
@@ -26,15 +28,18 @@ examples:
   stoker cluster join 10.0.0.1              on the others; the token comes from the printed line
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
   stoker cluster status                     who is in the cluster
-  stoker cluster leave                      take this box out
+  stoker cluster leave                      take this box out; what runs on it runs elsewhere
+  stoker cluster forget gpu2                on the first box: gpu2 is not coming back
 """
 
-_ACTIONS = ("up", "join", "status", "leave")
+_ACTIONS = ("up", "join", "status", "leave", "forget")
+_LEAVE_S = 15.0
 _ONLY = {
     "address": ("up",),
     "port": ("up",),
     "name": ("up", "join"),
     "label": ("up", "join"),
+    "gpus": ("join",),
     "json": ("status",),
 }
 
@@ -50,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}")
     add("--name", metavar="NAME", help="up, join: this box's name; default: its host name")
     add("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box")
+    add("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use")
     add("--json", action="store_true", help="status: print a JSON object")
 
 
@@ -62,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
         )
+    if args.action == "forget":
+        return _forget(args.target)
     if args.action != "join" and args.target is not None:
         raise UsageError(f"{args.action} takes no ADDRESS")
     if args.action == "status":
@@ -180,11 +188,29 @@ def _join(home: str, args: argparse.Namespace) -> int:
     settings.save_token(home, token)
     _become(
         home,
-        settings.Settings(role="node", address=address, port=port, own_address=own, labels=labels),
+        settings.Settings(
+            role="node",
+            address=address,
+            port=port,
+            own_address=own,
+            labels=labels,
+            gpus=_slots(args.gpus),
+        ),
     )
     print(f"joined the cluster at {settings.join_address(address, port)} as", end=" ")
     print(settings.load_node(home).name)
     return 0
+
+
+def _slots(text: str | None) -> str | None:
+    """GPUs as they were named; raises an error for what names none of this box."""
+    if text is not None:
+        from stoker.gpus.nvml import Nvml
+        from stoker.gpus.slots import parse_slots
+
+        nvml = Nvml.open()
+        parse_slots(text, None if nvml is None else nvml.gpus(), None)
+    return text
 
 
 def _join_again(home: str, known: settings.Settings, address: str, port: int) -> int:
@@ -212,7 +238,10 @@ def _leave(home: str, _args: argparse.Namespace) -> int:
         control.stop_minder(home)
         raise ConflictError("this box belongs to no cluster: there is nothing to leave")
     if known.is_head:
+        _refuse_while_busy()
         _tell_daemon(None)
+    elif control.minder_pid(home) is not None:
+        _say_goodbye(home)
     control.stop_minder(home)
     settings.forget_settings(home)
     settings.forget_ray_folder(home)
@@ -270,7 +299,47 @@ def _tell_daemon(address: str | None) -> None:
     from stoker.wire import NewSetting
 
     with Client(start=True) as client:
-        client.set_config(NewSetting(name="ray.address", value=address))
+        before = client.config()
+        now = client.set_config(NewSetting(name="ray.address", value=address))
+    if now not in before:
+        from stoker.cli.daemon import restart
+
+        restart(find_home())  # jobs run on; the next one begins with the cluster, or without
+
+
+def _forget(node: str | None) -> int:
+    from stoker.client.client import Client
+
+    if node is None:
+        raise UsageError("which node? stoker cluster status names them")
+    with Client() as client:
+        client.forget_node(node)
+    print(f"{node} is forgotten; stoker cluster join, on it, brings it back")
+    return 0
+
+
+def _refuse_while_busy() -> None:
+    """Nobody would hear how jobs on other boxes end."""
+    from stoker.client.client import Client
+
+    with Client(start=True) as client:
+        busy = [node.name for node in client.nodes() if node.jobs and not node.is_head]
+    if busy:
+        raise ConflictError(
+            f"jobs run on {', '.join(busy)}: let them end, or stoker kill them, and leave then"
+        )
+
+
+def _say_goodbye(home: str) -> None:
+    """Let the head know, which runs elsewhere what runs here; one that cannot be reached finds out."""
+    path = settings.leaving_path(home)
+    with open(path, "w", encoding="ascii"):
+        pass
+    deadline = time.monotonic() + _LEAVE_S
+    while os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _short(known: settings.Settings) -> str:

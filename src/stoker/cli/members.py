@@ -94,8 +94,8 @@ def _ask_daemon(home: str) -> list[dict[str, Any]] | None:
 
     try:
         with Client(home, restart=False) as client:
-            ask = getattr(client, "nodes", None)
-            return msgspec.to_builtins(ask()) if ask is not None else None
+            found: list[dict[str, Any]] = msgspec.to_builtins(client.nodes())
+            return found or None
     except NoDaemonError:
         return None
 

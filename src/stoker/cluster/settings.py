@@ -72,6 +72,11 @@ def folder_of(home: str) -> str:
     return os.path.join(home, "cluster")
 
 
+def leaving_path(home: str) -> str:
+    """A file that is there while this box is about to leave, until its agent has told the head."""
+    return os.path.join(folder_of(home), "leaving")
+
+
 def token_path(home: str) -> str:
     """Where the token is, if there is one."""
     return os.path.join(folder_of(home), "token")

@@ -133,6 +133,8 @@ class Daemon:
         if not self.engine.board.running:
             self._mps.retire()
         self._executor.close()
+        if self._cluster is not None:
+            self._cluster.close(self.engine.board)
         self._database.close()
 
     async def _kill_everything(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from stoker.cluster.command import ray_environment
 from stoker.cluster.settings import load_node, load_settings
 from stoker.core.node import NodeFacts
+from stoker.engine.board import Board
 from stoker.engine.config import Config
 from stoker.engine.hub import Hub
 from stoker.engine.lookout import Lookout
@@ -16,7 +17,7 @@ from stoker.engine.sharing import Model
 from stoker.engine.vista import Vista
 from stoker.executors.fleet import FleetExecutor
 from stoker.executors.kept import KeptExecutor
-from stoker.executors.link import Link
+from stoker.executors.link import Link, dismiss
 
 
 class Cluster:
@@ -36,7 +37,10 @@ class Cluster:
     def of(cls, home: str, config: Config) -> Cluster | None:
         """The cluster that a queue is set to reach over; None if to none."""
         address = config.ray_address
-        return None if address is None else cls(home, address, config.lease_s)
+        if address is None:
+            dismiss(home)  # from a cluster that was left
+            return None
+        return cls(home, address, config.lease_s)
 
     def extend(self, own: KeptExecutor, queue: str) -> FleetExecutor:
         """This machine's executor, and with it those of all nodes."""
@@ -68,4 +72,9 @@ class Cluster:
 
     def watch(self, *, wanted: bool) -> None:
         """Have nodes look at their GPUs while it is of use."""
-        self.fleet.watch(wanted=wanted)
+        self.fleet.watch(wanted=wanted or self.lookout.is_wanted)
+
+    def close(self, board: Board) -> None:
+        """Let the bridge go too where no job on a node has need of it."""
+        if all(board.is_own(running.where) for running in board.running.values()):
+            dismiss(self._home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from stoker.engine.vista import Vista
 from stoker.engine.watchman import Watchman
 from stoker.executors.node import GpuState
 
+_WANTED_S = 10.0
 Sample = tuple[float, int | None, float | None]
 
 
@@ -58,6 +60,12 @@ class Lookout:
     def __init__(self, vista: Vista) -> None:
         self.near: Watchman | None = None
         self.far = vista
+        self._wanted_until_s = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody has asked lately how GPUs are."""
+        return time.monotonic() < self._wanted_until_s
 
     @property
     def sick(self) -> Mapping[str, str]:
@@ -116,6 +124,7 @@ class Lookout:
             self.near.forgive(keys)
 
     def rouse(self) -> None:
-        """Look at once, and from now on again."""
+        """Look at once, and for a while; nodes take a second to answer."""
+        self._wanted_until_s = time.monotonic() + _WANTED_S
         if self.near is not None:
             self.near.rouse()

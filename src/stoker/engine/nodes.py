@@ -71,7 +71,7 @@ class Nodes:
             case Sighted():
                 self._vista.see(news.node, news.sight)
             case Told():
-                self._tell(news.text)
+                self._engine.tell_once(news.text)
 
     def forget(self, name: str) -> None:
         """Expect a node no more; what runs there is over, or will be by its lease."""

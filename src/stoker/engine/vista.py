@@ -91,6 +91,15 @@ class Vista:
                     self._board.places[place.base].releasing = True
         return job.so_far
 
+    def has_seen_all(self) -> bool:
+        """Whether every node that answers has told lately how its GPUs are."""
+        now = time.monotonic()
+        return all(
+            name in self._far and now - self._far[name].at_s <= _STALE_S
+            for name, facts in self._board.nodes.items()
+            if facts.away is None and not self._board.is_own(name) and self._board.of_node.get(name)
+        )
+
     def looks(self) -> Look:
         """What was seen of the nodes lately."""
         now = time.monotonic()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stoker.executors.node import Known, News, Order, Stream
+from stoker.executors.node import Known, News, Order, Stop, Stream
 from stoker.executors.shepherd import sockets
 
 _READY_FD = 3
@@ -154,3 +154,12 @@ class Link:
                 gone = pid
             if gone:
                 self._children.discard(pid)
+
+
+def dismiss(home: str) -> None:
+    """Let the bridge of a home go, if there is one."""
+    try:
+        with sockets.connect(os.path.join(home, "cluster", "bridge.sock")) as connection:
+            connection.sendall(msgspec.json.encode(Stop()) + b"\n")
+    except OSError:
+        return  # there is none

@@ -27,6 +27,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     version: str
+    address: str = ""
     labels: dict[str, str] = {}
     slots: tuple[NodeSlot, ...] = ()
     gpus: dict[str, NodeGpu] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +14,13 @@ from stoker.core.slot import Slot
 from stoker.core.usage import GpuUse
 from stoker.engine.board import DRAINED, REMOVED, Place
 from stoker.engine.hub import Hub
-from stoker.engine.lookout import Sentinel
+from stoker.engine.lookout import Lookout, Sentinel
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
 from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
 
 _SHOWN = 24
+_LOOK_S = 3.0
 Sample = tuple[float, int | None, float | None]
 
 
@@ -37,6 +39,18 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
         {each.attempt.job for place in touched for each in hub.engine.board.tenants(place)}
     )
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(hub, order))
+
+
+async def have_a_look(hub: Hub) -> None:
+    """Have nodes look at their GPUs where nobody did, and wait a moment for what they tell."""
+    watchman = hub.engine.watchman
+    if not isinstance(watchman, Lookout):
+        return
+    deadline = time.monotonic() + _LOOK_S
+    while not watchman.far.has_seen_all() and time.monotonic() < deadline:
+        watchman.rouse()
+        hub.pulse.poke()
+        await asyncio.sleep(0.05)
 
 
 def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
