@@ -54,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     own_address: str
     labels: dict[str, str] = {}
+    gpus: str | None = None  # as --gpus names them; None: every GPU not in use
 
     @property
     def is_head(self) -> bool:

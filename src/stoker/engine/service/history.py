@@ -14,4 +14,4 @@ def history(hub: Hub, job: str) -> History:
     watchman = hub.engine.watchman
     if running is None or watchman is None:
         return History()
-    return history_of(watchman.sampler.histories().get(running.key, []))
+    return history_of(watchman.histories().get(running.key, []))
