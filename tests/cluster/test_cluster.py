@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -14,10 +13,7 @@ import pytest
 from cluster.bed import Bed
 from cluster.test_bed import until
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None,
-    reason="Ray is not installed: pip install 'stoker[ray]'",
-)
+pytestmark = pytest.mark.usefixtures("ray")
 
 
 class Cluster:
@@ -59,7 +55,8 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(bed: Bed) -> Cluster:
+def cluster(ray: None, bed: Bed) -> Cluster:
+    """Return the three boxes, joined."""
     return Cluster(bed)
 
 
@@ -91,6 +88,21 @@ def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster)
     now = cluster.status(1)
     assert now["id"] == before["id"]
     assert cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}
+
+
+def test_a_cut_cable_is_noticed_and_forgotten_when_it_is_mended(cluster: Cluster) -> None:
+    cluster.bed.cut(1)
+    until(lambda: cluster.states(0)["h1"] == "down", "h1 is seen to be gone", 60)
+    cluster.bed.mend(1)
+    until(lambda: cluster.states(0)["h1"] == "up", "h1 is back by itself", 90)
+
+
+def test_ray_does_not_outlive_its_minder(cluster: Cluster) -> None:
+    cluster.bed.kill(2, cluster.minder(2)["pid"])
+    until(lambda: cluster.bed.processes(2) == {}, "Ray is gone", 30)
+    assert "nobody minds it" in cluster.bed.ok(2, "cluster", "status")
+    assert "again, as h2" in cluster.bed.ok(2, "cluster", "join", cluster.address)
+    assert cluster.states(0)["h2"] == "up"
 
 
 def test_a_box_without_power_is_seen_to_be_down_and_joins_again_without_the_token(

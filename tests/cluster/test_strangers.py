@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterator
 
@@ -11,10 +10,7 @@ import pytest
 from cluster.bed import Bed
 from cluster.conftest import require_bed
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None,
-    reason="Ray is not installed: pip install 'stoker[ray]'",
-)
+pytestmark = pytest.mark.usefixtures("ray")
 TOKEN = {"STOKER_CLUSTER_TOKEN": "a" * 64}
 
 
