@@ -94,6 +94,14 @@ def test_what_waits_is_put_elsewhere_by_dragging_and_by_keys(site: Site) -> None
     page.keyboard.press("J")
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(first))
     assert order(page) == [first, third, second]
+    page.get_by_label("Order").select_option("newest first")
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(third))
+    choose(page, third)
+    page.get_by_role("button", name="Down").click()
+    expect(page.get_by_text("jobs cannot be moved")).to_be_visible()
+    page.get_by_label("Order").select_option("as they run")
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(first))
+    assert order(page) == [first, third, second]
     site.queue.ok("rm", "--all")
 
 
