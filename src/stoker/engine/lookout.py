@@ -44,6 +44,9 @@ class Sentinel(Protocol):
     def history(self, key: str) -> Sequence[tuple[float, int, int | None]]:
         """The last minutes of a GPU."""
 
+    def history_of(self, attempt: str) -> list[Sample]:
+        """The last minutes of an attempt, also of one that has ended lately."""
+
     def histories(self) -> Mapping[str, list[Sample]]:
         """The last minutes of every attempt that runs."""
 
@@ -112,6 +115,11 @@ class Lookout:
             () if self.near is None else self.near.history(key)
         )
         return near or self.far.history(key)
+
+    def history_of(self, attempt: str) -> list[Sample]:
+        """The last minutes of an attempt."""
+        near = [] if self.near is None else self.near.history_of(attempt)
+        return near or self.far.history_of(attempt)
 
     def histories(self) -> Mapping[str, list[Sample]]:
         """The last minutes of every attempt that runs."""

@@ -15,6 +15,7 @@ from stoker.executors.node import GpuState, Sight
 
 _STALE_S = 10.0
 _HISTORY = 300
+_REMEMBERED = 100
 
 
 class Far(msgspec.Struct):
@@ -34,6 +35,7 @@ class Vista:
         self._far: dict[str, Far] = {}
         self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
         self._uses: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self._ended: dict[str, deque[tuple[float, int | None, float | None]]] = {}
         self.on_notice: Callable[[str], None] = lambda _text: None
 
     def see(self, node: str, sight: Sight) -> None:
@@ -78,7 +80,10 @@ class Vista:
 
     def on_end(self, running: Running) -> AttemptUse | None:
         """What an attempt on a node has used; its GPU has no other until its memory is back."""
-        self._uses.pop(running.key, None)
+        if (past := self._uses.pop(running.key, None)) is not None:
+            self._ended[running.key] = past
+            if len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
         far = self._far.get(running.where)
         job = None if far is None else far.jobs.pop(running.key, None)
         if job is None:
@@ -116,6 +121,10 @@ class Vista:
             if key in far.states:
                 return far.states[key]
         return None
+
+    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
+        """The last minutes of an attempt on a node, also of one that has ended lately."""
+        return list(self._uses.get(attempt, self._ended.get(attempt, ())))
 
     def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
         """The last minutes of every attempt on a node."""

@@ -144,6 +144,10 @@ class Watchman:
         """The last minutes of a GPU."""
         return list(self._sampler.history.get(key, ()))
 
+    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
+        """The last minutes of an attempt, also of one that has ended lately."""
+        return self._sampler.history_of(attempt)
+
     def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
         """The last minutes of every attempt that runs."""
         return self._sampler.histories()
