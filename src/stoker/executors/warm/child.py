@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FIRST_LEASE_FD = 200
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 _FOLDER = os.path.dirname(__file__)
+_exit = ctypes.PyDLL(None).exit  # of C, with its own hooks; found once for all forks
 
 
 class Origin:
@@ -116,7 +117,7 @@ class Job:
                     each.flush()
         except (OSError, ValueError):
             return
-        ctypes.PyDLL(None).exit(status)
+        _exit(status)
 
     def _learn(self) -> None:
         if self._order["learn"] is not None:
