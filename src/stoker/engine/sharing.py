@@ -17,8 +17,11 @@ from stoker.core.sharing.profile import Profile, mask
 from stoker.core.sharing.room import Room
 from stoker.core.sharing.rules import NEVER, Mode, Rules, parse_share
 from stoker.core.sharing.wish import Wish
+from stoker.core.size import format_bytes
+from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look, Sight
 from stoker.engine.board import Board, Place, Running
+from stoker.errors import UsageError
 from stoker.gpus.nvml import Gpu as NvmlGpu
 from stoker.store.rooms import Need, Reserved, Rooms
 
@@ -41,6 +44,21 @@ class Model(msgspec.Struct, frozen=True):
 def models_of(gpus: Iterable[NvmlGpu]) -> dict[str, Model]:
     """What kinds of GPUs these are, by their lease keys; one that is lost has no size."""
     return {gpu.uuid: Model(gpu.name, gpu.mem_total_bytes) for gpu in gpus if gpu.mem_total_bytes}
+
+
+def largest_of(slots: Iterable[Slot], models: Mapping[str, Model]) -> int | None:
+    """The memory of the largest GPU of some slots; None if that is not known."""
+    keys = [key for slot in slots for key in slot.keys]
+    return max((models[key].total_bytes for key in keys if key in models), default=None)
+
+
+def refuse_too_large(asked: int | None, largest: int | None) -> None:
+    """Refuse what no GPU has; `largest` is None where nobody knows how large they are."""
+    if asked is not None and largest is not None and asked > largest:
+        raise UsageError(
+            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU here"
+            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
+        )
 
 
 class Seat(msgspec.Struct):
@@ -107,9 +125,7 @@ class Sharing:
 
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if that is not known."""
-        models = self._models()
-        keys = [key for place in self._board.places for key in place.slot.keys]
-        return max((models[key].total_bytes for key in keys if key in models), default=None)
+        return largest_of((place.slot for place in self._board.places), self._models())
 
     def total_bytes(self, place: Place) -> int:
         """The memory of a GPU that can be shared."""
