@@ -456,7 +456,10 @@ class Sharing:
             load = seen.so_far.load
         sm = self.rules.unknown_sm if load is None else load
         fresh = not used and (seen is None or seen.watched_s < _SHOWN_S)
-        return msgspec.structs.replace(seat.tenant, used_bytes=used, sm=sm, fresh=fresh)
+        brief = profile.is_brief(self.rules)
+        return msgspec.structs.replace(
+            seat.tenant, used_bytes=used, sm=sm, brief=brief, fresh=fresh
+        )
 
     def _knowledge(self) -> Knowledge:
         look = self._look()

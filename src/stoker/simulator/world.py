@@ -198,7 +198,7 @@ class World:
             mem_peak_bytes=run.work.peak_bytes,
             sm_mean_pct=run.work.sm * 100,
             alone=run.was_alone,
-            samples=1,
+            samples=max(1, int(took_s)),  # one a second
         )
         key = (run.work.kind, _MODEL)
         tenants = run.tenant_seconds / took_s
@@ -301,7 +301,11 @@ class World:
             for run, tenant in zip(runs, gpu.tenants, strict=True):
                 run.tenant = revise(tenant, gpu, known, self._rules)
                 profile = known.profile(run.tenant.wish.kind, _MODEL)
-                run.tenant = msgspec.structs.replace(run.tenant, sm=sm_of(profile, self._rules))
+                run.tenant = msgspec.structs.replace(
+                    run.tenant,
+                    sm=sm_of(profile, self._rules),
+                    brief=profile.is_brief(self._rules),
+                )
             raised = raise_rooms(self._view(key), self._rules)
             for run in runs:
                 if run.number in raised:
