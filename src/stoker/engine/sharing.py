@@ -188,6 +188,13 @@ class Sharing:
             allowed=allowed,
         )
 
+    def profile_of(self, candidate: Candidate) -> Profile:
+        """What is known of a job's kind, on whichever GPU of ours most of it was learned."""
+        kind = self._kind(candidate)
+        models = dict.fromkeys(model.name for model in self._models().values())
+        found = [self._profiles.get((kind, model), Profile()) for model in models]
+        return max(found, key=lambda profile: profile.finished, default=Profile())
+
     def _kind(self, candidate: Candidate) -> str:
         kind = self._kinds.get(candidate.id)
         if kind is None:

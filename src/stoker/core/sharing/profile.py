@@ -59,9 +59,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Which share of a GPU a run keeps busy; None if that could not be seen."""
         return max(self.sm) if self.sm else None
 
+    @property
+    def lone_s(self) -> float | None:
+        """How long a run takes that has its GPU to itself; None if none has had that."""
+        return _median(self.alone_s) if self.alone_s else None
+
     def is_brief(self, rules: Rules) -> bool:
         """Whether runs of the kind, as far as they are known, are over soon."""
-        return bool(self.alone_s) and _median(self.alone_s) < rules.brief_s
+        return self.lone_s is not None and self.lone_s < rules.brief_s
 
     def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: Rules) -> Profile:
         """Take note of a run that succeeded, beside as many others as there were on average."""
