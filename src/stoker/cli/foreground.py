@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.run import find_cwd, find_slots, make_environment
+from stoker.cli.run import check_gpu_mem, find_cwd, find_slots, make_environment
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,6 +39,13 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
 
     slot_args = Namespace(gpus=args.slots, jobs_per_gpu=args.jobs_per_gpu)
     nvml, slots = find_slots(slot_args)
+    request = Request(
+        timeout_s=common.timeout_s,
+        retries=common.retries,
+        share=None if common.share == "never" else common.share,
+        gpu_mem=common.gpu_mem_bytes,
+    )
+    check_gpu_mem(request, nvml, slots)
     note_sweep(sweep)
     runs = list(_left(args, sweep))
     if not runs:
@@ -53,12 +60,6 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
         )
         record, resumes = _record(sweep, again=args.rerun == "all")
         output.open(record)
-        request = Request(
-            timeout_s=common.timeout_s,
-            retries=common.retries,
-            share=None if common.share == "never" else common.share,
-            gpu_mem=common.gpu_mem_bytes,
-        )
         settings = Settings(
             slots=slots,
             shell=resolve_shell(args.shell),

@@ -14,6 +14,7 @@ from stoker.engine.broadcast import Broadcast
 from stoker.engine.capping import Capping
 from stoker.engine.config import Config
 from stoker.engine.eta import Eta
+from stoker.engine.forecast import Forecast
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
@@ -77,10 +78,8 @@ def assemble(
         on_stuck=lambda entry: pushing.make_room(entry),
     )
     pushing = Pushing(board, engine.endings, jobs)
-    engine.share(
-        Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock),
-        Capping(orders.surroundings),
-    )
+    sharing = Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock)
+    engine.share(sharing, Capping(orders.surroundings))
     hub = Hub(
         home=home,
         database=database,
@@ -93,7 +92,7 @@ def assemble(
         gate=gate,
         brake=Brake(gate, publisher.on_notice, engine.revoke_followers),
         hooks=Hooks(config, publisher.on_notice),
-        eta=Eta(database, jobs, board),
+        eta=Eta(database, jobs, board, Forecast(sharing, board)),
         config=config,
         since=time.time(),
         shepherd_pids=shepherd_pids,

@@ -21,6 +21,7 @@ from stoker.failpoints import reach
 from stoker.store.queued import Facts, QueuedJobs, Surroundings
 
 _CONTEXTS = 64
+_NOTHING: Mapping[str, str] = {}
 
 
 class Context:
@@ -191,10 +192,17 @@ class Orders:
             self._made_folders.add(folder)
 
 
-def share_memory(env: dict[str, str]) -> None:
-    """Keep frameworks from taking a whole GPU at their start, unless the user has said how."""
-    env.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    env.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+def share_memory(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> None:
+    """Keep frameworks from taking a whole GPU at their start, unless the user has said how.
+
+    What is `given` besides need not be said again.
+    """
+    for name, value in (
+        ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+        ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+    ):
+        if name not in given:
+            env.setdefault(name, value)
 
 
 def checkpoint_folder(home: str, job: int) -> str:

@@ -14,7 +14,6 @@ from stoker.core.job import Options, Request
 from stoker.core.lifecycle import State
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import Mode
-from stoker.core.size import format_bytes
 from stoker.core.where import Where, make_where, write_where
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
@@ -22,6 +21,7 @@ from stoker.engine.service.each import state_of
 from stoker.engine.service.needs import read_needs
 from stoker.engine.service.place import check_where
 from stoker.engine.service.shelving import settle
+from stoker.engine.sharing import refuse_too_large
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation, RunRow
@@ -262,11 +262,7 @@ def _where(submission: Submission) -> Where:
 def check_gpu_mem(hub: Hub, asked: int | None) -> None:
     """Refuse what no GPU of this queue has."""
     largest = None if hub.engine.sharing is None else hub.engine.sharing.largest_bytes()
-    if asked is not None and largest is not None and asked > largest:
-        raise UsageError(
-            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU of this queue"
-            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
-        )
+    refuse_too_large(asked, largest)
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:
