@@ -1,4 +1,4 @@
-"""How soon the page shows a long log with colours, once its bytes are there."""
+"""How soon the page shows a long log with colours: once its bytes are there, and from the click on."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ if TYPE_CHECKING:
 
 LINES = 50_000
 _CHUNK_BYTES = 64 * 1024
+# Writes that log.
+COMMAND = (
+    f"seq 0 {LINES - 1} | sed"
+    r" 's/.*/\x1b[32mstep &\x1b[0m loss \x1b[1;31m&\x1b[0m and more of a line/'"
+)
 
 # From the first bytes to the frame in which the last line is in the document.
 _TIME = """async ([lines, chunk]) => {
@@ -32,6 +37,20 @@ _TIME = """async ([lines, chunk]) => {
   view.remove();
   return spent;
 }"""
+
+# From the wish to see a job to the frame in which the last line of its log is in the document.
+_OPEN = """async ([hash, last]) => {
+  const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+  const began = performance.now();
+  location.hash = hash;
+  while (!document.querySelector('.log-view')?.textContent.includes(last)) await frame();
+  return performance.now() - began;
+}"""
+
+
+def time_opening(page: Page, job: int) -> float:
+    """Milliseconds until the page of a job that ran `COMMAND` shows the end of its log."""
+    return float(page.evaluate(_OPEN, [f"/jobs/{job}", f"step {LINES - 1} "]))
 
 
 def time_log(page: Page) -> float:

@@ -11,8 +11,9 @@ from benchmarks import tabs
 from benchmarks.arena import say
 from benchmarks.browser import Site, open_site
 from benchmarks.cases.followers import time_jobs
+from benchmarks.logs import COMMAND as LOG_COMMAND
 from benchmarks.logs import LINES as LOG_LINES
-from benchmarks.logs import time_log
+from benchmarks.logs import time_log, time_opening
 from benchmarks.measure import Contestant, Sample, interleave, spread
 from benchmarks.proc import rss_bytes
 from benchmarks.process import in_company
@@ -37,6 +38,8 @@ LOADS = 10
 CHANGES = 40
 LOOKS = 10
 TABS = 50
+WINDOWS = 12
+WINDOW_CHANGES = 10
 FAILURES = 10
 _ALONE = "nobody looks"
 _WATCHED = f"{TABS} tabs"
@@ -51,9 +54,11 @@ class Looks:
     usable_ms: Sequence[float]
     loaded_kb: Sequence[float]
     told_ms: Sequence[float]
+    all_told_ms: Sequence[float]
     page_ms: Sequence[float]
     filter_ms: Sequence[float]
     log_ms: Sequence[float]
+    job_ms: Sequence[float]
 
 
 def run(arena: Arena) -> Result:
@@ -73,9 +78,11 @@ def run(arena: Arena) -> Result:
             _at_most("usable, cold", looks.usable_ms, 500, "ms"),
             _at_most("loaded, cold", looks.loaded_kb, 150, "kB"),
             _at_most("from a change to the document", looks.told_ms, 20, "ms"),
+            _at_most(f"to the last of {WINDOWS} tabs of a browser", looks.all_told_ms, 100, "ms"),
             _at_most(f"first page of {many} jobs", looks.page_ms, 150, "ms"),
             _at_most(f"failed ones of {many} jobs", looks.filter_ms, 150, "ms"),
             _at_most(f"{LOG_LINES} lines of a log with colours", looks.log_ms, 150, "ms"),
+            _at_most("the same from the click on its job", looks.job_ms, 500, "ms"),
             _at_most(f"daemon's memory, {TABS} tabs more", [grown_bytes / 1e6], 60, "MB"),
             pace_figure(samples, _WATCHED, _ALONE, Target(Bound.AT_LEAST, 0.95)),
         ],
@@ -95,8 +102,9 @@ def _look(arena: Arena, queue: Queue, many: int) -> Looks:
         page = cold[-1][0]
         for each, _spent_ms, _bytes in cold[:-1]:
             each.context.close()
-        told_ms = _time_changes(queue, site, page)
+        told_ms, all_told_ms = _time_changes(queue, site, page)
         log_ms = [time_log(page) for _ in range(LOOKS)]
+        job_ms = _time_job(queue, page)
         queue.open_gate()
         failures = arena.lines("fail", "false", FAILURES)
         queue.add(failures)
@@ -114,23 +122,50 @@ def _look(arena: Arena, queue: Queue, many: int) -> Looks:
         usable_ms=[spent_ms for _page, spent_ms, _bytes in cold],
         loaded_kb=[loaded / 1e3 for _page, _spent_ms, loaded in cold],
         told_ms=told_ms,
+        all_told_ms=all_told_ms,
         page_ms=times["/jobs"],
         filter_ms=times["/jobs?states=failed"],
         log_ms=log_ms,
+        job_ms=job_ms,
     )
 
 
-def _time_changes(queue: Queue, site: Site, page: Page) -> list[float]:
-    """Milliseconds from an order to the moment when the page shows what came of it."""
+def _time_changes(queue: Queue, site: Site, page: Page) -> tuple[list[float], list[float]]:
+    """Milliseconds from an order to the moment when one tab shows what came of it, and when all do."""
     job = int(queue.stoker("add", "-q", LINE))
-    site.time(page, "/jobs", f"tr[data-job='{job}']")
-    times_ms = []
-    for number in range(CHANGES):
-        time.sleep(_APART_S)
+    row = f"tr[data-job='{job}']"
+    site.time(page, "/jobs", row)
+    alone_ms = [_time_change(queue, site, [page], job) for _ in range(CHANGES)]
+    pages = [page.context.new_page() for _ in range(WINDOWS)]
+    for each in pages:
+        each.goto(f"http://{site.address}/#/jobs")
+        each.wait_for_selector(row)
+    all_ms = [_time_change(queue, site, pages, job) for _ in range(WINDOW_CHANGES)]
+    for each in pages:
+        each.close()
+    return alone_ms, all_ms
+
+
+def _time_change(queue: Queue, site: Site, pages: Sequence[Page], job: int) -> float:
+    """Hold or release a job; milliseconds until the last page shows it."""
+    time.sleep(_APART_S)
+    is_held = queue.count("held") > 0
+    for page in pages:
         site.note_next_change(page, job)
-        began_s = time.time()
-        queue.line.post("/v1/release" if number % 2 else "/v1/hold", {"ids": str(job)})
-        times_ms.append((site.seen_at_s(page) - began_s) * 1e3)
+    began_s = time.time()
+    queue.line.post("/v1/release" if is_held else "/v1/hold", {"ids": str(job)})
+    return (max(site.seen_at_s(page) for page in pages) - began_s) * 1e3
+
+
+def _time_job(queue: Queue, page: Page) -> list[float]:
+    """Milliseconds from the click on a job that has written much to the end of its log."""
+    job = int(queue.stoker("add", "-q", "-g", "0", LOG_COMMAND))
+    queue.stoker("wait", str(job))
+    times_ms = []
+    for _ in range(LOOKS):
+        page.evaluate("location.hash = '/submit'")
+        page.wait_for_selector(".log-view", state="detached")
+        times_ms.append(time_opening(page, job))
     return times_ms
 
 

@@ -39,6 +39,8 @@ def test_nothing_is_wider_than_a_phone(site: Site, path: str) -> None:
     page = site.tab(path, viewport=PHONE, has_touch=True, is_mobile=True)
     page.wait_for_selector("h1")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    for table in page.locator(".tall").all():
+        assert table.evaluate("it => it.scrollWidth - it.clientWidth") == 0
     expect(page.get_by_role("link", name="Jobs", exact=True)).to_be_visible()
 
 

@@ -42,4 +42,4 @@ def test_escapes_bad_text_and_endless_lines_do_no_harm(site: Site) -> None:
     log = page.get_by_role("region", name="Log")
     expect(log).to_contain_text("the end")
     assert "title" not in (log.text_content() or "")
-    assert page.title() == "Job · Stoker"
+    assert page.title() == f"Job {job} · Stoker"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
@@ -19,6 +20,9 @@ def test_it_tells_what_a_job_is_and_what_becomes_of_it(site: Site) -> None:
     expect(page.locator("h1 .state")).to_have_text("failed")
     expect(page.locator(".why")).to_contain_text("exit 3")
     expect(page.locator(".timeline li")).to_have_count(5)
+    expect(page.locator(".timeline li").last).to_contain_text(
+        re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \(.+\)")
+    )
     expect(page.get_by_role("table", name="Attempts").locator("tbody tr")).to_have_count(2)
     expect(page.locator(".command")).to_have_text("echo hello; exit 3")
     page.get_by_text("Environment").click()
@@ -47,6 +51,18 @@ def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(page.get_by_text("There is no job yet")).to_be_visible()
+
+
+def test_the_charts_of_a_job_are_there_when_it_is_over(site: Site) -> None:
+    gate = site.queue.work / "gate"
+    job = site.queue.add(f"while ! test -e {gate}; do sleep 0.05; done")
+    page = site.tab(f"/jobs/{job}")
+    memory = f"Memory of the GPU that job {job} holds"
+    expect(page.get_by_label(memory)).to_be_visible()
+    gate.touch()
+    expect(page.locator("h1 .state")).to_have_text("done")
+    expect(page.get_by_label(memory)).to_be_visible()
+    expect(site.tab(f"/jobs/{job}").get_by_label(memory)).to_be_visible()
 
 
 def test_a_job_that_waits_tells_why(site: Site) -> None:

@@ -94,6 +94,14 @@ def test_what_waits_is_put_elsewhere_by_dragging_and_by_keys(site: Site) -> None
     page.keyboard.press("J")
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(first))
     assert order(page) == [first, third, second]
+    page.get_by_label("Order").select_option("newest first")
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(third))
+    choose(page, third)
+    page.get_by_role("button", name="Down").click()
+    expect(page.get_by_text("jobs cannot be moved")).to_be_visible()
+    page.get_by_label("Order").select_option("as they run")
+    expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(first))
+    assert order(page) == [first, third, second]
     site.queue.ok("rm", "--all")
 
 
@@ -178,3 +186,24 @@ def test_what_is_on_other_pages_is_chosen_too_as_far_as_it_fits(site: Site) -> N
     expect(page.get_by_role("button", name="held 60")).to_be_visible()
     states = [(job["project"], job["state"]) for job in site.queue.ls().values()]
     assert sorted(states) == [("mine", "held")] * 60 + [("other", "waiting")] * 60
+
+
+def test_what_is_chosen_on_one_page_stays_so_on_the_next(site: Site) -> None:
+    site.queue.ok("pause", "--queue")
+    lines = "".join(f"echo {number}\n" for number in range(70))
+    site.queue.ok("add", "--batch", "-", stdin=lines)
+    page = site.tab("/jobs")
+    expect(row(page, 50)).to_be_visible()
+    choose(page, 3)
+    page.get_by_role("button", name="Next", exact=True).click()
+    expect(row(page, 70)).to_be_visible()
+    everything = page.get_by_label("Choose all on this page")
+    everything.check()
+    expect(page.get_by_text("21 chosen")).to_be_visible()
+    everything.uncheck()
+    expect(page.get_by_text("1 chosen", exact=True)).to_be_visible()
+    choose(page, 51)
+    page.get_by_role("button", name="Hold").click()
+    expect(page.get_by_role("button", name="held 2")).to_be_visible()
+    assert [job for job, state in site.queue.states().items() if state == "held"] == [3, 51]
+    site.queue.ok("rm", "--all")

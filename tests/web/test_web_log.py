@@ -103,6 +103,27 @@ def test_following_ends_when_one_looks_back_and_goes_on_at_the_end(site: Site) -
     page.locator("button[aria-pressed='true']", has_text="Follow").wait_for()
 
 
+def test_one_can_look_back_while_a_job_writes_on(site: Site) -> None:
+    gate = site.queue.work / "gate"
+    job = site.queue.add(
+        "-g", "0", f"seq 1 3000; while ! test -e {gate}; do date +%N; sleep 0.01; done; echo end"
+    )
+    page = site.tab(f"/jobs/{job}")
+    wait_for_line(page, "3000")
+    page.locator(".log-view").hover()
+    page.mouse.wheel(0, -2000)
+    page.locator("button[aria-pressed='false']", has_text="Follow").wait_for()
+    told = page.inner_text(".log-told")
+    gate.touch()
+    page.wait_for_function(
+        "told => document.querySelector('.log-told').innerText !== told", arg=told
+    )
+    assert page.locator("button[aria-pressed='false']", has_text="Follow").is_visible()
+    assert "end" not in lines(page)
+    page.keyboard.press("f")
+    wait_for_line(page, "end")
+
+
 def test_the_whole_log_is_downloaded_byte_for_byte(site: Site) -> None:
     job = site.queue.add("-g", "0", r"printf 'a\r\033[31mb\377\n'")
     page = site.tab(f"/jobs/{job}")

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
     """Run a sweep; 0 only if all of it succeeded. Again, it goes on with what has not."""
+    if common.nodes or common.on or common.node_labels:
+        raise UsageError(
+            "--node, --on and --node-label are for the queue: with --foreground name GPUs, --slots 0,1"
+        )
     if common.gpus > 1:
         raise UsageError("--foreground: pairs of GPUs are given as --slots 0+1,2+3, not by -g")
     if args.rerun in ("failed", "none"):

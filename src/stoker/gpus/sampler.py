@@ -18,6 +18,7 @@ from stoker.gpus.renewal import Renewal
 _NEW_S = 60.0
 _SETTLED_S = 600.0
 _HISTORY = 300
+_KEPT = 64  # attempts that are over; each is some 30 kB
 _FIRST_RELEASE_PAUSE_S = 0.02
 _RELEASE_PATIENCE_S = 30.0
 _NOTHING: Look = Look(0.0, {}, {})
@@ -70,6 +71,7 @@ class Sampler(threading.Thread):
         self._clock = clock
         self._counts: dict[str, Count] = {}
         self._meters: dict[str, Meter] = {}
+        self._ended: dict[str, Meter] = {}
         self._releases: dict[str, Release] = {}
         self._idle_bytes: dict[str, int] = {}
         self._listed_bytes: dict[str, int] = {}
@@ -120,6 +122,9 @@ class Sampler(threading.Thread):
         meter = self._meters.pop(key, None)
         if meter is None:
             return None
+        self._ended[key] = meter
+        if len(self._ended) > _KEPT:
+            del self._ended[next(iter(self._ended))]
         until_s = self._clock() + _RELEASE_PATIENCE_S
         for gpu_key, mem_bytes in meter.mem_bytes.items():
             count = self._counts.get(gpu_key)
@@ -136,6 +141,11 @@ class Sampler(threading.Thread):
     def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
         """The last minutes of every attempt that runs: when, memory, share of a GPU's time."""
         return {key: list(meter.history) for key, meter in list(self._meters.items())}
+
+    def history_of(self, key: str) -> list[tuple[float, int | None, float | None]]:
+        """The last minutes of an attempt that runs, or is one of the last that have ended."""
+        meter = self._ended.get(key) or self._meters.get(key)
+        return [] if meter is None else list(meter.history)
 
     def sample(self, *, lists: bool = False) -> None:
         """Look at every GPU, once; at its processes if `lists` or if it is time to."""

@@ -21,6 +21,7 @@ _SHARE = 20
 _BURST_S = 0.5
 _SHORTEST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 2.0
+_LONGEST_SEND_S = 0.001  # one that takes longer waits for a slow tab, and the daemon does not
 
 Key = tuple[str, str]
 Deliver = Callable[[str], None]
@@ -66,6 +67,7 @@ class Feed:
         self._endpoints = {each.path: each for each in endpoints if each.is_watchable}
         self._views: dict[Key, View] = {}
         self._task: asyncio.Task[None] | None = None
+        self._sent_s = 0.0
 
     def can_watch(self, path: str) -> bool:
         """Whether there is such an answer."""
@@ -103,6 +105,10 @@ class Feed:
         if not self._views:
             self.close()
 
+    def charge(self, spent_s: float) -> None:
+        """Count the time that it took to send an answer: with many tabs that is most of all."""
+        self._sent_s += min(spent_s, _LONGEST_SEND_S)
+
     def close(self) -> None:
         """Stop telling."""
         for view in self._views.values():
@@ -128,7 +134,8 @@ class Feed:
                     if await view.refresh(self._hub):
                         self._tell(view)
                     await asyncio.sleep(0)  # whatever else there is to do goes first
-            owed_s = max(0.0, owed_s - (began - last)) + _SHARE * (time.monotonic() - began)
+            spent_s, self._sent_s = self._sent_s + time.monotonic() - began, 0.0
+            owed_s = max(0.0, owed_s - (began - last)) + _SHARE * spent_s
             last = began
             pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, owed_s - _BURST_S))
             await asyncio.sleep(pause_s)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +163,9 @@ class Tab:
             self._awake.clear()
             while self._waiting:
                 number = next(iter(self._waiting))
+                began = time.monotonic()
                 await self._send({"type": "websocket.send", "text": self._waiting.pop(number)})
+                self._feed.charge(time.monotonic() - began)
 
     async def _send_log(self, number: int, query: str) -> None:
         """Send a log's bytes, each behind the number it was asked by, and say when it is over."""

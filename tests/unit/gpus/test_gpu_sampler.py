@@ -286,6 +286,22 @@ def test_the_last_minutes_can_be_drawn(scene: Scene) -> None:
     assert len(scene.sampler.history["GPU-0"]) == len(scene.sampler.histories()["1.1"]) == 300
 
 
+def test_what_has_ended_can_be_drawn_until_many_others_have(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(3)
+    drawn = scene.sampler.history_of("1.1")
+    assert [mem_bytes for _at_s, mem_bytes, _share in drawn] == [GIB] * 3
+    scene.sampler.take("1.1")
+    assert scene.sampler.history_of("1.1") == drawn
+    for job in range(2, 70):
+        scene.running.clear()
+        scene.start(f"{job}.1", MINE, GIB)
+        scene.pass_s(1)
+        scene.sampler.take(f"{job}.1")
+    assert scene.sampler.history_of("1.1") == []
+    assert scene.sampler.history_of("69.1") != []
+
+
 @pytest.fixture
 def thread(scene: Scene) -> Iterator[Callable[[], bool]]:
     """A sampler at work, and a way to have it look."""

@@ -16,7 +16,7 @@ _PERIOD_S = 2.0
 
 
 async def history(hub: Hub, query: Query, _body: None) -> wire.History:
-    """Tell what a job that runs has used of its GPUs in the last minutes."""
+    """Tell what a job has used of its GPUs in its last minutes; of those that are over, the latest."""
     return service.history(hub, query.job)
 
 

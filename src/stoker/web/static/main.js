@@ -45,7 +45,8 @@ async function show(path) {
     return module.page({parts: found.parts, query});
   });
   leave = end;
-  document.title = found ? `${found.page.title} · Stoker` : 'Stoker';
+  // Which job or sweep, too: that is all one sees of many tabs.
+  document.title = found ? `${[found.page.title, ...Object.values(found.parts)].join(' ')} · Stoker` : 'Stoker';
   main.replaceChildren(element);
 }
 

@@ -21,6 +21,14 @@ export function moment(at) {
 }
 
 /**
+ * A moment by the clock, and seen from now: for where there is room for both.
+ * @param {number} at
+ */
+export function bothWays(at) {
+  return [h('span', {class: 'clock'}, absolute(at)), ' ', h('span', {class: 'soft'}, '(', moment(at), ')')];
+}
+
+/**
  * How long something took, or takes until now.
  * @param {number | null | undefined} from
  * @param {number | null | undefined} to

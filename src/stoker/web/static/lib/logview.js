@@ -19,6 +19,9 @@ const ROW_PX = 18;
 const SPARE_ROWS = 20;
 // What is asked for of a log at first: the rest is for downloading.
 const TAIL_LINES = 100_000;
+// A piece as long as pieces get: more is on its way, which drawing each of them would only delay.
+const FULL_BYTES = 64 * 1024;
+const LATER_MS = 100;
 
 /** @typedef {import('/lib/connection.js').LogReader} LogReader */
 /** @typedef {import('/logic/lines.js').Line} Line */
@@ -50,7 +53,9 @@ export function logView({source, save}) {
   const told = signal('');
   /** @type {Map<number, {line: Line, length: number, words: string, element: HTMLElement}>} */
   const rows = new Map();
-  let [left, planned, isOver] = [0, false, false];
+  let [left, planned, isOver, drawnTop] = [0, false, false, -1];
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let later;
 
   const inside = h('div', {class: 'log-rows'});
   const spacer = h('div', {class: 'log-spacer'}, inside);
@@ -67,6 +72,7 @@ export function logView({source, save}) {
     const total = lines.length;
     spacer.style.height = `${total * ROW_PX}px`;
     if (following.peek()) view.scrollTop = view.scrollHeight;
+    drawnTop = view.scrollTop;
     const first = Math.max(0, Math.floor(view.scrollTop / ROW_PX) - SPARE_ROWS);
     const last = Math.min(total, Math.ceil((view.scrollTop + view.clientHeight) / ROW_PX) + SPARE_ROWS);
     for (const [index, row] of rows) {
@@ -102,9 +108,17 @@ export function logView({source, save}) {
     requestAnimationFrame(draw);
   }
 
+  function planLater() {
+    later ??= setTimeout(() => {
+      later = undefined;
+      plan();
+    }, LATER_MS);
+  }
+
   function scrolled() {
+    if (view.scrollTop === drawnTop) return; // it was not a person who scrolled
     const isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW_PX;
-    if (following.peek() !== isAtEnd && !planned) following.value = isAtEnd;
+    if (following.peek() !== isAtEnd) following.value = isAtEnd;
     plan();
   }
 
@@ -127,7 +141,8 @@ export function logView({source, save}) {
       const dropped = lines.dropped;
       search.extend(lines.feed(decoder.decode(bytes, {stream: true})));
       if (lines.dropped !== dropped) clear();
-      plan();
+      if (bytes.length < FULL_BYTES) plan();
+      else planLater();
     },
     end() {
       isOver = true;
@@ -150,7 +165,10 @@ export function logView({source, save}) {
   shortcut('f', 'follow the log', () => (following.value = !following.peek()));
   const sizes = new ResizeObserver(plan);
   sizes.observe(view);
-  onCleanup(() => sizes.disconnect());
+  onCleanup(() => {
+    sizes.disconnect();
+    clearTimeout(later);
+  });
 
   return h(
     'div',

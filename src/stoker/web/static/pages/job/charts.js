@@ -2,7 +2,7 @@
 
 import {h} from '/lib/dom.js';
 import {computed, effect, signal} from '/lib/signal.js';
-import {watch} from '/lib/connection.js';
+import {get, watch} from '/lib/connection.js';
 import {spark} from '/lib/spark.js';
 import {duration, size} from '/logic/format.js';
 
@@ -11,20 +11,24 @@ const LEAST_BYTES = 2 ** 30; // less would make a mountain of nothing
 /** @typedef {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} History */
 
 /**
- * Charts of the last minutes on a GPU. When the job is over nobody asks any more what it uses: what was
- * seen of it stays for as long as one looks.
+ * Charts of the last minutes on a GPU. Of a job that is over they are asked for once: to watch it would
+ * have the GPUs looked at for nothing.
  * @param {number} id
  * @param {import('/lib/signal.js').Signal<boolean>} isOnGpu
  */
 export function charts(id, isOnGpu) {
   const seen = signal(/** @type {History | null} */ (null));
+  /** @param {History | undefined} history */
+  const show = (history) => {
+    if (history?.at.length) seen.value = history;
+  };
   effect(() => {
-    if (!isOnGpu.value) return;
+    if (!isOnGpu.value) {
+      get('/v1/history', {job: id}).then(show, () => {});
+      return;
+    }
     const answer = watch('/v1/history', {job: id});
-    effect(() => {
-      const history = /** @type {History | undefined} */ (answer.value.data);
-      if (history?.at.length) seen.value = history;
-    });
+    effect(() => show(/** @type {History | undefined} */ (answer.value.data)));
   });
   const hasSome = computed(() => seen.value !== null);
   return h('div', {class: 'columns'}, () => hasSome.value && draw(id, /** @type {import('/lib/signal.js').Signal<History>} */ (seen)));

@@ -2,7 +2,7 @@
 
 import {h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
-import {moment} from '/lib/clock.js';
+import {bothWays} from '/lib/clock.js';
 import {link} from '/lib/router.js';
 import {duration, text} from '/logic/format.js';
 
@@ -21,6 +21,7 @@ import {duration, text} from '/logic/format.js';
  * @property {number | null} cpu_s
  * @property {number | null} max_rss_bytes
  * @property {Bytes | null} log
+ * @property {{mem_peak_bytes: number | null, sm_mean_pct: number | null} | null} gpu_use
  */
 /**
  * @typedef {object} Detail
@@ -75,7 +76,7 @@ function describe(job) {
       row('Priority', job.priority),
       row('Retries', job.retries || null),
       row('Time limit', job.timeout_s && duration(job.timeout_s)),
-      row('Not before', job.begin_at && moment(job.begin_at)),
+      row('Not before', job.begin_at && bothWays(job.begin_at)),
       row('After', job.needs.length ? needs(job.needs) : null),
       row('Code', job.git && `${job.git.commit.slice(0, 12)}${job.git.dirty ? ' with changes' : ''}`),
       row('Snapshot', job.snapshot),

@@ -3,11 +3,14 @@
 import {h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
 import {badge} from '/lib/badge.js';
-import {moment, span} from '/lib/clock.js';
+import {bothWays, span} from '/lib/clock.js';
 import {duration, size} from '/logic/format.js';
 
 /** @typedef {import('/pages/job/facts.js').Detail} Detail */
 /** @typedef {import('/pages/job/facts.js').Attempt} Attempt */
+
+/** @type {[string, string | null][]} titles of the table of attempts, and how their values stand */
+const COLUMNS = [['Attempt', 'num'], ['State', null], ['GPU', null], ['PID', 'num'], ['Took', 'num'], ['CPU', 'num'], ['Memory', 'num'], ['GPU memory', 'num'], ['GPU use', 'num'], ['End', null]];
 
 /** @param {import('/lib/signal.js').Signal<Detail>} job */
 export function timeline(job) {
@@ -37,7 +40,7 @@ function steps(job) {
  * @param {string} words
  */
 function step(at, state, words) {
-  return h('li', null, badge(state), ' ', at === null ? 'now' : moment(at), ' ', h('span', {class: 'soft'}, words));
+  return h('li', null, badge(state), ' ', at === null ? 'now' : bothWays(at), ' ', h('span', {class: 'soft'}, words));
 }
 
 /** @param {import('/lib/signal.js').Signal<Detail>} job */
@@ -55,7 +58,7 @@ function table(all) {
       'table',
       null,
       h('caption', {class: 'sr'}, 'Attempts'),
-      h('thead', null, h('tr', null, ['Attempt', 'State', 'GPU', 'PID', 'Took', 'CPU', 'Memory', 'End'].map((title) => h('th', {scope: 'col'}, title)))),
+      h('thead', null, h('tr', null, COLUMNS.map(([title, kind]) => h('th', {scope: 'col', class: kind}, title)))),
       h(
         'tbody',
         null,
@@ -67,15 +70,27 @@ function table(all) {
             h('td', null, badge(each.state)),
             h('td', null, each.slots ?? ''),
             h('td', {class: 'num'}, each.pid),
-            h('td', null, span(each.started_at, each.ended_at)),
-            h('td', null, each.cpu_s === null ? '' : duration(each.cpu_s)),
-            h('td', null, each.max_rss_bytes === null ? '' : size(each.max_rss_bytes)),
-            h('td', {class: 'num'}, ending(each)),
+            h('td', {class: 'num'}, span(each.started_at, each.ended_at)),
+            h('td', {class: 'num'}, each.cpu_s === null ? '' : duration(each.cpu_s)),
+            h('td', {class: 'num'}, each.max_rss_bytes === null ? '' : size(each.max_rss_bytes)),
+            h('td', {class: 'num', title: 'at most'}, peak(each.gpu_use)),
+            h('td', {class: 'num', title: 'on average'}, mean(each.gpu_use)),
+            h('td', null, ending(each)),
           ),
         ),
       ),
     ),
   );
+}
+
+/** @param {Attempt['gpu_use']} use */
+function peak(use) {
+  return use?.mem_peak_bytes ? size(use.mem_peak_bytes) : '';
+}
+
+/** @param {Attempt['gpu_use']} use */
+function mean(use) {
+  return typeof use?.sm_mean_pct === 'number' ? `${Math.round(use.sm_mean_pct)} %` : '';
 }
 
 /** @param {Attempt} attempt */

@@ -1,15 +1,19 @@
 /** Puts waiting jobs at other places of the queue. */
 
 import {post} from '/lib/connection.js';
-import {attempt} from '/lib/toast.js';
+import {attempt, toast} from '/lib/toast.js';
 
 /**
- * Move a waiting job past its neighbour.
+ * Move a waiting job past its neighbour in the queue, which is that of the table only as jobs run.
  * @param {import('/pages/jobs.js').Desk} desk
  * @param {number} id
  * @param {-1 | 1} step up or down
  */
 export function move(desk, id, step) {
+  if (desk.query.peek().get('sort')) {
+    toast('Sorted otherwise, jobs cannot be moved: order them as they run.', 'refused');
+    return;
+  }
   const waiting = (desk.jobs.peek()?.jobs ?? []).filter(({state}) => state === 'waiting');
   const at = waiting.findIndex((job) => job.id === id);
   const other = waiting[at + step];

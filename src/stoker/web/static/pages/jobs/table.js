@@ -17,9 +17,9 @@ const COLUMNS = [
   {title: 'State'},
   {title: 'What', sorts: ['name']},
   {title: 'Project', kind: 'wide'},
-  {title: 'GPU', kind: 'tight'},
+  {title: 'GPU', kind: 'tight wide'},
   {title: 'Priority', kind: 'num wide'},
-  {title: 'When', kind: 'tight'},
+  {title: 'When', kind: 'tight wide'},
   {title: 'Ran', kind: 'num wide'},
 ];
 const BAD = ['failed', 'lost'];
@@ -30,8 +30,16 @@ const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending'};
 export function table(desk) {
   const jobs = computed(() => desk.jobs.value?.jobs ?? []);
   const isAll = computed(() => jobs.value.length > 0 && jobs.value.every(({id}) => desk.chosen.value.has(id)));
-  const isSome = computed(() => !isAll.value && desk.chosen.value.size > 0);
-  const chooseAll = () => (desk.chosen.value = isAll.peek() ? new Set() : new Set(jobs.peek().map(({id}) => id)));
+  const isSome = computed(() => !isAll.value && jobs.value.some(({id}) => desk.chosen.value.has(id)));
+  const chooseAll = () => {
+    // What is chosen on other pages stays so.
+    const chosen = new Set(desk.chosen.peek());
+    for (const {id} of jobs.peek()) {
+      if (isAll.peek()) chosen.delete(id);
+      else chosen.add(id);
+    }
+    desk.chosen.value = chosen;
+  };
   const body = each(h('tbody', null), () => jobs.value, ({id}) => id, (job) => row(desk, job));
   bindKeys(desk, body);
   return h(
@@ -84,17 +92,19 @@ function row(desk, job) {
     desk.chosen.value = chosen;
   };
   const waits = computed(() => job.value.state === 'waiting');
+  const where = () => job.value.slots ?? (job.value.gpus ? `needs ${job.value.gpus}` : 'none');
+  const when = () => moment(job.value.ended_at ?? job.value.started_at ?? job.value.submitted_at);
   return h(
     'tr',
     {'data-job': id, 'aria-selected': () => String(isChosen()), draggable: () => (waits.value ? 'true' : 'false'), ...dragging(desk, job)},
     h('td', null, h('input', {type: 'checkbox', 'aria-label': `Choose job ${id}`, checked: isChosen, onchange: flip})),
     h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
     h('td', null, () => badge(job.value.state)),
-    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.reason ?? '')),
+    h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
     h('td', {class: 'wide project'}, () => job.value.project ?? ''),
-    h('td', {class: 'tight'}, () => job.value.slots ?? (job.value.gpus ? `needs ${job.value.gpus}` : 'none')),
+    h('td', {class: 'tight wide'}, where),
     h('td', {class: 'num wide'}, () => job.value.priority),
-    h('td', {class: 'tight'}, () => moment(job.value.ended_at ?? job.value.started_at ?? job.value.submitted_at)),
+    h('td', {class: 'tight wide'}, when),
     h('td', {class: 'num wide'}, () => span(job.value.started_at, job.value.ended_at)),
   );
 }
