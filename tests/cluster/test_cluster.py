@@ -82,7 +82,7 @@ def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster)
 
     def is_back() -> bool:
         now = cluster.minder(1)
-        return now["restarts"] > before["minder"]["restarts"] and now["state"] == "up"
+        return bool(now["restarts"] > before["minder"]["restarts"]) and now["state"] == "up"
 
     until(is_back, "Ray is up again", 60)
     now = cluster.status(1)

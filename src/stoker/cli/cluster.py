@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import sys
 import time
@@ -243,6 +244,7 @@ def _leave(home: str, _args: argparse.Namespace) -> int:
     elif control.minder_pid(home) is not None:
         _say_goodbye(home)
     control.stop_minder(home)
+    _end_guests(home)
     settings.forget_settings(home)
     settings.forget_ray_folder(home)
     if known.is_head:
@@ -250,6 +252,21 @@ def _leave(home: str, _args: argparse.Namespace) -> int:
     else:
         print(f"left the cluster at {known.target}")
     return 0
+
+
+def _end_guests(home: str) -> None:
+    """End the jobs that ran here for the cluster's queue; it runs them again elsewhere.
+
+    Ray must be down: else it would be told of their ends, and take them for failures.
+    """
+    sockets = glob.glob(
+        os.path.join(glob.escape(settings.folder_of(home)), "queues/*/shepherd.sock")
+    )
+    if sockets:
+        from stoker.executors.kept import stop_shepherd
+
+        for path in sockets:
+            stop_shepherd(path, kill=True)
 
 
 def _become(home: str, wanted: settings.Settings) -> None:
