@@ -35,11 +35,12 @@ class _Option:
         default: Any = None,
         choices: Sequence[str] | None = None,
     ) -> None:
-        if action not in ("store", "store_true"):
+        if action not in ("store", "store_true", "append"):
             raise _NotPlainError
         long = next((flag for flag in flags if flag.startswith("--")), flags[0])
         self.name = long.lstrip("-").replace("-", "_")
         self.is_switch = action == "store_true"
+        self.is_list = action == "append"
         self.default = False if self.is_switch else default
         self._type = type
         self._choices = choices
@@ -91,7 +92,8 @@ class QuickParser:
                     raise _NotPlainError
                 text = words[at]
                 at += 1
-            values[option.name] = option.read(text)
+            value = option.read(text)
+            values[option.name] = [*(values[option.name] or ()), value] if option.is_list else value
         values[self._rest] = list(words[at:])
         return Namespace(values)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from stoker.cli.changes import tell
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 SUMMARY = f"""\
 Change settings of jobs that have not begun:
-{", ".join(NAMES)}.
+{fill(", ".join(NAMES), 100)}.
 The value none takes a setting away. Of a job that runs, name, priority, retries and timeout can be set."""
 EXAMPLES = """\
 examples:

@@ -149,7 +149,7 @@ ENTRIES = {
     ),
     "cluster.lease": Entry(
         "30",
-        "seconds after which a node that is cut off ends its jobs, and they run elsewhere",
+        "seconds that a node may be cut off before its jobs run elsewhere",
         _lease,
     ),
     "sync.limit": Entry("1G", "results that --sync brings back of a job: none, 20M, 1G", _size),

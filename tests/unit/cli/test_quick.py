@@ -14,7 +14,7 @@ from stoker.errors import UsageError
 
 FLAGS = (
     "-n -p -g -q -C --name --name= --name=x --gpus=2 --gpus=x --quiet --quiet=1 --na -h -- - -5 1 x"
-    " -gx -g2 -qn --batch --format lines csv --format=gpupeasy true"
+    " -gx -g2 -qn --batch --format lines csv --format=gpupeasy --node-label a=b --node-label=c=d true"
 )
 words = st.lists(st.sampled_from(FLAGS.split()) | st.text(max_size=3), max_size=6)
 
