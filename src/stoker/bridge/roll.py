@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -85,8 +84,11 @@ class Roll:
             post = self._post_for(introduction.id, introduction.name)
             await post.mind(_Calls(agent), introduction)
         except AgentLostError as error:
+            sys.stderr.write(
+                f"{node['NodeManagerHostname']}: {error}\n"
+            )  # long, and Ray's own words
             if post is not None:
-                post.lose(f"its agent is gone ({error})")
+                post.lose("it does not answer")
         except NodeLeftError:
             self._left.add(node["NodeID"])
         await asyncio.sleep(_RETRY_S)
@@ -143,12 +145,3 @@ def _living_nodes() -> list[dict[str, Any]]:
     list_nodes: Any = ray.nodes
     found: list[dict[str, Any]] = list_nodes()
     return [node for node in found if node["Alive"]]
-
-
-def leave_quietly() -> None:
-    """Let go of Ray, so that nothing of it is printed at the end."""
-    with contextlib.suppress(Exception):
-        import ray
-
-        ray.shutdown()
-    os._exit(0)

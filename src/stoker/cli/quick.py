@@ -9,7 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, cast
 
 
 class Namespace:
@@ -93,7 +93,9 @@ class QuickParser:
                 text = words[at]
                 at += 1
             value = option.read(text)
-            values[option.name] = [*(values[option.name] or ()), value] if option.is_list else value
+            if option.is_list:
+                value = [*cast("list[Any]", values[option.name] or []), value]
+            values[option.name] = value
         values[self._rest] = list(words[at:])
         return Namespace(values)
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from stoker.cluster.command import ray_environment
+from stoker.cluster.control import ensure_minder
 from stoker.cluster.settings import load_node, load_settings
 from stoker.core.node import NodeFacts
 from stoker.engine.board import Board
@@ -44,6 +45,7 @@ class Cluster:
 
     def extend(self, own: KeptExecutor, queue: str) -> FleetExecutor:
         """This machine's executor, and with it those of all nodes."""
+        ensure_minder(self._home)  # after a restart of the machine nobody else does
         env = ray_environment(self._home, os.environ)
         link = Link(self._home, queue, self._address, self._lease_s, env)
         self.fleet = FleetExecutor(own, self.name, link, os.path.join(self._home, "scripts"))
