@@ -29,10 +29,10 @@ types: $(VENV)/.dev $(VENV)/.web
 unit: $(VENV)/.dev
 	$(BIN)/pytest tests/unit
 
-bench: $(VENV)/.web
+bench: $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/python benchmarks/run.py
 
-fault: $(VENV)/.dev
+fault: $(VENV)/.dev $(VENV)/.cluster
 	STOKER_FAULT_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault -v -s -n 2 --maxschedchunk=1
 
 $(VENV)/.python:
