@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import AT_ONCE_S, PATIENCE_S
+
 if TYPE_CHECKING:
     from conftest import Stoker
 
@@ -117,8 +119,8 @@ def test_a_stopped_terminal_is_no_reason_to_stay(stoker: Stoker) -> None:
 
     process.send_signal(signal.SIGHUP)  # what a closed terminal sends
 
-    assert process.wait(timeout=10) == -signal.SIGHUP
-    stoker.until(lambda: not living(stoker), deadline_s=1.0)
+    assert process.wait(timeout=PATIENCE_S) == -signal.SIGHUP
+    stoker.until(lambda: not living(stoker), deadline_s=AT_ONCE_S)
 
 
 def test_leftovers_get_their_grace_and_then_end(stoker: Stoker) -> None:
@@ -171,9 +173,9 @@ def test_a_shepherd_killed_while_it_waits_for_leftovers_leaves_none(stoker: Stok
     assert living(stoker)
 
     os.kill(shepherd, signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=PATIENCE_S)
 
-    stoker.until(lambda: not living(stoker), "the leftover has ended", deadline_s=1.0)
+    stoker.until(lambda: not living(stoker), "the leftover has ended", deadline_s=AT_ONCE_S)
 
 
 def test_a_shepherd_that_dies_with_words_unread_is_no_riddle(stoker: Stoker) -> None:
