@@ -33,6 +33,24 @@ FakeMachine = Callable[..., FakeGpus]
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+@pytest.fixture(scope="session", autouse=True)
+def signals_of_a_terminal() -> Iterator[None]:
+    """Let nothing that is started inherit what nohup or a shell's & ignore; this process still does.
+
+    An ignored signal stays ignored in whatever is executed, one that is handled does not.
+    """
+    ignored = [
+        signum
+        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+        if signal.getsignal(signum) is signal.SIG_IGN
+    ]
+    for signum in ignored:
+        signal.signal(signum, lambda _signum, _frame: None)
+    yield
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_IGN)
+
+
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of the C fake of NVML, built once."""

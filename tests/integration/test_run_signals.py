@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,6 +122,26 @@ def test_a_stopped_terminal_is_no_reason_to_stay(stoker: Stoker) -> None:
 
     assert process.wait(timeout=PATIENCE_S) == -signal.SIGHUP
     stoker.until(lambda: not living(stoker), deadline_s=AT_ONCE_S)
+
+
+def test_nohup_is_a_reason_to_stay(stoker: Stoker) -> None:
+    words = ["nohup", sys.executable, "-m", "stoker", "run", "--gpus", "0", "jobs.txt"]
+    stoker.file("jobs.txt", WAIT * 2)
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=stoker.env,
+        cwd=stoker.work,
+    )
+    stoker.adopt(process)
+    stoker.until(lambda: stoker.read("pids"), "the first runs")
+
+    process.send_signal(signal.SIGHUP)
+    stoker.file("go", "")
+
+    assert (stoker.end(process).code, stoker.read("ran")) == (0, ["a", "a"])
 
 
 def test_leftovers_get_their_grace_and_then_end(stoker: Stoker) -> None:
