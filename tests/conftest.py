@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from patience import AT_ONCE_S, PATIENCE_S, until
 from stoker.testing.library import build
 from stoker.testing.state import GIB, FakeGpus
 
@@ -29,8 +30,25 @@ settings.register_profile(
 settings.load_profile("steady")
 
 FakeMachine = Callable[..., FakeGpus]
-T = TypeVar("T")
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_of_a_terminal() -> Iterator[None]:
+    """Let nothing that is started inherit what nohup or a shell's & ignore; this process still does.
+
+    An ignored signal stays ignored in whatever is executed, one that is handled does not.
+    """
+    ignored = [
+        signum
+        for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+        if signal.getsignal(signum) is signal.SIG_IGN
+    ]
+    for signum in ignored:
+        signal.signal(signum, lambda _signum, _frame: None)
+    yield
+    for signum in ignored:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session")
@@ -148,14 +166,17 @@ class Stoker:
         *words: str | bytes,
         lines: str | bytes = b"",
         env: Mapping[str, str] | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = PATIENCE_S,
     ) -> Ended:
         """Run `stoker run WORDS` to its end, with these lines on standard input."""
         process = self.start("run", *words, env=env)
         return self.end(process, lines, timeout_s)
 
     def end(
-        self, process: subprocess.Popen[bytes], lines: str | bytes = b"", timeout_s: float = 30.0
+        self,
+        process: subprocess.Popen[bytes],
+        lines: str | bytes = b"",
+        timeout_s: float = PATIENCE_S,
     ) -> Ended:
         """Wait for a process to end by itself."""
         data = lines.encode() if isinstance(lines, str) else lines
@@ -217,14 +238,7 @@ class Stoker:
         """Whether a process runs; one that only waits to be reaped does not."""
         return _state_of(pid) not in (None, "Z", "X")
 
-    @staticmethod
-    def until(fact: Callable[[], T], what: str = "", deadline_s: float = 10.0) -> T:
-        """Wait until something is so, and return it; fail if it does not come to be in time."""
-        deadline = time.monotonic() + deadline_s
-        while not (found := fact()):
-            assert time.monotonic() < deadline, f"not within {deadline_s} s: {what or fact}"
-            time.sleep(0.005)
-        return found
+    until = staticmethod(until)
 
     def close(self) -> None:
         """End what the test has left, and see that nothing outlives it."""
@@ -233,7 +247,7 @@ class Stoker:
                 process.kill()
             with process:
                 pass
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + AT_ONCE_S
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.01)
         for pid in left:

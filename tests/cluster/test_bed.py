@@ -5,18 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 from cluster.bed import Bed
 from cluster.conftest import require_bed
-
-
-def until(fact: Callable[[], object], what: str, deadline_s: float = 10.0) -> None:
-    deadline = time.monotonic() + deadline_s
-    while not fact():
-        assert time.monotonic() < deadline, f"not within {deadline_s} s: {what}"
-        time.sleep(0.02)
+from patience import until
 
 
 def said(bed: Bed, host: int, *argv: str) -> str:

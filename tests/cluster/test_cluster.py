@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster.bed import Bed
-from cluster.test_bed import until
+from patience import until
 
 pytestmark = pytest.mark.usefixtures("ray")
 

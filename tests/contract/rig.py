@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from patience import PATIENCE_S
 from stoker.core.slot import Slot
 from stoker.executors.contract import (
     Ended,
@@ -96,7 +97,7 @@ class Rig:
         """All reports of one kind."""
         return [report for report in self.reports if isinstance(report, kind)]
 
-    def until(self, fact: Callable[[], object], within_s: float = 10.0) -> None:
+    def until(self, fact: Callable[[], object], within_s: float = PATIENCE_S) -> None:
         """Take in reports until a fact is there."""
         deadline = time.monotonic() + within_s
         while not fact():
@@ -106,7 +107,7 @@ class Rig:
             select.select([self.executor], [], [], 0.02)
             self.reports += self.executor.observe()
 
-    def until_quietly(self, fact: Callable[[], object], within_s: float = 10.0) -> None:
+    def until_quietly(self, fact: Callable[[], object], within_s: float = PATIENCE_S) -> None:
         """Wait for a fact without taking anything in."""
         deadline = time.monotonic() + within_s
         while not fact():

@@ -21,6 +21,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from patience import PATIENCE_S
 from stoker.api.document import make_document
 from stoker.api.routes import ENDPOINTS
 from stoker.client.client import Client
@@ -270,7 +271,7 @@ def test_every_request_is_answered_as_the_document_says(
     def ask(case: schemathesis.Case[Any]) -> None:
         if label == "POST /v1/move":
             desk.add("waits", project=ASLEEP)
-        response = case.call(base_url="http://stoker", session=session, timeout=20)
+        response = case.call(base_url="http://stoker", session=session, timeout=PATIENCE_S)
         if response.status_code < 300:
             granted.append(response.status_code)
         # A document cannot say everything: no job may have the name, the folder may be none.

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from contract.rig import FOREVER, Rig, alive, kept_executor, name_of, put_away
+from patience import PATIENCE_S
 from stoker import __version__
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError, Launch, Synced
@@ -159,7 +160,7 @@ def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
             [sys.executable, "-c", script, f"{folder}/s"],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE_S,
             check=False,
         )
         executor = KeptExecutor(name=name_of(surroundings), **paths)

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from fault.home import Home, is_alive, kill, until
+from fault.home import Home, is_alive, kill
 from fault.ledger import FINAL, Verdict, expectations, judge, leaks
 from fault.work import Batch, Expected, Work
+from patience import until
 from stoker.client.client import Client
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
 from stoker.wire import (

@@ -7,11 +7,11 @@ import os
 import select
 import signal
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from patience import until
 from stoker.client.autostart import start_daemon
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
@@ -153,15 +153,6 @@ class Home:
             for pid in self.processes():
                 kill(pid)
         assert not self.processes()
-
-
-def until(fact: Callable[[], T], what: str = "", deadline_s: float = 10.0) -> T:
-    """Wait until something is so, and return it; fail if it does not come to be in time."""
-    deadline = time.monotonic() + deadline_s
-    while not (found := fact()):
-        assert time.monotonic() < deadline, f"not within {deadline_s} s: {what or fact}"
-        time.sleep(0.005)
-    return found
 
 
 def kill(pid: int) -> bool:

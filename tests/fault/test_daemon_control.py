@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fault.home import until
 from fault.ledger import expectations, judge
 from fault.work import Batch, Expected
+from patience import until
 from stoker.client.client import Client
 
 if TYPE_CHECKING:

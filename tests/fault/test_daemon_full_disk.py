@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from fault.home import is_alive, until
+from fault.home import is_alive
 from fault.ledger import CLEAN
+from patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

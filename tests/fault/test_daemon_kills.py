@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fault.home import kill, until
+from fault.home import kill
 from fault.ledger import Verdict, expectations, judge, leaks
 from fault.moments import Moment, histogram, moment_of
 from fault.table import LONG, say
 from fault.work import SLOTS, Batch, Submitter, Work
+from patience import until
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:

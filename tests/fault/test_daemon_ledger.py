@@ -6,10 +6,11 @@ import random
 import subprocess
 from typing import TYPE_CHECKING
 
-from fault.home import Attempt, until
+from fault.home import Attempt
 from fault.ledger import Verdict, judge
 from fault.moments import Moment, moment_of
 from fault.work import Event, Expected, Work
+from patience import until
 
 if TYPE_CHECKING:
     from pathlib import Path

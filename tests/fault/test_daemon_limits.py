@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fault.home import until
 from fault.ledger import Verdict, leaks
 from fault.table import LONG
+from patience import until
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stoker
-from fault.home import is_alive, kill, until
+from fault.home import is_alive, kill
 from fault.ledger import CLEAN
+from patience import until
 from stoker.errors import StokerError
 from stoker.wire import Kill, NewJob
 

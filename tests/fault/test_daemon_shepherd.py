@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fault.day import Day
-from fault.home import is_alive, kill, until
+from fault.home import is_alive, kill
 from fault.ledger import FINAL, expectations, judge, leaks
 from fault.table import LONG, say
 from fault.work import SLOTS, Batch, Expected, Work
+from patience import until
 from stoker.wire import Kill
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fault.home import Home, until
+from fault.home import Home
 from fault.ledger import CLEAN
+from patience import until
 from stoker.core.lifecycle import State
 from stoker.wire import (
     GpuOrder,

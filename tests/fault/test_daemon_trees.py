@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fault.home import is_alive, kill, until
+from fault.home import is_alive, kill
 from fault.ledger import CLEAN, Verdict
 from fault.table import LONG, say
+from patience import until
 from stoker.errors import StokerError
 from stoker.wire import Kill, NewJob, NewSetting
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -162,8 +164,8 @@ def test_a_run_that_waits_for_space_can_be_interrupted(
         os.kill(pid, signal.SIGINT)
         stoker.until(lambda: not _is_pending(pid, signal.SIGINT))
 
-    stoker.until(lambda: not stoker.is_alive(pid), "it has ended", deadline_s=5.0)
-    process.wait(timeout=10)
+    stoker.until(lambda: not stoker.is_alive(pid), "it has ended")
+    process.wait(timeout=PATIENCE_S)
 
 
 def _is_pending(pid: int, signum: signal.Signals) -> bool:

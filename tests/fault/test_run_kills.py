@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from fault.ledger import CLEAN
+from patience import AT_ONCE_S
 
 if TYPE_CHECKING:
     from conftest import Stoker
@@ -119,7 +120,7 @@ def run_with_kills(stoker: Stoker, rng: random.Random) -> list[str]:
         time.sleep(rng.uniform(0.05, LONGEST_S))  # not to wait for anything: to kill at any moment
         process.kill()
         process.wait()
-        stoker.until(lambda: not stoker.processes(), "nothing is alive", deadline_s=1.0)
+        stoker.until(lambda: not stoker.processes(), "nothing is alive", deadline_s=AT_ONCE_S)
         with (stoker.work / "events").open("a") as events:
             events.write("kill\n")
     ended = stoker.run(file, *SLOTS, *(["--resume"] if recorded(stoker) else []))

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from conftest import Ended, Stoker
 
@@ -143,7 +145,7 @@ class Terminal:
         os.close(theirs)
         self.text = ""
 
-    def read_until(self, fact: Callable[[str], object], deadline_s: float = 15.0) -> None:
+    def read_until(self, fact: Callable[[str], object], deadline_s: float = PATIENCE_S) -> None:
         """Read until what was shown, without its colours, is as it should be."""
         deadline = time.monotonic() + deadline_s
         while not fact(self.plain()):
@@ -154,7 +156,7 @@ class Terminal:
         """Read to the end; the exit code."""
         while self._read():
             pass
-        return self.process.wait(timeout=15)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def plain(self) -> str:
         """What was shown, without colours and cursor movements."""

@@ -38,6 +38,11 @@ def listed(queue: Queue, *words: str) -> list[list[str]]:
     return [line.split(None, 5) for line in lines]
 
 
+def running_tasks(queue: Queue) -> list[str]:
+    """How many tasks run on each GPU."""
+    return [line.split()[-1] for line in said(queue, "status").splitlines()[4:]]
+
+
 def until_status(queue: Queue, task: int, status: str) -> dict[str, str]:
     queue.until(lambda: shown(queue, task)["status"] == status, f"task {task} is {status}")
     return shown(queue, task)
@@ -113,6 +118,7 @@ def test_add_ls_show_log_move_kill_start_set_status_debug_clean_rm(queue: Queue)
     assert said(queue, "log", "0") == "['main.py', '--lambda=12', '--alpha=1'] mine\n"
     assert queue.show(1)["priority"] == 4
 
+    said(queue, "set", "MAX_RUNNING_TASKS", "1")  # else others join who takes no memory for long
     for task in range(1, 5):
         assert f"(id:{task})" in said(queue, "add", f"{HOLD}; echo {task}")
     queue.until(lambda: shown(queue, 2)["status"] == "running")
@@ -144,7 +150,7 @@ def test_add_ls_show_log_move_kill_start_set_status_debug_clean_rm(queue: Queue)
         "used",
     ]
     assert [line.split()[0] for line in status[4:]] == ["0", "1", "2", "3"]
-    assert [line.split()[-1] for line in status[4:]] == ["1", "1", "0", "0"]
+    queue.until(lambda: running_tasks(queue) == ["1", "1", "0", "0"], "another runs in its place")
 
     said(queue, "add", "no-such-program", "word")
     (queue.work / "go").touch()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from integration.door import Queue
 
@@ -46,7 +48,7 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_job(queue: Queue) 
     assert process.stdout is not None
     assert process.stdout.readline() == b"first\n"
     (queue.work / "go").touch()
-    out, _err = process.communicate(timeout=15)
+    out, _err = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, out) == (0, b"last\n")
 
@@ -59,7 +61,7 @@ def test_following_outlasts_the_daemon(queue: Queue) -> None:
 
     queue.ok("daemon", "restart")
     (queue.work / "go").touch()
-    out, _err = process.communicate(timeout=15)
+    out, _err = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, out) == (0, b"last\n")
 
@@ -84,6 +86,6 @@ def test_a_reader_that_goes_away_is_no_trouble(queue: Queue) -> None:
     process.stdout.readline()
     process.stdout.close()
 
-    assert process.wait(timeout=15) == 1
+    assert process.wait(timeout=PATIENCE_S) == 1
     assert process.stderr is not None
     assert process.stderr.read() == b""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import AT_ONCE_S
+
 if TYPE_CHECKING:
     from conftest import Stoker
 
@@ -50,7 +52,7 @@ def test_after_a_kill_resume_runs_each_command_to_exactly_one_success(stoker: St
     sleeper = stoker.until(lambda: [p for p, w in stoker.processes().items() if w == "sleep 60"])
 
     process.kill()
-    stoker.until(lambda: not stoker.is_alive(sleeper[0]), deadline_s=1.0)
+    stoker.until(lambda: not stoker.is_alive(sleeper[0]), deadline_s=AT_ONCE_S)
     stoker.file("go", "")
     ended = stoker.run(file, "--gpus", "0", "--resume")
 

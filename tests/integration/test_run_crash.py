@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import AT_ONCE_S, PATIENCE_S
+
 if TYPE_CHECKING:
     from conftest import Stoker
 
@@ -26,10 +28,10 @@ def start_and_hold(stoker: Stoker, *words: str) -> subprocess.Popen[bytes]:
 
 
 def kill_and_wait(stoker: Stoker, process: subprocess.Popen[bytes]) -> None:
-    """End stoker as no handler can see; nothing of it may be alive a second later."""
+    """End stoker as no handler can see; nothing of it may be left in grace."""
     process.kill()
     process.wait()
-    stoker.until(lambda: not stoker.processes(), "nothing is alive", deadline_s=1.0)
+    stoker.until(lambda: not stoker.processes(), "nothing is alive", deadline_s=AT_ONCE_S)
 
 
 def test_what_was_killed_with_stoker_runs_again_and_nothing_else(stoker: Stoker) -> None:
@@ -128,7 +130,7 @@ def test_a_success_during_the_last_moments_of_a_killed_run_is_known_too(stoker: 
     process.kill()
     process.wait()
     os.kill(shepherd, signal.SIGCONT)  # it sees at once that the job has ended, and its client
-    stoker.until(lambda: not stoker.processes(), deadline_s=1.0)
+    stoker.until(lambda: not stoker.processes(), deadline_s=AT_ONCE_S)
     ended = stoker.run(file, "--gpus", "0", "--resume")
 
     assert (ended.code, stoker.read("ran")) == (0, ["a"])
@@ -158,7 +160,7 @@ def test_what_outlived_stoker_and_shepherd_is_ended_before_it_runs_again(stoker:
     os.kill(shepherd, signal.SIGSTOP)  # so that it cannot clean up
     process.send_signal(signal.SIGKILL)
     os.kill(shepherd, signal.SIGKILL)
-    process.wait(timeout=10)  # its output is still open: the survivor has it
+    process.wait(timeout=PATIENCE_S)  # its output is still open: the survivor has it
     (survivor,) = map(int, stoker.read("pids"))
     assert stoker.is_alive(survivor)
 

@@ -3,9 +3,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from patience import AT_ONCE_S, PATIENCE_S
 
 if TYPE_CHECKING:
     from conftest import Stoker
@@ -117,8 +120,28 @@ def test_a_stopped_terminal_is_no_reason_to_stay(stoker: Stoker) -> None:
 
     process.send_signal(signal.SIGHUP)  # what a closed terminal sends
 
-    assert process.wait(timeout=10) == -signal.SIGHUP
-    stoker.until(lambda: not living(stoker), deadline_s=1.0)
+    assert process.wait(timeout=PATIENCE_S) == -signal.SIGHUP
+    stoker.until(lambda: not living(stoker), deadline_s=AT_ONCE_S)
+
+
+def test_nohup_is_a_reason_to_stay(stoker: Stoker) -> None:
+    words = ["nohup", sys.executable, "-m", "stoker", "run", "--gpus", "0", "jobs.txt"]
+    stoker.file("jobs.txt", WAIT * 2)
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=stoker.env,
+        cwd=stoker.work,
+    )
+    stoker.adopt(process)
+    stoker.until(lambda: stoker.read("pids"), "the first runs")
+
+    process.send_signal(signal.SIGHUP)
+    stoker.file("go", "")
+
+    assert (stoker.end(process).code, stoker.read("ran")) == (0, ["a", "a"])
 
 
 def test_leftovers_get_their_grace_and_then_end(stoker: Stoker) -> None:
@@ -171,9 +194,9 @@ def test_a_shepherd_killed_while_it_waits_for_leftovers_leaves_none(stoker: Stok
     assert living(stoker)
 
     os.kill(shepherd, signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=PATIENCE_S)
 
-    stoker.until(lambda: not living(stoker), "the leftover has ended", deadline_s=1.0)
+    stoker.until(lambda: not living(stoker), "the leftover has ended", deadline_s=AT_ONCE_S)
 
 
 def test_a_shepherd_that_dies_with_words_unread_is_no_riddle(stoker: Stoker) -> None:

@@ -42,6 +42,12 @@ def sweep(queue: Queue, memory: str, seconds: float, runs: int, *words: str) -> 
     queue.ok("sweep", command, f"x=range(100,{100 + runs})", *words)
 
 
+def let(queue: Queue, runs: range) -> None:
+    """Let runs of a sweep begin to train that wait for it."""
+    for x in runs:
+        queue.stoker.file(f"go{x}", "")
+
+
 def slots(queue: Queue) -> list[dict[str, Any]]:
     found = json.loads(queue.ok("status", "--json"))["slots"]
     assert isinstance(found, list)
@@ -62,16 +68,20 @@ def sums_hold(queue: Queue) -> bool:
 
 
 def test_forty_runs_begin_one_to_a_gpu_and_then_four_share_each(queue: Queue) -> None:
-    sweep(queue, "5G", 1.5, 40)
+    command = f"until [ -e go{{x}} ]; do sleep 0.1; done; {TRAIN.format('5G', 1)}"
+    queue.ok("sweep", command, "x=range(100,140)")
     queue.until(lambda: crowds(queue) == [1, 1, 1, 1], "the first go one to a GPU")
     assert "has the whole of it" in queue.ok("why", "40")
 
-    queue.until(lambda: 4 in crowds(queue) and sums_hold(queue), "four share")
-    assert "of 23.3 GiB are set aside for" in queue.ok("why", "40")
+    # By the half of them all is learned: the other half gets no more than it needs, and stays.
+    let(queue, range(100, 120))
+    queue.until(lambda: sums_hold(queue) and crowds(queue) == [4, 4, 4, 4], "four share each")
+    assert "of 23.3 GiB are set aside for 4 there" in queue.ok("why", "40")
     assert "set aside" in queue.ok("gpus")
     queue.kill_daemon()
-    queue.until(lambda: sums_hold(queue) and max(crowds(queue)) <= 4)
+    queue.until(lambda: sums_hold(queue) and crowds(queue) == [4, 4, 4, 4], "and after a crash")
 
+    let(queue, range(120, 140))
     queue.ok("wait")
     jobs = queue.ls("-a")
     assert Counter(job["state"] for job in jobs.values()) == {"done": 40}

@@ -9,14 +9,16 @@ if TYPE_CHECKING:
 
 def test_a_job_begins_at_its_time_also_when_the_daemon_was_killed_meanwhile(queue: Queue) -> None:
     begun = time.time()
-    job = queue.add("--begin", "+4s", "date +%s.%N > began")
-    assert queue.show(job)["state"] == "delayed"
-    assert "is delayed until" in queue.ok("why", "@")
+    soon = queue.add("--begin", "+4s", "date +%s.%N > began")
+    late = queue.add("--begin", "+1h", "touch never")
+    assert queue.show(late)["state"] == "delayed"
+    assert "is delayed until" in queue.ok("why", str(late))
     queue.kill_daemon()
-    assert queue.show(job)["state"] == "delayed"
-    queue.ok("wait")
+    assert queue.show(late)["state"] == "delayed"
+    queue.ok("wait", str(soon))
 
-    assert 4 <= float(queue.stoker.read("began")[0]) - begun < 7
+    assert float(queue.stoker.read("began")[0]) - begun >= 4
+    assert queue.show(late)["state"] == "delayed"
 
 
 def test_a_retry_waits_longer_with_each_try(queue: Queue) -> None:
@@ -24,8 +26,8 @@ def test_a_retry_waits_longer_with_each_try(queue: Queue) -> None:
     queue("wait")
 
     first, second, third = (float(line) for line in queue.stoker.read("tries"))
-    assert 1 <= second - first < 3
-    assert 2 <= third - second < 5
+    assert second - first >= 1
+    assert third - second >= 2
 
 
 def test_the_past_and_nonsense_are_refused(queue: Queue) -> None:

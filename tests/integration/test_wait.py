@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from integration.door import Queue
 
@@ -34,7 +36,7 @@ def test_only_those_named_are_waited_for(queue: Queue) -> None:
     assert process.poll() is None
     (queue.work / "go").touch()
 
-    assert process.wait(timeout=15) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_waiting_outlasts_the_daemon(queue: Queue) -> None:
@@ -44,7 +46,7 @@ def test_waiting_outlasts_the_daemon(queue: Queue) -> None:
     queue.ok("daemon", "restart")
     (queue.work / "go").touch()
 
-    assert process.wait(timeout=15) == 1
+    assert process.wait(timeout=PATIENCE_S) == 1
 
 
 def test_a_terminal_gets_a_bar_and_a_summary(queue: Queue) -> None:

@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from integration.door import free_port
+from patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from integration.door import Queue
@@ -26,7 +27,7 @@ def open_page(queue: Queue, *words: str) -> tuple[int, str]:
 
 def ask(port: int, token: str, path: str = "/v1/status", **headers: str) -> int:
     """The status of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request("GET", path, headers={"authorization": f"Bearer {token}", **headers})
         return connection.getresponse().status

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
+from patience import PATIENCE_S
 from stoker.api.app import make_app
 from stoker.api.connection import Connection
 from stoker.api.listen import bind, serve
@@ -61,14 +62,14 @@ class Desk:
                 answer.set_exception(error)
 
         self.loop.call_soon_threadsafe(run)
-        return answer.result(10)
+        return answer.result(PATIENCE_S)
 
     def end(self, job: int, status: int = 0, attempt: int = 1) -> None:
         """Let a job's process end."""
         self.until(lambda: f"{job}.{attempt}" in self.executor.running)
         self.call(lambda: self.executor.end(f"{job}.{attempt}", status))
 
-    def until(self, fact: Callable[[], object], deadline_s: float = 10.0) -> None:
+    def until(self, fact: Callable[[], object], deadline_s: float = PATIENCE_S) -> None:
         """Wait until something is so."""
         deadline = time.monotonic() + deadline_s
         while not self.call(fact):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from patience import PATIENCE_S
 from stoker.api.connection import Connection
 from stoker.api.peer import is_owner, uid_of_peer
 from stoker.client.transport import Connection as ClientConnection
@@ -220,7 +221,7 @@ def test_a_real_other_user_is_refused_although_file_and_folder_let_him_in(desk: 
             pass_fds=[folder],
             capture_output=True,
             check=True,
-            timeout=20,
+            timeout=PATIENCE_S,
         )
     finally:
         os.close(folder)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from patience import PATIENCE_S
 from stoker.client.autostart import ensure_daemon, start_daemon
 from stoker.client.session import Session
 from stoker.client.transport import Connection, NoDaemonError
@@ -96,7 +97,9 @@ def test_it_stands_alone_in_the_world(
     links = descriptors_of(pid)
     assert links["0"] == "/dev/null"
     assert links["1"] == links["2"] == f"{stand.home}/daemon.log"
-    deadline = time.monotonic() + 10  # it closes the pipe on which it said that it was ready
+    deadline = (
+        time.monotonic() + PATIENCE_S
+    )  # it closes the pipe on which it said that it was ready
     while "pipe" in "".join(descriptors_of(pid).values()):
         assert time.monotonic() < deadline
     status = Path(f"/proc/{pid}/status").read_text()
@@ -130,7 +133,7 @@ def test_a_pipe_behind_the_starter_ends_with_it(stand: Stand) -> None:
         "a.ensure_daemon(sys.argv[1]).close(); print('started')"
     )
     words = [sys.executable, "-c", program, str(stand.home), SOURCE]
-    ended = subprocess.run(words, capture_output=True, timeout=20, check=True)
+    ended = subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True)
     assert ended.stdout == b"started\n"
     assert Path(f"/proc/{stand.pids()[0]}").exists()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from patience import PATIENCE_S
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.slot import Slot
 from stoker.engine.board import Board, Running
@@ -18,7 +19,6 @@ from stoker.executors.contract import Ended
 from stoker.gpus.nvml import Fault
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
-PATIENCE_S = 10.0
 FAR_PID = 1 << 30
 
 

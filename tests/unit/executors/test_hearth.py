@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE_S
 from stoker.executors.shepherd.hearth import ColdError, Hearth
 from stoker.executors.shepherd.places import Attempt, Context, Place
 from stoker.executors.warm.order import Warm
 
 COOKIE_BYTES = 64
 A_WHILE_S = 600.0
-PATIENCE_S = 60.0
 
 
 class Rig:

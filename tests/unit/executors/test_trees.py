@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from patience import until
 from stoker.executors.shepherd import trees
 
 NAME = "stoker-test"
@@ -39,14 +40,6 @@ os.kill(orphan, signal.SIGKILL)
 print(os.waitpid(orphan, 0) == (orphan, 9))
 started.stdout.close()
 """
-
-
-def until(fact: Callable[[], object], within_s: float = 10.0) -> None:
-    """Wait for a fact."""
-    deadline = time.monotonic() + within_s
-    while not fact():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from patience import PATIENCE_S
 from stoker.core.usage import Sight
 from stoker.gpus.nvml import Gpu, Reading
 from stoker.gpus.renewal import Renewal
 from stoker.gpus.sampler import Sampler
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
-PATIENCE_S = 10.0
 FAR_PID = 1 << 30  # beyond every kernel's pid_max: nobody of our namespace
 MINE, YOURS = os.getpid(), os.getppid()
 

@@ -6,12 +6,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from patience import until
 from stoker.gpus import lease
 
 KEY = "GPU-1a2b"
@@ -38,14 +39,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "leases"
     monkeypatch.setenv("STOKER_LEASE_DIR", str(folder))
     return folder
-
-
-def until(fact: Callable[[], bool], within_s: float = 10.0) -> None:
-    """Wait for a fact."""
-    deadline = time.monotonic() + within_s
-    while not fact():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @contextmanager
