@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 demo-web: $(VENV)/.installed
 	$(BIN)/stoker demo --web
 
-test: lint types $(VENV)/.web
+test: lint types $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
@@ -57,6 +57,16 @@ $(VENV)/.web: $(VENV)/.dev
 	  || echo "there is no Chromium, and no right to install it: apt-get install chromium"
 	@command -v npm >/dev/null && npm install --silent --no-save --no-audit --no-fund --prefix $(NODE) \
 	  typescript || echo "there is no npm: its tools are left out"
+	@touch $@
+
+# What only the tests of clusters need: Ray, and the tools that make hosts of namespaces. Ray has no
+# wheel for the newest Pythons at first; with CI set, what cannot be had where it should be fails.
+$(VENV)/.cluster: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]' \
+	  || echo "there is no Ray for this Python: the tests of clusters are skipped"
+	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -qq --no-install-recommends iproute2; } \
+	  || echo "there is no ip, and no right to install it: apt-get install iproute2"
 	@touch $@
 
 clean:

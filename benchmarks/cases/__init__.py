@@ -57,6 +57,8 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "sharing_sim": sharing_sim.run,
     "door_lines": door_lines.run,
     "door_tasks": door_tasks.run,
+    "door_cold": door_tasks.run_cold,
+    "door_imports": door_tasks.run_imports,
     "executor": executor.run,
     "warm": warm.run,
     "web": web.run,

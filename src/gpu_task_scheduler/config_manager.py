@@ -121,10 +121,8 @@ class ConfigManager:
         """An instance as a string: `key-value,key-value,`; if `whole` with nothing cut or deleted."""
         scheduler = self._scheduler_config
         length = None if whole else scheduler["config_string_value_maxlen"]
-        indicator, separator = (
-            scheduler["test_config_string_indicator"],
-            scheduler["test_config_string_separator"],
-        )
+        indicator = scheduler["test_config_string_indicator"]
+        separator = scheduler["test_config_string_separator"]
         text = "".join(
             f"{key}{indicator}{str(values[key])[:length]}{separator}"
             for key in sorted(values, key=str)

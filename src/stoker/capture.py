@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Wire = str | dict[str, str]
 
 # Ours, and another job's: an `add` inside of a job must not hand them on.
-_OURS = (
+OURS = (
     b"STOKER_COOKIE",
     b"STOKER_JOB_ID",
     b"STOKER_ATTEMPT",
@@ -61,7 +61,7 @@ def take_environment() -> dict[str, Any]:
     texts: dict[str, str] = {}
     others: list[bytes] = []
     for name, value in os.environb.items():
-        if name in _OURS:
+        if name in OURS:
             continue
         try:
             texts[name.decode("utf-8")] = value.decode("utf-8")

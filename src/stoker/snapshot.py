@@ -155,9 +155,9 @@ def _copy(tree: _Tree, names: Iterable[bytes], inside: bytes, store: bytes) -> s
                 copied.append(name)
         os.makedirs(os.path.join(folder, inside), exist_ok=True)
         identity = _identify((_describe(folder, name) for name in copied), inside)
-        _flush(folder, ctypes.CDLL(None).syncfs)
+        flush(folder, ctypes.CDLL(None).syncfs)
         _rename(folder, os.path.join(store, identity.encode()))
-        _flush(store, os.fsync)
+        flush(store, os.fsync)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -171,12 +171,13 @@ def _copy_one(source: bytes, target: bytes) -> None:
         return
     with open(source, "rb") as reader, open(target, "xb") as writer:
         found = os.fstat(reader.fileno())
-        _copy_content(reader.fileno(), writer.fileno())
+        copy_content(reader.fileno(), writer.fileno())
         os.utime(writer.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
         os.fchmod(writer.fileno(), 0o555 if found.st_mode & stat.S_IXUSR else 0o444)
 
 
-def _copy_content(reader: int, writer: int) -> None:
+def copy_content(reader: int, writer: int) -> None:
+    """Copy all that an open file holds into another one."""
     try:
         # Shares the blocks where the file system can.
         while os.copy_file_range(reader, writer, 1 << 30):
@@ -223,7 +224,7 @@ def _rename(folder: bytes, target: bytes) -> None:
         shutil.rmtree(folder)
 
 
-def _flush(folder: bytes, how: Callable[[int], object]) -> None:
+def flush(folder: bytes, how: Callable[[int], object]) -> None:
     """Bring it to the disk, before a job that counts on it is acknowledged."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

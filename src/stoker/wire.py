@@ -39,6 +39,7 @@ Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
 GpuMemory = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
+NodeLabels = dict[Name, Annotated[str, msgspec.Meta(max_length=MAX_NAME)]]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
@@ -98,6 +99,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] = 1
     share: Share | None = None
     gpu_mem_bytes: GpuMemory | None = None
+    nodes: list[Name] = []  # on one of these
+    on: Name | None = None  # on GPUs of this kind: a part of the model's name, such as a100
+    node_labels: NodeLabels = {}  # on a node that has all of these
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
     timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
@@ -118,6 +122,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = []  # to be found imported at the start; `auto`: what the first run needs
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
+    sync: bool = (
+        False  # run from a copy of the snapshot, on whatever node; what it makes comes back
+    )
+    results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"  # from here
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
     # Whoever asks has no environment of its own, as a page: the daemon's counts, below `env`, and it
     # looks for the folder before it takes the jobs.
@@ -210,6 +218,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
     share: Share | msgspec.UnsetType | None = msgspec.UNSET
     gpu_mem_bytes: GpuMemory | msgspec.UnsetType | None = msgspec.UNSET
+    nodes: list[Name] | msgspec.UnsetType | None = msgspec.UNSET
+    on: Name | msgspec.UnsetType | None = msgspec.UNSET
+    node_labels: NodeLabels | msgspec.UnsetType | None = msgspec.UNSET
     priority: (
         Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | msgspec.UnsetType
     ) = msgspec.UNSET
@@ -234,6 +245,29 @@ class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     action: Literal["add", "drain", "remove"]
     gpu: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine of the cluster. `away` says why nothing can be started there, `since` from when on."""
+
+    name: str
+    id: str
+    address: str
+    is_head: bool
+    state: Literal["up", "away"]
+    version: str
+    labels: dict[str, str]
+    gpus: int
+    jobs: int
+    away: str | None = None
+    since: float | None = None
+
+
+class NodeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Change a node: `forget` one that is not coming back."""
+
+    action: Literal["forget"]
+    node: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -333,6 +367,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     capped: bool = False  # it cannot take more than that; else it is kept to it as far as it goes
     gpu_bytes: int | None = None  # of what runs: the GPU memory it holds, as seen last
     cwd: Bytes = ""
+    nodes: list[
+        str
+    ] = []  # where it may run: on one of these nodes, on a kind of GPU, on nodes with
+    on: str | None = None  # all of these labels
+    node_labels: dict[str, str] = {}
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -374,6 +413,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     preempt: bool
     mps: bool = False
     warm: list[str] = []
+    sync: bool = False
+    results: str = "results"
 
 
 class JobDetail(Job, frozen=True, kw_only=True):
@@ -491,6 +532,9 @@ class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | None = None
     priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
     gpu_mem_bytes: GpuMemory | None = None
+    nodes: list[Name] = []
+    on: Name | None = None
+    node_labels: NodeLabels = {}
     timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
     retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | None = None
 

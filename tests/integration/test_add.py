@@ -250,6 +250,38 @@ def test_a_snapshot_is_what_runs_and_a_fresh_retry_is_not(queue: Queue) -> None:
     assert queue.ok("log", str(job)) == "two\n"
 
 
+def test_a_job_of_sync_runs_what_was_there_and_its_results_are_in_its_folder_at_its_end(
+    queue: Queue,
+) -> None:
+    queue.add("-g", "2", "while [ ! -e go ]; do sleep 0.01; done")
+    folder = queue.work / "code"
+    folder.mkdir()
+    queue.stoker.file("code/train.sh", "mkdir -p results; cp train.sh results/seen; echo x > waste")
+    job = queue.add("-C", "code", "--sync", "sh train.sh; kill -USR1 $$")
+    queue.stoker.file("code/train.sh", "two")
+    (queue.work / "go").touch()
+
+    queue("wait", str(job))
+
+    assert queue.show()["reason"] == "killed by SIGUSR1"
+    assert (folder / "results" / "seen").read_text().startswith("mkdir")
+    assert sorted(os.listdir(folder)) == ["results", "train.sh"]
+    refused = queue("retry", "--fresh", str(job))
+    assert (refused.code, "add it again instead" in refused.err) == (1, True)
+
+
+def test_what_a_job_of_sync_has_made_is_kept_also_when_it_is_killed(queue: Queue) -> None:
+    job = queue.add(
+        "--sync", "--results", "out", "mkdir out; echo half > out/x; echo ready; sleep 1000"
+    )
+    queue.until(lambda: "ready" in queue("log", str(job)).out)
+
+    queue.ok("kill", str(job))
+    queue("wait", str(job))
+
+    assert (queue.work / "out" / "x").read_text() == "half\n"
+
+
 def test_a_bad_name_is_refused_in_one_line(queue: Queue) -> None:
     for name in ("a b", "a/b", "12", "@", "a\x1b[2Jb", ""):
         ended = queue("add", "-n", name, "true")

@@ -165,9 +165,10 @@ class Odd(GPUTask):
 """
 ODD_CONFIG = """\
 from collections import OrderedDict
+import numpy
 config = {
     "scheduler_config": {"gpu": ["0", "1", "2", "3", "3"], "force_return": True},
-    "global_config": {"kind": OrderedDict},
+    "global_config": {"kind": OrderedDict, "array": numpy.arange(5)},
     "test_config": [{"number": range(450)}, {"number": range(420, 450)}],
 }
 """
@@ -181,7 +182,8 @@ def test_an_odd_task_480_instances_30_of_them_twice(stoker: Stoker) -> None:
     stoker.file("lab/tasks/odd.py", ODD_TASK)
     stoker.file(
         "lab/tasks/helper.py",
-        "def describe(config):\n    return f\"{config['kind'].__name__} {config['number']}\"\n",
+        "def describe(config):\n"
+        "    return f\"{config['kind'].__name__} {config['array'].sum()} {config['number']}\"\n",
     )
     stoker.file("config.py", ODD_CONFIG)
     stoker.file("main.py", MAIN.replace("my_gpu_task", "lab.tasks.odd").replace("MyGPUTask", "Odd"))
@@ -192,7 +194,7 @@ def test_an_odd_task_480_instances_30_of_them_twice(stoker: Stoker) -> None:
     assert sorted(results(stoker)) == sorted(f"number-{number}," for number in range(450))
     for number in range(450):
         folder = f"results/number-{number},"
-        assert stoker.read(f"{folder}/ran") == [f"OrderedDict {number}"]
+        assert stoker.read(f"{folder}/ran") == [f"OrderedDict 10 {number}"]
         assert len(stoker.read(f"{folder}/asked")) == 1
         assert not number or stoker.read(f"{folder}/worker.log") == []
     assert verbs(stoker) == ["finished"] * 5 + ["finishes"] * 450 + ["receives"] * 450

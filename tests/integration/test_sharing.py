@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
     for words, says in (
         (
             ("--gpu-mem", "30G"),
-            "30.0 GiB of GPU memory, and the largest GPU of this queue has 24.0",
+            "30.0 GiB of GPU memory, and the largest GPU here has 24.0",
         ),
         (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is no amount of GPU memory"),
         (

@@ -83,8 +83,19 @@ def follows_to_its_end(stoker: Stoker, name: str) -> bool:
     return False
 
 
+def make_program(stoker: Stoker, name: str, lines: str) -> None:
+    """Give the user a command of that name."""
+    folder = stoker.work.parent / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+    (folder / name).chmod(0o755)
+    stoker.env["PATH"] = f"{folder}:{stoker.env['PATH'].removeprefix(f'{folder}:')}"
+
+
 def test_simple_scheduler_for_jobs(stoker: Stoker) -> None:
-    stoker.file("gpu.queue", "touch written-before\n")
+    make_program(stoker, "my_command_with", "echo $CUDA_VISIBLE_DEVICES")
+    make_program(stoker, "and", 'echo "$1 on $(cat)"')
+    shell(stoker, "touch gpu.queue; echo touch written-before >> gpu.queue")
     queue = stoker.adopt(
         subprocess.Popen(
             ["/bin/bash", "-c", "tail -f -n 0 gpu.queue | simple_gpu_scheduler --gpus 0,1,2"],
@@ -98,12 +109,23 @@ def test_simple_scheduler_for_jobs(stoker: Stoker) -> None:
     )
     stoker.until(lambda: follows_to_its_end(stoker, "gpu.queue"), "tail has found the end")
 
-    shell(stoker, 'echo "echo my_command | cat && echo stuff > logfile" >> gpu.queue')
+    shell(stoker, 'echo "my_command_with | and stuff > logfile" >> gpu.queue')
 
-    stoker.until(lambda: stoker.read("logfile") == ["stuff"], "it runs as it was submitted")
+    stoker.until(lambda: stoker.read("logfile") == ["stuff on 2"], "it runs as it was submitted")
     assert not (stoker.work / "written-before").exists()
     os.killpg(queue.pid, signal.SIGTERM)
     stoker.end(queue)
+
+
+def test_reading_commands_from_a_fifo(stoker: Stoker) -> None:
+    ended = shell(
+        stoker,
+        "mkfifo queue; (echo 'echo one > first'; echo 'echo two > second') > queue &"
+        " simple_gpu_scheduler --gpus 0 1 < queue",
+    )
+
+    assert (ended.code, ended.out.count("Processing command")) == (0, 2)
+    assert (stoker.read("first"), stoker.read("second")) == (["one"], ["two"])
 
 
 def test_further_details_see_their_help(stoker: Stoker) -> None:

@@ -118,6 +118,7 @@ def test_failures_are_told_and_make_the_exit_status(stoker: Stoker) -> None:
     assert ended.code == 1
     assert len(announced(ended)) == 4
     assert "exit 3" in ended.err
+    assert "--resume" not in ended.err  # which is no option of this door
 
 
 def test_without_gpus_the_usage_is_wrong(stoker: Stoker) -> None:

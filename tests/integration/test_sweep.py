@@ -295,3 +295,22 @@ command: [{sys.executable}, "${{program}}", "${{args}}"]
 
     assert queue.ok("log", "1") == "['--lr=0.1', '--optimizer.name=adam w']\n"
     assert queue.ok("log", "2") == "['--lr=0.2', '--optimizer.name=adam w']\n"
+
+
+def test_a_sweep_of_sync_runs_the_code_of_its_submission_and_fills_the_folders_of_its_runs(
+    queue: Queue,
+) -> None:
+    queue.stoker.file("train.sh", "cp train.sh $1/seen; pwd > $STOKER_RUN_DIR/where; echo > waste")
+    queue.add("-g", "2", "while [ ! -e go ]; do sleep 0.01; done")
+    queue.ok("sweep", "--sync", "--name", "s", "sh train.sh {dir} {i}", "i=1,2")
+    queue.stoker.file("train.sh", "exit 1")
+    (queue.work / "go").touch()
+
+    queue.ok("wait")
+
+    seen = [path.read_text()[:2] for path in queue.work.rglob("seen")]
+    assert seen == ["cp", "cp"]
+    places = {path.read_text() for path in queue.work.rglob("where")}
+    assert len(places) == 2
+    assert not (queue.work / "waste").exists()
+    assert "comes back" in queue.ok("show", "@")

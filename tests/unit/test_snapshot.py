@@ -244,7 +244,7 @@ def test_a_copy_that_fails_leaves_nothing(
     def fill(_reader: int, _writer: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(snapshot, "_copy_content", fill)
+    monkeypatch.setattr(snapshot, "copy_content", fill)
 
     with pytest.raises(StokerError, match="No space left on device"):
         take(work, home)

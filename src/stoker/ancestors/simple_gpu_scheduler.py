@@ -34,6 +34,8 @@ This is Stoker behind the old command line. Natively: stoker run --gpus 0,1,2 gp
 class Announcer(Report):
     """Says on standard output what starts where, as the original did; failures on standard error."""
 
+    remedy = None  # there is no --resume at this door
+
     def __init__(self) -> None:
         super().__init__()
         self.board: Board | None = None
@@ -88,7 +90,7 @@ def _run() -> int:
     from stoker.home import find_home
     from stoker.store import runs
 
-    source = open_source(None, null=False)
+    source = open_source(None, null=False, outlive=False)
     shepherd = start_shepherd()
     record = runs.create(find_home(), {"cwd": os.getcwd(), "name": PROGRAM})
     report = Announcer()

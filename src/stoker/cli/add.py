@@ -36,8 +36,10 @@ examples:
   stoker add --script experiment.sh           a whole script, as it is now
   stoker add --batch jobs.txt                 one job a line
   stoker add --snapshot python train.py       from a copy of the code as it is now
+  stoker add --sync python train.py           on a node that has not this folder, too
   stoker add --warm torch python train.py     forked from a process that has imported torch
   stoker add --share auto python small.py     beside others on a GPU, once its kind is known
+  stoker add --on a100 python large.py        on a GPU of that kind
 """
 
 _WISHES = (
@@ -54,6 +56,9 @@ _WISHES = (
     "warm",
     "share",
     "gpu_mem",
+    "node",
+    "on",
+    "node_label",
     "mps",
 )
 
@@ -68,6 +73,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
     add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
+    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
+    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
+    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
     add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
     add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")
@@ -95,6 +103,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input")
     add("--format", choices=("lines", "gpupeasy"), default="lines", help="how the batch is written")
     add("--snapshot", action="store_true", help="run from a copy of the working tree, taken now")
+    add("--sync", action="store_true", help="ship that copy to whatever node; results come back")
+    add("--results", metavar="DIR", help="what --sync brings back (default: results)")
     add("--linger", action="store_true", help="let processes it leaves behind live on")
     add("--follow", action="store_true", help="show its output until it is over")
     add("-q", "--quiet", action="store_true", help="print the id alone")
@@ -137,6 +147,8 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"-g {args.gpus}: a job cannot have fewer than 0 GPUs")
     if args.retries < 0:
         raise UsageError(f"--retries {args.retries}: a job cannot be tried fewer than 0 times")
+    if args.results is not None and not args.sync:
+        raise UsageError("--results is what --sync brings back: give --sync as well")
     if args.log is not None:
         _check_template(args.log, is_batch=args.batch is not None, form=args.format)
 
@@ -199,11 +211,16 @@ def _common(args: argparse.Namespace, folder: bytes) -> Message:
         from stoker.cli.wishes import read_wishes
 
         message.update(read_wishes(args))
-    if args.snapshot:
+    if args.snapshot or args.sync:
         from stoker.home import find_home
         from stoker.snapshot import take
 
         message["snapshot"] = take(folder, find_home())
+    if args.sync:
+        message["sync"] = True
+    if args.results is not None:
+        path = os.path.join(os.fsdecode(folder), args.results)
+        message["results"] = os.path.relpath(path, os.fsdecode(folder))
     return message
 
 

@@ -90,6 +90,8 @@ def _positional(verb: str, given: list[str], current: str) -> list[Choice]:
     match verb:
         case "daemon" if not given:
             return _fitting(_plain("start", "stop", "restart", "status", "install"), current)
+        case "cluster" if not given:
+            return _fitting(_plain("up", "join", "status", "leave"), current)
         case "gpus":
             if not given:
                 return _fitting(_plain("add", "drain", "remove"), current)

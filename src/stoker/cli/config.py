@@ -38,6 +38,10 @@ def run(args: argparse.Namespace) -> int:
     """Print settings, or change one."""
     if args.reset and (args.name is None or args.value is not None):
         raise UsageError("--reset takes one NAME: stoker config keep.days --reset")
+    if args.name == "ray.address" and args.value not in (None, "none"):
+        from stoker.cli.cluster import check_ray_address
+
+        check_ray_address(args.value)
     with Client() as client:
         if args.value is not None or args.reset:
             setting = client.set_config(NewSetting(name=args.name, value=args.value))

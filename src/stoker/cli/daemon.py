@@ -116,6 +116,14 @@ def _restart(home: str, gpus: str | None, status: Status | None) -> int:
     return 0
 
 
+def restart(home: str) -> None:
+    """Let the daemon begin anew; jobs run on."""
+    status = _status(home)
+    if status is not None:
+        _end(home, status, kill=False)
+    start_daemon(home, [])
+
+
 def _launch(home: str, gpus: str | None) -> None:
     start_daemon(home, ["--gpus", gpus] if gpus is not None else [])
     status = _status(home)

@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.run import find_cwd, find_slots, make_environment
+from stoker.cli.run import check_gpu_mem, find_cwd, find_slots, make_environment
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
     """Run a sweep; 0 only if all of it succeeded. Again, it goes on with what has not."""
+    if common.nodes or common.on or common.node_labels:
+        raise UsageError(
+            "--node, --on and --node-label are for the queue: with --foreground name GPUs, --slots 0,1"
+        )
     if common.gpus > 1:
         raise UsageError("--foreground: pairs of GPUs are given as --slots 0+1,2+3, not by -g")
     if args.rerun in ("failed", "none"):
@@ -35,6 +39,13 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
 
     slot_args = Namespace(gpus=args.slots, jobs_per_gpu=args.jobs_per_gpu)
     nvml, slots = find_slots(slot_args)
+    request = Request(
+        timeout_s=common.timeout_s,
+        retries=common.retries,
+        share=None if common.share == "never" else common.share,
+        gpu_mem=common.gpu_mem_bytes,
+    )
+    check_gpu_mem(request, nvml, slots)
     note_sweep(sweep)
     runs = list(_left(args, sweep))
     if not runs:
@@ -49,12 +60,6 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
         )
         record, resumes = _record(sweep, again=args.rerun == "all")
         output.open(record)
-        request = Request(
-            timeout_s=common.timeout_s,
-            retries=common.retries,
-            share=None if common.share == "never" else common.share,
-            gpu_mem=common.gpu_mem_bytes,
-        )
         settings = Settings(
             slots=slots,
             shell=resolve_shell(args.shell),

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from stoker.gpus.lease import Holder
     from stoker.gpus.survey import GpuState
     from stoker.gpus.users import GpuUser
+    from stoker.wire import GpuInfo
 
 SUMMARY = """\
-Show this machine's GPUs: memory, utilisation, who uses and who holds each, and what the queue does there.
+Show this machine's GPUs, or all of a cluster's: memory, utilisation, who uses and who holds each, and what
+the queue does there.
 Or change which of them the queue uses, while jobs run: what runs on a GPU is never touched."""
 EXAMPLES = """\
 examples:
@@ -87,6 +89,8 @@ def _show(args: argparse.Namespace) -> int:
     states = survey(nvml) if nvml else ()
     rows = [(state, holder(state.gpu.uuid)) for state in states]
     slots = _slots_of_queue()
+    if slots is not None and any("/" in slot["label"] for slot in slots):
+        return _show_cluster(as_json=args.json)
     if args.json:
         print(json.dumps([_json_row(*row, slots) for row in rows], indent=2))
     elif not rows and slots:
@@ -103,6 +107,40 @@ def _show(args: argparse.Namespace) -> int:
             [(*_text_row(*row), _in_queue(row[0].gpu.label, slots)) for row in rows],
         )
     return 0
+
+
+def _show_cluster(*, as_json: bool) -> int:
+    """Print the GPUs of all machines, as the daemon knows them."""
+    import msgspec
+
+    from stoker.client.client import Client
+
+    with Client() as client:
+        found = client.read_gpus()
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(found), indent=2))
+        return 0
+    columns = [column for column in _COLUMNS if column.header != "HELD BY"]
+    print_table([*columns, _QUEUE], [_cluster_row(gpu) for gpu in found])
+    return 0
+
+
+def _cluster_row(gpu: GpuInfo) -> tuple[str, ...]:
+    from stoker.core.size import format_bytes
+
+    used, total = gpu.mem_used_bytes / 2**30, gpu.mem_total_bytes / 2**30
+    users = [
+        f"{user.user or f'pid {user.pid}'} ({format_bytes(user.mem_bytes)})" for user in gpu.users
+    ]
+    jobs = [f"job {job}" for job in gpu.jobs]
+    return (
+        gpu.label,
+        gpu.name or "-",
+        "lost" if gpu.lost else f"{used:.1f}/{total:.1f} GiB" if total else "-",
+        "-" if gpu.utilisation_pct is None else f"{gpu.utilisation_pct}%",
+        "; ".join(users) or "-",
+        ", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "in use",
+    )
 
 
 def _slots_of_queue() -> list[dict[str, Any]] | None:

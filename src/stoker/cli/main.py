@@ -37,6 +37,7 @@ VERBS = {
     "status": "show how the queue is, at a glance",
     "config": "show or change the queue's settings",
     "daemon": "start, stop or install the process that runs the queue",
+    "cluster": "let one queue have the GPUs of several boxes",
     "gpus": "show the GPUs and who uses them; add, drain or remove one",
     "web": "open the page that shows and steers the queue in a browser",
     "simulate": "tell how long work would take on other GPUs, or shared",

@@ -32,6 +32,8 @@ class Failure(msgspec.Struct, frozen=True):
 class Report:
     """Tells of failures when they happen, and sums up; all on standard error."""
 
+    remedy: str | None = "the same again with --resume runs only what has not succeeded"
+
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
@@ -104,8 +106,8 @@ class Report:
         took = format_duration(time.monotonic() - self._began)
         self.say(f"{', '.join(parts)}, in {took}")
         self.list_failures(tally.failed + tally.killed + tally.lost)
-        if not engine.all_succeeded():
-            self.say("the same again with --resume runs only what has not succeeded")
+        if self.remedy is not None and not engine.all_succeeded():
+            self.say(self.remedy)
         return engine.all_succeeded()
 
     def list_failures(self, count: int) -> None:

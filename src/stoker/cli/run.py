@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         warm = []
     nvml, slots = find_slots(args)
+    check_gpu_mem(request, nvml, slots)
     shell = resolve_shell(args.shell)
     output = Output(args, source)
     record = _record(args)
@@ -161,6 +162,14 @@ def find_slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]
     if args.gpus is None:
         return nvml, default_slots(known, visible, args.jobs_per_gpu)
     return nvml, parse_slots(args.gpus, known, visible, args.jobs_per_gpu)
+
+
+def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) -> None:
+    """Refuse commands that need more memory than any of their GPUs has."""
+    if request.gpu_mem is not None and nvml is not None:
+        from stoker.engine.sharing import largest_of, models_of, refuse_too_large
+
+        refuse_too_large(request.gpu_mem, largest_of(slots, models_of(nvml.gpus())))
 
 
 def find_cwd() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from stoker.capture import make_absolute
 from stoker.cli.moments import parse_moment
 from stoker.cli.templates import check_template
+from stoker.cli.wishes import read_labels, split_nodes
 from stoker.core.durations import parse_duration
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import parse_share
@@ -56,6 +57,19 @@ def _ids(name: str, text: str) -> str:
     return text
 
 
+def _nodes(name: str, text: str) -> list[str]:
+    nodes = split_nodes(text)
+    if not nodes:
+        raise UsageError(f"{name}=: name one, or several: gpu1,gpu2; none takes it away")
+    return nodes
+
+
+def _on(name: str, text: str) -> str:
+    if not 0 < len(text) <= MAX_NAME:
+        raise UsageError(f"{name}=: name a kind of GPU: a100; none takes it away")
+    return text
+
+
 def _log(_name: str, text: str) -> object:
     check_template(text, "log=")
     return to_wire(make_absolute(text))
@@ -75,6 +89,9 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str], Any], bool]] = {
     "gpus": ("gpus", _number(0, MAX_GPUS), False),
     "gpu_mem": ("gpu_mem_bytes", _checked(parse_size), True),
     "share": ("share", _checked(lambda text: parse_share(text).text), False),
+    "node": ("nodes", _nodes, True),
+    "on": ("on", _on, True),
+    "node_label": ("node_labels", lambda _name, text: read_labels("", text.split(",")), True),
     "timeout": ("timeout_s", lambda _name, text: parse_duration(text), True),
     "retries": ("retries", _number(0, MAX_RETRIES), False),
     "begin": ("begin_at", lambda _name, text: parse_moment(text, time.time()), True),

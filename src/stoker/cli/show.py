@@ -18,6 +18,7 @@ from stoker.cli.terminal import clean
 from stoker.client.client import Client
 from stoker.core.durations import format_ago, format_duration
 from stoker.core.failure import MEANING, FailureClass
+from stoker.core.where import make_where
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
 if TYPE_CHECKING:
@@ -85,8 +86,10 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("command", _command(job)),
         ("folder", _text(job.cwd)),
         ("snapshot", job.snapshot),
+        ("sync", _sync(job)),
         ("shell", job.shell),
         ("GPUs", _gpus(job)),
+        ("where", _where(job)),
         ("priority", str(job.priority) if job.priority else None),
         ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
         ("retries", _retries(job)),
@@ -173,6 +176,11 @@ def _gpus(job: JobDetail) -> str:
     return text
 
 
+def _where(job: JobDetail) -> str | None:
+    """On which nodes and kinds of GPU it may run, as one would type it."""
+    return str(make_where(job.nodes, job.on, job.node_labels)) or None
+
+
 def _retries(job: JobDetail) -> str | None:
     if not job.retries:
         return None
@@ -190,6 +198,14 @@ def _begin(job: JobDetail, now: float) -> str | None:
     if job.begin_at is None or job.begin_at < now:
         return None
     return f"{format_moment(job.begin_at)}, in {format_duration(job.begin_at - now)}"
+
+
+def _sync(job: JobDetail) -> str | None:
+    if not job.options.sync:
+        return None
+    return (
+        f"runs from a copy; what it makes in {job.options.results} or its run's folder comes back"
+    )
 
 
 def _ending(job: JobDetail) -> str | None:

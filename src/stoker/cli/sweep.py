@@ -64,10 +64,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
     add("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)")
     add("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)")
+    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
+    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
+    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
     add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
     add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
     add("--retries", type=int, metavar="N", help="try a failed run N more times")
     add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
+    add("--sync", action="store_true", help="ship a copy of the code to whatever node, now")
     add("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)")
     add("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters")
 
@@ -78,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--dry-run, --print or --foreground: one of them")
     if args.max_failures is not None and args.max_failures < 1:
         raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+    if args.sync and (args.print or args.foreground):
+        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
     if args.null and not args.print:
         raise UsageError("-0 goes with --print")
     sweep = plan(args)
@@ -115,7 +121,7 @@ def plan(args: argparse.Namespace) -> Sweep:
         if getattr(args, key) is not None:
             tree[key] = getattr(args, key)
             tree.lines.pop(key, None)
-    return plan_sweep(tree, words)
+    return plan_sweep(tree, words, portable=args.sync)
 
 
 def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
@@ -124,7 +130,7 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
 
     from stoker.capture import find_folder, find_user, take_environment, to_wire
     from stoker.cli.git import Question
-    from stoker.cli.wishes import read_room
+    from stoker.cli.wishes import read_place, read_room
     from stoker.core.durations import parse_duration
     from stoker.wire import NewJob, Submission
 
@@ -149,6 +155,7 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     if resources.gpu_mem_bytes is not None:
         message["gpu_mem_bytes"] = resources.gpu_mem_bytes
     message.update(read_room(args.share, args.gpu_mem))
+    message.update(read_place(args.node, args.on, args.node_label))
     timeout = args.timeout or resources.timeout
     if timeout is not None:
         message["timeout_s"] = parse_duration(timeout)
@@ -156,6 +163,11 @@ def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
         from stoker.executors.command import resolve_shell
 
         message["shell"] = resolve_shell(args.shell)
+    if args.sync and not args.dry_run:
+        from stoker.home import find_home
+        from stoker.snapshot import take
+
+        message |= {"sync": True, "snapshot": take(folder, find_home())}
     git = question.answer()
     if git is not None:
         message["git"] = git

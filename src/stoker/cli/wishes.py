@@ -48,6 +48,7 @@ def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
 
         wishes["warm"] = read_modules(args.warm)
     wishes.update(read_room(args.share, args.gpu_mem))
+    wishes.update(read_place(args.node, args.on, args.node_label))
     if args.requeue and args.timeout is None:
         raise UsageError("--requeue is for a job over its time limit: give -t as well")
     return wishes
@@ -68,6 +69,38 @@ def read_room(share: str | None, gpu_mem: str | None) -> dict[str, Any]:
         option = "--gpu-mem" if "share" in room or share is None else "--share"
         raise UsageError(f"{option}: {error}") from None
     return room
+
+
+def read_place(node: str | None, on: str | None, node_label: list[str] | None) -> dict[str, Any]:
+    """The entries of a submission that --node, --on and --node-label stand for."""
+    place: dict[str, Any] = {}
+    if node is not None:
+        place["nodes"] = split_nodes(node)
+        if not place["nodes"]:
+            raise UsageError("--node: name one, or several: gpu1,gpu2")
+    if on is not None:
+        if not on.strip():
+            raise UsageError("--on: name a kind of GPU: a100")
+        place["on"] = on.strip()
+    if node_label:
+        place["node_labels"] = read_labels("--node-label ", node_label)
+    return place
+
+
+def split_nodes(text: str) -> list[str]:
+    """The names of nodes in a list of them."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def read_labels(option: str, words: list[str]) -> dict[str, str]:
+    """Labels of nodes, as typed."""
+    labels: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name and equals):
+            raise UsageError(f"{option}{word}: name and value, such as disk=fast")
+        labels[name] = value
+    return labels
 
 
 def _at_most_a_day(option: str, text: str, seconds: float) -> float:

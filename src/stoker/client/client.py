@@ -194,6 +194,19 @@ class Client:
         """Add a slot, drain it or remove it."""
         return self._change("POST", "gpus", order, wire.GpuChange)
 
+    def read_gpus(self) -> list[wire.GpuInfo]:
+        """How every GPU is, on whichever machine."""
+        return _decode(self._session.get("/v1/gpus"), type=list[wire.GpuInfo])
+
+    def nodes(self) -> list[wire.NodeInfo]:
+        """Every machine of the cluster."""
+        return _decode(self._session.get("/v1/nodes"), type=list[wire.NodeInfo])
+
+    def forget_node(self, name: str) -> list[wire.NodeInfo]:
+        """Expect a node no more; answered with those that are left."""
+        order = wire.NodeOrder(action="forget", node=name)
+        return self._change("POST", "nodes", order, list[wire.NodeInfo])
+
     def wait(self, selection: wire.Selection | None = None) -> Iterator[wire.Progress]:
         """How far jobs are: now, after each change, and for the last time when none is left.
 

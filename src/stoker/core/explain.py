@@ -20,10 +20,10 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotView(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot as the planner sees it; `allowed` if the job in question may use it."""
+    """A slot as the planner sees it; `barred` says why the job in question may not use it."""
 
     label: str
-    allowed: bool = True
+    barred: str | None = None
     drained: str | None = None
     closed: str | None = None
     waits_for: str | None = None
@@ -32,9 +32,9 @@ class SlotView(msgspec.Struct, frozen=True, kw_only=True):
     shared: str | None = None  # what of those who share it stands in the way
 
 
-def waits_for_slots(gpus: int, slots: Sequence[SlotView]) -> str:
-    """What a job waits for that needs slots, slot by slot."""
-    what = f"waits for {gpus} GPU{'s' * (gpus != 1)}"
+def waits_for_slots(gpus: int, slots: Sequence[SlotView], where: str = "") -> str:
+    """What a job waits for that needs slots, slot by slot; `where` in words, if not anywhere."""
+    what = f"waits for {gpus} GPU{'s' * (gpus != 1)}{where}"
     told = [f"GPU {slot.label} {_state_of(slot)}" for slot in slots[:_SHOWN]]
     if len(slots) > _SHOWN:
         told.append(f"and {len(slots) - _SHOWN} more")
@@ -42,8 +42,8 @@ def waits_for_slots(gpus: int, slots: Sequence[SlotView]) -> str:
 
 
 def _state_of(slot: SlotView) -> str:
-    if not slot.allowed:
-        return "is not for its project"
+    if slot.barred is not None:
+        return slot.barred
     if slot.drained is not None:
         return slot.drained
     if slot.closed is not None:

@@ -13,9 +13,12 @@ class InvariantError(AssertionError):
 
 
 def check_slots(
-    states: Mapping[int, State], holders: Mapping[int, Sequence[int]], slots: Iterable[int]
+    states: Mapping[int, State],
+    holders: Mapping[int, Sequence[int]],
+    slots: Iterable[int],
+    node_of: Sequence[str] | None = None,
 ) -> None:
-    """Every slot has at most one job, and only live jobs have slots."""
+    """Every slot has at most one job, only live jobs have slots, and a job's are all of one node."""
     known = set(slots)
     owner: dict[int, int] = {}
     for job, taken in holders.items():
@@ -27,6 +30,12 @@ def check_slots(
             if slot in owner:
                 raise InvariantError(f"slot {slot} is held by job {owner[slot]} and by job {job}")
             owner[slot] = job
+        _check_node(job, taken, node_of)
+
+
+def _check_node(job: int, slots: Sequence[int], node_of: Sequence[str] | None) -> None:
+    if node_of is not None and len({node_of[slot] for slot in slots}) > 1:
+        raise InvariantError(f"job {job} has slots {slots}, which are of more than one node")
 
 
 def check_plan(
@@ -36,8 +45,12 @@ def check_plan(
     free: Sequence[int],
     rooms: Mapping[int, int],
     cpu_places: int,
+    node_of: Sequence[str] | None = None,
 ) -> None:
-    """A plan starts waiting jobs only, each once, with exactly what it needs, on what is free."""
+    """A plan starts waiting jobs only, each once, with exactly what it needs, on what is free.
+
+    With `node_of`, the node of each slot by its index, a job's slots are of one node.
+    """
     wanted = {job.id: job for job in waiting}
     if not {plan.reserved_for, *plan.reserved.values()} <= {None, *wanted}:
         raise InvariantError("slots are kept for a job that does not wait")
@@ -53,6 +66,7 @@ def check_plan(
             raise InvariantError(f"job {job.id} needs {job.slots} slots and gets {got}")
         if job.allowed is not None and not job.allowed.issuperset(start.slots):
             raise InvariantError(f"job {job.id} is planned on {start.slots}, where it may not run")
+        _check_node(job.id, start.slots, node_of)
         if start.in_advance:
             if job.slots != 1:
                 raise InvariantError(f"job {job.id} is claimed in advance on {job.slots} slots")

@@ -21,6 +21,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     preempt: bool = False  # it may push out others
     mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
     warm: tuple[str, ...] = ()  # modules that it finds imported when it starts; none: as usual
+    sync: bool = False  # its snapshot is shipped to nodes that have not its folder
+    results: str = "results"  # below its folder: what it makes there is brought back
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     share: str | None = None  # how it shares its GPU; None if it does not
     gpu_mem: int | None = None  # bytes that it needs of each GPU
+    where: str | None = None  # on which nodes and kinds of GPU it may run; None for any
     options: Options = Options()
 
 

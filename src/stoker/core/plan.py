@@ -4,11 +4,14 @@ Jobs are served by priority, then rank, then age. A job that needs more slots th
 the free ones it may use, so that nothing behind it can keep it waiting: only jobs that need no slot
 pass it, jobs that may run elsewhere, and jobs whose time limit ends them before the slots it waits for
 can all be free.
+
+In a cluster the slots of a job are of one node, and so is what is kept for it: see `_choose_node`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,6 +30,9 @@ class Candidate(msgspec.Struct, frozen=True):
     project: str | None = None
     share: str | None = None  # how it shares its GPU; None if it does not
     gpu_mem: int | None = None  # what it says it needs of each GPU
+    where: str | None = (
+        None  # on which nodes and GPUs it may run, as text; it says so in `allowed` too
+    )
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -39,6 +45,13 @@ class Busy(msgspec.Struct, frozen=True):
 
     slot: int
     ends_by: float | None = None
+
+
+class Nodes(msgspec.Struct, frozen=True):
+    """Where the slots of a cluster are: each one's node, by its index, and what is at work on a node."""
+
+    node_of: Sequence[str]
+    busy_on: Callable[[str], Iterable[Busy]]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -65,6 +78,7 @@ def plan(
     room: Mapping[int, int] = _NO_ROOM,
     cpu_places: int = 0,
     now: float = 0.0,
+    nodes: Nodes | None = None,
 ) -> Plan:
     """Decide what starts. `waiting` comes in queue order and is read only as far as needed.
 
@@ -72,66 +86,162 @@ def plan(
     pass its head, class by class, as `Jobs.heads` has it.
 
     `room` tells for slots whose jobs are very short how many more may be claimed in advance, behind
-    the one that runs there or starts now.
+    the one that runs there or starts now. With `nodes`, which know what is busy where, nothing is
+    read of `busy`.
     """
-    open_slots = list(free)
+    scene = _Scene(free, busy, now, nodes)
     rooms = _interleave(room)
     starts: list[Start] = []
-    reserved: dict[int, int] = {}
-    spare_until: dict[int, float] = {}
     first_waiting: int | None = None
-    ends = {place.slot: now if place.ends_by is None else place.ends_by for place in busy}
     for job in waiting:
-        if not (open_slots or rooms or cpu_places):
+        if not (scene.open or rooms or cpu_places):
             break
-        if reserved and not (rooms or cpu_places) and _all_kept(open_slots, spare_until, now):
+        if scene.kept and not (rooms or cpu_places) and scene.is_all_kept():
             break
         if job.slots == 0:
             if cpu_places:
                 cpu_places -= 1
                 starts.append(Start(job.id, ()))
             continue
-        usable = open_slots
-        if reserved or job.allowed is not None:
-            usable = _usable(job, open_slots, spare_until, now)
-        if job.slots <= len(usable):
-            taken = tuple(usable[: job.slots])
+        taken = scene.take(job)
+        if taken is not None:
             starts.append(Start(job.id, taken))
-            if usable is open_slots:
-                del open_slots[: job.slots]
-            else:
-                open_slots = [slot for slot in open_slots if slot not in taken]
-            ends.update(dict.fromkeys(taken, now + (job.timeout_s or 0.0)))
         elif job.slots == 1 and not job.share and (place := _find_room(job, rooms)) is not None:
             starts.append(Start(job.id, (place,), in_advance=True))
         else:
             if first_waiting is None:
                 first_waiting = job.id
             rooms = [slot for slot in rooms if not _may_use(job, slot)]
-            _reserve(job, open_slots, ends, now, reserved, spare_until)
-    kept = {slot: owner for slot, owner in reserved.items() if slot in open_slots}
-    return Plan(tuple(starts), first_waiting, kept or _NO_ROOM)
+            if job.slots > 1:  # one that needs a single slot finds none that could be kept for it
+                scene.keep(job)
+    return Plan(tuple(starts), first_waiting, scene.reserved())
+
+
+class _Scene:
+    """The slots as a plan is made: which are open, and which of those are kept for whom, until when."""
+
+    def __init__(
+        self, free: Sequence[int], busy: Sequence[Busy], now: float, nodes: Nodes | None
+    ) -> None:
+        self.open = list(free)
+        self.kept: dict[int, int] = {}
+        self._spare_until: dict[int, float] = {}
+        self._taken: dict[int, float | None] = {}  # by when those that start now end
+        self._busy = busy
+        self._now = now
+        self._nodes = nodes
+
+    def is_all_kept(self) -> bool:
+        """Whether nothing could pass those for whom the open slots are kept."""
+        spare_until, now = self._spare_until, self._now
+        return all(spare_until.get(slot, now + 1.0) <= now for slot in self.open)
+
+    def take(self, job: Candidate) -> tuple[int, ...] | None:
+        """Give a job open slots, all of one node; None if there are not enough for it."""
+        usable = self.open
+        if self.kept or job.allowed is not None:
+            usable = self._usable(job)
+        if job.slots > len(usable):
+            return None
+        if job.slots > 1 and self._nodes is not None:
+            usable = _tightest(job.slots, self._by_node(usable))
+            if not usable:
+                return None
+        taken = tuple(usable[: job.slots])
+        if usable is self.open:
+            del self.open[: job.slots]
+        else:
+            for slot in taken:
+                self.open.remove(slot)
+        ends_by = None if job.timeout_s is None else self._now + job.timeout_s
+        self._taken.update(dict.fromkeys(taken, ends_by))
+        return taken
+
+    def _usable(self, job: Candidate) -> list[int]:
+        """The open slots that a job may use without keeping one that is ahead of it waiting."""
+        ends_by = float("inf") if job.timeout_s is None else self._now + job.timeout_s
+        spare_until = self._spare_until
+        return [
+            slot
+            for slot in self.open
+            if _may_use(job, slot) and ends_by <= spare_until.get(slot, float("inf"))
+        ]
+
+    def keep(self, job: Candidate) -> None:
+        """Keep for a job the open slots that it may use, until enough others can be free."""
+        mine = [slot for slot in self.open if _may_use(job, slot) and slot not in self.kept]
+        if self._nodes is None:
+            busy = {place.slot: place.ends_by for place in self._busy}
+            ends = self._ends(job, busy)
+        else:
+            mine, ends = self._choose_node(job, mine)
+        until = _free_at(job.slots - len(mine), ends, self._now)
+        for slot in mine:
+            self.kept[slot] = job.id
+            self._spare_until[slot] = until
+
+    def _choose_node(
+        self, job: Candidate, mine: Sequence[int]
+    ) -> tuple[list[int], list[float | None]]:
+        """The open slots of the node on which a job is to wait, and when others there end.
+
+        Of the nodes with a slot open for it, that is the one on which it needs the end of the fewest
+        jobs without a time limit; of equal ones the one that has room first by the limits. Nobody can
+        keep a job waiting by that: what is let past it on its node ends within the limits counted
+        already, and so leaves both figures as they are; every other end there makes them smaller; and
+        another node is chosen only for smaller ones. Kept slots are of one node, so the others go on.
+        """
+        assert self._nodes is not None
+        best: tuple[int, float, str] | None = None
+        found: tuple[list[int], list[float | None]] = ([], [])
+        kept_on = Counter(self._node_of(slot) for slot in self.kept)
+        for node, slots in self._by_node(mine).items():
+            busy = {place.slot: place.ends_by for place in self._nodes.busy_on(node)}
+            ends = self._ends(job, busy, node)
+            if len(slots) + len(ends) + kept_on[node] < job.slots:
+                continue  # too small, as things are
+            limits = sorted(end for end in ends if end is not None)
+            missing = job.slots - len(slots)
+            by_limit = limits[min(missing, len(limits)) - 1] if limits else self._now
+            key = (max(0, missing - len(limits)), by_limit, node)
+            if best is None or key < best:
+                best, found = key, (slots, ends)
+        return found
+
+    def _ends(
+        self, job: Candidate, busy: dict[int, float | None], node: str | None = None
+    ) -> list[float | None]:
+        """By when the slots are free again that a job may use, with those that start now."""
+        busy |= {
+            slot: ends_by
+            for slot, ends_by in self._taken.items()
+            if node is None or self._node_of(slot) == node
+        }
+        return [ends_by for slot, ends_by in busy.items() if _may_use(job, slot)]
+
+    def _by_node(self, slots: Iterable[int]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for slot in slots:
+            found.setdefault(self._node_of(slot), []).append(slot)
+        return found
+
+    def _node_of(self, slot: int) -> str:
+        return "" if self._nodes is None else self._nodes.node_of[slot]
+
+    def reserved(self) -> Mapping[int, int]:
+        """For which job each slot is kept that stays open."""
+        still = set(self.open) if self.kept else ()
+        return {slot: job for slot, job in self.kept.items() if slot in still} or _NO_ROOM
+
+
+def _tightest(wanted: int, by_node: Mapping[str, list[int]]) -> list[int]:
+    """The open slots of the node with enough and the fewest of them, to leave whole nodes to others."""
+    enough = [slots for slots in by_node.values() if len(slots) >= wanted]
+    return min(enough, key=len, default=[])
 
 
 def _may_use(job: Candidate, slot: int) -> bool:
     return job.allowed is None or slot in job.allowed
-
-
-def _all_kept(slots: Sequence[int], spare_until: Mapping[int, float], now: float) -> bool:
-    """Whether nothing could pass those for whom the open slots are kept."""
-    return all(spare_until.get(slot, now + 1.0) <= now for slot in slots)
-
-
-def _usable(
-    job: Candidate, slots: Sequence[int], spare_until: Mapping[int, float], now: float
-) -> list[int]:
-    """The open slots that a job may use without keeping one that is ahead of it waiting."""
-    ends_by = float("inf") if job.timeout_s is None else now + job.timeout_s
-    return [
-        slot
-        for slot in slots
-        if _may_use(job, slot) and ends_by <= spare_until.get(slot, float("inf"))
-    ]
 
 
 def _find_room(job: Candidate, rooms: list[int]) -> int | None:
@@ -143,23 +253,6 @@ def _find_room(job: Candidate, rooms: list[int]) -> int | None:
     return None
 
 
-def _reserve(
-    job: Candidate,
-    open_slots: Sequence[int],
-    ends: Mapping[int, float],
-    now: float,
-    reserved: dict[int, int],
-    spare_until: dict[int, float],
-) -> None:
-    """Keep for a job the open slots that it may use, until enough others can be free."""
-    mine = [slot for slot in open_slots if _may_use(job, slot) and slot not in reserved]
-    others = [end for slot, end in ends.items() if _may_use(job, slot)]
-    until = _spare_until(job.slots - len(mine), others, now)
-    for slot in mine:
-        reserved[slot] = job.id
-        spare_until[slot] = until
-
-
 def _interleave(room: Mapping[int, int]) -> list[int]:
     """Slots with room, once for each job they have room for, the next one to fill at the end."""
     deepest = max(room.values(), default=0)
@@ -167,9 +260,10 @@ def _interleave(room: Mapping[int, int]) -> list[int]:
     return [slot for depth in range(deepest, 0, -1) for slot in slots if room[slot] >= depth]
 
 
-def _spare_until(missing: int, ends: list[float], now: float) -> float:
+def _free_at(missing: int, ends: Iterable[float | None], now: float) -> float:
     """The earliest moment at which that many busy slots could be free.
 
     A slot without a time limit may be free at any moment, so it counts as free now.
     """
-    return sorted(ends)[missing - 1] if 0 < missing <= len(ends) else now
+    moments = sorted(now if end is None else end for end in ends)
+    return moments[missing - 1] if 0 < missing <= len(moments) else now

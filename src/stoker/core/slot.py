@@ -1,4 +1,4 @@
-"""A slot: the GPUs that one job at a time gets."""
+"""A slot: the GPUs of one node that one job at a time gets."""
 
 from collections.abc import Iterable
 
@@ -11,6 +11,7 @@ class Slot(msgspec.Struct, frozen=True):
     index: int
     gpus: tuple[str, ...]
     keys: tuple[str, ...]
+    node: str = ""  # whose GPUs they are; empty where there is no cluster
 
     @property
     def visible(self) -> str:
@@ -20,6 +21,11 @@ class Slot(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """How people are shown this slot; the same text names it in `--gpus`."""
+        return f"{self.node}/{self.bare}" if self.node else self.bare
+
+    @property
+    def bare(self) -> str:
+        """The same without its node: what its own machine calls it."""
         return "+".join(self.gpus)
 
 

@@ -78,11 +78,13 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
         A run that only starts up for much of its life is counted with less than its mean: such runs come
         and compute in waves, so the more of them there are, the less the GPU idles through the start-up
-        of the next ones, and those that meet take their turns.
+        of the next ones, and those that meet take their turns. Before it was first looked at it had only
+        begun: of a run that is over in seconds, that is a good part.
         """
         if self.sm_mean_pct is None:
             return None
-        mean = self.sm_mean_pct / 100
+        looks = self.samples
+        mean = self.sm_mean_pct / 100 * (looks / (looks + 1) if looks else 1.0)
         busy = max(mean, (self.sm_p90_pct or 0.0) / 100)
         return mean * mean / busy if busy else mean
 

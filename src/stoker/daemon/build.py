@@ -9,10 +9,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from stoker.api.app import make_app
 from stoker.api.listen import bind, serve
 from stoker.core.job import Outcome
 from stoker.core.slot import Slot
+from stoker.daemon.cluster import Cluster
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.board import Running
@@ -24,6 +27,7 @@ from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
 from stoker.engine.watchman import Watchman
 from stoker.engine.wheel import boot_clock_s
 from stoker.errors import StokerError
+from stoker.executors.fleet import FleetExecutor
 from stoker.executors.kept import KeptExecutor
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
@@ -46,15 +50,19 @@ class Daemon:
         self._config = Config(self._database)
         identity = _identify(self._database)
         self._nvml = Nvml.open()
+        self._cluster = Cluster.of(home, self._config)
         slots, no_gpu_reason = self._slots(gpus)
         self._name = f"stoker-{identity}"
         # A database made anew counts its jobs anew: what ran for the old one keeps its own shepherd.
-        self._executor = KeptExecutor(
+        self._own = KeptExecutor(
             name=self._name,
             socket=os.path.join(home, f"shepherd-{identity}.sock"),
             journal=os.path.join(home, f"shepherd-{identity}.journal"),
             log=os.path.join(home, "daemon.log"),
         )
+        self._executor: KeptExecutor | FleetExecutor = self._own
+        if self._cluster is not None:
+            self._executor = self._cluster.extend(self._own, identity)
         self.hub = assemble(
             home=home,
             database=self._database,
@@ -74,6 +82,8 @@ class Daemon:
         self._mps = Mps(os.path.join(home, "mps"), self.hub.publisher.on_notice)
         self._mps.find()
         self.engine.use(self._mps)
+        if self._cluster is not None:
+            self._cluster.enter(self.hub, self._models)
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
         self._watch_all()
@@ -123,6 +133,8 @@ class Daemon:
         if not self.engine.board.running:
             self._mps.retire()
         self._executor.close()
+        if self._cluster is not None:
+            self._cluster.close(self.engine.board)
         self._database.close()
 
     async def _kill_everything(self) -> None:
@@ -139,12 +151,13 @@ class Daemon:
     def _parse_slots(self, text: str) -> tuple[Slot, ...]:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         try:
-            return parse_slots(text, self._gpus(), visible)
+            found = parse_slots(text, self._gpus(), visible)
         except StokerError:
             # It may be one that was added to the machine since.
             if self._nvml is None or not self._nvml.look_anew():
                 raise
-            return parse_slots(text, self._gpus(), visible)
+            found = parse_slots(text, self._gpus(), visible)
+        return self._place(found)
 
     def _slots(self, gpus: str | None) -> tuple[tuple[Slot, ...], str | None]:
         """The slots to use, remembered if they were named now; none is an answer, with a reason."""
@@ -166,16 +179,24 @@ class Daemon:
             return (), _ALL_REMOVED
         if gpus is not None:
             self._config.change("gpus", gpus)
-        return slots, None
+        return self._place(slots), None
+
+    def _place(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+        """Say whose they are, where there is more than one machine."""
+        if self._cluster is None:
+            return slots
+        return tuple(msgspec.structs.replace(slot, node=self._cluster.name) for slot in slots)
 
     def _without_removed(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
         removed = self._config.words("gpus-removed")
-        kept = [slot for slot in slots if slot.label not in removed]
-        return tuple(Slot(index, slot.gpus, slot.keys) for index, slot in enumerate(kept))
+        kept = [slot for slot in slots if slot.bare not in removed]
+        return tuple(msgspec.structs.replace(slot, index=n) for n, slot in enumerate(kept))
 
     def _watch_all(self) -> None:
-        """Watch the GPUs of all slots that there are by now."""
-        if self._nvml is None or not self.engine.board.places:
+        """Watch the GPUs of all slots that there are by now, and know their kinds."""
+        board = self.engine.board
+        board.note_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
+        if self._nvml is None or not board.of_node.get(board.head):
             return
         if self._watchman is not None:
             self._watchman.look_again()
@@ -197,18 +218,22 @@ class Daemon:
 
         asyncio.get_running_loop().add_reader(watchman.fileno(), review)
         self._watchman = watchman
-        self.engine.follow(watchman)
-        assert self.engine.sharing is not None
-        self.engine.sharing.watch(watchman.look, self._models)
+        if self._cluster is not None:
+            self._cluster.lookout.near = watchman
+        else:
+            self.engine.follow(watchman)
+            assert self.engine.sharing is not None
+            self.engine.sharing.watch(watchman.look, self._models)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
         for gpu in gpus:
             text = f"GPU {gpu.label} has appeared"
-            known = [place.slot.label for place in self.engine.board.whole()]
+            board = self.engine.board
+            known = [place.slot.bare for place in board.whole() if board.is_own(place.slot.node)]
             visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))
             if self._config.gpus is None and gpu in visible and gpu.label not in known:
-                self.engine.add_slot((gpu.label,), (gpu.uuid,))
+                self.engine.add_slot((gpu.label,), (gpu.uuid,), self.engine.board.head)
                 self.hub.publisher.on_notice(f"{text}: it is used from now on")
             else:
                 how = f"stoker gpus add {gpu.label} lets the queue use it"
@@ -246,6 +271,8 @@ class Daemon:
         is_busy = self.engine.board.running or len(self.engine.queue)
         if not is_busy:
             self._mps.retire()
+        if self._cluster is not None:
+            self._cluster.watch(wanted=bool(is_busy or self.hub.viewers))
         if self._watchman is None:
             return
         if is_busy or self.hub.viewers:

@@ -6,6 +6,7 @@ import time
 
 from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
+from stoker.core.node import split_label
 from stoker.core.slot import Slot
 from stoker.engine.board import Board, Running
 from stoker.engine.loop import Engine
@@ -38,6 +39,7 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
             paused_at=_paused_at(facts, now),
             stopped_s=(facts.stopped_us or 0) / 1e6,
             grace_s=_grace_s(facts),
+            node=find_node(engine.board, facts.slots),
         )
         engine.adopt(running)
         if room is not None and running.slots and engine.sharing is not None:
@@ -73,16 +75,29 @@ def find_slots(board: Board, label: str | None) -> tuple[Slot, ...]:
     """The slots that a label names today, or whatever has its GPUs now; those that are gone are gone.
 
     Where two attempts name one slot, the second followed the first, and may have begun meanwhile: it
-    sits behind it, so that nothing else starts there.
+    sits behind it, so that nothing else starts there. A label without a node is this machine's, from
+    before it was one of a cluster; one with its name may be from a cluster that it has left.
     """
     found: list[Slot] = []
     for word in label.split(",") if label else ():
-        places = [place for place in board.whole() if place.slot not in found]
-        named = [place for place in places if place.slot.label == word]
+        node, gpus = split_label(word) if board.head else ("", word)
+        near = [place for own in _names(board, node) for place in board.of_node.get(own, ())]
+        places = [place for place in near if place.base is None and place.slot not in found]
+        named = [place for place in places if place.slot.bare == gpus]
         if named:
             free = [place for place in named if place.current is None]
             found.append((free or named)[0].slot)
         else:
-            gpus = set(word.split("+"))
-            found += [place.slot for place in places if not gpus.isdisjoint(place.slot.gpus)]
+            wanted = set(gpus.split("+"))
+            found += [place.slot for place in places if not wanted.isdisjoint(place.slot.gpus)]
     return tuple(found)
+
+
+def _names(board: Board, node: str) -> list[str]:
+    """What the machine is called now that was called so when a label was written."""
+    return list(dict.fromkeys(["", board.head])) if board.is_own(node) else [node]
+
+
+def find_node(board: Board, label: str | None) -> str:
+    """The node that a label names; empty if it names none, and so means this machine."""
+    return split_label(label)[0] if board.head and label else ""

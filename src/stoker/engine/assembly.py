@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stoker.core.job import Attempt
+from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
-from stoker.engine.board import DRAINED, Board, Running
+from stoker.engine.board import DRAINED, REMOVED, Board, Running
 from stoker.engine.brake import Brake
 from stoker.engine.broadcast import Broadcast
 from stoker.engine.capping import Capping
 from stoker.engine.config import Config
 from stoker.engine.eta import Eta
+from stoker.engine.forecast import Forecast
 from stoker.engine.gate import Gate
 from stoker.engine.hooks import Hooks
 from stoker.engine.hub import Hub
@@ -40,6 +42,8 @@ def assemble(
     config: Config,
     executor: Executor,
     slots: tuple[Slot, ...],
+    head: str = "",
+    nodes: Iterable[NodeFacts] = (),
     clock: Callable[[], float],
     shepherd_pids: Callable[[], list[int]] = list,
     parse_slots: Callable[[str], tuple[Slot, ...]] = lambda _text: (),
@@ -48,14 +52,19 @@ def assemble(
     before_turn: Callable[[], None] | None = None,
     prepare: Callable[[Attempt, Entry], Order] | None = None,
 ) -> Hub:
-    """A queue over an executor that outlives it; to be called in its event loop."""
+    """A queue over an executor that outlives it; to be called in its event loop.
+
+    In a cluster, `head` is what this machine is called there, and `nodes` are those known from before.
+    """
     jobs = QueuedJobs(database)
     events = Broadcast()
     publisher = Publisher(events)
-    board = Board(slots)
+    board = Board(slots, head=head)
+    for facts in nodes:
+        board.note_node(facts)
     gate = Gate(database, board)
     shelf = Shelf(jobs)
-    orders = Orders(jobs, executor, home)
+    orders = Orders(jobs, executor, home, lambda: config.sync_limit_bytes)
     engine = Engine(
         board=board,
         queue=StoredQueue(jobs, shelf, gate, publisher.on_change),
@@ -69,10 +78,8 @@ def assemble(
         on_stuck=lambda entry: pushing.make_room(entry),
     )
     pushing = Pushing(board, engine.endings, jobs)
-    engine.share(
-        Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock),
-        Capping(orders.surroundings),
-    )
+    sharing = Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock)
+    engine.share(sharing, Capping(orders.surroundings))
     hub = Hub(
         home=home,
         database=database,
@@ -85,7 +92,7 @@ def assemble(
         gate=gate,
         brake=Brake(gate, publisher.on_notice, engine.revoke_followers),
         hooks=Hooks(config, publisher.on_notice),
-        eta=Eta(database, jobs, board),
+        eta=Eta(database, jobs, board, Forecast(sharing, board)),
         config=config,
         since=time.time(),
         shepherd_pids=shepherd_pids,
@@ -133,7 +140,6 @@ def _heal(hub: Hub) -> None:
 def _follow_config(hub: Hub) -> None:
     apply(hub)
     choose_policy(hub)
-    drained = hub.config.words("gpus-drained")
-    for place in hub.engine.board.places:
-        if place.slot.label in drained:
-            place.drained = DRAINED
+    board = hub.engine.board
+    board.remember_drained(hub.config.words("gpus-drained"), DRAINED)
+    board.remember_drained(hub.config.words("gpus-removed"), REMOVED)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
 from stoker.core.job import Attempt, Ending
-from stoker.core.plan import Busy
+from stoker.core.node import NodeFacts
+from stoker.core.plan import Busy, Candidate, Nodes
 from stoker.core.slot import Slot
+from stoker.engine.placing import Placing
 from stoker.engine.queue import Entry
 
 # Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot.
@@ -41,11 +43,18 @@ class Running(msgspec.Struct, kw_only=True):
     stopped_s: float = 0.0  # how long it has been paused before
     revoking: bool = False
     adopted: bool = False  # the executor does not know on which slots it sits
+    cut_off: bool = False  # it is over because nobody could reach its node
+    node: str = ""  # on which node it runs; this machine may also go without its name
 
     @property
     def label(self) -> str:
-        """Where it runs, as people are shown it: empty for a job without GPU."""
-        return label_of(self.slots)
+        """Where it runs, as people are shown it: empty for a job without GPU on this machine."""
+        return label_of(self.slots, self.node)
+
+    @property
+    def where(self) -> str:
+        """The node it runs on; empty for this machine, if that has no name."""
+        return self.slots[0].node if self.slots else self.node
 
     @property
     def is_preempted(self) -> bool:
@@ -58,8 +67,10 @@ class Running(msgspec.Struct, kw_only=True):
         return [gpu for slot in self.slots for gpu in slot.gpus]
 
 
-def label_of(slots: Iterable[Slot]) -> str:
-    """Slots in one word."""
+def label_of(slots: Collection[Slot], node: str = "") -> str:
+    """Slots in one word; without any, the node alone, if one is named."""
+    if not slots:
+        return f"{node}/" if node else ""
     return ",".join([slot.label for slot in slots])
 
 
@@ -72,6 +83,7 @@ class Place(msgspec.Struct):
     ask_again_at: float = 0.0
     waits_for: str | None = None
     closed: str | None = None
+    away: str | None = None  # why its node cannot be reached
     releasing: bool = False  # the memory of what ran there last is not back yet
     drained: str | None = None
     current: Running | None = None
@@ -110,7 +122,12 @@ class Place(msgspec.Struct):
     @property
     def is_open(self) -> bool:
         """Whether jobs may be started here at all."""
-        return self.closed is None and self.drained is None
+        return self.closed is None and self.drained is None and self.away is None
+
+    @property
+    def shut(self) -> str | None:
+        """Why it has no jobs, where that is nobody's wish."""
+        return self.away or self.closed
 
     def learn(self, duration_s: float) -> None:
         """Look ahead the further the shorter the jobs are."""
@@ -122,9 +139,26 @@ class Board:
     """All places of an engine."""
 
     def __init__(
-        self, slots: tuple[Slot, ...], *, cpu_places: int = 0, last_freed_first: bool = False
+        self,
+        slots: tuple[Slot, ...],
+        *,
+        cpu_places: int = 0,
+        last_freed_first: bool = False,
+        head: str = "",
     ) -> None:
         self.places = [Place(slot) for slot in slots]
+        self.of_node: dict[str, list[Place]] = {}  # all places of each node, also the seats
+        for place in self.places:
+            self.of_node.setdefault(place.slot.node, []).append(place)
+        self._node_of = [slot.node for slot in slots]
+        self.placing = Placing(self)
+        # What is on record of slots that people took out of use, also of nodes that are not here yet.
+        self._drained: dict[str, str] = {}
+        self.nodes: dict[str, NodeFacts] = {}
+        self.head = head  # what this machine is called in its cluster
+        self.models: dict[str, str] = {}  # what kind of GPU a key stands for, as far as known
+        # Grows when slots, nodes or models change: what was worked out from them is out of date then.
+        self.shape = 0
         self.seats: list[Place] = []  # those of the places on which jobs share a GPU
         self.running: dict[str, Running] = {}
         self.cpu_places = cpu_places
@@ -144,28 +178,124 @@ class Board:
 
     def add(self, slot: Slot, base: int | None = None) -> Place:
         """Have one more place; with a base, one more seat on the GPU of that place."""
-        place = Place(slot, base=base)
+        known = self.nodes.get(slot.node)
+        place = Place(slot, base=base, away=None if known is None else known.away)
+        place.drained = self._drained.get(self._own_label(slot)) if base is None else None
         self.places.append(place)
+        self.of_node.setdefault(slot.node, []).append(place)
+        self._node_of.append(slot.node)
+        if base is None:
+            self.shape += 1
         if base is None:
             self._order.append(slot.index)
         else:
             self.seats.append(place)
         return place
 
+    def remember_drained(self, labels: Iterable[str], how: str) -> None:
+        """Take slots out of use that were when last heard of, now or when they come."""
+        self._drained |= dict.fromkeys(labels, how)
+        for place in self.whole():
+            place.drained = self._drained.get(self._own_label(place.slot))
+
+    def drained_labels(self, how: str, *, own: bool = True) -> str | None:
+        """The labels of slots that are out of use so, as they are put on record; None for none."""
+        for place in self.whole():
+            label = self._own_label(place.slot)
+            self._drained.pop(label, None)
+            if place.drained is not None:
+                self._drained[label] = place.drained
+        names = {
+            self._own_label(place.slot) for place in self.whole() if self.is_own(place.slot.node)
+        }
+        found = [label for label, why in self._drained.items() if why == how]
+        return ",".join(label for label in found if own or label not in names) or None
+
+    def _own_label(self, slot: Slot) -> str:
+        """A slot's label on record; this machine's slots keep theirs whether it is in a cluster or not."""
+        return slot.bare if self.is_own(slot.node) else slot.label
+
+    def note_node(self, facts: NodeFacts) -> None:
+        """Know a node, or know it better; nothing starts on one that is away."""
+        known = self.nodes.get(facts.name)
+        self.nodes[facts.name] = facts
+        for place in self.of_node.get(facts.name, ()):
+            place.away = facts.away
+        if known is None or known.labels != facts.labels:
+            self.shape += 1
+
+    def forget_node(self, name: str) -> None:
+        """A node has left for good: its places are as good as removed, what runs there has to end."""
+        self.nodes.pop(name, None)
+        for place in self.of_node.get(name, ()):
+            place.drained = REMOVED
+        self.shape += 1
+
+    def note_models(self, models: Mapping[str, str]) -> None:
+        """Know what kinds of GPUs keys stand for."""
+        if not models.items() <= self.models.items():
+            self.models |= models
+            self.shape += 1
+
+    def node_without_gpu(self, candidate: Candidate | None) -> str:
+        """On which node a job without GPU starts; empty for this machine."""
+        if candidate is None or candidate.where is None:
+            return ""
+        return self.placing.node_without_gpu(candidate.where) or ""
+
+    def gpu_names(self) -> set[str]:
+        """What GPUs can be called: with their node, this machine's also without."""
+        slots = [place.slot for place in self.places]
+        named = {f"{slot.node}/{gpu}" for slot in slots if slot.node for gpu in slot.gpus}
+        return named | {gpu for slot in slots if self.is_own(slot.node) for gpu in slot.gpus}
+
+    def are_named(self, names: Collection[str], slot: Slot) -> bool:
+        """Whether names of GPUs say those of a slot; this machine's may go without its name."""
+        bare = self.is_own(slot.node)
+        return all(
+            (bare and gpu in names) or (slot.node and f"{slot.node}/{gpu}" in names)
+            for gpu in slot.gpus
+        )
+
+    def is_own(self, node: str) -> bool:
+        """Whether a node's name means this machine; before it had one, it had none."""
+        return node in ("", self.head)
+
+    @property
+    def grid(self) -> Nodes | None:
+        """Where the slots are, if they are on more than one node."""
+        return Nodes(self._node_of, self.busy_on) if len(self.of_node) > 1 else None
+
     def open_places(self) -> int:
         """How many slots may have jobs at all, as things are."""
         return sum(place.is_open for place in self.places if place.base is None)
 
-    def slots_left(self) -> int:
-        """How many slots there are, but for those that were removed."""
-        return sum(place.drained != REMOVED for place in self.places if place.base is None)
+    def most_together(self, allowed: Collection[int] | None = None) -> int:
+        """How many slots one job may have at most, as things are: those of one node, among these."""
+        return max(
+            (
+                sum(
+                    place.is_open and place.base is None
+                    for place in places
+                    if allowed is None or place.slot.index in allowed
+                )
+                for places in self.of_node.values()
+            ),
+            default=0,
+        )
 
-    def open_among(self, slots: Collection[int]) -> int:
-        """How many of these slots may have jobs at all."""
-        return sum(
-            place.is_open
-            for place in self.places
-            if place.slot.index in slots and place.base is None
+    def slots_left(self, allowed: Collection[int] | None = None) -> int:
+        """How many slots a job may ask for, among these: those of one node, but for removed ones."""
+        return max(
+            (
+                sum(
+                    place.drained != REMOVED and place.base is None
+                    for place in places
+                    if allowed is None or place.slot.index in allowed
+                )
+                for places in self.of_node.values()
+            ),
+            default=0,
         )
 
     def free_cpu_places(self) -> int:
@@ -174,22 +304,20 @@ class Board:
 
     def busy(self) -> list[Busy]:
         """The slots at work."""
+        return self._busy(self.places, self.seats)
+
+    def busy_on(self, node: str) -> list[Busy]:
+        """The slots at work on one node."""
+        places = self.of_node[node]
+        return self._busy(places, [place for place in places if place.base is not None])
+
+    def _busy(self, places: list[Place], seats: list[Place]) -> list[Busy]:
         found = [
             Busy(place.slot.index, place.current.deadline)
-            for place in self.places
+            for place in places
             if place.current is not None and place.base is None
         ]
-        return [*found, *self._shared()] if self.seats else found
-
-    def _shared(self) -> Iterator[Busy]:
-        """The places whose GPUs are shared: free once the last of those there has ended."""
-        deadlines: dict[int, list[float | None]] = {}
-        for seat in self.seats:
-            if seat.current is not None and seat.base is not None:
-                deadlines.setdefault(seat.base, []).append(seat.current.deadline)
-        for base, ends in deadlines.items():
-            known = [end for end in ends if end is not None]
-            yield Busy(base, max(known) if len(known) == len(ends) else None)
+        return [*found, *_shared(seats)] if seats else found
 
     def whole(self) -> list[Place]:
         """The places of whole GPUs: all but the seats."""
@@ -244,7 +372,8 @@ class Board:
         """Of what runs, seat nothing behind another while a slot with the same GPUs stands empty."""
         for place in self.places:
             for follower in [each for each in place.followers if each.pid is not None]:
-                twins = [p for p in self.places if p.slot.gpus == place.slot.gpus and p.is_idle]
+                near = self.of_node[place.slot.node]
+                twins = [p for p in near if p.slot.gpus == place.slot.gpus and p.is_idle]
                 if twins and len(follower.slots) == 1:
                     place.followers.remove(follower)
                     twins[0].current, follower.slots = follower, (twins[0].slot,)
@@ -257,3 +386,14 @@ class Board:
             if place is not beside and (place.held or place.asked)
             for key in place.slot.keys
         }
+
+
+def _shared(seats: list[Place]) -> Iterator[Busy]:
+    """The places whose GPUs are shared: free once the last of those there has ended."""
+    deadlines: dict[int, list[float | None]] = {}
+    for seat in seats:
+        if seat.current is not None and seat.base is not None:
+            deadlines.setdefault(seat.base, []).append(seat.current.deadline)
+    for base, ends in deadlines.items():
+        known = [end for end in ends if end is not None]
+        yield Busy(base, max(known) if len(known) == len(ends) else None)

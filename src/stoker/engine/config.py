@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stoker.cluster.settings import split_address
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import MOST_TENANTS, Rules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
@@ -100,6 +101,17 @@ def _yes_no(text: str) -> bool:
     return text == "yes"
 
 
+def _ray_address(text: str) -> None:
+    if text != "none":
+        split_address(text, None)
+
+
+def _lease(text: str) -> int:
+    if not 10 <= _count(text) <= 86400:
+        raise ValueError("seconds, from 10 to 86400")
+    return int(text)
+
+
 def _size(text: str) -> int:
     if text == "none":
         return 0
@@ -132,6 +144,15 @@ ENTRIES = {
         "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
     ),
     "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
+    "ray.address": Entry(
+        "none", "the Ray cluster whose GPUs to use: HOST:PORT (stoker cluster up)", _ray_address
+    ),
+    "cluster.lease": Entry(
+        "30",
+        "seconds after which a node that is cut off ends its jobs, and they run elsewhere",
+        _lease,
+    ),
+    "sync.limit": Entry("1G", "results that --sync brings back of a job: none, 20M, 1G", _size),
     "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
     "gpulimit.safety_keep_memory": Entry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
@@ -180,6 +201,11 @@ class Config:
         return _size(self.text("log.cap")) or None
 
     @property
+    def sync_limit_bytes(self) -> int | None:
+        """How much of a job's results is brought back; None if all of it is."""
+        return _size(self.text("sync.limit")) or None
+
+    @property
     def cpu_places(self) -> int:
         """How many jobs without GPU may run at once."""
         return _places(self.text("cpu.jobs")) or len(os.sched_getaffinity(0))
@@ -189,6 +215,17 @@ class Config:
         """The slots as named by the user; None for every GPU that is not in use."""
         text = self.text("gpus")
         return None if text == "default" else text
+
+    @property
+    def ray_address(self) -> str | None:
+        """The cluster that the queue reaches over."""
+        text = self.text("ray.address")
+        return None if text == "none" else text
+
+    @property
+    def lease_s(self) -> float:
+        """For how long a node's jobs may run without word from here."""
+        return float(_lease(self.text("cluster.lease")))
 
     @property
     def sharing_rules(self) -> Rules:

@@ -22,7 +22,7 @@ class Demand:
     def __init__(
         self, entries: list[Entry], board: Board, healing: Healing, sharing: Sharing | None = None
     ) -> None:
-        most = board.open_places()
+        most = board.most_together()
         self.sharers: set[int] = set()
         self._entries: dict[int, Entry] = {}
         self.candidates: list[Candidate] = []
@@ -37,8 +37,10 @@ class Demand:
                 candidate = directed
             if sharing is not None and (candidate.gpu_mem is not None or sharing.needs):
                 candidate = sharing.direct(candidate)
+            if candidate.where is not None and not board.placing.is_reachable(candidate):
+                continue
             allowed = candidate.allowed
-            if request.slots > (most if allowed is None else board.open_among(allowed)):
+            if request.slots > (most if allowed is None else board.most_together(allowed)):
                 continue
             self._entries[candidate.id] = entry
             self.candidates.append(candidate)

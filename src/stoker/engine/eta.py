@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from stoker.core.job import Outcome
 from stoker.core.kind import kind_of
 from stoker.core.lifecycle import State
+from stoker.core.plan import Candidate
 from stoker.engine.board import Board, Running
+from stoker.engine.forecast import Expected, Forecast
 from stoker.engine.orders import split_words
 from stoker.store.database import Database
 from stoker.store.queued import Facts, QueuedJobs
@@ -18,24 +22,37 @@ _MEMORY = 20
 _KINDS = 2000
 _LOOKED_AT = 500
 _FRESH_S = 1.0
+_RUN_AHEAD = 40  # so many of those that wait are run ahead, in some milliseconds
+_MOST_OF_TIME = 0.01  # that goes into foretelling, however often somebody asks
 _HEAD_BYTES = 500
 _WAITING = (
-    "SELECT project, name, substr(command, 1, ?), form, class.slots FROM job"
+    "SELECT project, name, substr(command, 1, ?), form, class.slots, job.id, class.share,"
+    " class.gpu_mem FROM job"
     " JOIN class ON class.id = job.class WHERE state = 'waiting'"
     " ORDER BY priority DESC, rank, job.id LIMIT ?"
 )
 
 
 class Eta:
-    """Learns the mean duration of each kind of job, and foretells with it."""
+    """Learns the mean duration of each kind of job, and foretells with it.
 
-    def __init__(self, database: Database, jobs: QueuedJobs, board: Board) -> None:
+    With a `forecast`, also what comes of jobs that share GPUs.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        jobs: QueuedJobs,
+        board: Board,
+        forecast: Forecast | None = None,
+    ) -> None:
+        self._forecast = forecast
         self._database = database
         self._jobs = jobs
         self._board = board
         rows = database.execute("SELECT name, jobs, mean_s FROM kind ORDER BY learned_at_us")
         self._known: dict[str, tuple[int, float]] = {row[0]: (row[1], row[2]) for row in rows}
-        self._queue: tuple[float, float | None] | None = None
+        self._queue: tuple[float, float | None] | None = None  # until when it counts, and what
 
     def on_end(self, running: Running, outcome: Outcome) -> None:
         """Learn from a job that has succeeded; inside the engine's transaction."""
@@ -50,7 +67,6 @@ class Eta:
         count = min(count + 1, _MEMORY)
         self._known[kind] = (count, mean_s + (took_s - mean_s) / count)
         self._remember(kind)
-        self._queue = None
 
     def expected_s(self, facts: Facts) -> float | None:
         """How long a job will take altogether, if anything is known of its kind."""
@@ -71,8 +87,10 @@ class Eta:
         Looks at the first jobs of a long queue, and takes the others to be like them.
         """
         now = time.monotonic()
-        if self._queue is None or now - self._queue[0] > _FRESH_S:
-            self._queue = (now, self._foretell() if self._known else None)
+        if self._queue is None or now > self._queue[0]:
+            found = self._foretell() if self._known else None
+            took_s = time.monotonic() - now
+            self._queue = (now + max(_FRESH_S, took_s / _MOST_OF_TIME), found)
         return self._queue[1]
 
     def _foretell(self) -> float | None:
@@ -91,7 +109,43 @@ class Eta:
         for running, seconds in left_s:
             work[bool(running.slots)] += (seconds or 0.0) * max(1, len(running.slots))
         slots, places = self._board.open_places(), self._board.cpu_places
-        return max(work[True] / max(1, slots), work[False] / max(1, places))
+        gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)
+        if gpu_s is None:
+            gpu_s = work[True] / max(1, slots)
+        return max(gpu_s, work[False] / max(1, places))
+
+    def _foretell_sharing(
+        self,
+        head: list[Any],
+        expected: list[tuple[int, float] | None],
+        left_s: list[tuple[Running, float | None]],
+        usual_s: float,
+    ) -> float | None:
+        """In how many seconds the GPUs are done; None where nobody shares any, and it is plain."""
+        forecast = self._forecast
+        if forecast is None:
+            return None
+        step = math.ceil(len(head) / _RUN_AHEAD) or 1
+        jobs = [
+            Expected(running.entry.candidate, seconds or 0.0)
+            for running, seconds in left_s
+            if running.entry.candidate is not None and running.slots
+        ]
+        waiting = [
+            (Candidate(row[5], row[4], share=row[6], gpu_mem=row[7]), found)
+            for row, found in zip(head[::step], expected[::step], strict=True)
+            if row[4]
+        ]
+        if not forecast.concerns(
+            [*(job.candidate for job in jobs), *(each[0] for each in waiting)]
+        ):
+            return None
+        for candidate, found in waiting:
+            # The mean has runs in it that were slowed by others.
+            lone_s = forecast.lone_s(candidate) if found else None
+            jobs.append(Expected(candidate, lone_s or (found[1] if found else usual_s)))
+        looked_at = max(1, len(head[::step]))
+        return forecast.seconds(jobs) * max(1.0, self._jobs.count(State.WAITING) / looked_at)
 
     def _remember(self, kind: str) -> None:
         count, mean_s = self._known[kind]

@@ -21,6 +21,7 @@ class Gate:
         self._board = board
         self.limits: dict[str, int] = {}
         self.gpus: dict[str, frozenset[str]] = {}
+        self.placed = board.placing.allowed
         self.load()
 
     def load(self) -> None:
@@ -77,13 +78,17 @@ class Gate:
             if running.entry.facts is not None
         )
 
-    def allowed(self, project: str | None) -> frozenset[int] | None:
-        """The slots that a project may use; None for all."""
-        labels = self.gpus.get(project) if project is not None else None
-        if labels is None:
-            return None
+    def allowed(self, project: str | None, where: str | None = None) -> frozenset[int] | None:
+        """The slots that a project may use, of those at a place; None for all."""
+        there = self._board.placing.allowed(where)
+        names = self.gpus.get(project) if project is not None else None
+        if names is None:
+            return there
         return frozenset(
-            place.slot.index for place in self._board.whole() if labels.issuperset(place.slot.gpus)
+            place.slot.index
+            for place in self._board.whole()
+            if self._board.are_named(names, place.slot)
+            and (there is None or place.slot.index in there)
         )
 
     def pauses(self, project: str | None) -> Iterable[str]:

@@ -37,6 +37,7 @@ class Healing:
         self._tell = tell
         self._autopsy = Autopsy()
         self._avoided: dict[int, frozenset[str]] = {}
+        self._unfit: dict[int, frozenset[str]] = {}  # nodes that lack what a job needs
         self._needs_bytes: dict[int, int] = {}
         self._awaits_space: str | None = None
         self._check_at = 0.0
@@ -64,6 +65,8 @@ class Healing:
         """Whether an attempt asks for MPS, and its job has not gone down with neighbours there."""
         if self.mps is None or not running.entry.request.options.mps or not running.slots:
             return False
+        if not self._board.is_own(running.node):
+            return False  # its daemon would have to be there
         return not self._jobs.count_failures(running.attempt.job, FailureClass.NEIGHBOUR.value)
 
     def decide(self, running: Running, outcome: Outcome, failure: Failure | None) -> Again:
@@ -74,6 +77,8 @@ class Healing:
             return Again.NO
         if running.killed_because is not None and running.ending is not Ending.OVERDUE:
             return Again.NO
+        if running.cut_off:
+            return Again.UNCOUNTED
         job, entry = running.attempt.job, running.entry
         before = 0
         if failure is not None and failure.remedy in (Remedy.ONCE_MORE, Remedy.ELSEWHERE):
@@ -91,13 +96,23 @@ class Healing:
         match failure.remedy:
             case Remedy.ELSEWHERE:
                 seen = self._avoided.get(job, frozenset())
-                self._avoided[job] = seen.union(running.gpus)
+                self._avoided[job] = seen.union(*(slot.keys for slot in running.slots))
             case Remedy.WHEN_SPACE:
                 self._stop_for_space(running)
+
+    def go_elsewhere(self, running: Running) -> bool:
+        """Keep a job off a node that lacks what it needs; False if there is no other for it."""
+        job = running.attempt.job
+        unfit = self._unfit.get(job, frozenset()).union((running.where,))
+        if all(place.slot.node in unfit for place in self._board.whole()):
+            return False
+        self._unfit[job] = unfit
+        return True
 
     def forget(self, job: int) -> None:
         """A job is over."""
         self._avoided.pop(job, None)
+        self._unfit.pop(job, None)
         self._needs_bytes.pop(job, None)
 
     def direct(self, candidate: Candidate, job: int) -> Candidate | None:
@@ -107,24 +122,34 @@ class Healing:
         """
         if self.waits_for(job) is not None:
             return None
-        gpus = self._avoided.get(job)
-        if gpus is None:
+        unfit = self._unfit.get(job)
+        if unfit is not None:
+            candidate = self._restrict(candidate, unfit)
+        keys = self._avoided.get(job)
+        if keys is None:
             return candidate
         allowed = frozenset(
             place.slot.index
             for place in self._board.whole()
             if place.is_open
-            and gpus.isdisjoint(place.slot.gpus)
+            and keys.isdisjoint(place.slot.keys)
             and (candidate.allowed is None or place.slot.index in candidate.allowed)
         )
-        if len(allowed) < candidate.slots:
+        if self._board.most_together(allowed) < candidate.slots:
             return candidate
+        return msgspec.structs.replace(candidate, allowed=allowed)
+
+    def _restrict(self, candidate: Candidate, unfit: frozenset[str]) -> Candidate:
+        fit = frozenset(
+            place.slot.index for place in self._board.whole() if place.slot.node not in unfit
+        )
+        allowed = fit if candidate.allowed is None else fit & candidate.allowed
         return msgspec.structs.replace(candidate, allowed=allowed)
 
     @property
     def directs(self) -> bool:
         """Whether there are jobs that may not start anywhere at any time."""
-        return bool(self._avoided or self._needs_bytes)
+        return bool(self._avoided or self._unfit or self._needs_bytes)
 
     @property
     def held_back(self) -> int:

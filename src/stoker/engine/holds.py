@@ -54,9 +54,9 @@ class Holds:
         elif held_by is not None:
             self._tell_once(f"GPU {place.slot.label} is {place.waits_for}: waiting for it")
 
-    def forget(self) -> None:
-        """Take note that the executor holds nothing any more."""
-        for place in self._board.places:
+    def forget(self, node: str = "") -> None:
+        """Take note that the executor holds nothing of a node any more."""
+        for place in self._board.of_node.get(node, ()):
             place.held = place.asked = False
 
     def release_idle(self) -> None:

@@ -113,12 +113,15 @@ class Source:
         return self._commands.popleft() if self._commands else None
 
 
-def open_source(path: str | None, *, null: bool) -> Source:
-    """Open a file, a FIFO (which then outlives its writers) or, for None and `-`, standard input."""
+def open_source(path: str | None, *, null: bool, outlive: bool = True) -> Source:
+    """Open a file, a FIFO or, for None and `-`, standard input.
+
+    A FIFO outlives its writers; on standard input, if not told to `outlive` them, it ends with the last.
+    """
     if path is None or path == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed: pipe commands in, or name a file")
-        fd = _reopen_fifo(0, os.fstat(0).st_mode)
+        fd = _reopen_fifo(0, os.fstat(0).st_mode) if outlive else 0
         return Source(fd, null=null, endless=fd != 0)
     try:
         kind = os.stat(path).st_mode

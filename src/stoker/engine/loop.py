@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stoker.core.failure import Again, Failure, Remedy
 from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
-from stoker.core.plan import Start, plan
+from stoker.core.plan import Plan, Start, plan
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.demand import Demand
@@ -18,7 +18,7 @@ from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.healing import Healing
 from stoker.engine.holds import Holds
-from stoker.engine.policy import Policy
+from stoker.engine.policy import Later, Policy
 from stoker.engine.queue import Entry, Queue
 from stoker.engine.record import Recorder
 from stoker.engine.recover import outcome_of
@@ -43,6 +43,7 @@ from stoker.executors.contract import (
     Unheld,
     Warmed,
 )
+from stoker.executors.node import Away, Joined, Left, Parted, Sighted, Told
 from stoker.executors.shepherd.journal import Record
 from stoker.failpoints import reach
 from stoker.store.database import Database
@@ -52,10 +53,11 @@ if TYPE_CHECKING:
     from stoker.core.sharing.guards import Verdict
     from stoker.core.usage import AttemptUse
     from stoker.engine.capping import Capping
+    from stoker.engine.lookout import Sentinel
     from stoker.engine.mps import Mps
+    from stoker.engine.nodes import Nodes
     from stoker.engine.seating import Seating
     from stoker.engine.sharing import Sharing
-    from stoker.engine.watchman import Watchman
 
 _PAUSE_S = 1.0
 # What a machine may lack now and have again soon; no command is to blame for it.
@@ -89,8 +91,9 @@ class Engine:
         self.endings = Endings(executor, clock, queue.note_ending)
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
-        self.watchman: Watchman | None = None
+        self.watchman: Sentinel | None = None
         self.sharing: Sharing | None = None
+        self.nodes: Nodes | None = None  # of a cluster, where there is one
         self._mps: Mps | None = None
         self.tally = Tally()
         self.draining = False
@@ -184,7 +187,13 @@ class Engine:
         if self._mps is not None and self.healing.wants_mps(running):
             self._mps.join(running)
 
-    def follow(self, watchman: Watchman) -> None:
+    def part(self, node: str, reason: str) -> None:
+        """Nothing that was started on a node can be running there: what was waits again."""
+        for running in [*self.board.running.values()]:
+            if running.where == node:
+                self._on_lost(Lost(running.key, reason, cut_off=True))
+
+    def follow(self, watchman: Sentinel) -> None:
         """Have a watchman from now on, who knows what the GPUs do."""
         self.watchman = watchman
         self.healing.xid_of = watchman.xid_of
@@ -219,19 +228,13 @@ class Engine:
         free = self.board.free()
         cpu_places = self.board.free_cpu_places()
         entries = self.queue.peek(max(len(free), 1) + self.healing.held_back, cpu_places)
-        made = self.policy(
-            Demand(entries, self.board, self.healing, self.sharing).candidates,
-            free=free,
-            busy=self.board.busy(),
-            room={},
-            cpu_places=cpu_places,
-            now=self._clock(),
-        )
+        demand = Demand(entries, self.board, self.healing, self.sharing)
+        made = self._plan(demand, free, {}, cpu_places, self._clock())
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
-    def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...]) -> Place:
-        """Have one more slot from now on."""
-        slot = Slot(len(self.board.places), gpus, keys)
+    def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> Place:
+        """Have one more slot from now on, on a node of the cluster if there is one."""
+        slot = Slot(len(self.board.places), gpus, keys, node)
         self.board.add(slot)
         self._executor.define_slots([slot])
         return self.board.places[-1]
@@ -295,6 +298,9 @@ class Engine:
                     self._on_synced(report)
                 case Warmed() | Cooled() | Cold():
                     self.warmth.apply(report)
+                case Joined() | Away() | Parted() | Left() | Sighted() | Told():
+                    assert self.nodes is not None
+                    self.nodes.apply(report)
                 case _:
                     self._apply_to_slots(report, now)
 
@@ -317,6 +323,8 @@ class Engine:
     def _on_started(self, report: Started, now: float, *, is_over: bool) -> None:
         running = self.board.running.get(report.key)
         if running is None:
+            if not is_over and self.nodes is not None:
+                self._executor.kill(report.key)  # given up while its node could not be reached
             return  # told again, and on record already
         known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
         running.begun = now
@@ -364,6 +372,11 @@ class Engine:
             self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
             self._take_back(running)
             return
+        if running.where not in ("", self.board.head) and report.errno == errno.ENOENT:
+            self.tell_once(f"{report.reason}: jobs that need it run elsewhere")
+            if self.healing.go_elsewhere(running):
+                self._take_back(running)
+                return
         reason = f"could not start: {report.reason}"
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
 
@@ -384,11 +397,14 @@ class Engine:
         self._ended_keys.append(report.key)
         running = self.board.running.get(report.key)
         if running is not None:
+            running.cut_off = report.cut_off
             self._end(running, Outcome(event=Event.LOSE, reason=report.reason), None)
 
     def _on_synced(self, report: Synced) -> None:
         """The executor has told all it knows: what it does not know never began, or is lost."""
         for running in list(self.board.running.values()):
+            if report.node != (running.where if running.where != self.board.head else ""):
+                continue
             if running.key in report.keys:
                 running.adopted = True
             elif running.pid is None:
@@ -399,7 +415,7 @@ class Engine:
         self.board.spread_adopted()
         self.warmth.forget()
         if report.fresh:
-            self.holds.forget()
+            self.holds.forget(report.node or self.board.head)
 
     def _end(self, running: Running, outcome: Outcome, ended: Ended | None) -> None:
         usage = _usage_of(ended)
@@ -518,14 +534,7 @@ class Engine:
             if self._on_stuck is not None and (first := demand.first()) is not None:
                 self._on_stuck(first)
             return self._join(demand, [], now)
-        made = self.policy(
-            demand.candidates,
-            free=free,
-            busy=self.board.busy(),
-            room=room,
-            cpu_places=cpu_places,
-            now=now,
-        )
+        made = self._plan(demand, free, room, cpu_places, now)
         if made.reserved_for is not None and self._on_stuck is not None:
             self._on_stuck(demand[made.reserved_for])
         launches: list[Launch] = []
@@ -541,6 +550,20 @@ class Engine:
             launches.append(launch)
         return launches + self._join(demand, launches, now)
 
+    def _plan(
+        self, demand: Demand, free: list[int], room: dict[int, int], cpu_places: int, now: float
+    ) -> Plan:
+        nodes = self.board.grid
+        return self.policy(
+            demand.candidates,
+            free=free,
+            busy=self.board.busy() if nodes is None else Later(self.board.busy),
+            room=room,
+            cpu_places=cpu_places,
+            now=now,
+            nodes=nodes,
+        )
+
     def _join(self, demand: Demand, started: list[Launch], now: float) -> list[Launch]:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
         if not (demand.sharers or self.board.seats):
@@ -551,8 +574,11 @@ class Engine:
 
     def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
         slots = tuple([self.board.places[index].slot for index in start.slots])
-        attempt = self.queue.claim(entry, label_of(slots))
-        running = Running(key=attempt.key, attempt=attempt, entry=entry, slots=slots, begun=now)
+        node = slots[0].node if slots else self.board.node_without_gpu(entry.candidate)
+        attempt = self.queue.claim(entry, label_of(slots, node))
+        running = Running(
+            key=attempt.key, attempt=attempt, entry=entry, slots=slots, begun=now, node=node
+        )
         self.board.seat(running)
         try:
             order = self._prepare(attempt, entry)
@@ -569,7 +595,17 @@ class Engine:
             if order.warm is not None:  # its words are not run through another program
                 env = {**(env or {}), **self._mps.variables(running)}
         self._listener.on_launch(running)
-        return Launch(running.key, start.slots, argv, order.log, order.context, env, order.warm)
+        return Launch(
+            running.key,
+            start.slots,
+            argv,
+            order.log,
+            order.context,
+            env,
+            order.warm,
+            node,
+            order.voyage,
+        )
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""

@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from stoker.core.job import Attempt
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
+from stoker.engine.syncing import COLD, make_words_sync, voyage_of
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
+from stoker.executors.voyage import Voyage
 from stoker.failpoints import reach
 from stoker.store.queued import Facts, QueuedJobs, Surroundings
 
 _CONTEXTS = 64
+_NOTHING: Mapping[str, str] = {}
 
 
 class Context:
@@ -33,10 +38,17 @@ class Context:
 class Orders:
     """Makes orders; remembers the surroundings used last."""
 
-    def __init__(self, jobs: QueuedJobs, executor: Executor, home: str) -> None:
+    def __init__(
+        self,
+        jobs: QueuedJobs,
+        executor: Executor,
+        home: str,
+        sync_limit_bytes: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._jobs = jobs
         self._executor = executor
         self._home = home
+        self._sync_limit_bytes = sync_limit_bytes
         self._checkpoints = os.path.join(home, "checkpoints")
         self._contexts: OrderedDict[tuple[Surroundings, bool, bool], Context] = OrderedDict()
         self._numbers = 0
@@ -56,14 +68,19 @@ class Orders:
         with contextlib.suppress(FileExistsError):
             os.mkdir(checkpoint_folder(self._home, facts.id))
         words = self._words(facts, context)
-        order = Order(words, log, context.number)
+        voyage = self._voyage(entry, words)
+        if entry.request.options.sync:
+            words = self._sync(attempt, entry, words)
+        order = Order(words, log, context.number, voyage=voyage)
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
             argv = enter_run_folder(run_dir, words)
-            order = Order(argv, log, context.number, {VARIABLE: run_dir})
+            order = Order(argv, log, context.number, {VARIABLE: run_dir}, voyage=voyage)
         if not entry.request.options.warm:
             return order
+        if entry.request.options.sync:
+            return msgspec.structs.replace(order, cold=COLD)
         from stoker.engine.warming import make_order_warm
 
         return make_order_warm(
@@ -72,6 +89,33 @@ class Orders:
             entry.request.options.warm,
             cwd=context.cwd,
             home=self._home,
+        )
+
+    def _voyage(self, entry: Entry, words: list[str]) -> Voyage | None:
+        facts = entry.facts
+        assert facts is not None
+        surroundings = self._jobs.surroundings(facts.submission)
+        if surroundings.snapshot is None or facts.fresh:
+            return None
+        return voyage_of(
+            words,
+            surroundings,
+            entry.request.options,
+            home=self._home,
+            run_dir=None if facts.run_dir is None else os.fsdecode(facts.run_dir),
+            limit_bytes=self._sync_limit_bytes(),
+        )
+
+    def _sync(self, attempt: Attempt, entry: Entry, words: list[str]) -> list[str]:
+        assert entry.facts is not None
+        return make_words_sync(
+            words,
+            attempt,
+            self._jobs.surroundings(entry.facts.submission),
+            entry.request.options,
+            home=self._home,
+            is_run=entry.facts.run_dir is not None,
+            limit_bytes=self._sync_limit_bytes(),
         )
 
     def surroundings(self, entry: Entry) -> tuple[list[str] | None, Mapping[str, str]]:
@@ -148,10 +192,17 @@ class Orders:
             self._made_folders.add(folder)
 
 
-def share_memory(env: dict[str, str]) -> None:
-    """Keep frameworks from taking a whole GPU at their start, unless the user has said how."""
-    env.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    env.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+def share_memory(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> None:
+    """Keep frameworks from taking a whole GPU at their start, unless the user has said how.
+
+    What is `given` besides need not be said again.
+    """
+    for name, value in (
+        ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+        ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+    ):
+        if name not in given:
+            env.setdefault(name, value)
 
 
 def checkpoint_folder(home: str, job: int) -> str:

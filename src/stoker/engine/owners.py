@@ -21,7 +21,8 @@ class Owners:
 
     def __call__(self, pid: int) -> str | None:
         """The key of an attempt, an empty text for another process of ours, None for a stranger."""
-        running = list(self._board.running.values())
+        is_own = self._board.is_own
+        running = [each for each in list(self._board.running.values()) if is_own(each.node)]
         roots = {each.pid: each.key for each in running if each.pid is not None}
         parents = self._parents()
         is_ours = False

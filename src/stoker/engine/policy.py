@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol, overload
 
 from stoker.core.invariants import InvariantError, check_plan
-from stoker.core.plan import Busy, Candidate, Plan, plan
+from stoker.core.plan import Busy, Candidate, Nodes, Plan, plan
 from stoker.errors import UsageError
 
 GROUP = "stoker.policies"
@@ -14,7 +15,11 @@ DEFAULT = "default"
 
 
 class Policy(Protocol):
-    """Decides what starts; the signature of `stoker.core.plan.plan`."""
+    """Decides what starts; the signature of `stoker.core.plan.plan`.
+
+    One that a user has named gets, in a cluster only, `node_of` instead of `nodes`: the node of each
+    slot by its index.
+    """
 
     def __call__(
         self,
@@ -25,8 +30,30 @@ class Policy(Protocol):
         room: Mapping[int, int],
         cpu_places: int,
         now: float,
+        nodes: Nodes | None = None,
     ) -> Plan:
         """Plan."""
+
+
+class Later(Sequence[Busy]):
+    """The slots at work, counted when somebody asks: in a cluster there are many, and few do."""
+
+    def __init__(self, count: Callable[[], Sequence[Busy]]) -> None:
+        self._count = count
+
+    @cached_property
+    def _counted(self) -> Sequence[Busy]:
+        return self._count()
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    @overload
+    def __getitem__(self, index: int) -> Busy: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Busy]: ...
+    def __getitem__(self, index: int | slice) -> Busy | Sequence[Busy]:
+        return self._counted[index]
 
 
 def find_policy(name: str) -> Policy:
@@ -63,8 +90,11 @@ class CheckedPolicy:
         room: Mapping[int, int],
         cpu_places: int,
         now: float,
+        nodes: Nodes | None = None,
     ) -> Plan:
         """Plan, and look at the plan before anybody acts on it."""
+        node_of = None if nodes is None else tuple(nodes.node_of)
+        more: dict[str, Any] = {} if node_of is None else {"node_of": node_of}
         try:
             # Copies: whatever it does with them, the plan is held against the truth.
             made = self._policy(
@@ -74,15 +104,18 @@ class CheckedPolicy:
                 room=dict(room),
                 cpu_places=cpu_places,
                 now=now,
+                **more,
             )
-            check_plan(made, waiting, free=free, rooms=room, cpu_places=cpu_places)
+            check_plan(made, waiting, free=free, rooms=room, cpu_places=cpu_places, node_of=node_of)
         except InvariantError as error:
             self._give_up(str(error))
         except Exception as error:
             self._give_up(f"it failed with {error!r}")
         else:
             return made
-        return plan(waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now)
+        return plan(
+            waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now, nodes=nodes
+        )
 
     def _give_up(self, reason: str) -> None:
         self._policy = plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from stoker.core.job import Ending
 from stoker.core.preempt import Victim, choose
 from stoker.engine.board import Board, Place
@@ -40,13 +42,17 @@ class Pushing:
             if running.killed_because is not None
             for slot in running.slots
         }
-        coming = sum(_is_coming(place) or place.slot.index in leaving for place in usable)
-        missing = facts.gpus - coming
-        if missing <= 0:
-            return
-        indexes = {place.slot.index for place in usable}
-        for victim in choose(self._victims(indexes), missing, facts.priority):
-            self._push_out(victim.job, facts)
+        # A job's slots are of one node: first the one where most of them come anyway.
+        for node, coming in _coming(usable, leaving).most_common():
+            missing = facts.gpus - coming
+            if missing <= 0:
+                return
+            indexes = {place.slot.index for place in usable if place.slot.node == node}
+            victims = choose(self._victims(indexes), missing, facts.priority)
+            for victim in victims:
+                self._push_out(victim.job, facts)
+            if victims:
+                return
 
     def _victims(self, usable: set[int]) -> list[Victim]:
         return [
@@ -72,6 +78,14 @@ class Pushing:
         for running in self._board.running.values():
             if running.attempt.job == job:
                 self._endings.preempt(running, reason, Ending.PUSH)
+
+
+def _coming(usable: list[Place], leaving: set[int]) -> Counter[str]:
+    """How many slots each node has free, or will have."""
+    coming: Counter[str] = Counter()
+    for place in usable:
+        coming[place.slot.node] += _is_coming(place) or place.slot.index in leaving
+    return coming
 
 
 def _is_coming(place: Place) -> bool:

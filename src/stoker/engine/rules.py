@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stoker.core.lifecycle import Event
+from stoker.executors.voyage import Voyage
 from stoker.executors.warm.order import Warm
 
 
@@ -27,6 +28,7 @@ class Order(msgspec.Struct, frozen=True):
     env: Mapping[str, str] | None = None
     warm: Warm | None = None
     cold: str | None = None  # why it is not, if it was to be
+    voyage: Voyage | None = None  # what goes along if it is started on another node
 
 
 class Preview(msgspec.Struct, frozen=True):

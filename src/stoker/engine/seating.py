@@ -81,6 +81,7 @@ class Seating:
         for seat in self._board.seats:
             if seat.base == index and seat.current is None:
                 return seat
-        slot = Slot(len(self._board.places), place.slot.gpus, place.slot.keys)
+        base = place.slot
+        slot = Slot(len(self._board.places), base.gpus, base.keys, base.node)
         self._executor.define_slots([slot])
         return self._board.add(slot, base=index)

@@ -17,8 +17,11 @@ from stoker.core.sharing.profile import Profile, mask
 from stoker.core.sharing.room import Room
 from stoker.core.sharing.rules import NEVER, Mode, Rules, parse_share
 from stoker.core.sharing.wish import Wish
+from stoker.core.size import format_bytes
+from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look, Sight
 from stoker.engine.board import Board, Place, Running
+from stoker.errors import UsageError
 from stoker.gpus.nvml import Gpu as NvmlGpu
 from stoker.store.rooms import Need, Reserved, Rooms
 
@@ -41,6 +44,21 @@ class Model(msgspec.Struct, frozen=True):
 def models_of(gpus: Iterable[NvmlGpu]) -> dict[str, Model]:
     """What kinds of GPUs these are, by their lease keys; one that is lost has no size."""
     return {gpu.uuid: Model(gpu.name, gpu.mem_total_bytes) for gpu in gpus if gpu.mem_total_bytes}
+
+
+def largest_of(slots: Iterable[Slot], models: Mapping[str, Model]) -> int | None:
+    """The memory of the largest GPU of some slots; None if that is not known."""
+    keys = [key for slot in slots for key in slot.keys]
+    return max((models[key].total_bytes for key in keys if key in models), default=None)
+
+
+def refuse_too_large(asked: int | None, largest: int | None) -> None:
+    """Refuse what no GPU has; `largest` is None where nobody knows how large they are."""
+    if asked is not None and largest is not None and asked > largest:
+        raise UsageError(
+            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU here"
+            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
+        )
 
 
 class Seat(msgspec.Struct):
@@ -107,9 +125,7 @@ class Sharing:
 
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if that is not known."""
-        models = self._models()
-        keys = [key for place in self._board.places for key in place.slot.keys]
-        return max((models[key].total_bytes for key in keys if key in models), default=None)
+        return largest_of((place.slot for place in self._board.places), self._models())
 
     def total_bytes(self, place: Place) -> int:
         """The memory of a GPU that can be shared."""
@@ -171,6 +187,13 @@ class Sharing:
             since_s=self._waiting_since.get(candidate.id, self._clock()),
             allowed=allowed,
         )
+
+    def profile_of(self, candidate: Candidate) -> Profile:
+        """What is known of a job's kind, on whichever GPU of ours most of it was learned."""
+        kind = self._kind(candidate)
+        models = dict.fromkeys(model.name for model in self._models().values())
+        found = [self._profiles.get((kind, model), Profile()) for model in models]
+        return max(found, key=lambda profile: profile.finished, default=Profile())
 
     def _kind(self, candidate: Candidate) -> str:
         kind = self._kinds.get(candidate.id)
@@ -440,7 +463,10 @@ class Sharing:
             load = seen.so_far.load
         sm = self.rules.unknown_sm if load is None else load
         fresh = not used and (seen is None or seen.watched_s < _SHOWN_S)
-        return msgspec.structs.replace(seat.tenant, used_bytes=used, sm=sm, fresh=fresh)
+        brief = profile.is_brief(self.rules)
+        return msgspec.structs.replace(
+            seat.tenant, used_bytes=used, sm=sm, brief=brief, fresh=fresh
+        )
 
     def _knowledge(self) -> Knowledge:
         look = self._look()

@@ -6,6 +6,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
+import msgspec
+
 from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
 from stoker.core.plan import Candidate
@@ -62,12 +64,13 @@ class StoredQueue:
         if not self:
             return []
         if self.gate.is_plain and not self._jobs.has_forced:
-            return [_entry(head) for head in self._jobs.heads(count, light)]
+            heads = self._jobs.heads(count, light, self.gate.placed)
+            return [_entry(head) for head in heads]
         return self._peek_through_gate(count, light)
 
     def _peek_through_gate(self, count: int, light: int) -> list[Entry]:
         forced = self._jobs.forced()
-        entries = [_entry(self._jobs.candidate(job)) for job in forced]
+        entries = [self._forced_entry(job) for job in forced]
         room_of = self.gate.rooms()
         taken: Counter[str | None] = Counter()
         for head in self._jobs.heads_by_project(count, light, room_of, self.gate.allowed):
@@ -77,6 +80,13 @@ class StoredQueue:
             taken[head.project] += 1
             entries.append(_entry(head))
         return entries
+
+    def _forced_entry(self, job: int) -> Entry:
+        """One that heeds no limit, but runs where it is to run."""
+        head = self._jobs.candidate(job)
+        if head.where is not None:
+            head = msgspec.structs.replace(head, allowed=self.gate.placed(head.where))
+        return _entry(head)
 
     def claim(self, entry: Entry, slots: str) -> Attempt:
         """Record the intent to start a job; its entry learns all about it."""

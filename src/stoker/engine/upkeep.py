@@ -11,6 +11,7 @@ from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
 from stoker.engine.service.rm import forget
 from stoker.errors import StokerError
+from stoker.shipping.depot import Depot
 
 _PRUNE_PERIOD_S = 3600.0
 _CAP_PERIOD_S = 5.0
@@ -18,6 +19,7 @@ _SLICE = 200
 _PAUSE_S = 0.01
 _OLD_SNAPSHOT_S = 86400.0
 _GONE = ".gone-"
+_DEPOT_BYTES = 4 << 30
 
 
 async def prune_for_ever(hub: Hub) -> None:
@@ -44,6 +46,9 @@ async def prune(hub: Hub) -> None:
         )
     hub.jobs.forget_submissions()
     await _prune_snapshots(hub)
+    depot = os.path.join(hub.home, "depot")
+    if os.path.isdir(depot):
+        await asyncio.to_thread(Depot(depot).prune, _DEPOT_BYTES)
 
 
 _ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from stoker.core.usage import AttemptUse, Look, Sight
+from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
 from stoker.engine.board import Board, Running
 from stoker.engine.events import Listener
+from stoker.executors.node import GpuState
 from stoker.gpus.census import OwnerOf
 from stoker.gpus.faults import FaultListener, sickness
 from stoker.gpus.nvml import Fault, Gpu, Nvml, Reading
@@ -81,8 +82,12 @@ class Watchman:
         return self._reader
 
     def review(self) -> None:
-        """Judge every slot anew by what the threads have seen and heard."""
+        """Judge every slot anew, now that there is something new."""
         os.read(self._reader, 4096)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Judge every slot anew by what the threads have seen and heard."""
         self._welcome()
         self._heed_faults()
         self._judge()
@@ -117,10 +122,35 @@ class Watchman:
         """The last reading of a GPU."""
         return self._sampler.latest.get(key)
 
-    @property
-    def sampler(self) -> Sampler:
-        """Whoever draws curves reads its histories."""
-        return self._sampler
+    def gpus(self) -> Mapping[str, GpuUse]:
+        """Every GPU as it was seen last, however long ago."""
+        return self._sampler.look.gpus
+
+    def name_of(self, key: str) -> str | None:
+        """What kind of GPU one is."""
+        reading = self.reading(key)
+        return None if reading is None else reading.gpu.name
+
+    def state(self, key: str) -> GpuState | None:
+        """What the figures do not tell of a GPU."""
+        reading = self.reading(key)
+        if reading is None:
+            return None
+        return GpuState(
+            temperature_c=reading.temperature_c, power_w=reading.power_w, lost=reading.lost
+        )
+
+    def history(self, key: str) -> Sequence[tuple[float, int, int | None]]:
+        """The last minutes of a GPU."""
+        return list(self._sampler.history.get(key, ()))
+
+    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
+        """The last minutes of an attempt, also of one that has ended lately."""
+        return self._sampler.history_of(attempt)
+
+    def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
+        """The last minutes of every attempt that runs."""
+        return self._sampler.histories()
 
     def on_end(self, running: Running) -> AttemptUse | None:
         """What an attempt has used; its slots stay closed until its memory is back."""
@@ -179,7 +209,7 @@ class Watchman:
         return {
             each.key: tuple(key for slot in each.slots for key in slot.keys)
             for each in list(self._board.running.values())
-            if each.pid is not None and each.slots
+            if each.pid is not None and each.slots and self._board.is_own(each.node)
         }
 
     def _on_fault(self, fault: Fault) -> None:
@@ -219,6 +249,8 @@ class Watchman:
             key: taken_by(use, mind_others=self._mind_others) for key, use in look.gpus.items()
         }
         for place in self._board.places:
+            if not self._board.is_own(place.slot.node):
+                continue
             found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
             closed = found[0] if found else None
             if closed != place.closed:

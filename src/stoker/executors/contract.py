@@ -18,6 +18,8 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
+from stoker.executors.node import News
+from stoker.executors.voyage import Voyage
 from stoker.executors.warm.order import Warm
 
 
@@ -41,6 +43,8 @@ class Launch(msgspec.Struct, frozen=True):
     context: int = 0
     env: Mapping[str, str] | None = None
     warm: Warm | None = None
+    node: str = ""  # where one without slots is to run
+    voyage: Voyage | None = None  # what goes along to another machine
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -97,20 +101,23 @@ class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """The attempt is over, and nobody knows how it ended."""
+    """The attempt is over, and nobody knows how it ended; `cut_off` is whether for its machine's sake."""
 
     key: str
     reason: str
+    cut_off: bool = False
 
 
 class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced"):
     """All that was known from before has been told: `keys` are the attempts that run or have ended.
 
-    With `fresh` the executor has begun anew and holds no slot.
+    With `fresh` the executor has begun anew and holds no slot. It tells of one node alone, if it has
+    several.
     """
 
     keys: frozenset[str]
     fresh: bool
+    node: str = ""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
@@ -143,7 +150,7 @@ class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
     pid: int
 
 
-Report = (
+Heard = (
     Cold
     | Cooled
     | Finished
@@ -159,6 +166,8 @@ Report = (
     | Synced
     | Warmed
 )
+"""What shepherds tell; whoever has several machines hears of those too."""
+Report = Heard | News
 
 
 class Executor(Protocol):

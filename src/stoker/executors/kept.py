@@ -6,53 +6,35 @@ import contextlib
 import os
 import select
 import time
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from stoker import __version__
-from stoker.core.slot import Slot
 from stoker.errors import StokerError
-from stoker.executors.atlas import Atlas, Message
 from stoker.executors.contract import (
     Ended,
     ExecutorLostError,
-    Launch,
     Lost,
     Report,
     Started,
     Synced,
 )
-from stoker.executors.line import Hello, Line
+from stoker.executors.line import Line
 from stoker.executors.shepherd import sockets
-from stoker.executors.shepherd.spawn import start_keeper
-from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL, WARM_PROTOCOL
+from stoker.executors.speaker import Speaker
+from stoker.executors.summons import Summons, agree, wait_for
 
 _PATIENCE_S = 10.0
-_START_PATIENCE_S = 5.0
 _STOP_PATIENCE_S = 20.0
-_CONTEXTS_HELD = 64
-# Those used last are remembered for a new shepherd; callers define anew what they have not used for so long.
-_CONTEXTS_KNOWN = 256
-_MOST_DEATHS = 3
 
 
-class KeptExecutor:
+class KeptExecutor(Speaker):
     """Keeps the executor contract by talking to a shepherd at a socket, which it starts if need be.
 
     When the shepherd dies, `observe` starts another and tells what that one has found.
     """
 
     def __init__(self, *, name: str, socket: str, journal: str, log: str = os.devnull) -> None:
-        assert not {*" /:\n"} & {*name}, f"{name!r} does not do for a cookie"
-        self._name = name
-        self._path = socket
-        self._journal = journal
-        self._log = log
-        self._atlas = Atlas()
-        self._contexts: OrderedDict[int, Message] = OrderedDict()
-        self._held_contexts: OrderedDict[int, None] = OrderedDict()
-        self._children: set[int] = set()
-        self._deaths = 0
+        super().__init__()
+        self._summons = Summons(name=name, socket=socket, journal=journal, log=log)
         self._orphans: dict[str, int] = {}
         self._news: list[Report] = []
         self._is_stopped = False
@@ -74,50 +56,6 @@ class KeptExecutor:
         """Return the descriptor to wait on."""
         return self._poll.fileno()
 
-    def define_slots(self, slots: Sequence[Slot]) -> None:
-        """Tell the shepherd."""
-        self._line.send(*(self._atlas.enter(slot) for slot in slots))
-
-    def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
-        """Remember it; the shepherd is told when something is launched in it."""
-        if number not in self._contexts:
-            self._contexts[number] = ["context", number, dict(env), cwd, shell]
-            if len(self._contexts) > _CONTEXTS_KNOWN:
-                self._contexts.popitem(last=False)
-
-    def hold(self, slot: int) -> None:
-        """Ask for a slot's leases."""
-        self._line.send(["hold", slot])
-
-    def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
-        """Give leases back."""
-        self._line.send(["release", slot, list(gpu_keys)])
-
-    def launch(self, launches: Sequence[Launch]) -> None:
-        """Send all starts in one write, with the contexts and places they need."""
-        messages: list[Message] = []
-        for order in launches:
-            messages += self._provide_context(order.context)
-            place, definition = self._atlas.place(order.slots)
-            messages += definition
-            start = ["start", order.key, order.context, place, order.argv, order.log]
-            forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
-            messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
-        if messages:
-            self._line.send(*messages)
-
-    def _provide_context(self, number: int) -> list[Message]:
-        self._contexts.move_to_end(number)
-        if number in self._held_contexts:
-            self._held_contexts.move_to_end(number)
-            return []
-        messages = [self._contexts[number]]
-        if len(self._held_contexts) >= _CONTEXTS_HELD:
-            oldest, _ = self._held_contexts.popitem(last=False)
-            messages.append(["forget", oldest])
-        self._held_contexts[number] = None
-        return messages
-
     def observe(self) -> list[Report]:
         """Read all reports that have arrived; if the shepherd is gone, find or start another."""
         reports = self._take_news()
@@ -132,27 +70,6 @@ class KeptExecutor:
             self._bury(reports)
         return reports
 
-    def acknowledge(self, keys: Sequence[str]) -> None:
-        """Let the shepherd forget ends."""
-        if keys:
-            self._line.send(["ack", list(keys)])
-
-    def revoke(self, key: str) -> None:
-        """Take an attempt back."""
-        self._line.send(["revoke", key])
-
-    def signal(self, key: str, signum: int) -> None:
-        """Signal a tree."""
-        self._line.send(["signal", key, int(signum)])
-
-    def kill(self, key: str) -> None:
-        """Kill a tree."""
-        self._line.send(["kill", key])
-
-    def finish(self) -> None:
-        """Ask to be told when nothing is left."""
-        self._line.send(["finish"])
-
     def stop(self, kill: bool) -> list[Report]:
         """Let the shepherd go, with `kill` after every tree has ended, else if nothing runs.
 
@@ -164,7 +81,7 @@ class KeptExecutor:
             self._is_stopped = True  # nobody is there any more, and nobody is to be started
             self._poll.unregister(self._line.socket)
             self._line.hang_up()
-        self._reap()
+        self._summons.reap()
         return reports
 
     def close(self) -> None:
@@ -176,23 +93,13 @@ class KeptExecutor:
     def _let_go(self) -> None:
         self._poll.close()
         os.close(self._bell)
-        self._reap()
+        self._summons.reap()
 
     def _close_line(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             self._poll.unregister(self._line.socket)
         self._line.socket.close()
-        self._reap()
-
-    def _reap(self) -> None:
-        """See off shepherds that were our children."""
-        for pid in list(self._children):
-            try:
-                gone, _status = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                gone = pid
-            if gone:
-                self._children.discard(pid)
+        self._summons.reap()
 
     def _bury(self, reports: Sequence[Report]) -> None:
         """Where jobs without a shepherd become children of this process, see them off too."""
@@ -211,7 +118,7 @@ class KeptExecutor:
         """Find or start a shepherd, and learn all it knows."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            line = self._connect(deadline)
+            line = Line(0, self._summons.connect(deadline))
             try:
                 is_synced = self._sync(line, deadline)
             except StokerError:
@@ -221,61 +128,24 @@ class KeptExecutor:
                 break
             line.socket.close()  # it died, or was just about to go
             if time.monotonic() > deadline:
-                raise ExecutorLostError(f"shepherds die as soon as they start: see {self._log}")
+                raise ExecutorLostError(
+                    f"shepherds die as soon as they start: see {self._summons.log}"
+                )
         self._poll.register(line.socket, select.EPOLLIN)
-        self._held_contexts.clear()
-        slots = self._atlas.start_over()
-        if slots:
-            line.send(*slots)
+        self._start_over(line)
         os.eventfd_write(self._bell, 1)
         return line
-
-    def _connect(self, deadline: float) -> Line:
-        while True:
-            try:
-                return Line(0, sockets.connect(self._path))
-            except (FileNotFoundError, ConnectionError):
-                problem = self._start(max(deadline, time.monotonic() + _START_PATIENCE_S))
-            except OSError as error:
-                raise ExecutorLostError(f"{self._path}: {error.strerror}") from error
-            if problem and time.monotonic() > deadline:
-                raise ExecutorLostError(f"cannot start a shepherd: {problem}")
-
-    def _start(self, deadline: float) -> str | None:
-        """Start a shepherd; returns what prevents it for the moment, if anything does."""
-        try:
-            keeper = start_keeper(self._path, self._journal, self._name, self._log)
-        except OSError as error:
-            raise ExecutorLostError(f"cannot start a shepherd: {error}") from error
-        self._children.add(keeper.pid)
-        with os.fdopen(keeper.fd, "rb", buffering=0) as file:
-            said = b""
-            while _wait_for(file.fileno(), deadline) and (more := file.read(4096)):
-                said += more
-        word = said.decode("utf-8", "replace")
-        if word == "ready":
-            self._deaths = 0
-            return None
-        if not word and self._deaths < _MOST_DEATHS and time.monotonic() < deadline:
-            self._deaths += 1  # somebody may have killed it
-            return f"it died, see {self._log}"
-        if word == "busy":
-            time.sleep(0.02)  # another one is about to listen, or to go
-            return f"another process has locked {self._journal}"
-        raise ExecutorLostError(
-            f"cannot start a shepherd: {word or f'it died or hangs, see {self._log}'}"
-        )
 
     def _sync(self, line: Line, deadline: float) -> bool:
         """Agree on a protocol and take in what the shepherd tells; False if it is gone."""
         if not _wait_for_hello(line, deadline):
             return False
         assert line.hello is not None
-        line.protocol = _agree(line.hello)
+        line.protocol = agree(line.hello)
         line.send(["sync", line.protocol])
         news: list[Report] = []
         while not any(isinstance(report, Synced) for report in news):
-            if not _wait_for(line.socket.fileno(), deadline):
+            if not wait_for(line.socket.fileno(), deadline):
                 raise ExecutorLostError(f"the shepherd (pid {line.pid}) does not answer")
             heard = line.receive()
             if heard is None:
@@ -307,7 +177,7 @@ def _stop(line: Line, kill: bool) -> list[Report]:
     line.send(["stop", kill])
     deadline = time.monotonic() + _STOP_PATIENCE_S
     reports: list[Report] = []
-    while not line.is_busy and _wait_for(line.socket.fileno(), deadline):
+    while not line.is_busy and wait_for(line.socket.fileno(), deadline):
         heard = line.receive()
         if heard is None:
             _wait_for_end(line.pid, deadline)
@@ -320,26 +190,14 @@ def _wait_for_end(pid: int, deadline: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         fd = os.pidfd_open(pid)
         try:
-            _wait_for(fd, deadline)
+            wait_for(fd, deadline)
         finally:
             os.close(fd)
 
 
-def _agree(hello: Hello) -> int:
-    """The newest protocol that both sides speak."""
-    best = min(PROTOCOL, hello.protocol)
-    if best < max(LOWEST_PROTOCOL, hello.lowest):
-        raise StokerError(
-            f"the running jobs are in the care of a shepherd of Stoker {hello.version}, which Stoker"
-            f" {__version__} cannot speak with: wait until they have ended, or end them with"
-            " `stoker daemon stop --kill`"
-        )
-    return best
-
-
 def _wait_for_hello(line: Line, deadline: float) -> bool:
     while line.hello is None:
-        if not _wait_for(line.socket.fileno(), deadline):
+        if not wait_for(line.socket.fileno(), deadline):
             raise ExecutorLostError(
                 "the shepherd does not answer: another Stoker is connected to it"
             )
@@ -347,9 +205,3 @@ def _wait_for_hello(line: Line, deadline: float) -> bool:
             return False
     line.pid = line.hello.pid
     return True
-
-
-def _wait_for(fd: int, deadline: float) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

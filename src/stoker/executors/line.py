@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stoker.executors.contract import Report
+from stoker.executors.contract import Heard, Report
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -26,7 +26,7 @@ class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
     """The shepherd was asked to go, and stays: something runs."""
 
 
-_replies = msgspec.json.Decoder(Report | Hello | Busy)
+_replies = msgspec.json.Decoder(Heard | Hello | Busy)
 
 
 class Line:

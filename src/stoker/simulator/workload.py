@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from stoker.core.sharing.rules import Share
 from stoker.core.size import parse_size
 from stoker.errors import UsageError
 
@@ -30,7 +31,8 @@ class Machine(msgspec.Struct, frozen=True):
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """A job: how long it takes alone, which share of a GPU it keeps busy, and its memory.
 
-    `memory` has what it holds from which part of its time on, both rising.
+    `memory` has what it holds from which part of its time on, both rising. `share` and `declared_bytes`
+    are what it asks for, where that is not as the policy has it for all.
     """
 
     arrival_s: float
@@ -38,6 +40,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[tuple[float, int], ...]
     sm: float
     kind: str
+    share: Share | None = None
+    declared_bytes: int | None = None
 
     @property
     def peak_bytes(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from stoker.core.failure import OomFigures
@@ -18,6 +20,7 @@ _MODEL = "simulated"
 # What each further job on a GPU costs all of them, beside the load itself: switching between contexts.
 _SWITCHING = 0.02
 _SETTLED = 1e-9
+_NOTHING: Mapping[str, Profile] = {}
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +73,18 @@ class _Run:
 
 
 class World:
-    """Runs works under a contender's policy, from the first arrival to the last end."""
+    """Runs works under a contender's policy, from the first arrival to the last end.
 
-    def __init__(self, works: list[Work], machine: Machine, contender: Contender) -> None:
+    `known` is what was learned of kinds before.
+    """
+
+    def __init__(
+        self,
+        works: list[Work],
+        machine: Machine,
+        contender: Contender,
+        known: Mapping[str, Profile] = _NOTHING,
+    ) -> None:
         self._works = works
         self._machine = machine
         self._rules = contender.rules
@@ -81,7 +93,7 @@ class World:
         self._runs: dict[str, list[_Run]] = {str(n): [] for n in range(machine.gpus)}
         self._waiting: list[Wish] = []
         self._next_arrival = 0
-        self._profiles: dict[tuple[str, str], Profile] = {}
+        self._profiles = {(kind, _MODEL): profile for kind, profile in known.items()}
         self._failures: dict[int, int] = {}
         self._ooms = 0
         self._lost = 0
@@ -198,7 +210,7 @@ class World:
             mem_peak_bytes=run.work.peak_bytes,
             sm_mean_pct=run.work.sm * 100,
             alone=run.was_alone,
-            samples=1,
+            samples=max(1, int(took_s)),  # one a second
         )
         key = (run.work.kind, _MODEL)
         tenants = run.tenant_seconds / took_s
@@ -212,7 +224,7 @@ class World:
         ):
             number, work = self._next_arrival, self._works[self._next_arrival]
             self._next_arrival += 1
-            kind, declared = work.kind, None
+            kind, declared = work.kind, work.declared_bytes
             if self._contender.omniscient:
                 kind, declared = f"{kind} {number}", work.peak_bytes
                 self._profiles[kind, _MODEL] = Profile(sm=(work.sm,))
@@ -220,7 +232,7 @@ class World:
                 Wish(
                     job=number,
                     kind=kind,
-                    share=self._contender.share,
+                    share=work.share or self._contender.share,
                     declared_bytes=declared,
                     since_s=self._now,
                 )
@@ -301,7 +313,11 @@ class World:
             for run, tenant in zip(runs, gpu.tenants, strict=True):
                 run.tenant = revise(tenant, gpu, known, self._rules)
                 profile = known.profile(run.tenant.wish.kind, _MODEL)
-                run.tenant = msgspec.structs.replace(run.tenant, sm=sm_of(profile, self._rules))
+                run.tenant = msgspec.structs.replace(
+                    run.tenant,
+                    sm=sm_of(profile, self._rules),
+                    brief=profile.is_brief(self._rules),
+                )
             raised = raise_rooms(self._view(key), self._rules)
             for run in runs:
                 if run.number in raised:

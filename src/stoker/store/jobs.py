@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -41,8 +41,12 @@ class Usage(msgspec.Struct, frozen=True):
 NO_USAGE = Usage()
 
 
-ClassKey = tuple[int, float | None, str | None, str | None, int | None]
-"""What the jobs of one class have in common: slots, time limit, project, way to share, GPU memory."""
+ClassKey = tuple[int, float | None, str | None, str | None, int | None, str | None]
+"""What the jobs of a class have in common: slots, time limit, project, way to share, GPU memory, where."""
+
+
+AllowedAt = Callable[[str | None], frozenset[int] | None]
+"""The slots that may be used by jobs that ask for this place; None for all."""
 
 
 _use_decoder = msgspec.json.Decoder(AttemptUse)
@@ -119,7 +123,7 @@ _END = {
 # Classes outlive their jobs, and there may be many: where they are, only those in which something
 # waits are looked at, each found by one step through the index.
 _FEW = 8
-_CLASS = "id, slots, timeout_s, project, share, gpu_mem"
+_CLASS = "id, slots, timeout_s, project, share, gpu_mem, place"
 # Of those that share a GPU many may start at once, wherever there is room beside others.
 SHARERS = 32
 _SOME_CLASSES = f"SELECT {_CLASS} FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
@@ -187,7 +191,7 @@ class Jobs:
     ) -> int:
         self._last_id += 1
         number = self.class_of(
-            (request.slots, request.timeout_s, None, request.share, request.gpu_mem)
+            (request.slots, request.timeout_s, None, request.share, request.gpu_mem, request.where)
         )
         self._write(
             _ADD,
@@ -292,21 +296,29 @@ class Jobs:
         )
         return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
 
-    def heads(self, limit: int, light: int) -> list[Candidate]:
-        """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU."""
+    def heads(
+        self, limit: int, light: int, allowed_at: AllowedAt = lambda _where: None
+    ) -> list[Candidate]:
+        """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU.
+
+        Each with the slots that it may use by where it may run.
+        """
         found = []
-        for number, slots, timeout_s, project, share, gpu_mem in self.classes():
+        for number, slots, timeout_s, project, share, gpu_mem, where in self.classes():
             most = (limit if share is None else max(limit, SHARERS)) if slots else light
             rows = self._execute(HEADS, (number, most))
+            allowed = None if where is None else allowed_at(where)
             found += [
-                Candidate(job, slots, priority, rank, timeout_s, None, project, share, gpu_mem)
+                Candidate(
+                    job, slots, priority, rank, timeout_s, allowed, project, share, gpu_mem, where
+                )
                 for job, priority, rank in rows
             ]
         return sorted(found, key=order_of)
 
     def classes(
         self,
-    ) -> list[tuple[int, int, float | None, str | None, str | None, int | None]]:
+    ) -> list[tuple[int, int, float | None, str | None, str | None, int | None, str | None]]:
         """Number and key of all classes in which something may wait."""
         found = self._execute(_SOME_CLASSES).fetchall()
         return self._execute(_WAITING_CLASSES).fetchall() if len(found) > _FEW else found
@@ -322,13 +334,13 @@ class Jobs:
         if number is None:
             row = self._execute(
                 "SELECT id FROM class WHERE slots = ? AND timeout_s IS ? AND project IS ?"
-                " AND share IS ? AND gpu_mem IS ?",
+                " AND share IS ? AND gpu_mem IS ? AND place IS ?",
                 key,
             ).fetchone()
             if row is None:
                 self._write(
-                    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem)"
-                    " VALUES (?, ?, ?, ?, ?)",
+                    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem, place)"
+                    " VALUES (?, ?, ?, ?, ?, ?)",
                     key,
                 )
                 row = self._execute("SELECT last_insert_rowid()").fetchone()

@@ -24,7 +24,7 @@ _ADD = (
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
     " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
-    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir, share, gpu_mem"
+    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir, share, gpu_mem, place"
     " FROM job JOIN class ON class.id = job.class LEFT JOIN sweep_run ON sweep_run.job = job.id"
 )
 
@@ -142,6 +142,7 @@ class Facts(msgspec.Struct, frozen=True):
     run_dir: bytes | None = None
     share: str | None = None
     gpu_mem: int | None = None
+    where: str | None = None
 
     @property
     def being_ended(self) -> tuple[Ending, str] | None:
@@ -162,6 +163,7 @@ class Facts(msgspec.Struct, frozen=True):
             retries=self.retries or 0,
             share=self.share,
             gpu_mem=self.gpu_mem,
+            where=self.where,
             options=USUAL if self.options is None else _options.decode(self.options),
         )
 
@@ -178,6 +180,7 @@ def candidate_of(facts: Facts) -> Candidate:
         facts.project,
         facts.share,
         facts.gpu_mem,
+        facts.where,
     )
 
 
@@ -299,20 +302,21 @@ class QueuedJobs(Jobs):
         limit: int,
         light: int,
         room_of: Callable[[str | None], int | None],
-        allowed_of: Callable[[str | None], frozenset[int] | None],
+        allowed_of: Callable[[str | None, str | None], frozenset[int] | None],
     ) -> list[Candidate]:
-        """As `heads`, of each project as many as have room, with the slots that it may use."""
+        """As `heads`, of each project as many as have room, with the slots that it may use there."""
         found: list[Candidate] = []
-        for number, slots, timeout_s, project, share, gpu_mem in self.classes():
+        for number, slots, timeout_s, project, share, gpu_mem, where in self.classes():
             room = room_of(project)
             most = (limit if share is None else max(limit, SHARERS)) if slots else light
             wanted = most if room is None else min(most, room)
             rows = self._execute(HEADS, (number, wanted)).fetchall() if wanted else ()
             if rows:
-                allowed = allowed_of(project)
+                allowed = allowed_of(project, where)
                 found += [
                     Candidate(
-                        job, slots, priority, rank, timeout_s, allowed, project, share, gpu_mem
+                        *(job, slots, priority, rank, timeout_s, allowed, project, share, gpu_mem),
+                        where,
                     )
                     for job, priority, rank in rows
                 ]

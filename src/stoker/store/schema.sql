@@ -14,7 +14,8 @@ CREATE TABLE class (
   timeout_s REAL,
   project   TEXT,
   share     TEXT,                            -- how it shares its GPU: auto, always:4; NULL: not at all
-  gpu_mem   INTEGER                          -- bytes that it says it needs of each GPU
+  gpu_mem   INTEGER,                         -- bytes that it says it needs of each GPU
+  place     TEXT                             -- on which nodes and kinds of GPU it may run: JSON; NULL: any
 );
 
 -- A job, with its present or last attempt.
@@ -26,7 +27,8 @@ CREATE TABLE job (
   rank          INTEGER NOT NULL DEFAULT 0,
   state         TEXT NOT NULL,
   attempt       INTEGER NOT NULL DEFAULT 0,  -- attempts claimed so far
-  slots         TEXT,                        -- where it runs: '0', '0+1', or '0,1' for two slots
+  slots         TEXT,                        -- where it runs: '0', '0+1', or '0,1' for two slots; 'h1/0'
+                                             -- on a node of a cluster, 'h1/' on one without GPU
   pid           INTEGER,
   started_at_us INTEGER,                     -- microseconds of the Unix epoch, as all times
   ended_at_us   INTEGER,

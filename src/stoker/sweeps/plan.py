@@ -40,8 +40,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Sweep:
     """A checked sweep. It can be run through as often as needed; its runs are made on the way."""
 
-    def __init__(self, definition: Definition, base: str) -> None:
+    def __init__(self, definition: Definition, base: str, *, portable: bool = False) -> None:
         self._definition = definition
+        self._portable = portable
         self._base = base
         self.count, expansion = count_runs(definition.space)
         self.notes = [*definition.notes, *self._remarks(expansion)]
@@ -93,7 +94,8 @@ class Sweep:
     def runs(self) -> Iterator[Run]:
         """All runs, one at a time, always in the same order."""
         template, namer = self._definition.template, Namer(self.command, self.varied)
-        fill, identify, name = template.fill, namer.identity, namer.folder
+        fill = template.fill_portably if self._portable else template.fill
+        identify, name = namer.identity, namer.folder
         write_params = namer.params
         place = self._placer()
         for index, point in enumerate(Expansion(self._definition.space)):
@@ -143,15 +145,20 @@ class Sweep:
 
 
 def plan_sweep(
-    definition: Mapping[str, Any], overrides: Sequence[str] = (), base: str | None = None
+    definition: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    base: str | None = None,
+    *,
+    portable: bool = False,
 ) -> Sweep:
     """Check a sweep whole; UsageError names the first thing wrong with it, and its line in a file.
 
     `definition` has the keys of a sweep file; `overrides` are parameters as typed (`lr=1,2`). Runs'
-    folders lie under `base`, by default the current folder.
+    folders lie under `base`, by default the current folder. In commands that are `portable` they are
+    not written out: each is what the run is told when it starts, on whatever machine.
     """
     tree = as_tree(definition)
     assert isinstance(tree, Map)
     checked = read_definition(tree, overrides)
     check_size(checked.space)
-    return Sweep(checked, os.getcwd() if base is None else base)
+    return Sweep(checked, os.getcwd() if base is None else base, portable=portable)

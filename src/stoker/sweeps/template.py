@@ -63,6 +63,7 @@ class Template:
         literals = ["%s" if isinstance(p, Field) else p.replace("%", "%%") for p in pieces]
         self._form = "".join(literals)
         self._fillers = [_filler(field) for field in self.fields]
+        self._portable = [_folder_told(field) or _filler(field) for field in self.fields]
         if not text.strip():
             raise FaultError("the command is empty")
 
@@ -94,6 +95,10 @@ class Template:
     def fill(self, facts: Facts) -> str:
         """The command of one run."""
         return self._form % tuple([filler(facts) for filler in self._fillers])
+
+    def fill_portably(self, facts: Facts) -> str:
+        """The same for any machine: the run's folder is the one that it is told there."""
+        return self._form % tuple([filler(facts) for filler in self._portable])
 
 
 def _parse(text: str) -> Iterator[str | Field]:
@@ -135,6 +140,18 @@ def _field(inside: str | None, token: str, context: Context) -> Field:
     return Field(found["name"], found["raw"] is not None, context)
 
 
+def _folder_told(field: Field) -> Callable[[Facts], str] | None:
+    """What stands for a path of the run's folder until the shell reads it; None for other fields."""
+    if field.name not in _PATHS:
+        return None
+    path = f"${{STOKER_RUN_DIR}}{_PATHS[field.name]}"
+    if not field.raw and field.context is Context.PLAIN:
+        path = f'"{path}"'
+    elif field.context is Context.SINGLE:
+        path = f"'\"{path}\"'"
+    return lambda _facts: path
+
+
 def _filler(field: Field) -> Callable[[Facts], str]:
     name, context = field.name, field.context
     words = _WORDS.get(name)
@@ -154,6 +171,7 @@ def _filler(field: Field) -> Callable[[Facts], str]:
     return lambda facts: escape(facts.point[name].text, context)
 
 
+_PATHS = {"dir": "", "args_json_file": "/params.json"}
 _TEXTS: dict[str, Callable[[Facts], str]] = {
     "params_json": lambda facts: facts.params_json,
     "args_json": lambda facts: facts.params_json,

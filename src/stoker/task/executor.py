@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
 
+from stoker.core.sharing.rules import AUTO, NEVER
 from stoker.errors import StokerError
 from stoker.task import words
 from stoker.task.calls import call_argv, name_of, remove_call, take_result, write_call
 from stoker.task.job import Job
+from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.run import places
 from stoker.task.session import Gpus, Session
 
@@ -53,6 +56,10 @@ class Executor(futures.Executor):
     an answer (a crash, a kill, its `timeout_s`) is tried `retries` more times. From the second call of
     a function on, its process finds imported what the first has imported, unless `warm` is false.
 
+    Calls of one `map` share GPUs: when the first has shown what it needs, as many run side by side as
+    fit. `share` says how, `"never"` for a GPU to each call; given, it counts for `submit` too.
+    `gpu_mem="10G"` tells what a call needs, so that none has to be tried first.
+
     All processes end with this one, however it ends.
     """
 
@@ -69,8 +76,12 @@ class Executor(futures.Executor):
         timeout_s: float | None = None,
         retries: int = 0,
         warm: bool = True,
+        share: str | None = None,
+        gpu_mem: str | None = None,
     ) -> None:
         self._gpus_per_job = gpus_per_job
+        self._share = read_share(share or NEVER.text)
+        self._map_share = read_share(share or AUTO.text)
         self._logs = None if logs is None else os.path.abspath(logs)
         self._timeout_s = timeout_s
         self._retries = retries
@@ -83,6 +94,7 @@ class Executor(futures.Executor):
             cpu_places=places(max_workers, gpus_per_job),
             env=None if env is None else {**os.environ, **env},
             cwd=cwd,
+            gpu_mem=read_gpu_mem(gpu_mem),
         )
         self._desk = _Desk(session)
         self._finalizer = weakref.finalize(self, self._desk.close)
@@ -95,6 +107,20 @@ class Executor(futures.Executor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a call made; TypeError if it cannot be sent to another process."""
+        return self._submit(self._share, fn, *args, **kwargs)
+
+    def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> Iterator[T]:
+        """Have a call made for each of the arguments; as `concurrent.futures.Executor.map`.
+
+        Such calls are of one kind, so they share GPUs unless `share` says otherwise.
+        """
+        return _Mapper(functools.partial(self._submit, self._map_share)).map(
+            fn, *iterables, **options
+        )
+
+    def _submit(
+        self, share: str | None, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
         desk = self._desk
         desk.check_open()
         number = desk.session.take_number()
@@ -111,6 +137,7 @@ class Executor(futures.Executor):
                 timeout_s=self._timeout_s,
                 retries=self._retries,
                 warm=name_of(fn) if self._warm else None,
+                share=share if self._gpus_per_job == 1 else None,
             )
         return future
 
@@ -119,6 +146,17 @@ class Executor(futures.Executor):
         self._desk.close(cancel=cancel_futures)
         if wait:
             self._desk.wait()
+
+
+class _Mapper(futures.Executor):
+    """Maps as all executors do, over a way to submit."""
+
+    def __init__(self, submit: Callable[..., futures.Future[Any]]) -> None:
+        self._submit = submit
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
+        """Have a call made."""
+        return self._submit(fn, *args, **kwargs)
 
 
 class _Desk:

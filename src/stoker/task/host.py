@@ -7,18 +7,22 @@ import os
 import select
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from stoker.core.job import Attempt, Outcome
+from stoker.core.plan import Candidate
 from stoker.core.slot import Slot
 from stoker.engine.board import Board, Running
+from stoker.engine.capping import Capping
 from stoker.engine.loop import Engine
+from stoker.engine.orders import share_memory
 from stoker.engine.queue import Entry
 from stoker.engine.recover import recover
 from stoker.engine.rules import Order, Rules
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
+from stoker.engine.sharing import Sharing, largest_of, models_of, refuse_too_large
 from stoker.engine.wheel import Wheel, boot_clock_s
 from stoker.errors import StokerError, UsageError
 from stoker.executors.command import CommandLine, find_program, resolve_shell
@@ -30,6 +34,7 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.home import find_home
 from stoker.store import runs
+from stoker.store.rooms import Rooms
 from stoker.task import words
 from stoker.task.asking import AskingExecutor
 from stoker.task.queue import Submitted, SubmittedQueue
@@ -122,6 +127,9 @@ class Host:
         self._shell = resolve_shell(asked_for.shell)
         self._command_line = CommandLine(self._shell, self._env.get("PATH", os.defpath))
         slots = _slots(asked_for, self._nvml, self._env.get("CUDA_VISIBLE_DEVICES"))
+        if self._nvml is not None:
+            largest = largest_of(slots, models_of(self._nvml.gpus()))
+            refuse_too_large(asked_for.gpu_mem, largest)
         self._contexts: dict[str, int] = {self._cwd: 0}
         if asked_for.resume:
             recover(record.jobs, record.journal)
@@ -139,7 +147,10 @@ class Host:
         )
         self._executor = AskingExecutor(local, self._ask)
         self._queue = SubmittedQueue(
-            record.jobs, lambda number: wire.say(words.Passed(number)), resume=asked_for.resume
+            record.jobs,
+            lambda number: wire.say(words.Passed(number)),
+            resume=asked_for.resume,
+            gpu_mem=asked_for.gpu_mem,
         )
         self._key_of: dict[int, str] = {}
         self._engine = Engine(
@@ -160,10 +171,31 @@ class Host:
             prepare=self._prepare,
             clock=boot_clock_s,
         )
+        self._share()
         self._wheel = Wheel(self._engine, local, record.journal)
         self._client = os.pidfd_open(client_pid)
         record.database.on_full = self._wait_for_space
         wire.say(words.Ready(os.fsencode(record.folder), [slot.label for slot in slots]))
+
+    def _share(self) -> None:
+        """Let jobs share GPUs that ask for it, once these can be seen."""
+        sharing = Sharing(
+            self._engine.board, Rooms(self._record.database), self._kind_of, boot_clock_s
+        )
+        sharing.needs.clear()  # of an earlier run, whose jobs had other numbers
+        self._engine.share(sharing, Capping(self._surroundings))
+
+    def _kind_of(self, candidate: Candidate) -> tuple[list[str], str, str | None]:
+        job = self._queue.job(candidate.id)
+        folder = None if job.folder is None else os.fsdecode(job.folder)
+        cwd = self._cwd if job.cwd is None else os.fsdecode(job.cwd)
+        return os.fsdecode(job.command).split(), cwd, folder
+
+    def _surroundings(self, entry: Entry) -> tuple[list[str] | None, Mapping[str, str]]:
+        job = _job(entry)
+        plain = self._command_line.literal_words(job.command)
+        found = plain if job.argv is None else [os.fsdecode(word) for word in job.argv]
+        return found, {**self._env, **_text_env(job.env)}
 
     def serve(self) -> None:
         """Work until the client wants no more; ClientGoneError if it goes before that."""
@@ -274,6 +306,8 @@ class Host:
     def _prepare(self, attempt: Attempt, entry: Entry) -> Order:
         job = _job(entry)
         env = _text_env(job.env)
+        if job.share is not None:
+            share_memory(env, self._env)
         if job.argv is not None:
             argv = [os.fsdecode(word) for word in job.argv]
             path = env.get("PATH") or self._env.get("PATH", os.defpath)
@@ -330,6 +364,9 @@ class Host:
             mind_others=self._mind_others,
         )
         self._engine.follow(watchman)
+        assert self._engine.sharing is not None
+        nvml = self._nvml
+        self._engine.sharing.watch(watchman.look, lambda: models_of(nvml.gpus()))
         self._wheel.listen(watchman.fileno(), watchman.review)
         try:
             yield

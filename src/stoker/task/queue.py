@@ -10,10 +10,10 @@ from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
 from stoker.core.plan import Candidate
 from stoker.engine.queue import Entry
-from stoker.store.jobs import Jobs, Known
+from stoker.store.jobs import SHARERS, Jobs, Known
 from stoker.task.words import Submit
 
-_Kind = tuple[int, int, float | None]
+_Kind = tuple[int, int, float | None, str | None]
 
 
 class Submitted(Entry):
@@ -31,11 +31,20 @@ class Submitted(Entry):
 class SubmittedQueue:
     """By priority, then in the order of submission; what goes round again keeps its place.
 
-    With `resume`, `passed` is told of jobs that the record knows as done.
+    With `resume`, `passed` is told of jobs that the record knows as done. All need `gpu_mem` bytes of
+    their GPU, if that is said.
     """
 
-    def __init__(self, jobs: Jobs, passed: Callable[[int], None], *, resume: bool) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        passed: Callable[[int], None],
+        *,
+        resume: bool,
+        gpu_mem: int | None = None,
+    ) -> None:
         self._jobs = jobs
+        self._gpu_mem = gpu_mem
         self._passed = passed
         self._resume = resume
         self._lines: dict[_Kind, deque[Submitted]] = {}
@@ -56,12 +65,30 @@ class SubmittedQueue:
             self._passed(job.number)
             return
         request = Request(
-            slots=job.slots, priority=job.priority, timeout_s=job.timeout_s, retries=job.retries
+            slots=job.slots,
+            priority=job.priority,
+            timeout_s=job.timeout_s,
+            retries=job.retries,
+            share=job.share,
+            gpu_mem=self._gpu_mem,
         )
-        candidate = Candidate(job.number, job.slots, job.priority, timeout_s=job.timeout_s)
+        candidate = Candidate(
+            job.number,
+            job.slots,
+            job.priority,
+            timeout_s=job.timeout_s,
+            share=job.share,
+            gpu_mem=self._gpu_mem,
+        )
         entry = Submitted(job.command, request, known, candidate=candidate, job=job)
         self._waiting[job.number] = entry
         self._line_of(entry).append(entry)
+
+    def job(self, number: int) -> Submit:
+        """A job that waits, as it was submitted."""
+        job = self._waiting[number].job
+        assert job is not None
+        return job
 
     def cancel(self, number: int) -> bool:
         """Take out a job; False if it does not wait."""
@@ -87,11 +114,15 @@ class SubmittedQueue:
         return not self._waiting
 
     def peek(self, count: int, light: int, /) -> list[Entry]:
-        """The next entries, up to `count` of each kind, or `light` of those that need no GPU."""
+        """The next entries, up to `count` of each kind, or `light` of those that need no GPU.
+
+        More of those that share: many of them may find room on one GPU.
+        """
         found: list[Submitted] = []
-        for (_priority, slots, _timeout_s), line in self._lines.items():
+        for (_priority, slots, _timeout_s, share), line in self._lines.items():
             waiting = (entry for entry in line if entry.number in self._waiting)
-            found += itertools.islice(waiting, count if slots else light)
+            most = count if share is None else max(count, SHARERS)
+            found += itertools.islice(waiting, most if slots else light)
         if len(self._lines) > 1:
             found.sort(key=_order)
         return [*found]
@@ -141,7 +172,7 @@ class SubmittedQueue:
 
     def _line_of(self, entry: Submitted) -> deque[Submitted]:
         request = entry.request
-        kind = (request.priority, request.slots, request.timeout_s)
+        kind = (request.priority, request.slots, request.timeout_s, request.share)
         return self._lines.setdefault(kind, deque())
 
     def _tidy(self, line: deque[Submitted]) -> None:

@@ -7,9 +7,11 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from stoker.core.sharing.rules import NEVER
 from stoker.errors import StokerError, UsageError
 from stoker.task import words
 from stoker.task.job import Job
+from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.session import Gpus, Session
 
 _SHOWN = 5
@@ -47,6 +49,8 @@ def run(
     fail_fast: bool = False,
     resume: str | None = None,
     check: bool = True,
+    share: str = NEVER.text,
+    gpu_mem: str | None = None,
 ) -> list[Job]:
     """Run commands, each on a free GPU, the next the moment one ends; return when all have ended.
 
@@ -54,10 +58,12 @@ def run(
     `stoker run --gpus`, by default every GPU that nobody else is using; with `gpus_per_job=0` none is
     needed, and `max_workers` run at once. `env` is added to this process's environment. With `logs`
     the output of command N goes to `N.log` in that folder, else where this process's goes. `resume`
-    is a name: under it is kept what has succeeded, and the same again runs only the rest.
+    is a name: under it is kept what has succeeded, and the same again runs only the rest. `share` and
+    `gpu_mem` are as for `stoker run`.
 
     Raises JobsFailedError when all have ended and not all succeeded, unless `check` is false.
     """
+    sharing = read_share(share) if gpus_per_job == 1 else None
     session = Session(
         gpus="" if gpus_per_job == 0 else gpus,
         jobs_per_gpu=jobs_per_gpu,
@@ -68,6 +74,7 @@ def run(
         record=None if resume is None else {"cwd": os.path.abspath(cwd or "."), "name": resume},
         resume=resume is not None,
         max_failures=1 if fail_fast else None,
+        gpu_mem=read_gpu_mem(gpu_mem),
     )
     if logs is not None:
         os.makedirs(logs, exist_ok=True)
@@ -86,6 +93,7 @@ def run(
                     slots=gpus_per_job,
                     timeout_s=timeout_s,
                     retries=retries,
+                    share=sharing,
                 )
             )
 

@@ -56,6 +56,7 @@ class Session:
         max_failures: int | None = None,
         in_advance: bool = True,
         last_freed_first: bool = False,
+        gpu_mem: int | None = None,
     ) -> None:
         spelled = None if gpus is None else spell_gpus(gpus)
         if not (cpu_places or spelled is None or spelled.strip(", +")):
@@ -85,6 +86,7 @@ class Session:
                 max_failures=max_failures,
                 in_advance=in_advance,
                 last_freed_first=last_freed_first,
+                gpu_mem=gpu_mem,
             )
         )
         self._cpu_places = cpu_places
@@ -119,6 +121,7 @@ class Session:
         retries: int = 0,
         ask: bool = False,
         warm: str | None = None,
+        share: str | None = None,
     ) -> Job:
         """Let a job wait for its slots; UsageError if it could never run.
 
@@ -127,7 +130,8 @@ class Session:
         session's environment. With `ask`, an `Asked` event comes once the job has its slots, and it
         starts after `answer`. `folder` is made when it starts, with `params` in params.json, gets
         its output in log.txt, and is told to it in STOKER_RUN_DIR. With `warm` a python command
-        finds imported what the first job of that name has imported.
+        finds imported what the first job of that name has imported. It shares its
+        GPU as `share` says, with others that do.
         """
         self._check_room(slots)
         text = os.fsdecode(command)
@@ -151,6 +155,7 @@ class Session:
                     retries=retries,
                     ask=ask,
                     warm=warm,
+                    share=share,
                 )
             )
         return job

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
 from stoker.outcomes.collect import note_sweep, read_run
 from stoker.outcomes.results import Results
@@ -17,6 +18,7 @@ from stoker.task import words
 from stoker.task.base import Task, nest, run_function, run_task
 from stoker.task.calls import call_argv, name_of, remove_call, write_call
 from stoker.task.job import Job
+from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.run import JobsFailedError, places, see_through
 from stoker.task.session import Gpus, Session
 
@@ -58,6 +60,8 @@ def sweep(
     max_failures: int | None = None,
     check: bool = True,
     warm: bool = True,
+    share: str = AUTO.text,
+    gpu_mem: str | None = None,
 ) -> Results:
     """Run all combinations, or samples of them, here and now; return the results of all runs.
 
@@ -65,7 +69,8 @@ def sweep(
     a fresh process of its own) or a Task. `space` and what follows is as in a sweep file; `gpus` and
     what follows as for `stoker.run`. Each run has a folder of its own. The same sweep again runs only
     what has not succeeded, unless `rerun` is "all". After `max_failures` no more runs are begun. Calls
-    find imported what the first one has imported, unless `warm` is false.
+    find imported what the first one has imported, unless `warm` is false. Runs share GPUs once the
+    first have shown what they need, unless `share` is "never"; `gpu_mem="10G"` tells it beforehand.
 
     Raises SweepFailedError when all have ended and not all succeeded, unless `check` is false.
     """
@@ -84,6 +89,7 @@ def sweep(
         "dir": dir,
         "parameters": space,
     }
+    sharing = read_share(share) if gpus_per_job == 1 else None
     plan = plan_sweep({key: value for key, value in given.items() if value is not None})
     note_sweep(plan)
     session = Session(
@@ -95,8 +101,9 @@ def sweep(
         resume=rerun != "all",
         max_failures=max_failures,
         in_advance=isinstance(work, str),
+        gpu_mem=read_gpu_mem(gpu_mem),
     )
-    runs = _Runs(session, work, plan.metric, warm=warm)
+    runs = _Runs(session, work, plan.metric, warm=warm, share=sharing)
 
     def submit_all() -> None:
         for each in plan:
@@ -119,7 +126,9 @@ class _Runs:
         metric: Metric | None,
         *,
         warm: bool,
+        share: str | None,
     ) -> None:
+        self._share = share
         # Commands are started as they are: what is forked is a call.
         self._warm = None if isinstance(work, str) or not warm else name_of(work)
         self._session = session
@@ -147,6 +156,7 @@ class _Runs:
                 retries=retries,
                 ask=is_call,
                 warm=self._warm,
+                share=self._share,
             )
         )
 

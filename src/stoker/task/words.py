@@ -15,7 +15,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
 
     `gpus` is as for `stoker run --gpus`, `""` for none at all; `cpu_places` is how many jobs that need
     no GPU may run at once. With `record`, what has been done is kept under that key; with `resume`
-    it is gone on with, if there is any.
+    it is gone on with, if there is any. `gpu_mem` is how many bytes of its GPU each job needs.
     """
 
     env: dict[bytes, bytes]
@@ -29,6 +29,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
     max_failures: int | None = None
     in_advance: bool = True
     last_freed_first: bool = False
+    gpu_mem: int | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defaults=True):
@@ -37,7 +38,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     `env` is added to the session's environment. With `ask`, the client is asked for more of it once
     the job has its slots. A job with a `folder` has it made when it starts, with `params` inside, and
     its output goes there. With `warm` a python command finds imported what the first job of that name
-    has imported.
+    has imported. How it shares its GPU is said in `share`; None if it does not.
     """
 
     number: int
@@ -54,6 +55,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     retries: int = 0
     ask: bool = False
     warm: str | None = None
+    share: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):

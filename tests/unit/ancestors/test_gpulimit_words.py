@@ -50,8 +50,8 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         (["move", "0", "-1"], "[error]: input -1 is not an index", 2),
         (["move", "0"], "[error]: task 0 is done: only what waits", 1),
         (["set", "X", "2"], "[error]: name `X` can not set", 2),
-        (["set", "SAFETY_KEEP_MEMORY", "1.5"], "cannot be '1.5': a fraction from 0 to 1", 2),
-        (["set", "MAX_ERR_TIMES", "0.5"], "cannot be '0.5': a whole number", 2),
+        (["set", "SAFETY_KEEP_MEMORY", "1.5"], "[error]: SAFETY_KEEP_MEMORY cannot be '1.5': a", 2),
+        (["set", "MAX_ERR_TIMES", "0.5"], "[error]: MAX_ERR_TIMES cannot be '0.5': a whole", 2),
         (["add"], "[error]: what is to run?", 2),
         (["add", "--prio=1", "true"], "[error]: add has no --prio", 2),
         (["add", "--priority=high", "true"], "[error]: --priority=high is no whole number", 2),
@@ -107,6 +107,18 @@ def test_every_state_of_a_job_is_one_of_a_task(
         [job] = client.jobs()
     changed = {"state": State(state), "exit_code": exit_code, "signal": signal}
     assert status_of(msgspec.structs.replace(job, **changed)) == status
+
+
+def test_where_no_server_runs_it_is_told_how_to_start_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STOKER_HOME", str(tmp_path))
+    assert run(monkeypatch, "ls") == 1
+    told = capsys.readouterr().out
+    assert (
+        told
+        == f"[error]: no daemon runs for {tmp_path}: gpulimit add or gpulimit_server starts one\n"
+    )
 
 
 def test_messages_name_tasks_as_their_users_do() -> None:

@@ -186,6 +186,19 @@ def test_the_commit_is_taken_where_there_is_one(
     assert sent[0]["git"] == {"commit": "a" * 40, "dirty": True}
 
 
+def test_sync_takes_a_snapshot_and_names_its_results(sent: list[Message], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("one")
+    main(["add", "--sync", "--results", f"{os.getcwd()}/out", "python train.py"])
+
+    assert (tmp_path / "home" / "snapshots" / sent[0]["snapshot"]).is_dir()
+    assert (sent[0]["sync"], sent[0]["results"]) == (True, "out")
+
+
+def test_results_without_sync_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["add", "--results", "out", "true"]) == 2
+    assert "give --sync as well" in capsys.readouterr().err
+
+
 def test_a_snapshot_is_taken_now(sent: list[Message], tmp_path: Path) -> None:
     Path("train.py").write_text("one")
 

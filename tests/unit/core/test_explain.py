@@ -15,7 +15,10 @@ from stoker.core.explain import Occupant, SlotView, clock, waits_for_slots
         (SlotView(label="0", closed="lost"), "GPU 0 lost"),
         (SlotView(label="0", waits_for="held by ann"), "GPU 0 held by ann"),
         (SlotView(label="0", kept_for=3), "GPU 0 kept for job 3, which is ahead"),
-        (SlotView(label="0", allowed=False, drained="x"), "GPU 0 is not for its project"),
+        (
+            SlotView(label="0", barred="is not for its project", drained="x"),
+            "GPU 0 is not for its project",
+        ),
         (
             SlotView(
                 label="0+1", occupant=Occupant(job=12, name="train", since_s=4200, limit_in_s=3000)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.core.invariants import check_plan
-from stoker.core.plan import Busy, Candidate, Plan, Start, plan
+from stoker.core.plan import Busy, Candidate, Nodes, Plan, Start, plan
 
 NOW = 1000.0
 SLOTS = 5
@@ -249,3 +250,83 @@ def test_the_queue_is_read_only_as_far_as_needed(rooms: int) -> None:
 
     assert len(made.starts) == 2 + rooms
     assert next(numbers) <= 2 + rooms + 1
+
+
+def nodes(names: str, busy: Sequence[Busy] = ()) -> Nodes:
+    """One letter for each slot: its node."""
+    return Nodes(names, lambda node: [place for place in busy if names[place.slot] == node])
+
+
+def test_the_slots_of_a_job_are_of_one_node_however_many_are_free_on_others() -> None:
+    made = plan([Candidate(1, 2)], free=[0, 1], nodes=nodes("ab"))
+
+    assert made.starts == ()
+    made = plan([Candidate(1, 2)], free=[0, 1, 2], nodes=nodes("abb"))
+    assert made.starts == (Start(1, (1, 2)),)
+
+
+def test_a_job_goes_to_the_node_with_just_enough_free_slots_so_that_whole_nodes_are_left() -> None:
+    made = plan([Candidate(1, 2), Candidate(2, 3)], free=range(5), nodes=nodes("aaabb"))
+
+    assert made.starts == (Start(1, (3, 4)), Start(2, (0, 1, 2)))
+
+
+def test_what_is_kept_for_a_big_job_is_of_one_node_and_the_others_go_on() -> None:
+    busy = [Busy(1), Busy(3)]
+    waiting = [Candidate(1, 2), Candidate(2), Candidate(3)]
+
+    made = plan(waiting, free=[0, 2], busy=busy, nodes=nodes("aabb", busy))
+
+    assert made == Plan((Start(2, (2,)),), reserved_for=1, reserved={0: 1})
+
+
+def test_a_big_job_waits_where_it_needs_the_end_of_the_fewest_jobs_without_a_limit() -> None:
+    busy = [Busy(1), Busy(2), Busy(4, ends_by=900.0), Busy(5)]
+
+    made = plan([Candidate(1, 3)], free=[0, 3], nodes=nodes("aaabbb", busy))
+
+    assert made.reserved == {3: 1}
+
+
+def test_of_equal_nodes_a_big_job_waits_on_the_one_whose_limits_free_it_first() -> None:
+    busy = [Busy(1, ends_by=90.0), Busy(3, ends_by=50.0)]
+
+    made = plan([Candidate(1, 2)], free=[0, 2], nodes=nodes("aabb", busy))
+
+    assert made.reserved == {2: 1}
+
+
+def test_nothing_is_kept_on_a_node_that_is_too_small() -> None:
+    busy = [Busy(1), Busy(3)]
+
+    made = plan([Candidate(1, 3), Candidate(2)], free=[0, 2], nodes=nodes("aabbb", busy))
+
+    assert made.starts == (Start(2, (0,)),)
+
+
+def test_two_big_jobs_keep_slots_of_a_node_each() -> None:
+    busy = [Busy(1), Busy(3)]
+    waiting = [Candidate(1, 2), Candidate(2, 2), Candidate(3)]
+
+    made = plan(waiting, free=[0, 2], nodes=nodes("aabb", busy))
+
+    assert made == Plan((), reserved_for=1, reserved={0: 1, 2: 2})
+
+
+def test_a_job_that_ends_in_time_passes_a_big_one_also_on_the_node_where_that_waits() -> None:
+    busy = [Busy(1, ends_by=110.0)]
+    waiting = [Candidate(1, 2), Candidate(2, timeout_s=11), Candidate(3, timeout_s=10)]
+
+    made = plan(waiting, free=[0], now=100.0, nodes=nodes("aa", busy))
+
+    assert made == Plan((Start(3, (0,)),), reserved_for=1)
+
+
+def test_a_big_job_that_may_not_use_a_node_keeps_nothing_there() -> None:
+    busy = [Busy(1), Busy(3)]
+
+    made = plan(
+        [Candidate(1, 2, allowed=frozenset({2, 3}))], free=[0, 2], nodes=nodes("aabb", busy)
+    )
+
+    assert made.reserved == {2: 1}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -17,11 +17,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from stoker.core.invariants import check_plan, check_slots
+from stoker.core.invariants import InvariantError, check_plan, check_slots
 from stoker.core.lifecycle import Event, State, after, is_final, is_live
-from stoker.core.plan import Busy, Candidate, Plan, Start, plan
+from stoker.core.plan import Busy, Candidate, Nodes, Plan, Start, plan
 
-SLOTS = range(4)
 CPU_PLACES = 2
 ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
 
@@ -50,12 +49,15 @@ class Scheduling(RuleBasedStateMachine):
     """Submits, ends, retries and revokes in any order; plans after every step, as the engine does."""
 
     planner = staticmethod(plan)
+    node_of: tuple[str, ...] = ("",) * 4
+    most = 4
 
     def __init__(self) -> None:
         super().__init__()
+        self.slots = range(len(self.node_of))
         self.now = 0.0
         self.jobs: dict[int, Job] = {}
-        self.lines: dict[int, deque[int]] = {slot: deque() for slot in SLOTS}
+        self.lines: dict[int, deque[int]] = {slot: deque() for slot in self.slots}
         self.reservation: Reservation | None = None
         self.quick: set[int] = set()
 
@@ -66,6 +68,7 @@ class Scheduling(RuleBasedStateMachine):
     )
     def submit(self, priority: int, slots: int, timeout_s: float | None) -> None:
         number = len(self.jobs)
+        slots = min(slots, self.most)
         self.jobs[number] = Job(Candidate(number, slots, priority, 0, timeout_s))
         self.carry_out()
 
@@ -100,9 +103,9 @@ class Scheduling(RuleBasedStateMachine):
         self.jobs[number].claims -= 1
         self.carry_out()
 
-    @rule(slots=st.sets(st.sampled_from(SLOTS)))
+    @rule(slots=st.sets(st.integers(0, 5)))
     def learn_which_slots_have_short_jobs(self, slots: set[int]) -> None:
-        self.quick = slots
+        self.quick = slots.intersection(self.slots)
         self.carry_out()
 
     def running(self) -> list[int]:
@@ -142,17 +145,17 @@ class Scheduling(RuleBasedStateMachine):
     def carry_out(self) -> None:
         """Plan, start what the plan says, and see that nobody who is first is kept waiting."""
         waiting = self.waiting()
-        free = [slot for slot in SLOTS if not self.lines[slot]]
-        busy = [
-            Busy(slot, self.jobs[line[0]].deadline) for slot, line in self.lines.items() if line
-        ]
-        room = {slot: max(0, 3 - len(self.lines[slot])) for slot in SLOTS if slot in self.quick}
+        free = [slot for slot in self.slots if not self.lines[slot]]
+        busy = self.busy()
+        room = {
+            slot: max(0, 3 - len(self.lines[slot])) for slot in self.slots if slot in self.quick
+        }
         light = sum(1 for n in self.running() if not self.jobs[n].slots)
         places = CPU_PLACES - light
         made = self.planner(
-            waiting, free=free, busy=busy, room=room, cpu_places=places, now=self.now
+            waiting, free=free, busy=busy, room=room, cpu_places=places, now=self.now, **self.more()
         )
-        check_plan(made, waiting, free=free, rooms=room, cpu_places=places)
+        check_plan(made, waiting, free=free, rooms=room, cpu_places=places, node_of=self.node_of)
         for start in made.starts:
             job = self.jobs[start.job]
             self.happen(start.job, Event.CLAIM)
@@ -161,9 +164,18 @@ class Scheduling(RuleBasedStateMachine):
                 self.lines[slot].append(start.job)
             if not start.in_advance:
                 self.begin(start.job)
-        self.watch_the_first({start.job for start in made.starts})
+        self.watch_the_first({start.job for start in made.starts}, made)
 
-    def watch_the_first(self, started: set[int]) -> None:
+    def more(self) -> Mapping[str, Nodes]:
+        """What the planner is told beside all else."""
+        return {}
+
+    def busy(self) -> list[Busy]:
+        return [
+            Busy(slot, self.jobs[line[0]].deadline) for slot, line in self.lines.items() if line
+        ]
+
+    def watch_the_first(self, started: set[int], _made: Plan) -> None:
         first = next((wants for wants in self.waiting() if wants.slots), None)
         if first is None:
             self.reservation = None
@@ -176,7 +188,7 @@ class Scheduling(RuleBasedStateMachine):
         held.due = min(held.due, due)
         held.passed_by |= past
         in_the_way = {slot for n in held.passed_by for slot in self.jobs[n].slots}
-        free = {slot for slot in SLOTS if not self.lines[slot]}
+        free = {slot for slot in self.slots if not self.lines[slot]}
         if len(free | in_the_way) >= first.slots:
             assert self.now < held.due, f"{held} should have started"
 
@@ -199,7 +211,7 @@ class Scheduling(RuleBasedStateMachine):
         states = {n: job.state for n, job in self.jobs.items()}
         heads = {line[0] for line in self.lines.values() if line}
         holders = {n: self.jobs[n].slots for n in heads}
-        check_slots(states, holders, SLOTS)
+        check_slots(states, holders, self.slots, self.node_of)
 
     @invariant()
     def only_live_jobs_have_slots_or_deadlines(self) -> None:
@@ -219,8 +231,8 @@ class Scheduling(RuleBasedStateMachine):
     @invariant()
     def no_slot_is_idle_while_what_is_first_fits(self) -> None:
         first = next((wants for wants in self.waiting() if wants.slots), None)
-        free = sum(1 for line in self.lines.values() if not line)
-        assert first is None or first.slots > free
+        free = Counter(self.node_of[slot] for slot, line in self.lines.items() if not line)
+        assert first is None or first.slots > max(free.values(), default=0)
 
     def teardown(self) -> None:
         """With nothing new coming, everything runs to its end, each job once more at most."""
@@ -235,6 +247,64 @@ class Scheduling(RuleBasedStateMachine):
         assert not any(self.lines.values())
         for number, job in self.jobs.items():
             assert job.claims == claims[number] + (number in waited)
+
+
+class ClusterScheduling(Scheduling):
+    """The same story over nodes of three, two and one slot: a job's slots are of one of them."""
+
+    node_of = ("a", "a", "a", "b", "b", "c")
+    most = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: tuple[int, str, tuple[int, float]] | None = None
+
+    def more(self) -> Mapping[str, Nodes]:
+        return {"nodes": Nodes(self.node_of, self.busy_on)}
+
+    def busy_on(self, node: str) -> list[Busy]:
+        return [place for place in self.busy() if self.node_of[place.slot] == node]
+
+    def watch_the_first(self, started: set[int], made: Plan) -> None:
+        """What the first one waits for on the node that is kept for it never grows.
+
+        It may wait on another only for less, or where all that was kept went to jobs that end in time.
+        """
+        first = next((wants for wants in self.waiting() if wants.slots), None)
+        if first is None or self.followers():
+            self.kept = None
+            return
+        if any(self.jobs[number].wants.order < first.order for number in started):
+            self.kept = None  # what is ahead of it may take anything
+        if self.kept is not None and self.kept[0] == first.id:
+            _job, node, before = self.kept
+            assert self.lacks(first, node) <= before
+        nodes = {self.node_of[slot] for slot, job in made.reserved.items() if job == first.id}
+        assert len(nodes) <= 1
+        for node in nodes:
+            lacks = self.lacks(first, node)
+            if self.kept is None or self.kept[0] != first.id or lacks <= self.kept[2]:
+                self.kept = (first.id, node, lacks)
+            else:
+                last = self.kept[1]
+                assert all(self.lines[slot] for slot in self.slots if self.node_of[slot] == last)
+
+    def lacks(self, job: Candidate, node: str) -> tuple[int, float]:
+        """How many jobs without a limit must end on a node before it has room, and by when others do."""
+        busy = self.busy_on(node)
+        limits = sorted(place.ends_by for place in busy if place.ends_by is not None)
+        missing = job.slots - (self.node_of.count(node) - len(busy))
+        if missing <= 0:
+            return (0, 0.0)
+        by_limit = limits[min(missing, len(limits)) - 1] if limits else 0.0
+        return (max(0, missing - len(limits)), by_limit)
+
+
+class ScatteredScheduling(ClusterScheduling):
+    """The same story with a planner that knows of no nodes."""
+
+    def more(self) -> Mapping[str, Nodes]:
+        return {}
 
 
 def greedy(waiting: Iterable[Candidate], *, free: Sequence[int], **_known: object) -> Plan:
@@ -256,10 +326,19 @@ class GreedyScheduling(Scheduling):
 steady = settings(deadline=None, derandomize=True, max_examples=100, stateful_step_count=40)
 TestScheduling = Scheduling.TestCase
 TestScheduling.settings = steady
+TestClusterScheduling = ClusterScheduling.TestCase
+TestClusterScheduling.settings = steady
 
 
 def test_a_planner_without_reservations_is_caught() -> None:
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
             GreedyScheduling, settings=settings(steady, phases=[Phase.generate])
+        )
+
+
+def test_a_planner_that_knows_of_no_nodes_is_caught() -> None:
+    with pytest.raises(InvariantError, match="of more than one node"):
+        run_state_machine_as_test(
+            ScatteredScheduling, settings=settings(steady, phases=[Phase.generate])
         )

@@ -147,6 +147,26 @@ def test_who_joins_goes_where_it_is_least_busy() -> None:
     assert [joining.gpu for joining in made.joinings] == ["B"]
 
 
+def test_runs_that_are_over_soon_come_close_together_but_among_themselves() -> None:
+    brief = Profile(peaks=(GIB,) * 3, sm=(0.7,), alone_s=(3.0,))
+    wishes = [Wish(job=number, kind="k") for number in range(16)]
+
+    made = pack(wishes, [gpu()], knowledge(brief), RULES)
+    assert len(made.joinings) == 5  # 70% each, and 400% is the most
+
+    lasting = gpu(tenant(99, 1, 1, sm=0.7))
+    says = why_not(wishes[0], lasting, knowledge(brief), RULES)
+    assert says is not None
+    assert "together more than 130%" in says
+
+
+def test_a_run_that_was_over_before_it_held_memory_teaches_nothing() -> None:
+    glimpsed = AttemptUse(mem_peak_bytes=0, samples=1)
+    assert Profile().learn(glimpsed, 1.0, 1.0, RULES) == Profile()
+    watched = AttemptUse(mem_peak_bytes=0, samples=60)
+    assert Profile().learn(watched, 60.0, 1.0, RULES).finished == 1
+
+
 def test_a_whole_gpu_is_kept_for_who_has_waited_long_for_one() -> None:
     machine = [gpu(tenant(1, 5.0), key="A"), gpu(tenant(2, 5.0), tenant(3, 5.0), key="B")]
     whole = Wish(job=8, kind="big", share=NEVER, since_s=0.0)

@@ -56,3 +56,10 @@ def test_a_run_that_starts_up_for_most_of_its_life_is_counted_with_less_than_its
 ) -> None:
     use = AttemptUse(sm_mean_pct=mean_pct, sm_p90_pct=p90_pct)
     assert use.load == pytest.approx(load)
+
+
+def test_what_came_before_the_first_look_at_a_run_counts_as_idle() -> None:
+    brief = AttemptUse(sm_mean_pct=80.0, sm_p90_pct=80.0, samples=1)
+    assert brief.load == pytest.approx(0.2)
+    lasting = AttemptUse(sm_mean_pct=80.0, sm_p90_pct=80.0, samples=1000)
+    assert lasting.load == pytest.approx(0.8, rel=0.01)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from stoker.core.lifecycle import State, is_final
 from stoker.core.slot import Slot
-from stoker.engine.adopt import find_slots
+from stoker.engine.adopt import find_node, find_slots
 from stoker.engine.board import Board
 from stoker.executors.contract import Ended, Launch, Lost, Refused, Report, Revoked, Started, Synced
 from stoker.store.database import FullDiskError
@@ -322,6 +322,47 @@ def test_a_label_names_the_slots_that_have_its_gpus_today(
     board = Board(tuple(Slot(n, gpus, gpus) for n, gpus in enumerate(names)))
 
     assert tuple(slot.index for slot in find_slots(board, label)) == indices
+
+
+@pytest.mark.parametrize(
+    ("label", "indices", "node"),
+    [
+        ("h1/0", (0,), "h1"),
+        ("0", (0,), ""),
+        ("h2/0", (2,), "h2"),
+        ("h2/0,h2/1", (2, 3), "h2"),
+        ("h2/2+3", (4,), "h2"),
+        ("h2/3", (4,), "h2"),
+        ("h2/", (), "h2"),
+        ("h2/9", (), "h2"),
+        ("h3/0", (), "h3"),
+        ("", (), ""),
+        (None, (), ""),
+    ],
+)
+def test_a_label_with_a_node_names_slots_of_that_node_and_one_without_those_of_this_machine(
+    label: str | None, indices: tuple[int, ...], node: str
+) -> None:
+    names = (
+        ("h1", ("0",)),
+        ("h1", ("1",)),
+        ("h2", ("0",)),
+        ("h2", ("1",)),
+        ("h2", ("2", "3")),
+    )
+    board = Board(
+        tuple(Slot(n, gpus, gpus, node) for n, (node, gpus) in enumerate(names)), head="h1"
+    )
+
+    assert tuple(slot.index for slot in find_slots(board, label)) == indices
+    assert find_node(board, label) == node
+
+
+def test_a_label_from_a_cluster_that_this_machine_has_left_names_its_own_slots_only() -> None:
+    board = Board((Slot(0, ("0",), ("0",)),), head="h1")
+
+    assert [slot.index for slot in find_slots(board, "h1/0")] == [0]
+    assert find_slots(board, "h2/0") == ()
 
 
 class Crash(BaseException):

@@ -17,6 +17,7 @@ def world(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr("time.time", lambda: world.now)
     monkeypatch.setattr("time.time_ns", lambda: round(world.now * 1e9))
     monkeypatch.setattr(eta, "_FRESH_S", -1.0)
+    monkeypatch.setattr(eta, "_MOST_OF_TIME", float("inf"))
     return world
 
 

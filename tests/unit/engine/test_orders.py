@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import subprocess
 
@@ -144,6 +145,24 @@ class TestSurroundings:
 
         assert context(world).cwd == str(world.home / "snapshots" / "0123" / "sub")
         assert context(world).env["STOKER_SUBMIT_DIR"] == "/work/sub"
+
+    def test_a_job_of_sync_runs_in_a_copy_of_its_own_whose_results_go_to_its_folder(
+        self, world: World
+    ) -> None:
+        world.add("sh train.sh", snapshot="0123/sub", sync=True, results="out/", cwd="/work/sub")
+
+        *_python, root, order, program, script = launched(world).argv
+        assert os.path.isdir(os.path.join(root, "stoker"))
+        assert (os.path.basename(program), script) == ("sh", "train.sh")
+        assert json.loads(order) == {
+            "depot": str(world.home / "depot"),
+            "name": "1.1",
+            "snapshot": str(world.home / "snapshots" / "0123"),
+            "inside": "sub",
+            "results": "out",
+            "target": "/work/sub/out",
+            "limit_bytes": 1 << 30,
+        }
 
     def test_equal_surroundings_are_told_once(self, world: World) -> None:
         world.add("a", env={"A": "1"})

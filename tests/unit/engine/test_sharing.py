@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
+from stoker.engine import eta
 from stoker.engine.board import Running
 from stoker.engine.service.show import show
 from stoker.engine.service.status import status
@@ -369,3 +370,39 @@ def test_how_a_waiting_job_shares_can_be_set(world: World) -> None:
     assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == ("always:2", GIB)
     world.set("1", share="never", gpu_mem_bytes=None)
     assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == (None, None)
+
+
+def foretell_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: world.now)
+    monkeypatch.setattr(eta, "_FRESH_S", -1.0)
+    monkeypatch.setattr(eta, "_MOST_OF_TIME", float("inf"))
+
+
+def test_the_queue_is_over_as_soon_as_the_simulator_says_of_jobs_that_share(
+    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foretell_at_once(world, monkeypatch)
+    learn(world)
+    world.pause(queue=True)
+    world.add(*(f"train {n}" for n in range(40)), share="auto")
+    alone_s = 40 / 2 * 60
+    shared_s = status(world.hub).eta_s
+    # Four share each of two GPUs, each run slowed a little by the others.
+    assert shared_s is not None
+    assert alone_s / 4 <= shared_s < alone_s / 3
+
+    world.add(*(f"train {n}" for n in range(10)))
+    with_others_s = status(world.hub).eta_s
+    assert with_others_s is not None
+    assert shared_s + 10 / 2 * 60 == pytest.approx(with_others_s, rel=0.2)
+
+
+def test_nobody_foresees_that_a_kind_shares_of_which_nothing_is_known(
+    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foretell_at_once(world, monkeypatch)
+    learn(world)
+    world.pause(queue=True)
+    world.add(*(f"other {n}" for n in range(10)), share="auto")
+    world.add("train 1")
+    assert status(world.hub).eta_s == pytest.approx(11 / 2 * 60, rel=0.1)

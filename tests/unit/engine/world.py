@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from stoker.core.invariants import check_slots
 from stoker.core.lifecycle import State, is_live
+from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
@@ -85,12 +86,14 @@ class World:
         gpus: int | tuple[Slot, ...] = 2,
         cpu_places: int = 2,
         script: Callable[[Launch], int | None] = run_until_told,
+        nodes: tuple[NodeFacts, ...] = (),
     ) -> None:
         self.home = home
         self.now = 1000.0
         self.disk_is_full = False
         self.slots = slots(gpus) if isinstance(gpus, int) else gpus
         self.cpu_places = cpu_places
+        self.nodes = nodes  # the first of them is this machine
         self.executor = FakeExecutor(lambda: self.now, script, kept=True)
         self.loop = asyncio.new_event_loop()
         self._requests = itertools.count(1)
@@ -120,6 +123,8 @@ class World:
             config=config,
             executor=self.executor,
             slots=self.slots,
+            head=self.nodes[0].name if self.nodes else "",
+            nodes=self.nodes,
             clock=lambda: self.now,
             shepherd_pids=lambda: [4711],
             parse_slots=lambda text: parse_slots(text, None, None),

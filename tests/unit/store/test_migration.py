@@ -16,6 +16,7 @@ from stoker.errors import StokerError
 from stoker.store import runs
 from stoker.store.database import SCHEMA_VERSION, Database
 from stoker.store.jobs import Jobs, Known
+from stoker.store.queued import QueuedJobs
 
 FIXTURE = Path(__file__).parent / "run_of_schema_1.sql"
 KEY = {"cwd": "/work", "file": "jobs.txt"}
@@ -107,8 +108,8 @@ def test_classes_of_other_projects_have_room_beside_the_old_ones(home: str) -> N
     database = Database(os.path.join(home, "runs", "1", "run.db"))
     jobs = Jobs(database)
 
-    assert jobs.class_of((1, 60.0, None, None, None)) == 2
-    assert jobs.class_of((1, 60.0, "vision", None, None)) == 3
+    assert jobs.class_of((1, 60.0, None, None, None, None)) == 2
+    assert jobs.class_of((1, 60.0, "vision", None, None, None)) == 3
     database.close()
 
 
@@ -127,3 +128,25 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(home: str) -> None
     assert list(connection.iterdump()) == before
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
     connection.close()
+
+
+def test_a_queue_of_the_version_before_places_goes_on_and_its_jobs_may_run_anywhere(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "stoker.db")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript((FIXTURE.parent / "queue_of_schema_4.sql").read_text())
+    connection.close()
+
+    database = Database(path)
+    jobs = QueuedJobs(database)
+
+    assert [(head.id, head.slots, head.where) for head in jobs.heads(9, 9)] == [
+        (3, 2, None),
+        (2, 1, None),
+    ]
+    assert [(facts.id, facts.slots, facts.where) for facts in jobs.live_facts()] == [(1, "0", None)]
+    assert jobs.class_of((1, None, None, None, None, None)) == 1
+    assert jobs.class_of((1, None, None, None, None, '{"nodes":["h1"]}')) == 3
+    database.commit()
+    database.close()

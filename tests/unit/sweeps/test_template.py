@@ -190,3 +190,27 @@ def test_the_example_of_nested_arithmetic() -> None:
     ]
 
     assert codes == [1, 0, 0, 1, 0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "place", ["{dir}", '"{dir}"', "'{dir}'", "{dir}/x", '"a {dir}/x"', "'a {dir}'", "$(echo {dir})"]
+)
+def test_a_portable_command_names_the_folder_that_its_run_is_told(place: str) -> None:
+    definition = {
+        "command": f"{ECHO} {{a}} {place} {{args_json_file}}",
+        "parameters": {"a": {"value": 1}},
+    }
+    told = "/somewhere $else/it's"
+
+    (run,) = plan_sweep(definition, base="/b", portable=True)
+    (plain,) = plan_sweep(definition, base="/b")
+
+    assert run.dir not in run.command
+    assert (run.identity, run.dir) == (plain.identity, plain.dir)
+    env = {"STOKER_RUN_DIR": told}
+    printed = subprocess.check_output(["/bin/sh", "-c", run.command], env=env)
+    expected = place.replace("{dir}", told).strip("'\"" if place[0] in "'\"" else "")
+    if place.startswith("$("):
+        assert json.loads(printed)[1:-1] == told.split()
+    else:
+        assert json.loads(printed) == ["1", expected, f"{told}/params.json"]

@@ -43,6 +43,10 @@ _SETTINGS = {
 }
 _IDS = re.compile(r"\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*")
 _IDS_OF_JOBS = re.compile(r"\bjob(s?) (\d[\d,-]*)")
+_WORDS = {
+    "stoker add or stoker daemon start": "gpulimit add or gpulimit_server",
+    **{setting: name for name, setting in _SETTINGS.items()},
+}
 
 
 def status_of(job: Job) -> str:
@@ -89,7 +93,9 @@ def setting_of(name: str) -> str:
 
 
 def retell(text: str) -> str:
-    """A message of Stoker's with the ids that gpulimit's users know."""
+    """A message of Stoker's with the ids and names that gpulimit's users know."""
+    for ours, theirs in _WORDS.items():
+        text = text.replace(ours, theirs)
     return _IDS_OF_JOBS.sub(lambda found: f"task{found[1]} {_shift(found[2], -1)}", text)
 
 

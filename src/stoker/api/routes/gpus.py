@@ -24,6 +24,7 @@ class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def read(hub: Hub, query: Query, _body: None) -> list[wire.GpuInfo]:
     """Tell how every GPU is, what the queue does there, and who else uses it."""
+    await service.have_a_look(hub)
     return service.read(hub, history=query.history)
 
 

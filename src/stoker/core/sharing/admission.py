@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from stoker.core.sharing.gpu import Gpu
 from stoker.core.sharing.room import Room
 from stoker.core.sharing.rules import Mode, Rules
@@ -9,8 +11,15 @@ from stoker.core.sharing.wish import Wish
 from stoker.core.size import format_bytes
 
 
+class Load(msgspec.Struct, frozen=True):
+    """Which share of a GPU a job keeps busy, and whether jobs of its kind are over soon."""
+
+    sm: float
+    brief: bool = False
+
+
 def refusal(
-    wish: Wish, gpu: Gpu, room: Room, sm: float, rules: Rules, host_free: float | None = None
+    wish: Wish, gpu: Gpu, room: Room, load: Load, rules: Rules, host_free: float | None = None
 ) -> str | None:
     """Why a job may not start on a GPU now; None if it may. `host_free` is the free share of RAM.
 
@@ -28,7 +37,7 @@ def refusal(
         or _too_many(wish, gpu, rules)
         or _stranger(wish, gpu, room, rules)
         or _no_memory(wish, gpu, room, rules)
-        or _no_compute(wish, gpu, sm, rules)
+        or _no_compute(wish, gpu, load, rules)
         or _no_ram(rules, host_free)
     )
 
@@ -95,12 +104,14 @@ def _no_memory(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     return None
 
 
-def _no_compute(wish: Wish, gpu: Gpu, sm: float, rules: Rules) -> str | None:
-    if wish.share.mode is Mode.ALWAYS or gpu.sm + sm <= rules.sm_limit:
+def _no_compute(wish: Wish, gpu: Gpu, load: Load, rules: Rules) -> str | None:
+    brief = load.brief and all(tenant.brief for tenant in gpu.tenants)
+    limit = rules.brief_sm_limit if brief else rules.sm_limit
+    if wish.share.mode is Mode.ALWAYS or gpu.sm + load.sm <= limit:
         return None
     return (
-        f"it keeps {sm:.0%} of a GPU busy and those there {gpu.sm:.0%}:"
-        f" together more than {rules.sm_limit:.0%}"
+        f"it keeps {load.sm:.0%} of a GPU busy and those there {gpu.sm:.0%}:"
+        f" together more than {limit:.0%}"
     )
 
 

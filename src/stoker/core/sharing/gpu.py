@@ -21,6 +21,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     sm: float = 0.0
     cold: bool = False
     capped: bool = False
+    brief: bool = False  # runs of its kind are over soon
     fresh: bool = False  # let in just now: what it takes is not to be seen yet
     most: int | None = None
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from stoker.core.sharing.admission import refusal
+from stoker.core.sharing.admission import Load, refusal
 from stoker.core.sharing.gpu import Gpu, Tenant
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.room import Room, Source, room_for
@@ -56,6 +56,7 @@ def tenant_of(wish: Wish, gpu: Gpu, room: Room, known: Knowledge, rules: Rules) 
         wish=wish,
         reserved_bytes=room.bytes,
         sm=sm_of(profile, rules),
+        brief=profile.is_brief(rules),
         cold=room.is_whole or room.source is Source.NONE,
         fresh=True,
         most=_least(wish.share.most, profile.most),
@@ -95,7 +96,8 @@ def why_not(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> str | None:
     if profile.most is not None and len(gpu.tenants) >= profile.most:
         return f"{profile.most} at a time is the most that has paid for jobs of its kind"
     room = room_on(wish, gpu, known, rules)
-    return refusal(wish, gpu, room, sm_of(profile, rules), rules, known.host_free)
+    load = Load(sm_of(profile, rules), brief=profile.is_brief(rules))
+    return refusal(wish, gpu, room, load, rules, known.host_free)
 
 
 def pack(wishes: Iterable[Wish], gpus: Iterable[Gpu], known: Knowledge, rules: Rules) -> Packing:

@@ -15,6 +15,7 @@ from stoker.core.usage import AttemptUse
 T = TypeVar("T")
 _REMEMBERED = 20
 _COMPARED = 3
+_BELIEVED = 10  # so many looks at a run that held no memory, and it is taken to need none
 _MOST_BUMP = 2.0
 _CALM = 0.9  # of what a bump has too much, after each run that went well
 _OOM_WINDOW_S = 600.0
@@ -58,10 +59,19 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Which share of a GPU a run keeps busy; None if that could not be seen."""
         return max(self.sm) if self.sm else None
 
+    @property
+    def lone_s(self) -> float | None:
+        """How long a run takes that has its GPU to itself; None if none has had that."""
+        return _median(self.alone_s) if self.alone_s else None
+
+    def is_brief(self, rules: Rules) -> bool:
+        """Whether runs of the kind, as far as they are known, are over soon."""
+        return self.lone_s is not None and self.lone_s < rules.brief_s
+
     def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: Rules) -> Profile:
         """Take note of a run that succeeded, beside as many others as there were on average."""
-        if use.mem_peak_bytes is None:
-            return self
+        if use.mem_peak_bytes is None or (not use.mem_peak_bytes and use.samples < _BELIEVED):
+            return self  # it may have been over before it was seen at work
         alone = use.alone
         sm = self.sm
         if use.load is not None and (alone or not sm):

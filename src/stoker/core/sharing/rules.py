@@ -60,6 +60,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     margin_share: float = 0.03
     margin_bytes: int = 512 * MIB
     sm_limit: float = 1.3
+    brief_s: float = 60.0  # of runs that take less, much is start-up and end, which no load shows
+    brief_sm_limit: float = 4.0  # among such runs alone
     unknown_sm: float = 0.3  # of a kind whose use of the GPU nobody could measure
     most: int = 16
     learned_from: int = 3
@@ -92,5 +94,6 @@ def gpulimit_rules(keep_gpu_share: float, keep_host_share: float, most: int) -> 
         keep_host_share=keep_host_share,
         most=most,
         sm_limit=float("inf"),
+        brief_sm_limit=float("inf"),
         with_others=True,
     )

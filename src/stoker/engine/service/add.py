@@ -14,12 +14,14 @@ from stoker.core.job import Options, Request
 from stoker.core.lifecycle import State
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import Mode
-from stoker.core.size import format_bytes
+from stoker.core.where import Where, make_where, write_where
 from stoker.engine.hub import Hub
 from stoker.engine.orders import join_words
 from stoker.engine.service.each import state_of
 from stoker.engine.service.needs import read_needs
+from stoker.engine.service.place import check_where
 from stoker.engine.service.shelving import settle
+from stoker.engine.sharing import refuse_too_large
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
 from stoker.store.queued import Common, NewRow, Reservation, RunRow
@@ -145,6 +147,7 @@ def _fill(
         submission.project,
         share,
         submission.gpu_mem_bytes,
+        write_where(_where(submission)),
     )
     options = Options(
         stop_signal=submission.stop_signal,
@@ -155,6 +158,8 @@ def _fill(
         preempt=submission.preempt,
         warm=tuple(submission.warm),
         mps=submission.mps,
+        sync=submission.sync,
+        results=os.path.normpath(submission.results),
     )
     request = Request(
         slots=submission.gpus,
@@ -192,9 +197,33 @@ def _check(submission: Submission) -> None:
         check_name("the sweep", submission.sweep)
     if not os.path.isabs(_decode(submission.cwd, "cwd")):
         raise UsageError("cwd is not an absolute path", field="cwd")
+    _check_sync(submission)
     shell = submission.shell
     if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
         raise UsageError("the shell is not an absolute path", field="shell")
+
+
+def _check_sync(submission: Submission) -> None:
+    results = os.path.normpath(submission.results)
+    names = results.split("/")
+    if "\0" in results or names[0] in ("", ".", "..") or ".git" in names:
+        raise UsageError(
+            f"--results {submission.results}: name a folder below the one that the job runs in",
+            field="results",
+        )
+    if not submission.sync:
+        return
+    if submission.snapshot is None:
+        raise UsageError("sync ships a snapshot, and the submission names none", field="snapshot")
+    cwd = os.path.join(_decode(submission.cwd, "cwd"), b"")
+    for job in submission.jobs:
+        if job.run is not None and not os.path.normpath(_decode(job.run.dir, "dir")).startswith(
+            cwd
+        ):
+            raise UsageError(
+                "the folders of the runs lie outside of the sweep's own, where --sync brings nothing"
+                " back: let dir name one below it"
+            )
 
 
 def _check_wishes(hub: Hub, submission: Submission) -> None:
@@ -210,11 +239,13 @@ def _check_wishes(hub: Hub, submission: Submission) -> None:
             field="gpus",
         )
     if submission.gpus > slots:
+        has = "this queue has" if hub.engine.board.grid is None else "no node has more than"
         raise UsageError(
-            f"the job asks for {submission.gpus} GPUs, and this queue has {slots}: ask for fewer (-g)",
+            f"the job asks for {submission.gpus} GPUs, and {has} {slots}: ask for fewer (-g)",
             field="gpus",
         )
     check_gpu_mem(hub, submission.gpu_mem_bytes)
+    check_where(hub, _where(submission), submission.gpus)
     allowed = hub.gate.allowed(submission.project)
     if allowed is not None and submission.gpus > len(allowed):
         raise UsageError(
@@ -224,14 +255,14 @@ def _check_wishes(hub: Hub, submission: Submission) -> None:
         )
 
 
+def _where(submission: Submission) -> Where:
+    return make_where(submission.nodes, submission.on, submission.node_labels)
+
+
 def check_gpu_mem(hub: Hub, asked: int | None) -> None:
     """Refuse what no GPU of this queue has."""
     largest = None if hub.engine.sharing is None else hub.engine.sharing.largest_bytes()
-    if asked is not None and largest is not None and asked > largest:
-        raise UsageError(
-            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU of this queue"
-            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
-        )
+    refuse_too_large(asked, largest)
 
 
 def _row(job: NewJob, submission: Submission) -> NewRow:

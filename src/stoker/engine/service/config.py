@@ -62,7 +62,7 @@ def _check(hub: Hub, name: str, value: str) -> None:
     if name == "policy":
         find_policy(value)
     if name.startswith(_GPUS_OF) and value != "all":
-        known = {gpu for place in hub.engine.board.places for gpu in place.slot.gpus}
+        known = hub.engine.board.gpu_names()
         unknown = hub.config.split_gpus(value) - known
         if unknown or not value.strip(", +"):
             has = ", ".join(sorted(known)) or "none"

@@ -19,4 +19,4 @@ def history(hub: Hub, job: str) -> History:
     if watchman is None:
         return History()
     key = Attempt(number, hub.jobs.facts(number).attempt).key
-    return history_of(watchman.sampler.history_of(key))
+    return history_of(watchman.history_of(key))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 from msgspec import structs
 
 from stoker.core.lifecycle import State, is_final, is_live
+from stoker.core.node import gpus_in
 from stoker.engine.hub import Hub
 from stoker.engine.service.rows import COLUMNS, TABLES, job_of
 from stoker.engine.service.select import find
@@ -76,7 +76,7 @@ class _Filter(msgspec.Struct, frozen=True):
             return False
         if self.project is not None and row[2] != self.project:
             return False
-        if self.gpu is not None and self.gpu not in re.split("[,+]", row[9] or ""):
+        if self.gpu is not None and self.gpu not in gpus_in(row[9] or ""):
             return False
         if self.text is None:
             return True

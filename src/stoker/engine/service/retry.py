@@ -6,10 +6,13 @@ import asyncio
 import time
 
 from stoker.core.lifecycle import State, is_final, is_pending
+from stoker.core.where import read_where
 from stoker.engine.hub import Hub
 from stoker.engine.service.each import SLICE, state_of
+from stoker.engine.service.place import check_where
 from stoker.engine.service.select import find
 from stoker.engine.service.shelving import settle, settle_dependants
+from stoker.errors import UsageError
 from stoker.failpoints import reach
 from stoker.wire import Changed, JobEvent, Refusal, Retry
 
@@ -71,9 +74,18 @@ def _retry_one(hub: Hub, job: int, found_as: State, order: Retry) -> str | None:
         return f"job {job} is {word}: only what is over can be retried"
     if state is State.SKIPPED and any(need.is_hopeless for need in hub.shelf.needs_of(job)):
         return f"job {job} {_reason_of(hub, job)}: retry that, or stoker set {job} after=none"
+    facts = hub.jobs.facts(job)
     slots = hub.engine.board.slots_left()
-    if hub.jobs.facts(job).gpus > slots:
+    if facts.gpus > slots:
         return f"job {job} asks for more GPUs than the {slots} of this queue"
+    try:
+        check_where(hub, read_where(facts.where), facts.gpus)
+    except UsageError as error:
+        return f"job {job} cannot run: {error}; stoker set {job} node=none on=none lets it run anywhere"
+    if order.fresh and facts.request.options.sync:
+        return (
+            f"job {job} was added with --sync and runs from what was shipped: add it again instead"
+        )
     hub.jobs.renew(job, state, fresh=order.fresh)
     hub.shelf.hold(job, False)
     settle(hub, job)

@@ -8,6 +8,7 @@ from typing import Any
 
 from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
+from stoker.core.where import read_where
 from stoker.engine.orders import split_words
 from stoker.wire import Job, to_wire
 
@@ -16,7 +17,7 @@ _SHOWN_BYTES = 1000
 COLUMNS = (
     f"job.id, name, project, state, substr(command, 1, {_SHOWN_BYTES}), form, class.slots, priority,"
     " attempt, job.slots, reason, status, submitted_at_us, started_at_us, ended_at_us, rank,"
-    " begin_at_us, submission.cwd, failure"
+    " begin_at_us, submission.cwd, failure, class.place"
 )
 TABLES = (
     "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
@@ -26,6 +27,7 @@ TABLES = (
 def job_of(row: Sequence[Any]) -> Job:
     """A job as a list shows it, from a row of COLUMNS."""
     exit_code, signum = ending(row[11])
+    where = read_where(row[19])
     return Job(
         id=row[0],
         name=row[1],
@@ -45,6 +47,9 @@ def job_of(row: Sequence[Any]) -> Job:
         submitted_at=seconds(row[12]),
         started_at=seconds(row[13]),
         ended_at=seconds(row[14]),
+        nodes=list(where.nodes),
+        on=where.on,
+        node_labels=dict(where.labels),
     )
 
 

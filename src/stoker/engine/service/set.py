@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import Mode
+from stoker.core.where import Where, make_where, read_where, write_where
 from stoker.engine.board import Running
 from stoker.engine.hub import Hub
 from stoker.engine.service.add import check_gpu_mem
 from stoker.engine.service.each import change_each
 from stoker.engine.service.needs import read_needs, refuse_circle
+from stoker.engine.service.place import check_where
 from stoker.engine.service.shelving import settle
 from stoker.errors import UsageError
 from stoker.store.queued import Facts
@@ -23,12 +26,16 @@ from stoker.wire import Changed, Set, from_wire
 
 # What can still be changed while a job runs.
 _OF_RUNNING = {"name", "priority", "retries", "timeout_s"}
+_OF_PLACE = {"nodes", "on", "node_labels"}
+_OF_CLASS = {"gpus", "timeout_s", "project", "share", "gpu_mem_bytes", *_OF_PLACE}
 
 
 async def set_(hub: Hub, order: Set) -> Changed:
     """Change the given settings of jobs; a job that runs keeps what it was started with."""
     given = {name: getattr(order.to, name) for name in order.to.__struct_fields__}
-    values = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+    values: dict[str, Any] = {
+        name: value for name, value in given.items() if value is not msgspec.UNSET
+    }
     if not values:
         raise UsageError("nothing to set: give name=value, such as priority=5")
     _check(hub, values)
@@ -39,7 +46,13 @@ async def set_(hub: Hub, order: Set) -> Changed:
         late = values.keys() - _OF_RUNNING
         if is_live(state) and late:
             return f"job {job} is {state.value}: of it can be set {_list(_OF_RUNNING)}, not {_list(late)}"
-        _change(hub, hub.jobs.facts(job), values)
+        facts = hub.jobs.facts(job)
+        if values.keys() & {"gpus", *_OF_PLACE}:
+            try:
+                check_where(hub, _where(facts, values), values.get("gpus", facts.gpus))
+            except UsageError as error:
+                return f"job {job}: {error}"
+        _change(hub, facts, values)
         if not is_live(state):
             settle(hub, job)
         return None
@@ -58,7 +71,9 @@ async def set_(hub: Hub, order: Set) -> Changed:
 
 def _list(names: Iterable[str]) -> str:
     """Names of settings as people type them."""
-    return ", ".join(sorted(name.removesuffix("_s").removesuffix("_at") for name in names))
+    typed = {"nodes": "node", "node_labels": "node_label"}
+    words = [typed.get(name, name.removesuffix("_s").removesuffix("_at")) for name in names]
+    return ", ".join(sorted(words))
 
 
 def _check(hub: Hub, values: dict[str, object]) -> None:
@@ -78,7 +93,17 @@ def _check(hub: Hub, values: dict[str, object]) -> None:
         raise UsageError("that time lies in the past")
 
 
-def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
+def _where(facts: Facts, values: dict[str, Any]) -> Where:
+    """Where a job may run with what is set; what is not stays."""
+    known = read_where(facts.where)
+    return make_where(
+        values.get("nodes", known.nodes),
+        values.get("on", known.on),
+        values.get("node_labels", dict(known.labels)),
+    )
+
+
+def _change(hub: Hub, facts: Facts, values: dict[str, Any]) -> None:
     columns: dict[str, object] = {}
     for name in ("name", "priority", "retries"):
         if name in values:
@@ -91,14 +116,15 @@ def _change(hub: Hub, facts: Facts, values: dict[str, object]) -> None:
     if "begin_at" in values:
         begin_at = values["begin_at"]
         columns["begin_at_us"] = int(begin_at * 1e6) if isinstance(begin_at, float) else None
-    if values.keys() & {"gpus", "timeout_s", "project", "share", "gpu_mem_bytes"}:
+    if values.keys() & _OF_CLASS:
         columns["class"] = hub.jobs.class_of(
             (
-                values.get("gpus", facts.gpus),  # type: ignore[arg-type]
+                values.get("gpus", facts.gpus),
                 values.get("timeout_s", facts.timeout_s),
                 values.get("project", facts.project),
                 values.get("share", facts.share),
                 values.get("gpu_mem_bytes", facts.gpu_mem),
+                write_where(_where(facts, values)),
             )
         )
     if columns:

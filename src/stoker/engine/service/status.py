@@ -28,7 +28,7 @@ def status(hub: Hub) -> Status:
             SlotInfo(
                 label=place.slot.label,
                 jobs=[each.attempt.job for each in hub.engine.board.tenants(place)],
-                closed=place.closed or _held_by(place),
+                closed=place.shut or _held_by(place),
                 drained=place.drained,
                 held=place.held,
                 paused=place.current is not None and place.current.paused_at is not None,

@@ -16,16 +16,13 @@ def usage(hub: Hub) -> Usage:
     if look is None or watchman is None:
         return Usage(age_s=None, gpus=[], jobs=[])
     now = time.monotonic()
-    past = watchman.sampler.histories()
+    past = watchman.histories()
     return Usage(
         age_s=now - look.at_s,
         gpus=[
             GpuCurve(
                 now=use,
-                past=[
-                    (now - at_s, used, busy)
-                    for at_s, used, busy in list(watchman.sampler.history[key])
-                ],
+                past=[(now - at_s, used, busy) for at_s, used, busy in watchman.history(key)],
             )
             for key, use in look.gpus.items()
         ],

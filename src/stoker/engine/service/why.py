@@ -7,6 +7,7 @@ import time
 from stoker.core.explain import Occupant, SlotView, clock, waits_for_slots
 from stoker.core.lifecycle import State, is_pending
 from stoker.core.size import format_bytes
+from stoker.core.where import read_where
 from stoker.engine.board import REMOVED, Place, Running
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import find_one
@@ -17,6 +18,7 @@ from stoker.store.queued import Facts, candidate_of
 from stoker.wire import Why
 
 _COUNTED = 10_000
+_NODES_SHOWN = 4
 
 
 def why(hub: Hub, job: str) -> Why:
@@ -75,19 +77,22 @@ def _waiting(hub: Hub, facts: Facts) -> str:
     preview = hub.engine.preview()
     if facts.id in preview.starting:
         return "starts in this very moment"
+    board = hub.engine.board
     if facts.gpus == 0:
-        running = len(hub.engine.board.apart)
-        text = (
-            f"waits for a place without GPU: {running} of {hub.engine.board.cpu_places} are taken"
-        )
+        text = f"waits for a place without GPU: {len(board.apart)} of {board.cpu_places} are taken"
+        if board.placing.node_without_gpu(facts.where) is None:
+            text = f"waits for a node that fits {read_where(facts.where)}"
     else:
         slots = _slots(hub, facts, preview.reserved)
-        if facts.gpus > len(slots):
-            less = f"stoker set {facts.id} gpus={max(1, len(slots))}"
-            return f"waits for {facts.gpus} GPUs, and this queue has {len(slots)}: {less}"
-        text = waits_for_slots(facts.gpus, slots)
+        most = board.slots_left()
+        if facts.gpus > most:
+            has = "this queue has" if board.grid is None else "no node has more than"
+            less = f"stoker set {facts.id} gpus={max(1, most)}"
+            return f"waits for {facts.gpus} GPUs, and {has} {most}: {less}"
+        text = waits_for_slots(facts.gpus, slots, _where(hub, facts))
         if facts.share is not None and facts.gpus == 1:
             text = text.replace("waits for 1 GPU", "waits for room on a GPU", 1)
+    text += "".join(f"; {away}" for away in _away(hub, facts))
     if forced:
         return f"{text}; it is the next to start"
     ahead = count_ahead(hub.database, Position(facts.id, facts.priority, facts.rank), _COUNTED)
@@ -97,13 +102,39 @@ def _waiting(hub: Hub, facts: Facts) -> str:
     return text
 
 
+def _where(hub: Hub, facts: Facts) -> str:
+    """Of what kind the GPUs must be that a job waits for, in words."""
+    together = " of one node" if facts.gpus > 1 and hub.engine.board.grid is not None else ""
+    return together if facts.where is None else f"{together} that fit {read_where(facts.where)}"
+
+
+def _away(hub: Hub, facts: Facts) -> list[str]:
+    """The nodes on which a job could run, were they not away."""
+    where = read_where(facts.where)
+    away = [
+        node
+        for node in hub.engine.board.nodes.values()
+        if node.away is not None and where.fits_node(node) and (facts.gpus or where.nodes)
+    ]
+    told = [
+        f"node {node.name} is away since {clock(time.time() - (node.since or 0))} ({node.away})"
+        for node in away[:_NODES_SHOWN]
+    ]
+    more = len(away) - _NODES_SHOWN
+    return told if more <= 0 else [*told, f"{more} more nodes are away"]
+
+
 def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
+    """The slots at the place where a job may run, but for those of nodes that are away."""
+    here = hub.gate.placed(facts.where)
     allowed = hub.gate.allowed(facts.project)
     now = hub.engine.now()
     return [
         SlotView(
             label=place.slot.label,
-            allowed=allowed is None or place.slot.index in allowed,
+            barred=None
+            if allowed is None or place.slot.index in allowed
+            else "is not for its project",
             drained=place.drained,
             closed=place.closed,
             waits_for=None if place.held else place.waits_for,
@@ -112,7 +143,10 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
             shared=_shared(hub, facts, place),
         )
         for place in hub.engine.board.places
-        if place.base is None and (place.drained != REMOVED or not place.is_idle)
+        if place.base is None
+        and place.away is None
+        and (here is None or place.slot.index in here)
+        and (place.drained != REMOVED or not place.is_idle)
     ]
 
 
@@ -139,6 +173,8 @@ def _occupant(running: Running, now: float) -> Occupant:
 def _running(hub: Hub, facts: Facts, state: State) -> str:
     running = hub.running(facts.id)
     where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
+    if running is not None and running.node and not running.slots:
+        where += f" on node {running.node}"
     if running is None or state is State.STARTING:
         before = _before(hub, running) if running is not None else None
         behind = f", as soon as job {before.attempt.job} has ended" if before is not None else ""

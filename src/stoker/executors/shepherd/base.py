@@ -346,14 +346,18 @@ class Shepherd:
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """An attempt is over when its first process is."""
         key, place = attempt.key, attempt.place
-        self.journal.note(end_line(key, ending))
-        self.reports.append(wire.ended(key, ending))
+        self.note_end(key, ending)
         del self.pids[key]
         self.vacate(place)
         # While the place has more to do, the client need not be woken for this end alone.
         if not place.queue:
             self.wire.urgent = True
         self.sweep_soon()
+
+    def note_end(self, key: str, ending: Ending) -> None:
+        """Put an end into the journal, and report it."""
+        self.journal.note(end_line(key, ending))
+        self.reports.append(wire.ended(key, ending))
 
     def sweep_soon(self) -> None:
         """Look for leftovers before long."""

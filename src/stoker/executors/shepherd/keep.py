@@ -31,11 +31,11 @@ from stoker.executors.shepherd.journal import (
     Refusal,
     Start,
     Story,
-    end_line,
     lose_line,
 )
 from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
+from stoker.executors.shepherd.tether import CUT_OFF, Tether
 from stoker.executors.shepherd.turns import come_first
 
 _READY_FD = 3
@@ -46,9 +46,11 @@ _FIRST_CLIENT_WITHIN_S = 30.0
 class Keeper(Shepherd):
     """Serves clients one after another, and remembers for them."""
 
-    def __init__(self, name: str, boot: str) -> None:
+    def __init__(self, name: str, boot: str, tether: Tether | None = None) -> None:
         super().__init__()
         self.take_name(name)
+        self.tether = tether
+        self.cut_off: set[str] = set()
         self.boot = boot
         self.names = {name}
         self.records: dict[str, Record] = {}
@@ -123,9 +125,19 @@ class Keeper(Shepherd):
     def patience(self) -> float:
         """How long to wait for the next event before a promise falls due."""
         patience_s = super().patience()
+        if self.tether is not None and self.pids.keys() - self.cut_off:
+            patience_s = min(patience_s, self.tether.left_s())
         if not self.had_client:
             return max(0.0, min(patience_s, self.expect_until - time.monotonic()))
         return patience_s
+
+    def look_after(self) -> None:
+        """Record ends, and end what runs for a head that may have given it up."""
+        super().look_after()
+        if self.tether is not None and self.pids.keys() - self.cut_off and not self.tether.left_s():
+            for key in [*self.pids]:
+                self.cut_off.add(key)
+                self.on_kill(key)
 
     def is_idle(self) -> bool:
         """Whether nothing is left of any attempt."""
@@ -232,7 +244,7 @@ class Keeper(Shepherd):
         elif record.refusal is not None:
             self.tell("refused", key, *record.refusal)
         elif record.loss is not None:
-            self.tell("lost", key, record.loss)
+            self.tell("lost", key, record.loss, record.loss == CUT_OFF)
 
     def on_ack(self, keys: list[str]) -> None:
         """Forget ends that are on record elsewhere."""
@@ -311,12 +323,26 @@ class Keeper(Shepherd):
         self.ordered.discard(attempt.key)
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
-        """Remember an end."""
+        """Give back what an attempt of an earlier client still held."""
         super().end(attempt, ending)
-        key = attempt.key
-        self.records[key] = self.records[key]._replace(ending=ending)
-        if self.detached.pop(key, None):
+        if self.detached.pop(attempt.key, None):
             self.release_unused()
+
+    def note_end(self, key: str, ending: Ending) -> None:
+        """Remember an end; how one would have ended that was cut off, nobody knows."""
+        if key in self.cut_off and ending.status & 0x7F == signal.SIGKILL:
+            self.note_loss(key, CUT_OFF)
+            return
+        super().note_end(key, ending)
+        self.cut_off.discard(key)
+        self.records[key] = self.records[key]._replace(ending=ending)
+
+    def note_loss(self, key: str, reason: str) -> None:
+        """Remember that an attempt is over, and that nobody knows how it ended."""
+        self.cut_off.discard(key)
+        self.records[key] = self.records[key]._replace(loss=reason)
+        self.journal.note(lose_line(key, reason))
+        self.tell("lost", key, reason, reason == CUT_OFF)
 
     def end_orphan(self, key: str) -> None:
         """The first process of an earlier shepherd's job is over; others may have seen how."""
@@ -324,14 +350,9 @@ class Keeper(Shepherd):
         status = self.orphanage.mourn(key)
         del self.pids[key]
         if status is None:
-            self.records[key] = self.records[key]._replace(loss=UNWATCHED)
-            self.journal.note(lose_line(key, UNWATCHED))
-            self.tell("lost", key, UNWATCHED)
+            self.note_loss(key, CUT_OFF if key in self.cut_off else UNWATCHED)
         else:
-            ending = Ending(status, time.time_ns() // 1000, 0, 0)
-            self.records[key] = self.records[key]._replace(ending=ending)
-            self.journal.note(end_line(key, ending))
-            self.reports.append(wire.ended(key, ending))
+            self.note_end(key, Ending(status, time.time_ns() // 1000, 0, 0))
             self.wire.urgent = True
         self.sweep_at = 0.0
 
@@ -396,16 +417,16 @@ class Keeper(Shepherd):
 
 
 def main() -> None:
-    """Serve clients at a socket; the arguments are its path, the journal's, and a name."""
+    """Serve clients at a socket; the arguments are its path, the journal's, a name, and a tether's path."""
     gc.disable()
     ignore_signals()
     os.closerange(_READY_FD + 1, 1 << 16)  # leases of a job, if a job has started the daemon
     os.set_inheritable(_READY_FD, False)
     os.chdir("/")
-    path, journal, name = sys.argv[1:]
+    path, journal, name, *tether = sys.argv[1:]
     trees.become_subreaper()
     come_first()
-    keeper = Keeper(name, trees.boot_id())
+    keeper = Keeper(name, trees.boot_id(), Tether(tether[0]) if tether else None)
     try:
         story = keeper.journal.claim(journal)
     except BlockingIOError:

@@ -49,6 +49,12 @@ def connect(path: str) -> socket.socket:
     return client
 
 
+def lose_patience(connection: socket.socket, patience_s: int) -> None:
+    """Let a send fail that takes longer than that; a receive waits as it did."""
+    seconds = struct.pack("@ll", patience_s, 0)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+
+
 def peer_of(connection: socket.socket) -> Peer:
     """Who connected, or was connected to, as the kernel tells."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -14,6 +14,8 @@ _BOOTSTRAP = (
 _PASSED_FD = 3
 # What a job has in its environment, and a daemon that a job has started must not hand on.
 _OF_A_JOB = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_LINGER")
+# The shell ends at once and leaves the shepherd to the machine's first process.
+_ORPHAN = ["/bin/sh", "-c", '"$@" &', "sh"]
 
 
 class Shepherd(NamedTuple):
@@ -45,10 +47,28 @@ def start_shepherd() -> Shepherd:
     return Shepherd(pid, ours)
 
 
-def start_keeper(socket_path: str, journal: str, name: str, log: str = os.devnull) -> Keeper:
-    """Start a shepherd that is bound to nobody, and serves who connects to its socket."""
+def start_keeper(
+    socket_path: str,
+    journal: str,
+    name: str,
+    log: str = os.devnull,
+    *,
+    tether: str | None = None,
+    without: str | None = None,
+) -> Keeper:
+    """Start a shepherd that is bound to nobody, and serves who connects to its socket.
+
+    With a tether it is nobody's child either: its starter may be one whose children are killed with it.
+    Variables that begin with `without` are that starter's own.
+    """
     argv = [*_command("keep"), socket_path, journal, name]
-    env = {name: value for name, value in os.environ.items() if name not in _OF_A_JOB}
+    if tether is not None:
+        argv = [*_ORPHAN, *argv, tether]
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _OF_A_JOB and not (without and name.startswith(without))
+    }
     env["STOKER_PART"] = "shepherd"
     reader, writer = os.pipe()
     try:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _FIRST_LEASE_FD = 200
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 _FOLDER = os.path.dirname(__file__)
+_exit = ctypes.PyDLL(None).exit  # of C, with its own hooks; found once for all forks
 
 
 class Origin:
@@ -116,7 +117,7 @@ class Job:
                     each.flush()
         except (OSError, ValueError):
             return
-        ctypes.PyDLL(None).exit(status)
+        _exit(status)
 
     def _learn(self) -> None:
         if self._order["learn"] is not None:
@@ -173,9 +174,9 @@ def _renew_randomness() -> None:
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None:
+        generator.seed()
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)

@@ -31,6 +31,7 @@ _MOST_BYTES = 1 << 18
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
 _MATTERS_S = 0.001
 _PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # found once: every job has a fork that calls it
 # What all that train import of a package only when they come to it, and wait for once more.
 _LATE = {"torch": ("torch.optim", "torch._dynamo")}
 
@@ -104,6 +105,7 @@ class Worker:
         output = os.memfd_create("imports")
         for fd in (1, 2):
             os.dup2(output, fd)
+        gc.disable()  # imports make much and throw little away: looking for it takes a fifth of their time
         kept = self._import_all()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -116,8 +118,9 @@ class Worker:
         os.close(null)
         self._origin.changes = _changes(given)
         os.chdir("/")  # whatever was mounted there may be unmounted
-        gc.collect()
+        compile("", "", "exec")  # the first call makes hundreds of types, which all forks have then
         gc.freeze()
+        gc.enable()
         _check_fitness()
         self._origin.base = set(sys.modules)
         self._say("ready", kept, _stamps())
@@ -163,7 +166,7 @@ class Worker:
 
     def _wait_between(self, worker: int) -> Job:
         """Wait for an order, fork its job, and end; goes on as that job. Ends with its worker."""
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != worker:
             os._exit(1)
         poll = select.poll()

@@ -311,6 +311,15 @@ class TestRefusals:
         assert "snapshot is named by its id" in refusal(world, snapshot=snapshot)
 
     @pytest.mark.parametrize(
+        "results", [".", "..", "/abs", "a/../..", "../a", "a\0b", ".git/hooks", "a/.git"]
+    )
+    def test_results_outside_of_the_folder(self, world: World, results: str) -> None:
+        assert "below the one that the job runs in" in refusal(world, results=results)
+
+    def test_sync_without_a_snapshot(self, world: World) -> None:
+        assert "the submission names none" in refusal(world, sync=True)
+
+    @pytest.mark.parametrize(
         "env", [{"": "a"}, {"A=B": "c"}, {"=A": "b"}, {"A": "b\0c"}, {"A\0": "b"}]
     )
     def test_a_variable_that_no_process_can_have(self, world: World, env: dict[str, str]) -> None:

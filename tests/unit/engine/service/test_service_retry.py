@@ -108,6 +108,16 @@ def test_fresh_runs_in_the_folder_itself_and_from_then_on(world: World) -> None:
     assert [launch.context for launch in world.executor.launched] == [1, 1, 2, 2]
 
 
+def test_fresh_is_refused_for_what_was_shipped(world: World) -> None:
+    world.add("a", snapshot="0123", sync=True)
+    world.end("1.1", FAILED)
+
+    (refused,) = world.retry("1", fresh=True).refused
+
+    assert "added with --sync" in refused.reason
+    assert world.retry("1").ids == [1]
+
+
 def test_listeners_are_told_that_it_waits(make_world: MakeWorld) -> None:
     world = make_world(gpus=1)
     world.add("a", "b")

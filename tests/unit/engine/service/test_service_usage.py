@@ -45,7 +45,7 @@ def test_without_a_driver_there_is_nothing_to_tell(world: World) -> None:
 def test_gpus_and_jobs_are_told_with_their_last_minutes(world: World, driver: Driver) -> None:
     world.add("train")
     watchman = world.engine.watchman
-    assert watchman is not None
+    assert isinstance(watchman, Watchman)
     watchman.look_again()
 
     told = usage(world.hub)
@@ -61,7 +61,7 @@ def test_an_attempt_shows_what_it_has_used_while_it_runs_and_afterwards(
 ) -> None:
     world.add("train")
     watchman = world.engine.watchman
-    assert watchman is not None
+    assert isinstance(watchman, Watchman)
     watchman.look_again()
     during = show(world.hub, "1").attempts[0].gpu_use
     world.end("1.1")

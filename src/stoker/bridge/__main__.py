@@ -1,0 +1,158 @@
+"""The head's only process with Ray in it: finds nodes, keeps an agent on each, and passes on what is said.
+
+It outlives the daemon: while jobs run on nodes, somebody has to renew their leases. It is started by the
+daemon, one for each home, and listens at a socket of that home.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from stoker.bridge.post import Post
+from stoker.bridge.roll import Roll
+from stoker.executors.node import Forget, Known, News, Order, Stop, Stream, Told, Watch
+from stoker.executors.shepherd import sockets
+
+READY_FD = 3
+_orders = msgspec.json.Decoder(Order)
+_LIMIT = 64 << 20
+
+
+class Bridge:
+    """Serves one daemon at a time, and goes on without."""
+
+    def __init__(self, home: str, queue: str, address: str) -> None:
+        self.posts: dict[str, Post] = {}
+        self.stopped = asyncio.Event()
+        self._client: asyncio.StreamWriter | None = None
+        self._lease_s = 30.0
+        self._voyages = os.path.join(home, "cluster", "voyages")
+        self._wanted = False
+        self._roll = Roll(queue, address, self._post_for, self.tell)
+        self._roll.watch_leases(self.posts)
+
+    async def run(self) -> None:
+        """Work until told to stop."""
+        roll = asyncio.ensure_future(self._roll.run())
+        stopped = asyncio.ensure_future(self.stopped.wait())
+        await asyncio.wait((roll, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        for post in self.posts.values():
+            post.close()
+        if roll.done() and (error := roll.exception()) is not None:
+            self.tell(Told(f"the cluster cannot be reached: {_brief(error)}"))
+        roll.cancel()
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                await self._client.drain()
+
+    def _post_for(self, node: str, name: str) -> Post:
+        """What is known of a node, from now on at least."""
+        post = self.posts.get(node)
+        if post is None:
+            post = self.posts[node] = Post(
+                node, name, self.tell, self._lease_s, os.path.join(self._voyages, node)
+            )
+            post.wanted = self._wanted
+        return post
+
+    def tell(self, news: News) -> None:
+        """Let the daemon know, if there is one; a new one is told how things stand."""
+        if self._client is not None and not self._client.is_closing():
+            self._client.write(msgspec.json.encode(news) + b"\n")
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry out the orders of a connection, or make it a stream to a node."""
+        try:
+            async for line in reader:
+                order = _orders.decode(line)
+                if isinstance(order, Stream):
+                    post = self.posts.get(order.node)
+                    if post is not None:
+                        await post.carry(reader, writer)
+                    return
+                self._carry_out(order, writer)
+        except (OSError, msgspec.DecodeError, ValueError) as error:
+            self.tell(Told(f"the bridge to the cluster met an error: {error}"))
+        finally:
+            if self._client is writer:
+                self._client = None
+                self._want(wanted=False)
+            writer.close()
+
+    def _carry_out(
+        self, order: Known | Watch | Forget | Stop, writer: asyncio.StreamWriter
+    ) -> None:
+        match order:
+            case Known():
+                self._client = writer
+                self._lease_s = order.lease_s
+                for node, name in order.nodes:
+                    self._post_for(node, name).lease_s = order.lease_s
+                for post in self.posts.values():
+                    post.retell()
+            case Watch():
+                self._want(wanted=order.wanted)
+            case Forget():
+                if order.node in self.posts:
+                    self.posts.pop(order.node).close()
+            case Stop():
+                self.stopped.set()
+
+    def _want(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        for post in self.posts.values():
+            post.wanted = wanted
+
+
+def _brief(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == "ray":
+        return "there is no Ray: pip install 'stoker[ray]'"
+    return str(error).strip().partition("\n")[0] or repr(error)
+
+
+async def _work(home: str, queue: str, address: str, say: Callable[[str], None]) -> None:
+    bridge = Bridge(home, queue, address)
+    listener = sockets.listen(os.path.join(home, "cluster", "bridge.sock"))
+    server = await asyncio.start_unix_server(bridge.serve, sock=listener, limit=_LIMIT)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, bridge.stopped.set)
+    say("ready")
+    async with server:
+        await bridge.run()
+
+
+def main() -> None:
+    """The arguments are the home, the queue's identity, Ray's address, and a pause before all else."""
+    home, queue, address, pause_s = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.set_inheritable(READY_FD, False)
+    import time
+
+    time.sleep(float(pause_s))
+    lock = os.open(os.path.join(home, "cluster", "bridge.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _say("busy")
+        return
+    asyncio.run(_work(home, queue, address, _say))
+
+
+def _say(word: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(READY_FD, word.encode())
+    os.close(READY_FD)
+
+
+if __name__ == "__main__":
+    main()

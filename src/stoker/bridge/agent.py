@@ -1,0 +1,174 @@
+"""The one that speaks for a head on a node: drives the shepherd there, tells how GPUs are, ships logs.
+
+It is an actor of Ray's, but knows nothing of Ray. It keeps nothing that cannot be found again: when it
+dies, jobs and shepherd go on, and its successor takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from stoker import __version__
+from stoker.bridge.outlook import Outlook
+from stoker.bridge.relay import Relay
+from stoker.bridge.trail import Trails
+from stoker.cluster.settings import leaving_path, load_node, load_settings
+from stoker.core.slot import Slot
+from stoker.errors import StokerError
+from stoker.executors.node import Introduction, NodeGpu, NodeSlot
+from stoker.executors.shepherd import tether
+from stoker.executors.summons import Summons
+from stoker.gpus.nvml import Nvml
+from stoker.gpus.slots import default_slots, parse_slots
+from stoker.home import find_home
+from stoker.shipping.depot import Depot
+
+_PATIENCE_S = 10.0
+_READ_S = 2.0
+_KEEP_BYTES = 4 << 30  # of trees that came, for those that come again
+# What Ray puts into the environment of its workers; the word begins all their names.
+_RAY = "RAY_"
+
+
+class Agent:
+    """What a head can ask of a node; `queue` is the identity of the head's queue."""
+
+    def __init__(self, queue: str) -> None:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray's own
+        home = find_home()
+        node, settings = load_node(home), load_settings(home)
+        gpus = None if settings is None else settings.gpus
+        self._folder = os.path.join(home, "cluster", "queues", queue)
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        self._tether = os.path.join(self._folder, "tether")
+        self._leaving = leaving_path(home)
+        self._nvml = Nvml.open()
+        self._slots = self._find_slots(gpus)
+        self._trails = Trails(os.path.join(self._folder, "logs"))
+        cookie = f"stoker-{queue}-{node.id[:8]}"
+        self._summons = Summons(
+            name=cookie,
+            socket=os.path.join(self._folder, "shepherd.sock"),
+            journal=os.path.join(self._folder, "shepherd.journal"),
+            log=os.path.join(self._folder, "shepherd.log"),
+            tether=self._tether,
+            without=_RAY,
+        )
+        self._depot = Depot(os.path.join(self._folder, "depot"))
+        self._depot.prune(_KEEP_BYTES)
+        self._relay: Relay | None = None
+        self._conversation = ""
+        self._outlook = Outlook(self._nvml, self._slots, cookie, list, mind_others=gpus is None)
+        self._introduction = Introduction(
+            id=node.id,
+            name=node.name,
+            version=__version__,
+            address="" if settings is None else settings.own_address,
+            labels={} if settings is None else settings.labels,
+            slots=tuple(NodeSlot(slot.gpus, slot.keys) for slot in self._slots),
+            gpus={
+                gpu.uuid: NodeGpu(gpu.name, gpu.mem_total_bytes)
+                for gpu in (() if self._nvml is None else self._nvml.gpus())
+            },
+        )
+
+    async def introduce(self) -> bytes:
+        """Who this is, as JSON: versions may differ, and then that has to be said."""
+        return msgspec.json.encode(self._introduction)
+
+    async def beat(
+        self, echo: float | None, lease_s: float, wanted: bool
+    ) -> tuple[float, bytes, bool]:
+        """Answer with a stamp, with what is to be seen, and with whether this node is about to leave.
+
+        The stamp that comes back with the next call shows that the head has heard from us after that
+        moment: counted from then, jobs may run for as long as the lease.
+        """
+        if echo is not None:
+            tether.put_off(self._tether, echo + lease_s)
+        relay = self._relay
+        if os.path.exists(self._leaving):
+            return await self._take_leave(relay)
+        if relay is not None:
+            self._outlook.follow(
+                relay.running, lambda key: relay.places.get(relay.place_of.get(key, -1), ())
+            )
+        sight = await asyncio.to_thread(self._outlook.see, wanted=wanted)
+        return _boot_s(), msgspec.json.encode(sight), False
+
+    async def _take_leave(self, relay: Relay | None) -> tuple[float, bytes, bool]:
+        """End what runs; once nothing does, say so, and let whoever waits for that go on."""
+        is_idle = relay is not None and not relay.running
+        if relay is not None and not is_idle:
+            await relay.write(f"{json.dumps([['kill', key] for key in relay.running])}\n".encode())
+        if is_idle:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._leaving)
+        return _boot_s(), b"null", is_idle
+
+    async def open(self, conversation: str) -> None:
+        """Begin to speak with the shepherd, which is found or started; whoever spoke before is cut off."""
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+        self._conversation = conversation
+        deadline = time.monotonic() + _PATIENCE_S
+        connection = await asyncio.to_thread(self._summons.connect, deadline)
+        self._summons.reap()
+        if self._conversation != conversation:  # somebody else came meanwhile
+            connection.close()
+            return
+        self._relay = Relay(connection, self._folder, self._introduction.name, self._trails)
+
+    async def write(self, conversation: str, data: bytes) -> bool:
+        """Pass on to the shepherd; False if this conversation is over."""
+        if self._relay is None or conversation != self._conversation:
+            return False
+        try:
+            await self._relay.write(data)
+        except OSError:
+            return False
+        return True
+
+    async def read(self, conversation: str) -> Any:
+        """What has come from the shepherd, and of logs; None if this conversation is over.
+
+        What was read before counts as heard.
+        """
+        if self._relay is None or conversation != self._conversation:
+            return None
+        reply = await self._relay.read(_READ_S)
+        return None if reply is None else ([tuple(piece) for piece in reply.pieces], reply.reports)
+
+    async def close(self, conversation: str) -> None:
+        """End a conversation; jobs go on."""
+        if self._relay is not None and conversation == self._conversation:
+            self._relay.close()
+            self._relay = None
+
+    async def depot(self, verb: str, *words: Any) -> tuple[bool, Any]:
+        """Have the depot of trees do something: its answer, or (False) the reason why it cannot."""
+        try:
+            return True, await asyncio.to_thread(getattr(self._depot, verb), *words)
+        except StokerError as error:
+            return False, str(error)
+
+    def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
+        known = None if self._nvml is None else self._nvml.gpus()
+        try:
+            if named is None:
+                return default_slots(known, None)
+            return parse_slots(named, known, None)
+        except StokerError:
+            return ()  # it has none, and may still run jobs without
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,53 @@
+"""What is asked of an agent, and how it is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+
+class AgentLike(Protocol):
+    """An agent on a node, whose answers take their time, or never come."""
+
+    def beat(
+        self, echo: float | None, lease_s: float, wanted: bool
+    ) -> Awaitable[tuple[float, bytes, bool]]:
+        """Renew the lease; answered with a stamp, what is seen, and whether the node leaves."""
+
+    def open(self, conversation: str) -> Awaitable[None]:
+        """Begin a conversation with the shepherd."""
+
+    def write(self, conversation: str, data: bytes) -> Awaitable[bool]:
+        """Pass on what the daemon says."""
+
+    def read(self, conversation: str) -> Awaitable[Any]:
+        """Ask for what has come."""
+
+    def close(self, conversation: str) -> Awaitable[None]:
+        """End a conversation."""
+
+    def depot(self, verb: str, *words: Any) -> Awaitable[tuple[bool, Any]]:
+        """Have the depot of trees do something."""
+
+
+class AgentLostError(Exception):
+    """An agent cannot be reached, or is no more."""
+
+
+class NodeLeftError(Exception):
+    """A node has taken its leave."""
+
+
+async def patiently(ask: Callable[[], Awaitable[Any]], patience_s: float) -> Any:
+    """An agent's answer; whatever keeps it from coming is one error."""
+    try:
+        return await asyncio.wait_for(_answer(ask), patience_s)
+    except asyncio.TimeoutError:
+        raise AgentLostError("no answer") from None
+    except Exception as error:  # Ray has many, and not all of them are of its own class
+        raise AgentLostError(str(error).partition("\n")[0] or repr(error)) from error
+
+
+async def _answer(ask: Callable[[], Awaitable[Any]]) -> Any:
+    return await ask()

@@ -1,0 +1,188 @@
+"""A node as the bridge knows it: whether it answers, what it was granted, and who speaks with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from stoker.bridge.calls import AgentLike, AgentLostError, NodeLeftError, patiently
+from stoker.bridge.ferry import Ferry
+from stoker.bridge.trail import Piece, write_piece
+from stoker.executors.node import (
+    Away,
+    Introduction,
+    Joined,
+    Left,
+    News,
+    Parted,
+    Sight,
+    Sighted,
+    Told,
+)
+
+_BEAT_S = 1.0
+_PATIENCE_S = 3.0
+_CALL_S = 20.0
+# Clocks of two machines do not run at the same pace, and a killed tree takes a moment to be gone.
+_MARGIN_S = 2.0
+_sights = msgspec.json.Decoder(Sight | None)
+
+
+class Post:
+    """Keeps in touch with a node's agent, which may be another one after a while."""
+
+    def __init__(
+        self, node: str, name: str, tell: Callable[[News], None], lease_s: float, notes: str
+    ) -> None:
+        self.node = node
+        self.name = name
+        self.lease_s = lease_s
+        self.wanted = False
+        self._tell = tell
+        self._notes = notes
+        self._introduction: Introduction | None = None
+        self._agent: AgentLike | None = None
+        self._away: str | None = "it has not answered yet"
+        # Whoever was here before may have granted a whole lease just now.
+        self._granted_until_s = _boot_s() + lease_s
+        self._is_parted = False
+        self._conversation: asyncio.Task[None] | None = None
+
+    def retell(self) -> None:
+        """Tell a daemon that knows nothing yet how things stand."""
+        if self._introduction is not None and self._away is None:
+            self._tell(Joined(self._introduction))
+        elif self._is_parted:
+            self._tell(Parted(self.node, self._parting()))
+        else:
+            self._tell(Away(self.node, self._away or ""))
+
+    async def mind(self, agent: AgentLike, introduction: Introduction) -> None:
+        """Beat with an agent for as long as it answers; raises an error when it no longer does."""
+        self._agent = agent
+        self.name = introduction.name
+        echo: float | None = None
+        while True:
+            if echo is not None:
+                self._granted_until_s = _boot_s() + self.lease_s
+            call = asyncio.ensure_future(
+                patiently(partial(agent.beat, echo, self.lease_s, self.wanted), _CALL_S)
+            )
+            done, _pending = await asyncio.wait((call,), timeout=_PATIENCE_S)
+            if not done:
+                self.lose("it does not answer")
+            was_echoed = echo is not None
+            echo, seen, leaves = await call
+            if leaves:
+                self._tell(Left(self.node))
+                raise NodeLeftError
+            if was_echoed and self._away is not None:
+                self._away, self._is_parted = None, False
+                self._introduction = introduction
+                self._tell(Joined(introduction))
+            sight = _sights.decode(seen)
+            if sight is not None:
+                self._tell(Sighted(self.node, sight))
+            await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
+
+    def lose(self, reason: str) -> None:
+        """The node does not answer."""
+        if self._away is None:
+            self._away = reason
+            self._tell(Away(self.node, reason))
+
+    def check_lease(self) -> None:
+        """Tell once the node's jobs cannot be running any more."""
+        over = _boot_s() > self._granted_until_s + _MARGIN_S
+        if self._away is not None and over and not self._is_parted:
+            self._is_parted = True
+            self._tell(Parted(self.node, self._parting()))
+
+    def _parting(self) -> str:
+        return f"{self.name} was cut off for longer than its lease of {self.lease_s:g} s"
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Make a connection of the daemon's one with the node's shepherd, until either end is gone."""
+        if self._conversation is not None:
+            self._conversation.cancel()
+        task = self._conversation = asyncio.ensure_future(self._converse(reader, writer))
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        if self._conversation is task:
+            self._conversation = None
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        agent, conversation = self._agent, uuid.uuid4().hex
+        if agent is None:
+            return
+        directions: list[asyncio.Future[None]] = []
+        ferry: Ferry | None = None
+
+        async def send(data: bytes) -> None:
+            if not await patiently(lambda: agent.write(conversation, data), _CALL_S):
+                raise AgentLostError("the conversation is over")
+
+        try:
+            await patiently(lambda: agent.open(conversation), _CALL_S)
+            ferry = Ferry(agent, send, writer.write, self._say, self._notes)
+            directions += (
+                asyncio.ensure_future(_pass_on(ferry, reader)),
+                asyncio.ensure_future(self._bring_back(agent, conversation, ferry, writer)),
+            )
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        except AgentLostError:
+            return  # the beat will tell
+        finally:
+            if ferry is not None:
+                ferry.close()
+            for direction in directions:
+                direction.cancel()
+            for direction in directions:
+                with contextlib.suppress(asyncio.CancelledError, AgentLostError, OSError):
+                    await direction
+            with contextlib.suppress(AgentLostError):
+                await patiently(lambda: agent.close(conversation), _PATIENCE_S)
+
+    def _say(self, text: str) -> None:
+        self._tell(Told(text))
+
+    async def _bring_back(
+        self, agent: AgentLike, conversation: str, ferry: Ferry, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            reply = await patiently(lambda: agent.read(conversation), _CALL_S)
+            if reply is None:
+                return
+            pieces, reports = reply
+            for piece in pieces:
+                self._keep(Piece(*piece))
+            ferry.bring(reports)
+            await writer.drain()
+
+    def _keep(self, piece: Piece) -> None:
+        try:
+            write_piece(piece)
+        except OSError as error:
+            self._tell(
+                Told(f"a log from {self.name} cannot be kept: {error.strerror}: {piece.path}")
+            )
+
+    def close(self) -> None:
+        """Speak no more."""
+        if self._conversation is not None:
+            self._conversation.cancel()
+
+
+async def _pass_on(ferry: Ferry, reader: asyncio.StreamReader) -> None:
+    while data := await reader.read(1 << 20):
+        await ferry.pass_on(data)
+
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,154 @@
+"""Who belongs to the cluster, as Ray tells, and an agent on each. The only module that imports Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stoker import __version__
+from stoker.bridge.agent import Agent
+from stoker.bridge.calls import AgentLostError, NodeLeftError, patiently
+from stoker.bridge.post import Post
+from stoker.executors.node import Introduction, News, Told
+
+_LOOK_S = 1.0
+_RETRY_S = 1.0
+_MEETING_S = 30.0
+_NAMESPACE = "stoker"
+
+
+class Roll:
+    """Looks every second who is there; minds each node that is not this one."""
+
+    def __init__(
+        self,
+        queue: str,
+        address: str,
+        post_for: Callable[[str, str], Post],
+        tell: Callable[[News], None],
+    ) -> None:
+        self._queue = queue
+        self._address = address
+        self._post_for = post_for
+        self._tell = tell
+        self._told: set[str] = set()
+        self._minders: dict[str, asyncio.Task[None]] = {}
+        self._posts: dict[str, Post] = {}
+        self._left: set[str] = set()
+
+    async def run(self) -> None:
+        """Keep an agent on every node for as long as it is there."""
+        own = await asyncio.to_thread(self._join)
+        while True:
+            for node in await asyncio.to_thread(_living_nodes):
+                ray_id = node["NodeID"]
+                minder = self._minders.get(ray_id)
+                if ray_id in {own, *self._left} or (minder is not None and not minder.done()):
+                    continue
+                self._minders[ray_id] = asyncio.ensure_future(self._mind(node))
+            for post in list(self._posts.values()):
+                post.check_lease()
+            await asyncio.sleep(_LOOK_S)
+
+    def watch_leases(self, posts: dict[str, Post]) -> None:
+        """Look also after nodes that were never seen: those that are on record."""
+        self._posts = posts
+
+    def _join(self) -> str:
+        import ray
+
+        ray.init(
+            address=self._address,
+            namespace=_NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+        return str(ray.get_runtime_context().get_node_id())
+
+    async def _mind(self, node: dict[str, Any]) -> None:
+        """Be in touch with a node until it is gone, or its agent is."""
+        post: Post | None = None
+        try:
+            agent = await asyncio.to_thread(self._appoint, node)
+            said = await patiently(lambda: agent.introduce.remote(), _MEETING_S)
+            introduction = self._check(msgspec.json.decode(said, type=Introduction))
+            if introduction is None:
+                await asyncio.sleep(_MEETING_S)
+                return
+            post = self._post_for(introduction.id, introduction.name)
+            await post.mind(_Calls(agent), introduction)
+        except AgentLostError as error:
+            if post is not None:
+                post.lose(f"its agent is gone ({error})")
+        except NodeLeftError:
+            self._left.add(node["NodeID"])
+        await asyncio.sleep(_RETRY_S)
+
+    def _appoint(self, node: dict[str, Any]) -> Any:
+        """The agent on a node, which Ray starts again when it dies, and nobody else's GPUs."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ray_id = node["NodeID"]
+        return (
+            ray.remote(Agent)
+            .options(
+                name=f"agent-{self._queue}-{ray_id}",
+                namespace=_NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                num_gpus=node["Resources"].get("GPU", 0),
+                max_restarts=-1,
+                max_concurrency=100,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False),
+            )
+            .remote(self._queue)
+        )
+
+    def _check(self, found: Introduction) -> Introduction | None:
+        """A node that speaks as we do; it is said once of every other."""
+        if found.version == __version__:
+            return found
+        text = (
+            f"{found.name} has Stoker {found.version} and the head {__version__}: it gets no jobs;"
+            " install the same version on both, and run stoker cluster leave and join there"
+        )
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(Told(text))
+        return None
+
+
+class _Calls:
+    """An agent's methods as they are called from here."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._actor, name).remote
+
+
+def _living_nodes() -> list[dict[str, Any]]:
+    import ray
+
+    list_nodes: Any = ray.nodes
+    found: list[dict[str, Any]] = list_nodes()
+    return [node for node in found if node["Alive"]]
+
+
+def leave_quietly() -> None:
+    """Let go of Ray, so that nothing of it is printed at the end."""
+    with contextlib.suppress(Exception):
+        import ray
+
+        ray.shutdown()
+    os._exit(0)

@@ -1,0 +1,347 @@
+"""`stoker cluster`: several boxes as one queue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from stoker.cluster import control, settings, survey
+from stoker.cluster.command import TOKEN_VARIABLE
+from stoker.errors import ConflictError, UsageError
+from stoker.home import find_home
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """\
+Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
+to run on the others; `join` lets a box in; `status` shows who is there; `leave` takes a box out again, and
+the first box's leaving ends the cluster. It needs Ray on every box: pip install 'stoker[ray]'. The token in
+the printed line is as good as your login on all of them."""
+EXAMPLES = """\
+examples:
+  stoker cluster up                         on the first box; prints what to run on the others
+  stoker cluster up --address 10.0.0.1      under this address, where the box has several
+  stoker cluster join 10.0.0.1              on the others; the token comes from the printed line
+  stoker cluster join 10.0.0.1 --name big --label disk=nvme
+  stoker cluster status                     who is in the cluster
+  stoker cluster leave                      take this box out; what runs on it runs elsewhere
+  stoker cluster forget gpu2                on the first box: gpu2 is not coming back
+"""
+
+_ACTIONS = ("up", "join", "status", "leave", "forget")
+_LEAVE_S = 15.0
+_ONLY = {
+    "address": ("up",),
+    "port": ("up",),
+    "name": ("up", "join"),
+    "label": ("up", "join"),
+    "gpus": ("join",),
+    "json": ("status",),
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
+    add(
+        "target", nargs="?", metavar="ADDRESS", help="join: the first box, with :PORT if it has one"
+    )
+    add("--address", metavar="IP", help="up: the address under which the others find this box")
+    add("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}")
+    add("--name", metavar="NAME", help="up, join: this box's name; default: its host name")
+    add("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box")
+    add("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use")
+    add("--json", action="store_true", help="status: print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of the actions."""
+    for option, actions in _ONLY.items():
+        if getattr(args, option) not in (None, False) and args.action not in actions:
+            raise UsageError(f"--{option} is for {' and '.join(actions)}, not for {args.action}")
+    if args.action == "join" and args.target is None:
+        raise UsageError(
+            "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
+        )
+    if args.action == "forget":
+        return _forget(args.target)
+    if args.action != "join" and args.target is not None:
+        raise UsageError(f"{args.action} takes no ADDRESS")
+    if args.action == "status":
+        from stoker.cli.members import show_status
+
+        return show_status(find_home(), as_json=args.json)
+    home = find_home()
+    with control.turn(home):
+        return {"up": _up, "join": _join, "leave": _leave}[args.action](home, args)
+
+
+def _up(home: str, args: argparse.Namespace) -> int:
+    survey.require_ray()
+    known = settings.load_settings(home)
+    if known is None:
+        known = _found(home, args)
+    else:
+        _refuse_another(known, args)
+        if control.minder_pid(home) is not None:
+            sys.stderr.write(f"stoker: the cluster is up already, at {known.target}\n")
+        else:
+            control.start_minder(home)
+    _tell_daemon(known.target)
+    print("Run this on every other box, with Stoker and Ray installed as they are here:")
+    token = settings.load_token(home)
+    print(f"\n  {TOKEN_VARIABLE}={token} stoker cluster join {_short(known)}\n")
+    sys.stderr.write(
+        "Keep the token to yourself: who has it can run anything on every box of the cluster.\n"
+        f"Let only those boxes through the firewall: Ray listens at port {known.port} and others.\n"
+    )
+    return 0
+
+
+def check_ray_address(text: str) -> None:
+    """Look at a cluster that others started, before the daemon is told of it; and keep its token.
+
+    Raises StokerError for one that is open to everybody, will not have the token, or does not go
+    with what is installed here.
+    """
+    survey.require_ray()
+    home = find_home()
+    try:
+        host, port = settings.split_address(text, None)
+    except ValueError as error:
+        raise UsageError(f"ray.address cannot be {text!r}: {error}") from None
+    address = survey.resolve(host)
+    known = settings.load_settings(home)
+    if known is not None and (known.address, known.port) != (address, port):
+        raise ConflictError(
+            f"this box belongs to the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    token = _find_token(home)
+    survey.check_versions(survey.survey(home, address, port, token))
+    settings.save_token(home, token)
+
+
+def _refuse_another(known: settings.Settings, args: argparse.Namespace) -> None:
+    if not known.is_head:
+        raise ConflictError(
+            f"this box is a node of the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    wanted = (args.address or known.address, args.port or known.port)
+    if wanted != (known.address, known.port):
+        raise ConflictError(
+            f"the cluster is up already, at {known.target}: stoker cluster leave ends it first"
+        )
+
+
+def _found(home: str, args: argparse.Namespace) -> settings.Settings:
+    """Start a cluster; nothing is left of it where that fails."""
+    try:
+        port = settings.check_port(settings.DEFAULT_PORT if args.port is None else args.port)
+    except ValueError as error:
+        raise UsageError(f"--port {args.port}: {error}") from None
+    labels = settings.parse_labels(args.label or ())
+    address = survey.resolve(args.address) if args.address else survey.outward_address()
+    survey.check_place(address, port)
+    _name(home, args, ())
+    made = settings.Settings(
+        role="head",
+        address=address,
+        port=port,
+        own_address=address,
+        labels=labels,
+    )
+    settings.save_token(home, settings.make_token())
+    _become(home, made)
+    print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
+    return made
+
+
+def _join(home: str, args: argparse.Namespace) -> int:
+    survey.require_ray()
+    labels = settings.parse_labels(args.label or ())
+    if args.name is not None:
+        settings.check_node_name(args.name)
+    try:
+        host, port = settings.split_address(args.target)
+    except ValueError as error:
+        raise UsageError(f"{args.target!r}: {error}") from None
+    address = survey.resolve(host)
+    known = settings.load_settings(home)
+    if known is not None:
+        return _join_again(home, known, address, port)
+    own = survey.own_address(address, port)
+    if own == address or address.startswith("127."):
+        raise ConflictError(
+            f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
+            " this one the first"
+        )
+    token = _find_token(home)
+    found = survey.survey(home, address, port, token)
+    survey.check_versions(found)
+    node = settings.load_node(home)
+    _name(home, args, [member.name for member in found.nodes if member.id != node.id])
+    settings.save_token(home, token)
+    _become(
+        home,
+        settings.Settings(
+            role="node",
+            address=address,
+            port=port,
+            own_address=own,
+            labels=labels,
+            gpus=_slots(args.gpus),
+        ),
+    )
+    print(f"joined the cluster at {settings.join_address(address, port)} as", end=" ")
+    print(settings.load_node(home).name)
+    return 0
+
+
+def _slots(text: str | None) -> str | None:
+    """GPUs as they were named; raises an error for what names none of this box."""
+    if text is not None:
+        from stoker.gpus.nvml import Nvml
+        from stoker.gpus.slots import parse_slots
+
+        nvml = Nvml.open()
+        parse_slots(text, None if nvml is None else nvml.gpus(), None)
+    return text
+
+
+def _join_again(home: str, known: settings.Settings, address: str, port: int) -> int:
+    if known.is_head:
+        raise ConflictError(
+            f"this box is the first of the cluster at {known.target}: stoker cluster leave ends that"
+        )
+    if (known.address, known.port) != (address, port):
+        raise ConflictError(
+            f"this box is a member of the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    name = settings.load_node(home).name
+    if control.minder_pid(home) is None:
+        survey.reach(address, port)
+        control.start_minder(home)
+        print(f"joined the cluster at {known.target} again, as {name}")
+    else:
+        sys.stderr.write(f"stoker: this box is a member already, as {name}\n")
+    return 0
+
+
+def _leave(home: str, _args: argparse.Namespace) -> int:
+    known = settings.load_settings(home)
+    if known is None:
+        control.stop_minder(home)
+        raise ConflictError("this box belongs to no cluster: there is nothing to leave")
+    if known.is_head:
+        _refuse_while_busy()
+        _tell_daemon(None)
+    elif control.minder_pid(home) is not None:
+        _say_goodbye(home)
+    control.stop_minder(home)
+    settings.forget_settings(home)
+    settings.forget_ray_folder(home)
+    if known.is_head:
+        print("the cluster has ended; stoker cluster leave on the other boxes lets them forget it")
+    else:
+        print(f"left the cluster at {known.target}")
+    return 0
+
+
+def _become(home: str, wanted: settings.Settings) -> None:
+    """Belong to a cluster; where Ray does not start, belong to nothing as before."""
+    settings.save_settings(home, wanted)
+    try:
+        control.start_minder(home)
+    except BaseException:
+        control.stop_minder(home)
+        settings.forget_settings(home)
+        raise
+
+
+def _name(home: str, args: argparse.Namespace, taken: tuple[str, ...] | list[str]) -> None:
+    """Give this box its name, and where another has it a number behind it."""
+    node = settings.load_node(home)
+    if args.name is not None:
+        wanted = settings.check_node_name(args.name)
+        if wanted in taken:
+            raise ConflictError(f"--name {wanted}: another box of the cluster has that name")
+    else:
+        wanted = settings.free_name(node.name, taken)
+    settings.save_node(home, settings.Node(id=node.id, name=wanted))
+
+
+def _find_token(home: str) -> str:
+    """The token, from where the printed line puts it, a file of old, or whoever sits here."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given:
+        return settings.check_token(given)
+    kept = settings.load_token(home)
+    if kept is not None:
+        return kept
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"the token is missing: {TOKEN_VARIABLE}=… stoker cluster join …, as stoker cluster up"
+            " prints it on the first box"
+        )
+    import getpass
+
+    return settings.check_token(getpass.getpass("token of the cluster (not shown): "))
+
+
+def _tell_daemon(address: str | None) -> None:
+    """Let the daemon use a cluster, or none."""
+    from stoker.client.client import Client
+    from stoker.wire import NewSetting
+
+    with Client(start=True) as client:
+        before = client.config()
+        now = client.set_config(NewSetting(name="ray.address", value=address))
+    if now not in before:
+        from stoker.cli.daemon import restart
+
+        restart(find_home())  # jobs run on; the next one begins with the cluster, or without
+
+
+def _forget(node: str | None) -> int:
+    from stoker.client.client import Client
+
+    if node is None:
+        raise UsageError("which node? stoker cluster status names them")
+    with Client() as client:
+        client.forget_node(node)
+    print(f"{node} is forgotten; stoker cluster join, on it, brings it back")
+    return 0
+
+
+def _refuse_while_busy() -> None:
+    """Nobody would hear how jobs on other boxes end."""
+    from stoker.client.client import Client
+
+    with Client(start=True) as client:
+        busy = [node.name for node in client.nodes() if node.jobs and not node.is_head]
+    if busy:
+        raise ConflictError(
+            f"jobs run on {', '.join(busy)}: let them end, or stoker kill them, and leave then"
+        )
+
+
+def _say_goodbye(home: str) -> None:
+    """Let the head know, which runs elsewhere what runs here; one that cannot be reached finds out."""
+    path = settings.leaving_path(home)
+    with open(path, "w", encoding="ascii"):
+        pass
+    deadline = time.monotonic() + _LEAVE_S
+    while os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _short(known: settings.Settings) -> str:
+    """The address as one has to type it."""
+    return known.address if known.port == settings.DEFAULT_PORT else known.target

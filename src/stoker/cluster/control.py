@@ -1,0 +1,171 @@
+"""Starts, asks and ends the minder of a home."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from stoker.cluster.command import TOKEN_VARIABLE
+from stoker.cluster.minder import State as State
+from stoker.cluster.minder import state_path
+from stoker.cluster.settings import folder_of, load_settings
+from stoker.errors import StokerError
+
+_PATIENCE_S = 90.0
+_END_PATIENCE_S = 30.0
+# Its parent ends at once: the minder is nobody's child and leads no session.
+_DETACH = "import os,sys;os.fork() and os._exit(0);os.execv(sys.argv[1],sys.argv[1:])"
+
+
+def log_path(home: str) -> str:
+    """Where the minder says what it does."""
+    return os.path.join(folder_of(home), "minder.log")
+
+
+@contextlib.contextmanager
+def turn(home: str) -> Iterator[None]:
+    """Hold everybody else off who wants to change what this box belongs to."""
+    os.makedirs(folder_of(home), mode=0o700, exist_ok=True)
+    path = os.path.join(folder_of(home), "change.lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def minder_pid(home: str) -> int | None:
+    """The process that minds Ray for a home; None if there is none."""
+    path = os.path.join(folder_of(home), "minder.lock")
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(fd, 20, 0)
+        return int(text) if text.isdigit() else None
+    finally:
+        os.close(fd)
+    return None
+
+
+def read_state(home: str) -> State | None:
+    """How Ray is on this box, as its minder told last; None where no minder lives."""
+    pid = minder_pid(home)
+    if pid is None:
+        return None
+    try:
+        with open(state_path(home), "rb") as file:
+            state = msgspec.json.decode(file.read(), type=State)
+    except (OSError, msgspec.DecodeError):
+        return State(pid=pid)
+    return state if state.pid == pid else State(pid=pid)
+
+
+def ensure_minder(home: str) -> None:
+    """Start the minder of a box that belongs to a cluster, where none runs; it need not be up yet.
+
+    For whoever finds after a restart of the box that nobody minds it.
+    """
+    if load_settings(home) is not None and minder_pid(home) is None:
+        _spawn(home, None)
+
+
+def start_minder(home: str) -> None:
+    """Start the minder, and return when Ray is up; raises StokerError with the reason if it is not.
+
+    The minder goes on trying then, unless it is stopped.
+    """
+    reader, writer = os.pipe()
+    try:
+        try:
+            _spawn(home, writer)
+        finally:
+            os.close(writer)
+        said = _read_line(reader)
+    finally:
+        os.close(reader)
+    if said != "ready":
+        reason = said.removeprefix("error: ") if said else "its minder ended before it was up"
+        raise StokerError(f"Ray could not start: {reason} (more in {log_path(home)})")
+
+
+def stop_minder(home: str) -> bool:
+    """End the minder and all of Ray on this box, and return when they are gone; whether there was one."""
+    pid = minder_pid(home)
+    if pid is None:
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if minder_pid(home) != pid:  # it ended meanwhile, and the number may be another's
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+        poll = select.poll()
+        poll.register(process, select.POLLIN)
+        if not poll.poll(_END_PATIENCE_S * 1000):
+            raise StokerError(
+                f"the minder (process {pid}) has not ended within {_END_PATIENCE_S:.0f} s:"
+                f" {log_path(home)} may say why"
+            )
+    finally:
+        os.close(process)
+    return True
+
+
+def _spawn(home: str, writer: int | None) -> None:
+    words = [sys.executable, "-m", "stoker.cluster.minder"]
+    passed: tuple[int, ...] = ()
+    if writer is not None:
+        words += ["--ready-fd", str(writer)]
+        passed = (writer,)
+    environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    log = os.open(log_path(home), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _DETACH, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env={**environment, "STOKER_HOME": home, "STOKER_PART": "minder"},
+            pass_fds=passed,
+            start_new_session=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise StokerError(f"cannot start the minder with {sys.executable}: {error}") from None
+    finally:
+        os.close(log)
+
+
+def _read_line(reader: int) -> str:
+    """What the minder says when Ray is up, or is not; nothing if it ends without a word."""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    deadline = time.monotonic() + _PATIENCE_S
+    said = b""
+    while not said.endswith(b"\n"):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0 or not poll.poll(left_s * 1000):
+            return f"error: it was not up after {_PATIENCE_S:.0f} s"
+        data = os.read(reader, 4096)
+        if not data:
+            break
+        said += data
+    return said.decode(errors="replace").strip()

@@ -1,0 +1,277 @@
+"""What a home knows of its cluster: who this box is, what it belongs to, and the token.
+
+    node.json      who this box is: an id, made once, and a name; it outlasts leaving
+    settings.json  what it belongs to, as head or as node; not there if it belongs to nothing
+    token          what lets a box in (0600)
+    minder.lock    held by the minder, with its pid inside;  minder.json: how Ray is
+
+All of them lie in `<home>/cluster/` (0700). Files are replaced, never rewritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from stoker.errors import StokerError, UsageError
+
+T = TypeVar("T")
+
+DEFAULT_PORT = 7866
+_LAST_PORT = 65535
+# Ray gives these to its workers.
+RESERVED_PORTS = range(10002, 20000)
+# A socket's path has 107 bytes, and Ray appends its session and names of its own.
+_LONGEST_RAY_FOLDER = 40
+# Ray takes no other labels.
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+RESERVED_LABELS = ("stoker-", "ray.io/")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this box is."""
+
+    id: str
+    name: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What this box belongs to: the head's address and port, and our own address and labels."""
+
+    role: str  # head or node
+    address: str
+    port: int
+    own_address: str
+    labels: dict[str, str] = {}
+    gpus: str | None = None  # as --gpus names them; None: every GPU not in use
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this box is the one that the others join."""
+        return self.role == "head"
+
+    @property
+    def target(self) -> str:
+        """The cluster as Ray and `stoker cluster join` name it."""
+        return join_address(self.address, self.port)
+
+
+def folder_of(home: str) -> str:
+    """The folder of all this; it may not be there yet."""
+    return os.path.join(home, "cluster")
+
+
+def leaving_path(home: str) -> str:
+    """A file that is there while this box is about to leave, until its agent has told the head."""
+    return os.path.join(folder_of(home), "leaving")
+
+
+def token_path(home: str) -> str:
+    """Where the token is, if there is one."""
+    return os.path.join(folder_of(home), "token")
+
+
+def load_settings(home: str) -> Settings | None:
+    """What this box belongs to; None if to nothing."""
+    return _read(os.path.join(folder_of(home), "settings.json"), Settings)
+
+
+def save_settings(home: str, settings: Settings) -> None:
+    """Let this box belong to a cluster from now on."""
+    _write(home, "settings.json", msgspec.json.encode(settings))
+
+
+def forget_settings(home: str) -> None:
+    """Let this box belong to nothing; who it is stays."""
+    for name in ("settings.json", "token"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder_of(home), name))
+
+
+def load_node(home: str) -> Node:
+    """Who this box is; decided the first time that anybody asks."""
+    found = _read(os.path.join(folder_of(home), "node.json"), Node)
+    if found is None:
+        found = Node(id=secrets.token_hex(8), name=default_name())
+        save_node(home, found)
+    return found
+
+
+def save_node(home: str, node: Node) -> None:
+    """Remember who this box is."""
+    _write(home, "node.json", msgspec.json.encode(node))
+
+
+def default_name() -> str:
+    """This host's name up to the first dot, in letters that a name may have."""
+    plain = _NOT_IN_NAMES.sub("-", socket.gethostname().partition(".")[0]).strip("-._")
+    return plain[:50].strip("-._") or "node"
+
+
+def free_name(wanted: str, taken: Iterable[str]) -> str:
+    """A name that none of the others has: `gpu1`, `gpu1-2`, `gpu1-3`."""
+    others = set(taken)
+    name, number = wanted, 1
+    while name in others:
+        number += 1
+        name = f"{wanted}-{number}"
+    return name
+
+
+def check_node_name(name: str) -> str:
+    """A name that was given to a box; raises UsageError if it cannot be one."""
+    if not _LABEL.fullmatch(name) or len(name) > 50:
+        raise UsageError(
+            f"--name {name!r}: letters, digits, '-', '_' and '.', at most 50, beginning and ending with"
+            " a letter or a digit"
+        )
+    return name
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Labels as they are given on a command line: `disk=nvme`."""
+    labels: dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not _LABEL.fullmatch(key) or not _LABEL.fullmatch(value):
+            raise UsageError(
+                f"--label {text!r}: a label is KEY=VALUE, both of letters, digits, '-', '_' and '.'"
+            )
+        if key.startswith(RESERVED_LABELS):
+            raise UsageError(f"--label {text!r}: names that begin with {key[:7]!r} are taken")
+        if key in labels:
+            raise UsageError(f"--label {text!r}: {key} has a value already")
+        labels[key] = value
+    return labels
+
+
+def split_address(text: str, default_port: int | None = DEFAULT_PORT) -> tuple[str, int]:
+    """`HOST`, `HOST:PORT` or `[IPV6]:PORT` in its two parts; raises ValueError for anything else.
+
+    A port must be named where there is no default.
+    """
+    found = re.fullmatch(
+        r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9][A-Za-z0-9._-]*))(?::(\d{1,5}))?", text
+    )
+    if found is None:
+        raise ValueError("an address is HOST or HOST:PORT")
+    port = int(found[3]) if found[3] else default_port
+    if port is None:
+        raise ValueError("it needs a port: HOST:PORT")
+    if not 1 <= port <= _LAST_PORT:
+        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}")
+    return found[1] or found[2], port
+
+
+def check_port(port: int) -> int:
+    """A port that a new cluster can have; raises ValueError for others."""
+    if not 1 <= port <= _LAST_PORT:
+        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}")
+    if port in RESERVED_PORTS:
+        first, last = RESERVED_PORTS[0], RESERVED_PORTS[-1]
+        raise ValueError(f"Ray needs the ports {first} to {last} for its workers: choose another")
+    return port
+
+
+def join_address(host: str, port: int) -> str:
+    """The two parts as one text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def make_token() -> str:
+    """A token that nobody guesses."""
+    return secrets.token_hex(32)
+
+
+def load_token(home: str) -> str | None:
+    """The token that is kept; None if there is none."""
+    try:
+        with open(token_path(home), encoding="ascii") as file:
+            return file.read().strip() or None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StokerError(f"cannot read {token_path(home)}: {error}") from None
+
+
+def check_token(text: str) -> str:
+    """A token that was given; raises UsageError if it cannot be one."""
+    token = text.strip()
+    if not re.fullmatch(r"[!-~]{16,512}", token):
+        raise UsageError(
+            "that is no token: stoker cluster up prints it on the first box, 16 letters or more"
+        )
+    return token
+
+
+def save_token(home: str, token: str) -> None:
+    """Keep the token where only its owner can read it."""
+    _write(home, "token", token.encode("ascii"))
+
+
+def ray_folder(home: str) -> str:
+    """The folder of Ray's own files, made if need be; its path is short enough for Ray's sockets."""
+    path = _ray_path(home)
+    _make_folder(home)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise StokerError(f"{path} is not a folder of yours: move it away")
+    os.chmod(path, 0o700)
+    return path
+
+
+def forget_ray_folder(home: str) -> None:
+    """Remove Ray's own files, its logs among them."""
+    shutil.rmtree(_ray_path(home), ignore_errors=True)
+
+
+def _ray_path(home: str) -> str:
+    inside = os.path.join(folder_of(home), "ray")
+    if len(os.fsencode(inside)) <= _LONGEST_RAY_FOLDER:
+        return inside
+    return os.path.join(tempfile.gettempdir(), f"stoker-{os.getuid()}-{load_node(home).id}")
+
+
+def _make_folder(home: str) -> str:
+    folder = folder_of(home)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.chmod(folder, 0o700)
+    return folder
+
+
+def _read(path: str, kind: type[T]) -> T | None:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise StokerError(f"cannot read {path} ({error}): move it away to start anew") from None
+
+
+def _write(home: str, name: str, data: bytes) -> None:
+    folder = _make_folder(home)
+    fd, fresh = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # 0600
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, os.path.join(folder, name))
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)
+        raise

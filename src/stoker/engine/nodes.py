@@ -1,0 +1,139 @@
+"""The nodes of a cluster, as the queue knows them: what they have, and whether they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from stoker.core.node import NodeFacts
+from stoker.engine.board import REMOVED, Board
+from stoker.engine.loop import Engine
+from stoker.engine.vista import Vista
+from stoker.executors.far import far_key
+from stoker.executors.fleet import FleetExecutor
+from stoker.executors.node import (
+    Away,
+    Introduction,
+    Joined,
+    Left,
+    News,
+    NodeGpu,
+    Parted,
+    Sighted,
+    Told,
+)
+from stoker.store.database import Database
+
+_NODE = "node."
+_UNHEARD = "it has not answered since this daemon began"
+
+
+class Nodes:
+    """Keeps the board in step with what is heard of nodes, and nodes on record, for the next daemon."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        database: Database,
+        vista: Vista,
+        fleet: FleetExecutor,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._board: Board = engine.board
+        self._database = database
+        self._vista = vista
+        self._fleet = fleet
+        self._tell = tell
+        self.known: dict[str, Introduction] = {}
+
+    def remember(self) -> None:
+        """Have the nodes that are on record; nothing starts there until they are heard of."""
+        rows = self._database.execute("SELECT value FROM meta WHERE name GLOB ?", (f"{_NODE}*",))
+        for (value,) in rows.fetchall():
+            facts = msgspec.json.decode(bytes(value), type=Introduction)
+            self._fleet.know(facts.id, facts.name)
+            self._enter(facts, away=_UNHEARD)
+
+    def apply(self, news: News) -> None:
+        """Take note of what was heard."""
+        match news:
+            case Joined():
+                self._on_joined(news.facts)
+            case Away():
+                self._on_away(news.node, news.reason)
+            case Parted():
+                self._on_away(news.node, news.reason)
+                self._engine.part(news.node, news.reason)
+            case Left():
+                self.forget(news.node)
+            case Sighted():
+                self._vista.see(news.node, news.sight)
+            case Told():
+                self._engine.tell_once(news.text)
+
+    def forget(self, name: str) -> None:
+        """Expect a node no more; what runs there is over, or will be by its lease."""
+        facts = self.known.pop(name, None)
+        if facts is None:
+            return
+        self._engine.part(name, f"{name} has left the cluster")
+        self._fleet.forget(name)
+        self._board.forget_node(name)
+        self._vista.forget(name)
+        with self._database.transaction(durable=True):
+            self._database.write("DELETE FROM meta WHERE name = ?", (f"{_NODE}{facts.id}",))
+        self._tell(f"{name} has left the cluster")
+
+    def models(self) -> Mapping[str, NodeGpu]:
+        """The kinds of the nodes' GPUs, by the keys they have on the board."""
+        return {
+            far_key(name, key): gpu
+            for name, facts in self.known.items()
+            for key, gpu in facts.gpus.items()
+        }
+
+    def _on_joined(self, facts: Introduction) -> None:
+        before = self.known.get(facts.name)
+        was_away = before is None or self._board.nodes[facts.name].away is not None
+        self._enter(facts, away=None)
+        if facts != before:
+            with self._database.transaction(durable=True):
+                self._database.write(
+                    "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+                    (f"{_NODE}{facts.id}", msgspec.json.encode(facts)),
+                )
+        if was_away:
+            gpus = sum(len(slot.gpus) for slot in facts.slots)
+            what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+            self._tell(f"{facts.name} is there, with {what}")
+
+    def _on_away(self, name: str, reason: str) -> None:
+        facts = self._board.nodes.get(name)
+        if facts is None or facts.away is not None:
+            return
+        since = self._engine.wall_clock()
+        self._board.note_node(msgspec.structs.replace(facts, away=reason, since=since))
+        self._tell(f"{name} is away: {reason}")
+
+    def _enter(self, facts: Introduction, away: str | None) -> None:
+        self.known[facts.name] = facts
+        since = None if away is None else self._engine.wall_clock()
+        self._board.note_node(NodeFacts(facts.name, facts.labels, away, since))
+        wanted = {slot.gpus for slot in facts.slots}
+        there = {
+            place.slot.gpus: place
+            for place in self._board.of_node.get(facts.name, ())
+            if place.base is None
+        }
+        for gpus, place in there.items():
+            if gpus not in wanted:
+                place.drained = REMOVED
+        for slot in facts.slots:
+            for key in slot.keys:
+                if key in facts.gpus:
+                    self._board.models[far_key(facts.name, key)] = facts.gpus[key].name
+            if slot.gpus not in there:
+                keys = tuple(far_key(facts.name, key) for key in slot.keys)
+                self._engine.add_slot(slot.gpus, keys, facts.name)

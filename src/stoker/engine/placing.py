@@ -1,0 +1,64 @@
+"""Which slots and nodes a job may use by what it asks for, worked out once for all jobs that ask the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker.core.node import NodeFacts
+from stoker.core.plan import Candidate
+from stoker.core.where import Where, read_where
+
+if TYPE_CHECKING:
+    from stoker.engine.board import Board, Place
+
+
+class Placing:
+    """Answers from memory until slots, nodes or models change."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._shape = -1
+        self._allowed: dict[str, frozenset[int]] = {}
+
+    def allowed(self, where: str | None) -> frozenset[int] | None:
+        """The slots that may be used by those who ask for this; None for all."""
+        if where is None:
+            return None
+        if self._shape != self._board.shape:
+            self._allowed.clear()
+            self._shape = self._board.shape
+        found = self._allowed.get(where)
+        if found is None:
+            found = self._allowed[where] = self._find(read_where(where))
+        return found
+
+    def _find(self, where: Where) -> frozenset[int]:
+        nodes = {name: where.fits_node(self.facts(name)) for name in self._board.of_node}
+        return frozenset(
+            place.slot.index
+            for place in self._board.whole()
+            if nodes[place.slot.node] and where.fits_models(self._models(place))
+        )
+
+    def _models(self, place: Place) -> list[str | None]:
+        return [self._board.models.get(key) for key in place.slot.keys]
+
+    def facts(self, name: str) -> NodeFacts:
+        """What is known of a node; of this machine without a cluster, that it is here."""
+        found = self._board.nodes.get(name or self._board.head)
+        return NodeFacts(name) if found is None else found
+
+    def is_reachable(self, candidate: Candidate) -> bool:
+        """Whether a job could start, were it only for its node; of those with GPUs the slots tell."""
+        return candidate.slots > 0 or self.node_without_gpu(candidate.where) is not None
+
+    def node_without_gpu(self, where: str | None) -> str | None:
+        """The node on which a job without GPU may start now; empty for this machine, None for none."""
+        wish = read_where(where)
+        if not (wish.nodes or wish.labels):
+            return ""
+        board = self._board
+        fitting = [node for node in board.nodes.values() if wish.fits_node(node)]
+        if any(board.is_own(node.name) for node in fitting):
+            return ""
+        return next((node.name for node in fitting if node.away is None), None)

@@ -1,0 +1,153 @@
+"""How the GPUs of all nodes are: this machine's watchman, and what the others have told last."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look
+from stoker.engine.board import Board, Running
+from stoker.executors.far import far_key
+from stoker.executors.node import GpuState, Sight
+
+_STALE_S = 10.0
+_HISTORY = 300
+_REMEMBERED = 100
+
+
+class Far(msgspec.Struct):
+    """A node's GPUs as they were seen last, and before."""
+
+    at_s: float
+    gpus: dict[str, GpuUse]
+    jobs: dict[str, JobUse]
+    states: dict[str, GpuState]
+
+
+class Vista:
+    """What the engine and people see of GPUs, wherever they are."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._far: dict[str, Far] = {}
+        self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
+        self._uses: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self._ended: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self.on_notice: Callable[[str], None] = lambda _text: None
+
+    def see(self, node: str, sight: Sight) -> None:
+        """Take in what a node tells."""
+        now = time.monotonic()
+        gpus = {
+            far_key(node, key): msgspec.structs.replace(
+                use, key=far_key(node, key), label=f"{node}/{use.label}"
+            )
+            for key, use in sight.look.gpus.items()
+        }
+        jobs = {key: _placed(use, node) for key, use in sight.look.jobs.items()}
+        states = {far_key(node, key): state for key, state in sight.states.items()}
+        self._far[node] = Far(now, gpus, jobs, states)
+        for key, use in gpus.items():
+            past = self._history.setdefault(key, deque(maxlen=_HISTORY))
+            past.append((now, use.used_bytes, use.utilisation_pct))
+        for key, job in jobs.items():
+            held = None if job.mem_bytes is None else max(job.mem_bytes.values(), default=0)
+            self._uses.setdefault(key, deque(maxlen=_HISTORY)).append((now, held, job.sm_pct))
+        self._judge(node, states, gpus)
+
+    def has(self, running: Running) -> bool:
+        """Whether an attempt runs on another node."""
+        return not self._board.is_own(running.where)
+
+    def gpus(self) -> dict[str, GpuUse]:
+        """Every GPU of a node as it was seen last."""
+        return {key: use for far in self._far.values() for key, use in far.gpus.items()}
+
+    def name_of(self, key: str) -> str | None:
+        """What kind of GPU one is."""
+        return self._board.models.get(key)
+
+    def history(self, key: str) -> Sequence[tuple[float, int, int | None]]:
+        """The last minutes of a node's GPU."""
+        return self._history.get(key, ())
+
+    def forget(self, node: str) -> None:
+        """A node is gone for good."""
+        self._far.pop(node, None)
+
+    def on_end(self, running: Running) -> AttemptUse | None:
+        """What an attempt on a node has used; its GPU has no other until its memory is back."""
+        if (past := self._uses.pop(running.key, None)) is not None:
+            self._ended[running.key] = past
+            if len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+        far = self._far.get(running.where)
+        job = None if far is None else far.jobs.pop(running.key, None)
+        if job is None:
+            return None
+        if job.mem_bytes and any(job.mem_bytes.values()):
+            for slot in running.slots:
+                place = self._board.places[slot.index]
+                place.releasing = True
+                if place.base is not None:
+                    self._board.places[place.base].releasing = True
+        return job.so_far
+
+    def has_seen_all(self) -> bool:
+        """Whether every node that answers has told lately how its GPUs are."""
+        now = time.monotonic()
+        return all(
+            name in self._far and now - self._far[name].at_s <= _STALE_S
+            for name, facts in self._board.nodes.items()
+            if facts.away is None and not self._board.is_own(name) and self._board.of_node.get(name)
+        )
+
+    def looks(self) -> Look:
+        """What was seen of the nodes lately."""
+        now = time.monotonic()
+        fresh = [far for far in self._far.values() if now - far.at_s <= _STALE_S]
+        return Look(
+            now,
+            {key: use for far in fresh for key, use in far.gpus.items()},
+            {key: use for far in fresh for key, use in far.jobs.items()},
+        )
+
+    def state(self, key: str) -> GpuState | None:
+        """What else is known of a node's GPU."""
+        for far in self._far.values():
+            if key in far.states:
+                return far.states[key]
+        return None
+
+    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
+        """The last minutes of an attempt on a node, also of one that has ended lately."""
+        return list(self._uses.get(attempt, self._ended.get(attempt, ())))
+
+    def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
+        """The last minutes of every attempt on a node."""
+        return {key: list(past) for key, past in self._uses.items()}
+
+    def _judge(self, node: str, states: Mapping[str, GpuState], gpus: Mapping[str, GpuUse]) -> None:
+        for place in self._board.of_node.get(node, ()):
+            found = [
+                state.closed
+                for key in place.slot.keys
+                if (state := states.get(key)) is not None and state.closed
+            ]
+            closed = found[0] if found else None
+            if closed != place.closed:
+                place.closed = closed
+                if place.base is None:
+                    how = f"is {closed}" if closed else "is free again"
+                    self.on_notice(f"GPU {place.slot.label} {how}")
+            place.releasing = any(gpus[key].releasing for key in place.slot.keys if key in gpus)
+
+
+def _placed(use: JobUse, node: str) -> JobUse:
+    if use.mem_bytes is None:
+        return use
+    held = {far_key(node, key): mem for key, mem in use.mem_bytes.items()}
+    return msgspec.structs.replace(use, mem_bytes=held)

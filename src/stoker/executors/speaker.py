@@ -1,0 +1,102 @@
+"""What a client says to a shepherd that outlives it, whatever the line between them is."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from stoker.core.slot import Slot
+from stoker.executors.atlas import Atlas, Message
+from stoker.executors.contract import Launch
+from stoker.executors.line import Line
+from stoker.executors.shepherd.wire import WARM_PROTOCOL
+
+_CONTEXTS_HELD = 64
+# Those used last are remembered for a new shepherd; callers define anew what they have not used for so long.
+_CONTEXTS_KNOWN = 256
+
+
+class Speaker:
+    """Turns the calls of the executor contract into messages for the shepherd at the end of a line."""
+
+    def __init__(self) -> None:
+        self._atlas = Atlas()
+        self._contexts: OrderedDict[int, Message] = OrderedDict()
+        self._held_contexts: OrderedDict[int, None] = OrderedDict()
+        self._line: Line
+
+    def define_slots(self, slots: Sequence[Slot]) -> None:
+        """Tell the shepherd."""
+        self._line.send(*(self._atlas.enter(slot) for slot in slots))
+
+    def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
+        """Remember it; the shepherd is told when something is launched in it."""
+        if number not in self._contexts:
+            self._contexts[number] = ["context", number, dict(env), cwd, shell]
+            if len(self._contexts) > _CONTEXTS_KNOWN:
+                self._contexts.popitem(last=False)
+
+    def hold(self, slot: int) -> None:
+        """Ask for a slot's leases."""
+        self._line.send(["hold", slot])
+
+    def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
+        """Give leases back."""
+        self._line.send(["release", slot, list(gpu_keys)])
+
+    def launch(self, launches: Sequence[Launch]) -> None:
+        """Send all starts in one write, with the contexts and places they need."""
+        messages: list[Message] = []
+        for order in launches:
+            messages += self._provide_context(order.context)
+            place, definition = self._atlas.place(order.slots)
+            messages += definition
+            start = ["start", order.key, order.context, place, order.argv, self._log_of(order)]
+            forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
+            messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
+        if messages:
+            self._line.send(*messages)
+
+    def _log_of(self, order: Launch) -> object:
+        return order.log
+
+    def _provide_context(self, number: int) -> list[Message]:
+        self._contexts.move_to_end(number)
+        if number in self._held_contexts:
+            self._held_contexts.move_to_end(number)
+            return []
+        messages = [self._contexts[number]]
+        if len(self._held_contexts) >= _CONTEXTS_HELD:
+            oldest, _ = self._held_contexts.popitem(last=False)
+            messages.append(["forget", oldest])
+        self._held_contexts[number] = None
+        return messages
+
+    def _start_over(self, line: Line) -> None:
+        """Speak with another shepherd, or anew with the same, which knows nothing of what was said."""
+        self._line = line
+        self._held_contexts.clear()
+        slots = self._atlas.start_over()
+        if slots:
+            line.send(*slots)
+
+    def acknowledge(self, keys: Sequence[str]) -> None:
+        """Let the shepherd forget ends."""
+        if keys:
+            self._line.send(["ack", list(keys)])
+
+    def revoke(self, key: str) -> None:
+        """Take an attempt back."""
+        self._line.send(["revoke", key])
+
+    def signal(self, key: str, signum: int) -> None:
+        """Signal a tree."""
+        self._line.send(["signal", key, int(signum)])
+
+    def kill(self, key: str) -> None:
+        """Kill a tree."""
+        self._line.send(["kill", key])
+
+    def finish(self) -> None:
+        """Ask to be told when nothing is left."""
+        self._line.send(["finish"])

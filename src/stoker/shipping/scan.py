@@ -1,0 +1,83 @@
+"""Reads a folder into a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+
+from stoker.shipping.manifest import FILE, FOLDER, LINK, Entry, Manifest, ShippingError
+
+_CHUNK_BYTES = 1 << 20
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+Complain = Callable[[bytes, str], None]
+
+
+def scan(folder: str | bytes) -> Manifest:
+    """What a folder holds; raises ShippingError for what cannot be read, or changes meanwhile."""
+    top = os.fsencode(folder)
+
+    def complain(path: bytes, reason: str) -> None:
+        raise ShippingError(f"cannot ship {os.fsdecode(os.path.join(top, path))}: {reason}")
+
+    return Manifest(read_entries(top, complain))
+
+
+def read_entries(top: bytes, complain: Complain) -> Iterator[Entry]:
+    """What a folder holds. Files that cannot be read as they are, are complained of and left out.
+
+    So are names that no manifest can hold; sockets, pipes and devices are no files to begin with.
+    """
+    yield from _walk(top, b"", complain)
+
+
+def _walk(top: bytes, below: bytes, complain: Complain) -> Iterator[Entry]:
+    try:
+        with os.scandir(os.path.join(top, below)) as found:
+            entries = list(found)
+    except OSError as error:
+        complain(below, error.strerror or str(error))
+        return
+    for entry in entries:
+        path = os.path.join(below, entry.name)
+        try:
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                yield Entry(path, FOLDER, stat.S_IMODE(mode) & 0o777)
+                yield from _walk(top, path, complain)
+            elif stat.S_ISLNK(mode):
+                yield Entry(path, LINK, target=os.readlink(entry.path))
+            elif stat.S_ISREG(mode):
+                yield _read_file(top, path)
+        except FileNotFoundError:
+            continue  # it has just gone
+        except OSError as error:
+            complain(path, error.strerror or str(error))
+
+
+def _read_file(top: bytes, path: bytes) -> Entry:
+    fd = os.open(os.path.join(top, path), _READ)
+    try:
+        before = os.fstat(fd)
+        digest, size = hash_open(fd, before.st_size)
+        after = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if (size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise OSError("it changes while it is read")
+    return Entry(path, FILE, stat.S_IMODE(after.st_mode) & 0o777, size, digest)
+
+
+def hash_open(fd: int, most: int = sys.maxsize) -> tuple[str, int]:
+    """The digest of an open file from where it stands, and how much that was.
+
+    More than `most` bytes are not read: a log may grow as fast as anybody reads.
+    """
+    digest, size = hashlib.sha256(), 0
+    while data := os.read(fd, min(_CHUNK_BYTES, most - size)):
+        digest.update(data)
+        size += len(data)
+    return digest.hexdigest(), size

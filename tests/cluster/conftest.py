@@ -1,0 +1,44 @@
+"""Hosts for tests of clusters."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.bed import Bed, why_not
+
+# The last Python for which there are wheels.
+_RAY_HAS = (3, 14)
+
+
+@pytest.fixture(scope="session")
+def ray() -> None:
+    """Skip a test where Ray is not installed, but fail it where all must be tested."""
+    if importlib.util.find_spec("ray") is not None:
+        return
+    reason = "Ray is not installed: pip install 'stoker[ray]'"
+    if os.environ.get("CI") and sys.version_info[:2] <= _RAY_HAS:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def bed(nvml_library: str) -> Iterator[Bed]:
+    """Return three hosts with four fake GPUs each; skip where there can be none, fail where there must."""
+    require_bed()
+    with Bed(hosts=3, library=nvml_library) as bed:
+        yield bed
+
+
+def require_bed() -> None:
+    """Skip a test where namespaces cannot be had, but fail it where all must be tested."""
+    reason = why_not()
+    if reason is None:
+        return
+    if os.environ.get("CI") and os.getuid() == 0:
+        pytest.fail(reason)
+    pytest.skip(reason)

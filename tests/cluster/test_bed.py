@@ -1,0 +1,109 @@
+"""The test bed itself: what is said of hosts by tests that stand on it must be so."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from cluster.bed import Bed
+from cluster.conftest import require_bed
+
+
+def until(fact: Callable[[], object], what: str, deadline_s: float = 10.0) -> None:
+    deadline = time.monotonic() + deadline_s
+    while not fact():
+        assert time.monotonic() < deadline, f"not within {deadline_s} s: {what}"
+        time.sleep(0.02)
+
+
+def said(bed: Bed, host: int, *argv: str) -> str:
+    ended = bed.run(host, argv)
+    assert ended.returncode == 0, ended
+    return ended.stdout.strip()
+
+
+def reaches(bed: Bed, host: int, other: int) -> bool:
+    code = (
+        "import socket, sys\n"
+        "with socket.socket() as s:\n"
+        "    s.settimeout(1)\n"
+        "    try: s.connect((sys.argv[1], 9))\n"
+        "    except ConnectionRefusedError: pass\n"  # somebody is there to refuse
+        "    except OSError: sys.exit(1)\n"
+    )
+    argv = [sys.executable, "-S", "-c", code, bed.address(other)]
+    return bed.run(host, argv).returncode == 0
+
+
+def test_hosts_differ_in_all_that_tells_hosts_apart(bed: Bed) -> None:
+    for question in (
+        ["hostname"],
+        ["cat", "/etc/machine-id"],
+        ["cat", "/proc/sys/kernel/random/boot_id"],
+        ["sh", "-c", "echo $STOKER_HOME"],
+        ["sh", "-c", "echo $STOKER_LEASE_DIR"],
+    ):
+        assert len({said(bed, host, *question) for host in range(3)}) == 3, question
+    assert said(bed, 1, "uname", "-n") == "h1"
+
+
+def test_each_host_sees_fake_gpus_of_its_own(bed: Bed) -> None:
+    code = "from stoker.gpus.nvml import Nvml; print(*(gpu.uuid for gpu in Nvml.open().gpus()))"
+    seen = [said(bed, host, sys.executable, "-c", code).split() for host in range(3)]
+    assert [len(uuids) for uuids in seen] == [4, 4, 4]
+    assert len({uuid for uuids in seen for uuid in uuids}) == 12
+
+
+def test_hosts_reach_each_other_until_a_cable_is_cut(bed: Bed) -> None:
+    assert reaches(bed, 0, 1)
+    bed.cut(1)
+    assert not reaches(bed, 0, 1)
+    assert not reaches(bed, 1, 0)
+    assert reaches(bed, 0, 2)
+    bed.mend(1)
+    until(lambda: reaches(bed, 0, 1), "the cable works again")
+
+
+def test_a_host_without_power_has_no_processes_and_boots_anew(bed: Bed) -> None:
+    before = said(bed, 2, "cat", "/proc/sys/kernel/random/boot_id")
+    said(bed, 2, "sh", "-c", "echo kept >disk; setsid sleep 1000 >/dev/null 2>&1 &")
+    until(lambda: "sleep 1000" in bed.processes(2).values(), "it sleeps")
+    bed.power_off(2)
+    assert bed.processes(2) == {}
+    bed.power_on(2)
+    assert bed.processes(2) == {}
+    assert said(bed, 2, "cat", "disk") == "kept"
+    assert said(bed, 2, "cat", "/proc/sys/kernel/random/boot_id") != before
+    until(lambda: reaches(bed, 0, 2), "the cable works again")
+
+
+def test_orphans_that_end_are_reaped(bed: Bed) -> None:
+    said(bed, 0, "sh", "-c", "setsid sh -c 'sleep 0.1 & exec true' >/dev/null 2>&1 &")
+    until(lambda: "Z" not in said(bed, 0, "sh", "-c", "cut -d' ' -f3 /proc/[0-9]*/stat"), "reaped")
+
+
+def test_a_bed_leaves_nothing_even_if_its_test_is_killed(nvml_library: str) -> None:
+    require_bed()
+    code = (
+        "from cluster.bed import Bed\n"
+        f"with Bed(hosts=1, library={nvml_library!r}) as bed:\n"
+        "    bed.spawn(0, ['sleep', '1000'])\n"
+        "    print(bed.folder, bed.hosts[0].init, flush=True)\n"
+        "    input()\n"
+    )
+    test = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(__file__))},
+    )
+    with test:
+        assert test.stdout is not None
+        folder, init = test.stdout.readline().split()
+        test.kill()
+        until(lambda: not os.path.exists(f"/proc/{init}"), "the host is gone")
+    subprocess.run(["rm", "-r", folder], check=True)

@@ -1,0 +1,169 @@
+"""A cluster of three boxes, from `up` to `leave`."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.bed import Bed
+from cluster.test_bed import until
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+class Cluster:
+    """A bed with h0 as the first box, and h1 and h2 joined."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.said = bed.ok(0, "cluster", "up")
+        found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+) stoker cluster join (\S+)", self.said)
+        assert found is not None, self.said
+        self.token, self.address = found.groups()
+        self.join(1, "--label", "disk=nvme")
+        self.join(2)
+
+    def join(self, host: int, *words: str) -> str:
+        env = {"STOKER_CLUSTER_TOKEN": self.token}
+        return self.bed.ok(host, "cluster", "join", self.address, *words, env=env)
+
+    def status(self, host: int) -> dict[str, Any]:
+        told = json.loads(self.bed.stoker(host, "cluster", "status", "--json").stdout)
+        assert isinstance(told, dict)
+        return told
+
+    def states(self, host: int = 0) -> dict[str, str]:
+        return {node["name"]: node["state"] for node in self.status(host)["nodes"]}
+
+    def minder(self, host: int) -> dict[str, Any]:
+        """How Ray is there, without asking the whole cluster."""
+        text = (self.bed.home(host) / "cluster" / "minder.json").read_text()
+        found = json.loads(text)
+        assert isinstance(found, dict)
+        return found
+
+    def raylet(self, host: int) -> int:
+        (pid,) = (
+            pid for pid, words in self.bed.processes(host).items() if "raylet/raylet" in words
+        )
+        return pid
+
+
+@pytest.fixture(scope="module")
+def cluster(ray: None, bed: Bed) -> Cluster:
+    """Return the three boxes, joined."""
+    return Cluster(bed)
+
+
+def test_everybody_knows_everybody(cluster: Cluster) -> None:
+    everybody = {"h0": "up", "h1": "up", "h2": "up"}
+    assert cluster.states(0) == everybody
+    assert cluster.states(2) == everybody
+    labels = {node["name"]: node["labels"] for node in cluster.status(0)["nodes"]}
+    assert labels["h1"] == {"disk": "nvme"}
+    shown = cluster.bed.ok(0, "cluster", "status")
+    assert "h1" in shown
+    assert "disk=nvme" in shown
+
+
+def test_the_daemon_of_the_first_box_is_told_where_the_cluster_is(cluster: Cluster) -> None:
+    told = cluster.bed.ok(0, "config", "ray.address").strip()
+    assert told == f"{cluster.bed.address(0)}:7866"
+
+
+def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster) -> None:
+    before = cluster.status(1)
+    cluster.bed.kill(1, cluster.raylet(1))
+
+    def is_back() -> bool:
+        now = cluster.minder(1)
+        return now["restarts"] > before["minder"]["restarts"] and now["state"] == "up"
+
+    until(is_back, "Ray is up again", 60)
+    now = cluster.status(1)
+    assert now["id"] == before["id"]
+    assert cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}
+
+
+def test_a_cut_cable_is_noticed_and_forgotten_when_it_is_mended(cluster: Cluster) -> None:
+    cluster.bed.cut(1)
+    until(lambda: cluster.states(0)["h1"] == "down", "h1 is seen to be gone", 60)
+    cluster.bed.mend(1)
+    until(lambda: cluster.states(0)["h1"] == "up", "h1 is back by itself", 90)
+
+
+def test_ray_does_not_outlive_its_minder(cluster: Cluster) -> None:
+    cluster.bed.kill(2, cluster.minder(2)["pid"])
+    until(lambda: cluster.bed.processes(2) == {}, "Ray is gone", 30)
+    assert "nobody minds it" in cluster.bed.ok(2, "cluster", "status")
+    assert "again, as h2" in cluster.bed.ok(2, "cluster", "join", cluster.address)
+    assert cluster.states(0)["h2"] == "up"
+
+
+def test_a_box_without_power_is_seen_to_be_down_and_joins_again_without_the_token(
+    cluster: Cluster,
+) -> None:
+    cluster.bed.power_off(2)
+    until(lambda: cluster.states(0)["h2"] == "down", "h2 is down", 60)
+    cluster.bed.power_on(2)
+    said = cluster.bed.ok(2, "cluster", "join", cluster.address)
+    assert "again, as h2" in said
+    assert cluster.states(0)["h2"] == "up"
+
+
+def test_a_box_that_left_has_no_process_of_ray_and_no_token(cluster: Cluster) -> None:
+    assert "left the cluster" in cluster.bed.ok(2, "cluster", "leave")
+    assert cluster.bed.processes(2) == {}
+    assert not (cluster.bed.home(2) / "cluster" / "token").exists()
+    again = cluster.bed.stoker(2, "cluster", "leave")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == ("stoker: this box belongs to no cluster: there is nothing to leave\n")
+    assert "as h2" in cluster.join(2)
+
+
+def refusals(cluster: Cluster) -> Iterator[tuple[int, list[str], int, str]]:
+    address = cluster.address
+    yield 0, ["up", "--port", "8000"], 1, "the cluster is up already"
+    yield 0, ["join", address], 1, "this box is the first of the cluster"
+    yield 1, ["up"], 1, "this box is a node of the cluster"
+    yield 1, ["join", f"{address}:9999"], 1, "this box is a member of the cluster"
+    yield 1, ["join"], 2, "which cluster?"
+    yield 1, ["join", "a b"], 2, "an address is HOST or HOST:PORT"
+    yield 1, ["leave", "--port", "3"], 2, "--port is for up, not for leave"
+
+
+def test_what_makes_no_sense_is_refused_in_one_line_and_changes_nothing(cluster: Cluster) -> None:
+    for host, words, code, reason in refusals(cluster):
+        ended = cluster.bed.stoker(host, "cluster", *words)
+        assert (ended.returncode, ended.stdout) == (code, ""), ended
+        assert reason in ended.stderr
+        assert ended.stderr.count("\n") == 1
+    assert cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}
+
+
+def test_up_and_join_twice_say_that_it_is_done_already(cluster: Cluster) -> None:
+    up = cluster.bed.stoker(0, "cluster", "up")
+    assert up.returncode == 0
+    assert "up already" in up.stderr
+    assert f"STOKER_CLUSTER_TOKEN={cluster.token} stoker cluster join" in up.stdout
+    joined = cluster.bed.stoker(1, "cluster", "join", cluster.address)
+    assert (joined.returncode, joined.stderr) == (
+        0,
+        "stoker: this box is a member already, as h1\n",
+    )
+
+
+def test_the_token_is_in_no_log_and_on_no_command_line(cluster: Cluster) -> None:
+    for host in range(3):
+        assert cluster.token not in " ".join(cluster.bed.processes(host).values())
+        found = subprocess.run(
+            ["grep", "-rl", "--exclude=token", cluster.token, cluster.bed.home(host)],
+            capture_output=True,
+            text=True,
+        )
+        assert found.stdout == ""

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from stoker import __version__
+from stoker.cluster.command import ray_environment, ray_words
+from stoker.cluster.minder import find_reason
+from stoker.cluster.settings import Node, Settings
+
+NODE = Node(id="0123456789abcdef", name="gpu1")
+
+
+def words(role: str, **labels: str) -> list[str]:
+    wanted = Settings(
+        role=role, address="10.0.0.1", port=7866, own_address="10.0.0.2", labels=labels
+    )
+    return ray_words(NODE, wanted, "/t")
+
+
+def test_the_first_box_is_rays_head_and_the_others_join_it() -> None:
+    assert {"--head", "--port=7866", "--include-dashboard=false"} <= set(words("head"))
+    assert "--address=10.0.0.1:7866" in words("node")
+    assert not {"--head", "--port=7866"} & set(words("node"))
+
+
+def test_ray_is_told_who_a_node_is_and_gives_nothing_away() -> None:
+    argv = words("node", disk="nvme")
+
+    assert {"--num-cpus=0", "--num-gpus=0", "--node-ip-address=10.0.0.2", "--temp-dir=/t"} <= set(
+        argv
+    )
+    labels = next(word for word in argv if word.startswith("--labels="))
+    assert labels == (
+        f"--labels=disk=nvme,stoker-node={NODE.id},stoker-name=gpu1,stoker-version={__version__}"
+    )
+
+
+def test_rays_environment_names_the_token_without_saying_it() -> None:
+    environ = {
+        "PATH": "/bin",
+        "RAY_ADDRESS": "elsewhere",
+        "RAY_AUTH_MODE": "disabled",
+        "STOKER_CLUSTER_TOKEN": "secret",
+        "STOKER_COOKIE": "of a job",
+        "STOKER_FAKE_NVML": "/gpus",
+    }
+
+    made = ray_environment("/home/x", environ)
+
+    assert made["RAY_AUTH_MODE"] == "token"
+    assert made["RAY_AUTH_TOKEN_PATH"] == "/home/x/cluster/token"
+    assert "secret" not in made.values()
+    assert not {"RAY_ADDRESS", "STOKER_COOKIE", "STOKER_CLUSTER_TOKEN"} & set(made)
+    assert (made["PATH"], made["STOKER_FAKE_NVML"]) == ("/bin", "/gpus")
+
+
+def test_the_reason_of_rays_end_is_one_line_of_what_it_said() -> None:
+    said = """\
+2026-11-16 23:39:18,858	ERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:
+2026-11-16 23:39:18,859	ERR scripts.py:88 -- raylet [exit code=-9]
+[2026-11-16 23:39:15,287 I 73 73] (raylet) accessor.cc:475: Received
+[state-dump] Error
+2026-11-16 23:39:18,859	ERR scripts.py:1315 -- Remaining processes will be killed.
+"""
+    assert find_reason(said, 1)[0] == "raylet [exit code=-9]"
+    assert find_reason("Traceback\nConnectionError: no\nbye\n", 1)[0] == "ConnectionError: no"
+    assert find_reason("bye\n", 1)[0] == "bye"
+    assert find_reason("", 3)[0] == "exit 3"
+
+
+def test_no_command_and_no_daemon_imports_ray() -> None:
+    code = (
+        "import sys\n"
+        "from importlib import import_module\n"
+        "from stoker.cli.main import VERBS\n"
+        "for verb in VERBS: import_module(f'stoker.cli.{verb}')\n"
+        "import stoker.daemon.main, stoker.cli.members, stoker.cluster.minder\n"
+        "sys.exit('ray' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from stoker.cluster import settings
+from stoker.cluster.settings import Node, Settings
+from stoker.errors import StokerError, UsageError
+
+HEAD = Settings(role="head", address="10.0.0.1", port=7866, own_address="10.0.0.1")
+
+
+def test_a_box_that_was_told_nothing_belongs_to_nothing(tmp_path: Path) -> None:
+    assert settings.load_settings(str(tmp_path)) is None
+    assert settings.load_token(str(tmp_path)) is None
+
+
+def test_what_a_box_belongs_to_is_remembered_until_it_leaves(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    settings.save_settings(home, HEAD)
+    settings.save_token(home, "x" * 32)
+
+    assert settings.load_settings(home) == HEAD
+    assert settings.load_token(home) == "x" * 32
+    settings.forget_settings(home)
+    assert settings.load_settings(home) is None
+    assert settings.load_token(home) is None
+
+
+def test_who_a_box_is_outlasts_leaving(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    first = settings.load_node(home)
+    settings.save_settings(home, HEAD)
+    settings.forget_settings(home)
+
+    assert settings.load_node(home) == first
+    assert settings.load_node(str(tmp_path / "other")).id != first.id
+
+
+def test_nobody_else_can_read_any_of_it(tmp_path: Path) -> None:
+    home = str(tmp_path)
+    settings.save_token(home, settings.make_token())
+    settings.load_node(home)
+    settings.save_settings(home, HEAD)
+
+    folder = settings.folder_of(home)
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    modes = {name: stat.S_IMODE(os.stat(f"{folder}/{name}").st_mode) for name in os.listdir(folder)}
+    assert modes == {"token": 0o600, "node.json": 0o600, "settings.json": 0o600}
+
+
+def test_damaged_settings_are_named_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cluster").mkdir()
+    file = tmp_path / "cluster" / "settings.json"
+    file.write_text("{")
+
+    with pytest.raises(StokerError, match=r"settings\.json.*move it away"):
+        settings.load_settings(str(tmp_path))
+    assert file.read_text() == "{"
+
+
+def test_a_name_is_the_hosts_up_to_the_first_dot(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host, name in (
+        ("gpu1.lab.example.org", "gpu1"),
+        ("my host!", "my-host"),
+        ("...", "node"),
+        ("x" * 80, "x" * 50),
+    ):
+        monkeypatch.setattr("socket.gethostname", lambda host=host: host)
+        assert settings.default_name() == name
+
+
+def test_a_name_that_another_box_has_gets_a_number() -> None:
+    assert settings.free_name("gpu1", ["gpu2"]) == "gpu1"
+    assert settings.free_name("gpu1", ["gpu1"]) == "gpu1-2"
+    assert settings.free_name("gpu1", ["gpu1", "gpu1-2"]) == "gpu1-3"
+
+
+def test_labels_are_pairs() -> None:
+    assert settings.parse_labels(["disk=nvme", "rack=3"]) == {"disk": "nvme", "rack": "3"}
+    for wrong in ("disk", "=x", "disk=", "a b=c", "disk=a,b", "stoker-node=x", "-a=b"):
+        with pytest.raises(UsageError, match="--label"):
+            settings.parse_labels([wrong])
+    with pytest.raises(UsageError, match="already"):
+        settings.parse_labels(["disk=a", "disk=b"])
+
+
+def test_addresses_have_a_port_or_take_the_default() -> None:
+    split = settings.split_address
+    assert split("10.0.0.1") == ("10.0.0.1", 7866)
+    assert split("head.lab:6379", None) == ("head.lab", 6379)
+    assert split("[fe80::1]:6379") == ("fe80::1", 6379)
+    assert settings.join_address("fe80::1", 1) == "[fe80::1]:1"
+    for wrong in ("", "a b", "h:", "h:x", "h:70000", "h:0", "ray://h:1", "-"):
+        with pytest.raises(ValueError):
+            split(wrong)
+    with pytest.raises(ValueError, match="port"):
+        split("head", None)
+
+
+def test_a_new_cluster_keeps_off_the_ports_of_rays_workers() -> None:
+    assert settings.check_port(6379) == 6379
+    assert settings.split_address("head:12000") == ("head", 12000)  # somebody else's may be there
+    for wrong in (0, 65536, 10002, 19999):
+        with pytest.raises(ValueError):
+            settings.check_port(wrong)
+
+
+def test_tokens_differ_and_what_is_none_is_refused() -> None:
+    assert settings.make_token() != settings.make_token()
+    assert settings.check_token(f" {'a' * 64}\n") == "a" * 64
+    for wrong in ("", "short", "with blank " * 3, "ä" * 32):
+        with pytest.raises(UsageError, match="no token"):
+            settings.check_token(wrong)
+
+
+def test_rays_folder_is_short_enough_for_sockets_whatever_the_home_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    home = str(tmp_path / ("long" * 20))
+    settings.save_node(home, Node(id=settings.load_node(home).id, name="n"))
+    folder = settings.ray_folder(home)
+    try:
+        assert len(folder) <= 40
+        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    finally:
+        settings.forget_ray_folder(home)
+    assert not os.path.exists(folder)
+
+
+def test_a_folder_that_somebody_put_in_rays_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    home = str(tmp_path / ("long" * 20))
+    name = f"stoker-{os.getuid()}-{settings.load_node(home).id}"
+    (tmp_path / name).symlink_to(tmp_path)
+
+    with pytest.raises(StokerError, match="not a folder of yours"):
+        settings.ray_folder(home)
