@@ -9,8 +9,19 @@ import {duration, size} from '/logic/format.js';
 /** @typedef {import('/pages/job/facts.js').Detail} Detail */
 /** @typedef {import('/pages/job/facts.js').Attempt} Attempt */
 
-/** @type {[string, string | null][]} titles of the table of attempts, and how their values stand */
-const COLUMNS = [['Attempt', 'num'], ['State', null], ['GPU', null], ['PID', 'num'], ['Took', 'num'], ['CPU', 'num'], ['Memory', 'num'], ['GPU memory', 'num'], ['GPU use', 'num'], ['End', null]];
+/** @type {[string, string | null, (attempt: Attempt) => import('/lib/dom.js').Child][]} title, class, value */
+const COLUMNS = [
+  ['Attempt', 'num', (attempt) => attempt.number],
+  ['State', null, (attempt) => badge(attempt.state)],
+  ['End', null, ending],
+  ['GPU', null, (attempt) => attempt.slots ?? ''],
+  ['PID', 'num', (attempt) => attempt.pid ?? ''],
+  ['Took', 'num', (attempt) => span(attempt.started_at, attempt.ended_at)],
+  ['CPU', 'num', (attempt) => (attempt.cpu_s === null ? '' : duration(attempt.cpu_s))],
+  ['Memory', 'num', (attempt) => (attempt.max_rss_bytes === null ? '' : size(attempt.max_rss_bytes))],
+  ['GPU memory', 'num', (attempt) => peak(attempt.gpu_use)],
+  ['GPU use', 'num', (attempt) => mean(attempt.gpu_use)],
+];
 
 /** @param {import('/lib/signal.js').Signal<Detail>} job */
 export function timeline(job) {
@@ -49,8 +60,12 @@ export function attempts(job) {
   return h('div', null, () => (shown.value === '[]' ? null : table(job.peek().attempts)));
 }
 
-/** @param {Attempt[]} all */
+/**
+ * Columns in which nothing stands yet are left out.
+ * @param {Attempt[]} all
+ */
 function table(all) {
+  const columns = COLUMNS.filter(([, , read]) => all.some((each) => read(each) !== ''));
   return h(
     'div',
     {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Attempts'},
@@ -58,37 +73,24 @@ function table(all) {
       'table',
       null,
       h('caption', {class: 'sr'}, 'Attempts'),
-      h('thead', null, h('tr', null, COLUMNS.map(([title, kind]) => h('th', {scope: 'col', class: kind}, title)))),
-      h(
-        'tbody',
-        null,
-        all.map((each) =>
-          h(
-            'tr',
-            null,
-            h('td', {class: 'num'}, each.number),
-            h('td', null, badge(each.state)),
-            h('td', null, each.slots ?? ''),
-            h('td', {class: 'num'}, each.pid),
-            h('td', {class: 'num'}, span(each.started_at, each.ended_at)),
-            h('td', {class: 'num'}, each.cpu_s === null ? '' : duration(each.cpu_s)),
-            h('td', {class: 'num'}, each.max_rss_bytes === null ? '' : size(each.max_rss_bytes)),
-            h('td', {class: 'num', title: 'at most'}, peak(each.gpu_use)),
-            h('td', {class: 'num', title: 'on average'}, mean(each.gpu_use)),
-            h('td', null, ending(each)),
-          ),
-        ),
-      ),
+      h('thead', null, h('tr', null, columns.map(([title, kind]) => h('th', {scope: 'col', class: kind}, title)))),
+      h('tbody', null, all.map((each) => h('tr', null, columns.map(([, kind, read]) => h('td', {class: kind}, read(each)))))),
     ),
   );
 }
 
-/** @param {Attempt['gpu_use']} use */
+/**
+ * Of a GPU's memory, what it held at most.
+ * @param {Attempt['gpu_use']} use
+ */
 function peak(use) {
   return use?.mem_peak_bytes ? size(use.mem_peak_bytes) : '';
 }
 
-/** @param {Attempt['gpu_use']} use */
+/**
+ * Its share of a GPU's time, on average.
+ * @param {Attempt['gpu_use']} use
+ */
 function mean(use) {
   return typeof use?.sm_mean_pct === 'number' ? `${Math.round(use.sm_mean_pct)} %` : '';
 }
