@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -15,16 +16,22 @@ from stoker import __version__
 from stoker.bridge.agent import Agent
 from stoker.bridge.calls import AgentLostError, patiently
 from stoker.bridge.post import Post
+from stoker.cluster.settings import split_address
 from stoker.executors.node import Introduction, News, Told
 
 _LOOK_S = 1.0
+_LOOK_PATIENCE_S = 10.0
+_REACH_S = 2.0
 _RETRY_S = 1.0
 _MEETING_S = 30.0
 _NAMESPACE = "stoker"
 
 
 class Roll:
-    """Looks every second who is there; minds each node that is not this one."""
+    """Looks every second who is there; minds each node that is not this one.
+
+    When Ray ends on this machine it is left for good: whoever is its driver has to start anew.
+    """
 
     def __init__(
         self,
@@ -39,26 +46,32 @@ class Roll:
         self._tell = tell
         self._told: set[str] = set()
         self._minders: dict[str, asyncio.Task[None]] = {}
-        self._posts: dict[str, Post] = {}
 
     async def run(self) -> None:
-        """Keep an agent on every node for as long as it is there."""
-        own = await asyncio.to_thread(self._join)
+        """Keep an agent on every node while it is there; raises AgentLostError once Ray has ended here."""
+        own = await self._join()
         while True:
-            for node in await asyncio.to_thread(_living_nodes):
-                ray_id = node["NodeID"]
+            nodes = await patiently(lambda: asyncio.to_thread(_living_nodes), _LOOK_PATIENCE_S)
+            found = {node["NodeID"]: node for node in nodes}
+            if own not in found:
+                raise AgentLostError("Ray has ended here, or begun anew")
+            for ray_id, node in found.items():
                 if ray_id == own or (ray_id in self._minders and not self._minders[ray_id].done()):
                     continue
                 self._minders[ray_id] = asyncio.ensure_future(self._mind(node))
-            for post in list(self._posts.values()):
-                post.check_lease()
             await asyncio.sleep(_LOOK_S)
 
-    def watch_leases(self, posts: dict[str, Post]) -> None:
-        """Look also after nodes that were never seen: those that are on record."""
-        self._posts = posts
+    async def _join(self) -> str:
+        """Become one of Ray's drivers, as soon as there is Ray; our own node there."""
+        while True:
+            try:
+                # Ray itself would try for minutes, and end the process then.
+                await asyncio.to_thread(_reach, self._address)
+                return await asyncio.to_thread(self._become_driver)
+            except (OSError, RuntimeError, ValueError):
+                await asyncio.sleep(_RETRY_S)
 
-    def _join(self) -> str:
+    def _become_driver(self) -> str:
         import ray
 
         ray.init(
@@ -131,6 +144,11 @@ class _Calls:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._actor, name).remote
+
+
+def _reach(address: str) -> None:
+    """Raise OSError where nobody listens."""
+    socket.create_connection(split_address(address), timeout=_REACH_S).close()
 
 
 def _living_nodes() -> list[dict[str, Any]]:
