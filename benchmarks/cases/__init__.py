@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.cases import (
     add,
     bulk_add,
+    cluster,
     door_lines,
     door_tasks,
     executor,
@@ -62,6 +63,7 @@ CASES: dict[str, Callable[[Arena], Result]] = {
     "executor": executor.run,
     "warm": warm.run,
     "web": web.run,
+    "cluster": cluster.run,
 }
 
-LONG = frozenset({"million", "sharing_sim", "sweep", "warm"})
+LONG = frozenset({"cluster", "million", "sharing_sim", "sweep", "warm"})

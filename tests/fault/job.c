@@ -4,8 +4,9 @@
 //
 // Each line is one write to a file opened for appending, so the order of the lines is the order of
 // what happened. A negative CODE is the signal it ends itself with. On each of its GPUs it takes the
-// first seat that is free, a lock that goes with the process and with nothing else: a line ends with
-// the highest seat it had to take, which tells how many others were truly there.
+// first seat that is free, a lock that goes with the process and with nothing else: a line tells the
+// highest seat it had to take, and so how many others were truly there. It does the same for its job:
+// another attempt of that may be alive. The record may be shared by hosts, so GPUs have theirs.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,10 +21,10 @@ static const char *get(const char *name) {
     return value && *value ? value : "-";
 }
 
-static int take_seat(const char *record, const char *gpu) {
+static int take_seat(const char *record, const char *what, const char *name) {
     char path[4096];
     for (int seat = 0;; seat++) {
-        snprintf(path, sizeof path, "%s.gpu%s.%d", record, gpu, seat);
+        snprintf(path, sizeof path, "%s.%s.%s.%d", record, what, name, seat);
         int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0) _exit(96);
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) return seat;
@@ -31,25 +32,25 @@ static int take_seat(const char *record, const char *gpu) {
     }
 }
 
-static int take_seats(const char *record) {
+static int take_seats(const char *record, const char *host) {
     char gpus[512];
     int highest = 0;
     snprintf(gpus, sizeof gpus, "%s", get("CUDA_VISIBLE_DEVICES"));
     if (strcmp(gpus, "-") == 0) return 0;
     for (char *gpu = strtok(gpus, ","); gpu; gpu = strtok(NULL, ",")) {
-        int seat = take_seat(record, gpu);
+        int seat = take_seat(record, host, gpu);
         if (seat > highest) highest = seat;
     }
     return highest;
 }
 
-static void tell(int fd, const char *what, int seat) {
+static void tell(int fd, const char *what, int seat, const char *host, int rivals) {
     char line[512];
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    int size = snprintf(line, sizeof line, "%s %s.%s %s %d %lld %d\n", what, get("STOKER_JOB_ID"),
+    int size = snprintf(line, sizeof line, "%s %s.%s %s %d %lld %d %s %d\n", what, get("STOKER_JOB_ID"),
                         get("STOKER_ATTEMPT"), get("CUDA_VISIBLE_DEVICES"), (int)getpid(),
-                        now.tv_sec * 1000000LL + now.tv_nsec / 1000, seat);
+                        now.tv_sec * 1000000LL + now.tv_nsec / 1000, seat, host, rivals);
     if (write(fd, line, size) != size) _exit(99);
 }
 
@@ -57,12 +58,15 @@ int main(int argc, char **argv) {
     if (argc != 4) return 98;
     int fd = open(argv[1], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return 97;
-    int seat = take_seats(argv[1]);
-    tell(fd, "start", seat);
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    int rivals = take_seat(argv[1], "job", get("STOKER_JOB_ID"));
+    int seat = take_seats(argv[1], host);
+    tell(fd, "start", seat, host, rivals);
     long ms = atol(argv[2]);
     struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
-    tell(fd, "end", seat);
+    tell(fd, "end", seat, host, rivals);
     int code = atoi(argv[3]);
     if (code < 0) {
         signal(-code, SIG_DFL);

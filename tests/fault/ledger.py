@@ -131,6 +131,11 @@ def _judge_starts(
     for key, times in started.items():
         if times > 1:
             verdict.twice.append(f"attempt {key} started {times} times")
+    verdict.twice.extend(
+        f"{event.key} met {event.rivals} other attempts of its job"
+        for event in events
+        if event.what == "start" and event.rivals
+    )
     known = {attempt.key: attempt for attempt in attempts}
     for key in started.keys() - known.keys():
         if int(key.partition(".")[0]) not in removed:

@@ -41,6 +41,8 @@ class Event(NamedTuple):
     pid: int
     at_us: int
     seat: int  # how many others were on its GPU, or on the fullest of several
+    host: str = ""
+    rivals: int = 0  # how many other attempts of its job were alive
 
 
 def build_job(folder: Path) -> str:
@@ -137,15 +139,20 @@ class Work:
 
     def events(self) -> list[Event]:
         """What the jobs have written down, in the order in which it happened."""
-        try:
-            lines = self.record.read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        found = []
-        for line in lines:
-            what, key, gpus, pid, at_us, seat = line.split()
-            found.append(Event(what, key, gpus, int(pid), int(at_us), int(seat)))
-        return found
+        return read_events(self.record)
+
+
+def read_events(record: Path) -> list[Event]:
+    """What jobs have written down."""
+    try:
+        lines = record.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        what, key, gpus, pid, at_us, seat, host, rivals = line.split()
+        found.append(Event(what, key, gpus, int(pid), int(at_us), int(seat), host, int(rivals)))
+    return found
 
 
 class Submitter(threading.Thread):

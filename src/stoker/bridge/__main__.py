@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stoker.bridge.calls import AgentLostError
 from stoker.bridge.post import Post
 from stoker.bridge.roll import Roll
 from stoker.executors.node import Forget, Known, News, Order, Stop, Stream, Told, Watch
@@ -24,6 +25,8 @@ from stoker.executors.shepherd import sockets
 READY_FD = 3
 _orders = msgspec.json.Decoder(Order)
 _LIMIT = 64 << 20
+_LEASES_S = 1.0
+_PAUSE_S = 0.5
 
 
 class Bridge:
@@ -37,22 +40,33 @@ class Bridge:
         self._voyages = os.path.join(home, "cluster", "voyages")
         self._wanted = False
         self._roll = Roll(queue, address, self._post_for, self.tell)
-        self._roll.watch_leases(self.posts)
 
     async def run(self) -> None:
-        """Work until told to stop."""
+        """Work until told to stop; raises AgentLostError once Ray has ended here."""
+        leases = asyncio.ensure_future(self._check_leases())
         roll = asyncio.ensure_future(self._roll.run())
         stopped = asyncio.ensure_future(self.stopped.wait())
         await asyncio.wait((roll, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
+        leases.cancel()
         for post in self.posts.values():
             post.close()
-        if roll.done() and (error := roll.exception()) is not None:
-            self.tell(Told(f"the cluster cannot be reached: {_brief(error)}"))
+        error = roll.exception() if roll.done() else None
         roll.cancel()
-        if self._client is not None:
-            with contextlib.suppress(OSError):
-                await self._client.drain()
+        if isinstance(error, AgentLostError):
+            raise error
+        if error is not None:
+            self.tell(Told(f"the cluster cannot be reached: {_brief(error)}"))
+            if self._client is not None:
+                with contextlib.suppress(OSError):
+                    await self._client.drain()
+
+    async def _check_leases(self) -> None:
+        """Look whether any has run out; also of nodes that were never seen, and also without Ray."""
+        while True:
+            for post in [*self.posts.values()]:
+                post.check_lease()
+            await asyncio.sleep(_LEASES_S)
 
     def _post_for(self, node: str, name: str) -> Post:
         """What is known of a node, from now on at least."""
@@ -76,7 +90,9 @@ class Bridge:
                 order = _orders.decode(line)
                 if isinstance(order, Stream):
                     post = self.posts.get(order.node)
-                    if post is not None:
+                    if post is None:
+                        await asyncio.sleep(_PAUSE_S)  # it is on its way, or the daemon's mistake
+                    else:
                         await post.carry(reader, writer)
                     return
                 self._carry_out(order, writer)
@@ -127,7 +143,18 @@ async def _work(home: str, queue: str, address: str, say: Callable[[str], None])
     loop.add_signal_handler(signal.SIGTERM, bridge.stopped.set)
     say("ready")
     async with server:
-        await bridge.run()
+        try:
+            await bridge.run()
+        except AgentLostError:
+            _start_over()
+
+
+def _start_over() -> None:
+    """Be another process: nothing else can be done with a driver whose Ray is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, READY_FD)  # whoever started us has been told
+    words = [sys.executable, "-m", "stoker.bridge", *sys.argv[1:]]
+    os.execv(words[0], words)  # noqa: S606 - there is no shell to want
 
 
 def main() -> None:

@@ -64,6 +64,7 @@ class Agent:
         self._depot = Depot(os.path.join(self._folder, "depot"))
         self._depot.prune(_KEEP_BYTES)
         self._relay: Relay | None = None
+        self._guard: asyncio.Task[None] | None = None
         self._conversation = ""
         self._outlook = Outlook(self._nvml, self._slots, cookie, list, mind_others=gpus is None)
         self._introduction = Introduction(
@@ -126,6 +127,15 @@ class Agent:
             connection.close()
             return
         self._relay = Relay(connection, self._folder, self._introduction.name, self._trails)
+        self._guard = asyncio.ensure_future(self._stand_in(self._relay))
+
+    async def _stand_in(self, relay: Relay) -> None:
+        """Start another shepherd where one was killed: jobs must end in time also while we are cut off."""
+        await relay.gone()
+        if self._relay is relay and relay.running:
+            deadline = time.monotonic() + _PATIENCE_S
+            with contextlib.suppress(StokerError):
+                (await asyncio.to_thread(self._summons.connect, deadline)).close()
 
     async def write(self, conversation: str, data: bytes) -> bool:
         """Pass on to the shepherd; False if this conversation is over."""

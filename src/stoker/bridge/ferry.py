@@ -57,11 +57,11 @@ class Ferry:
 
     async def pass_on(self, data: bytes) -> None:
         """Take what the daemon says to the node."""
-        if not (self._inbox or self._voyages or self._going) and b'"voyage"' not in data:
-            await self._send(data)
+        whole, end, self._inbox = (self._inbox + data).rpartition(b"\n")
+        if not (self._voyages or self._going) and b'"voyage"' not in whole:
+            await self._send(whole + end)
             return
-        *lines, self._inbox = (self._inbox + data).split(b"\n")
-        messages = [message for line in lines for message in json.loads(line)]
+        messages = [message for line in whole.splitlines() for message in json.loads(line)]
         passed = [message for message in messages if not self._keep(message)]
         if passed:
             await self._send(_line(passed))

@@ -29,6 +29,7 @@ from stoker.executors.node import (
 _BEAT_S = 1.0
 _PATIENCE_S = 3.0
 _CALL_S = 20.0
+_PAUSE_S = 0.5
 # Clocks of two machines do not run at the same pace, and a killed tree takes a moment to be gone.
 _MARGIN_S = 2.0
 _sights = msgspec.json.Decoder(Sight | None)
@@ -52,7 +53,7 @@ class Post:
         # Whoever was here before may have granted a whole lease just now.
         self._granted_until_s = _boot_s() + lease_s
         self._is_parted = False
-        self._conversation: asyncio.Task[None] | None = None
+        self._conversation: asyncio.Task[bool] | None = None
 
     def retell(self) -> None:
         """Tell a daemon that knows nothing yet how things stand."""
@@ -70,7 +71,9 @@ class Post:
         echo: float | None = None
         while True:
             if echo is not None:
-                self._granted_until_s = _boot_s() + self.lease_s
+                # A lease that was longer before goes on for as long as it was granted.
+                until_s = _boot_s() + self.lease_s
+                self._granted_until_s = max(self._granted_until_s, until_s)
             call = asyncio.ensure_future(
                 patiently(partial(agent.beat, echo, self.lease_s, self.wanted), _CALL_S)
             )
@@ -113,14 +116,16 @@ class Post:
             self._conversation.cancel()
         task = self._conversation = asyncio.ensure_future(self._converse(reader, writer))
         with contextlib.suppress(asyncio.CancelledError):
-            await task
+            if not await task:
+                await asyncio.sleep(_PAUSE_S)  # or it would be tried again at once, and again
         if self._conversation is task:
             self._conversation = None
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Pass on what is said; whether anything could be."""
         agent, conversation = self._agent, uuid.uuid4().hex
         if agent is None:
-            return
+            return False
         directions: list[asyncio.Future[None]] = []
         ferry: Ferry | None = None
 
@@ -137,7 +142,9 @@ class Post:
             )
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         except AgentLostError:
-            return  # the beat will tell
+            return False  # the beat will tell
+        else:
+            return True
         finally:
             if ferry is not None:
                 ferry.close()

@@ -92,6 +92,10 @@ class Relay:
             except asyncio.TimeoutError:
                 continue
 
+    async def gone(self) -> None:
+        """Wait until the shepherd is gone, or we have let go of it."""
+        await asyncio.wait((self._task,))
+
     def close(self) -> None:
         """Let go of the shepherd."""
         self._task.cancel()

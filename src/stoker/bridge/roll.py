@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +15,22 @@ from stoker import __version__
 from stoker.bridge.agent import Agent
 from stoker.bridge.calls import AgentLostError, NodeLeftError, patiently
 from stoker.bridge.post import Post
+from stoker.cluster.settings import split_address
 from stoker.executors.node import Introduction, News, Told
 
 _LOOK_S = 1.0
+_LOOK_PATIENCE_S = 10.0
+_REACH_S = 2.0
 _RETRY_S = 1.0
 _MEETING_S = 30.0
 _NAMESPACE = "stoker"
 
 
 class Roll:
-    """Looks every second who is there; minds each node that is not this one."""
+    """Looks every second who is there; minds each node that is not this one.
+
+    When Ray ends on this machine it is left for good: whoever is its driver has to start anew.
+    """
 
     def __init__(
         self,
@@ -38,28 +45,34 @@ class Roll:
         self._tell = tell
         self._told: set[str] = set()
         self._minders: dict[str, asyncio.Task[None]] = {}
-        self._posts: dict[str, Post] = {}
         self._left: set[str] = set()
 
     async def run(self) -> None:
-        """Keep an agent on every node for as long as it is there."""
-        own = await asyncio.to_thread(self._join)
+        """Keep an agent on every node while it is there; raises AgentLostError once Ray has ended here."""
+        own = await self._join()
         while True:
-            for node in await asyncio.to_thread(_living_nodes):
-                ray_id = node["NodeID"]
+            nodes = await patiently(lambda: asyncio.to_thread(_living_nodes), _LOOK_PATIENCE_S)
+            found = {node["NodeID"]: node for node in nodes}
+            if own not in found:
+                raise AgentLostError("Ray has ended here, or begun anew")
+            for ray_id, node in found.items():
                 minder = self._minders.get(ray_id)
                 if ray_id in {own, *self._left} or (minder is not None and not minder.done()):
                     continue
                 self._minders[ray_id] = asyncio.ensure_future(self._mind(node))
-            for post in list(self._posts.values()):
-                post.check_lease()
             await asyncio.sleep(_LOOK_S)
 
-    def watch_leases(self, posts: dict[str, Post]) -> None:
-        """Look also after nodes that were never seen: those that are on record."""
-        self._posts = posts
+    async def _join(self) -> str:
+        """Become one of Ray's drivers, as soon as there is Ray; our own node there."""
+        while True:
+            try:
+                # Ray itself would try for minutes, and end the process then.
+                await asyncio.to_thread(_reach, self._address)
+                return await asyncio.to_thread(self._become_driver)
+            except (OSError, RuntimeError, ValueError):
+                await asyncio.sleep(_RETRY_S)
 
-    def _join(self) -> str:
+    def _become_driver(self) -> str:
         import ray
 
         ray.init(
@@ -137,6 +150,11 @@ class _Calls:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._actor, name).remote
+
+
+def _reach(address: str) -> None:
+    """Raise OSError where nobody listens."""
+    socket.create_connection(split_address(address), timeout=_REACH_S).close()
 
 
 def _living_nodes() -> list[dict[str, Any]]:

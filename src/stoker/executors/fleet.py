@@ -11,11 +11,20 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from stoker.core.slot import Slot
-from stoker.executors.contract import Ended, Launch, Lost, Refused, Report, Revoked, Started
+from stoker.executors.contract import (
+    Ended,
+    Launch,
+    Lost,
+    Refused,
+    Report,
+    Revoked,
+    Started,
+    Synced,
+)
 from stoker.executors.far import FarExecutor
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.link import Link
-from stoker.executors.node import Away, Forget, Joined, News, Sighted, Told, Watch
+from stoker.executors.node import Away, Forget, Introduction, Joined, News, Sighted, Told, Watch
 
 _OVER = (Ended, Lost, Refused, Revoked)
 
@@ -24,6 +33,7 @@ class FleetExecutor:
     """Keeps the executor contract: every slot is of a node, and every attempt on one.
 
     Reports also tell of nodes. Those of a node come in order; a node that has parted has no attempts.
+    One is there once its shepherd has told all it knows, and away whenever it cannot be spoken with.
     """
 
     def __init__(self, own: KeptExecutor, own_name: str, link: Link, scripts: str) -> None:
@@ -34,6 +44,7 @@ class FleetExecutor:
         self._far: dict[str, FarExecutor] = {}
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._facts: dict[str, Introduction] = {}
         self._slots: dict[int, Slot] = {}
         self._node_of: dict[str, str] = {}
         self._ended_at: dict[str, str] = {}
@@ -129,12 +140,16 @@ class FleetExecutor:
 
     def _listen(self, far: FarExecutor) -> list[Report]:
         had_stream = far.is_attached
-        reports = far.observe()
-        for report in reports:
+        reports: list[Report] = []
+        for report in far.observe():
+            reports.append(report)
             if isinstance(report, Started | Ended | Lost | Refused):
                 self._node_of[report.key] = far.node
+            elif isinstance(report, Synced):
+                reports.append(Joined(self._facts[far.node]))
         if had_stream and not far.is_attached:
-            return [*reports, Away(far.node, "the connection broke"), *self._connect(far)]
+            self._connect(far)
+            reports.append(Away(far.node, "the connection broke"))
         return reports
 
     def _hear(self, news: News) -> list[Report]:
@@ -142,8 +157,9 @@ class FleetExecutor:
         match news:
             case Joined():
                 called = self.know(news.facts.id, news.facts.name)
+                self._facts[called] = msgspec.structs.replace(news.facts, name=called)
                 self._connect(self._far[called])
-                return [Joined(msgspec.structs.replace(news.facts, name=called))]
+                return []
             case Told():
                 return [news]
         name = self._names.get(news.node)
@@ -153,13 +169,12 @@ class FleetExecutor:
             self._far[name].detach()  # a closed descriptor leaves the set by itself
         return [msgspec.structs.replace(news, node=name)]
 
-    def _connect(self, far: FarExecutor) -> list[Report]:
+    def _connect(self, far: FarExecutor) -> None:
         far.detach()
         stream = self._link.open_stream(self._ids[far.node])
         if stream is not None:
             far.attach(stream)
             self._poll.register(stream, select.EPOLLIN)
-        return []
 
     def _ring(self) -> None:
         """Have `observe` called: some answers are found here."""

@@ -3,13 +3,15 @@
 A head that can no longer reach a machine has to know from when on nothing of its jobs runs there. So
 whoever speaks for the head puts off, again and again, the moment until which they may; when it has
 passed, the shepherd ends them. The moment is one of the boot clock, in a file, where it outlives
-both. Standard library only: the shepherd has nothing else.
+both, with the boot that it counts from. Standard library only: the shepherd has nothing else.
 """
 
 from __future__ import annotations
 
 import os
 import time
+
+from stoker.executors.shepherd import trees
 
 CUT_OFF = "this machine was cut off from the head for too long, so its jobs were ended"
 
@@ -30,10 +32,11 @@ class Tether:
 
 
 def read(path: str) -> float:
-    """The moment on file; the beginning of time if there is none."""
+    """The moment on file; the beginning of time if there is none, or only one of an earlier boot."""
     try:
         with open(path, encoding="ascii") as file:
-            return float(file.read())
+            boot, until_s = file.read().split()
+        return float(until_s) if boot == trees.boot_id() else 0.0
     except (OSError, ValueError):
         return 0.0
 
@@ -41,5 +44,5 @@ def read(path: str) -> float:
 def put_off(path: str, until_s: float) -> None:
     """Let jobs run until then; whoever reads the file finds the one moment or the other."""
     with open(f"{path}.new", "w", encoding="ascii") as file:
-        file.write(f"{until_s:.3f}")
+        file.write(f"{trees.boot_id()} {until_s:.3f}")
     os.replace(f"{path}.new", path)

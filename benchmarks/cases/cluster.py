@@ -1,0 +1,175 @@
+"""Jobs over a cluster of three hosts, beside tasks of Ray's own that ask for a GPU each."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.errors import BenchError
+from benchmarks.measure import Contestant, Sample, interleave, spread
+from benchmarks.race import pace_figure, standings
+from benchmarks.report import Bound, Figure, Result, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.arena import Arena
+    from cluster.bed import Bed
+
+HOSTS, GPUS = 3, 4
+JOBS = 1000
+TASKS = 60  # what Ray takes the better part of a minute for
+MOST_ROUNDS = 3
+LINE = "true"
+LIMIT_S = 4.0
+_PORT = 7866
+_PATIENCE_S = 120.0
+_TESTS = os.path.join(os.path.dirname(__file__), "..", "..", "tests")
+_RAY = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
+_RAY_OPTIONS = ["--num-cpus=0", f"--num-gpus={GPUS}", "--object-store-memory=80000000"]
+_RAY_OPTIONS += ["--disable-usage-stats"]
+# Whether all hosts are there is waited for, and not measured.
+_DRIVER = f"""
+import subprocess, sys, time
+import ray
+ray.init(address=sys.argv[1], log_to_driver=False)
+deadline = time.monotonic() + {_PATIENCE_S}
+while ray.cluster_resources().get("GPU", 0) < {HOSTS * GPUS}:
+    assert time.monotonic() < deadline, "the hosts have not found each other"
+    time.sleep(0.1)
+@ray.remote(num_cpus=0, num_gpus=1)
+def task():
+    return subprocess.run(["{LINE}"]).returncode
+began = time.monotonic()
+codes = ray.get([task.remote() for _ in range({TASKS})])
+print(time.monotonic() - began)
+assert not any(codes)
+"""
+
+
+def run(arena: Arena) -> Result:
+    """Race Stoker over its cluster and Ray over one of the same kind, both up before it begins."""
+    if importlib.util.find_spec("ray") is None:
+        raise BenchError("the cluster benchmark needs Ray: make .venv/.cluster")
+    rounds = min(arena.rounds, MOST_ROUNDS)
+    lines = arena.lines("cluster", LINE, JOBS)
+    library = os.path.abspath(os.path.join(arena.folder, "nvml"))
+    with open_stoker(library) as stoker_bed, open_ray(library) as ray_bed:
+        contestants = [
+            Contestant(name=name, argv=[LINE], stdin=lines, jobs=jobs, env=arena.env)
+            for name, jobs in (("stoker", JOBS), ("ray tasks", TASKS))
+        ]
+
+        def run_once(contestant: Contestant) -> Sample:
+            if contestant.name == "stoker":
+                wall_s = time_stoker(stoker_bed, os.path.abspath(lines))
+            else:
+                wall_s = time_ray(ray_bed)
+            return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=0.0)
+
+        time_stoker(stoker_bed, os.path.abspath(lines))
+        samples = interleave(contestants, rounds, run_once, arena.progress)
+    walls = spread([sample.wall_s for sample in samples["stoker"]])
+    return Result(
+        name="cluster",
+        what=f"{JOBS} crash-safe `{LINE}` from `stoker add --batch` to the end of `stoker wait`, and"
+        f" {TASKS} tasks of Ray's with num_gpus=1 that run the same, {rounds} interleaved rounds; each"
+        f" on {HOSTS} hosts of their own (namespaces of this machine) with {GPUS} fake GPUs.",
+        details=standings(samples, "ray tasks"),
+        figures=[
+            Figure(
+                name=f"{JOBS} jobs over {HOSTS} hosts",
+                spread=walls,
+                target=Target(Bound.AT_MOST, LIMIT_S),
+                unit="s",
+            ),
+            pace_figure(samples, "stoker", "ray tasks", Target(Bound.AT_LEAST, 10.0)),
+        ],
+        notes=["CPU time is not taken: it is that of many processes of several hosts."],
+    )
+
+
+@contextlib.contextmanager
+def open_bed(library: str) -> Iterator[Bed]:
+    """Lend hosts that can reach each other and nothing else."""
+    if _TESTS not in sys.path:
+        sys.path.append(_TESTS)
+    from cluster.bed import Bed, why_not
+
+    reason = why_not()
+    if reason is not None:
+        raise BenchError(reason)
+    with Bed(hosts=HOSTS, gpus=GPUS, library=library) as bed:
+        yield bed
+
+
+@contextlib.contextmanager
+def open_stoker(library: str) -> Iterator[Bed]:
+    """Lend hosts that are one queue."""
+    with open_bed(library) as bed:
+        said = bed.ok(0, "cluster", "up")
+        found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+)", said)
+        assert found is not None, said
+        for host in range(1, HOSTS):
+            env = {"STOKER_CLUSTER_TOKEN": found[1]}
+            bed.ok(host, "cluster", "join", bed.address(0), env=env)
+        bed.ok(0, "daemon", "restart")
+        deadline = time.monotonic() + _PATIENCE_S
+        while any(f"h{host}/" not in bed.ok(0, "status") for host in range(HOSTS)):
+            if time.monotonic() > deadline:
+                raise BenchError("the hosts have not found each other")
+            time.sleep(0.1)
+        yield bed
+
+
+@contextlib.contextmanager
+def open_ray(library: str) -> Iterator[Bed]:
+    """Lend hosts that are a cluster of Ray's own."""
+    with open_bed(library) as bed:
+        for host in range(HOSTS):
+            here = f"--node-ip-address={bed.address(host)}"
+            place = [f"--address={bed.address(0)}:{_PORT}"]
+            if host == 0:
+                place = ["--head", f"--port={_PORT}", "--include-dashboard=false"]
+            temp = f"--temp-dir={bed.hosts[host].folder}/ray"
+            words = [*_RAY, *place, here, temp, *_RAY_OPTIONS]
+            bed.spawn(host, ["sh", "-c", 'exec "$@" >/dev/null 2>&1', "sh", *words])
+            if host == 0:
+                await_ray(bed)
+        yield bed
+
+
+def await_ray(bed: Bed) -> None:
+    """Wait until the first host answers."""
+    probe = f"import socket; socket.create_connection(('{bed.address(0)}', {_PORT}), 1)"
+    deadline = time.monotonic() + _PATIENCE_S
+    while bed.run(0, [sys.executable, "-c", probe]).returncode:
+        if time.monotonic() > deadline:
+            raise BenchError("Ray has not started")
+        time.sleep(0.1)
+
+
+def time_stoker(bed: Bed, lines: str) -> float:
+    """From the first word to the last end."""
+    stoker = f"{sys.executable} -m stoker"
+    words = ["sh", "-c", f"{stoker} add -q --batch {lines} && {stoker} wait"]
+    began = time.monotonic()
+    ended = bed.run(0, words)
+    wall_s = time.monotonic() - began
+    if ended.returncode:
+        raise BenchError(f"stoker: {ended.stderr.strip()[-300:]}")
+    return wall_s
+
+
+def time_ray(bed: Bed) -> float:
+    """From the first task to the last result."""
+    words = [sys.executable, "-c", _DRIVER, f"{bed.address(0)}:{_PORT}"]
+    ended = bed.run(0, words, timeout_s=600.0)
+    if ended.returncode:
+        raise BenchError(f"ray: {ended.stderr.strip()[-300:]}")
+    return float(ended.stdout.split()[-1])

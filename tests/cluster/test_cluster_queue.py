@@ -1,0 +1,278 @@
+"""One queue over three boxes: what is asked for happens everywhere, whatever dies meanwhile.
+
+What jobs did is told by themselves, in a file that all boxes see: the record may be wrong.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.bed import Bed
+from cluster.lab import Lab, until
+from fault.table import LONG
+from fault.work import Event, build_job, read_events
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="Ray is not installed: pip install 'stoker[ray]'",
+    ),
+    pytest.mark.timeout(300),
+]
+long_only = pytest.mark.skipif(not LONG, reason="takes long: make fault")
+LEASE_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def started(bed: Bed) -> Lab:
+    return Lab(bed, LEASE_S)
+
+
+@pytest.fixture
+def lab(started: Lab) -> Lab:
+    """All three boxes, with nothing to do; what a test before has ended has been started again."""
+    started.ok("status")
+    for host in (1, 2):
+        started.until_there(host)
+    return started
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build_job(tmp_path_factory.mktemp("job"))
+
+
+class Work:
+    """Jobs that tell what they do."""
+
+    def __init__(self, lab: Lab, program: str, name: str) -> None:
+        self.lab = lab
+        self._program = program
+        self.record = lab.path(name)
+        self.go = lab.path(f"{name}.go")
+
+    def line(self, ms: int = 0, code: int = 0) -> str:
+        return f"{self._program} {self.record} {ms} {code}"
+
+    def add_waiting(self, code: int, *words: str) -> int:
+        """Add a job that ends with a code once it is let go, and wait until it runs."""
+        wait = f"until [ -e {self.go} ]; do sleep 0.05; done"
+        job = self.lab.add(f"{self.line()}; echo began; {wait}; echo over; exit {code}", *words)
+        until(lambda: self.lab.of(job)[-1].state == "running", f"job {job} runs", 20)
+        until(lambda: self.ends(job), f"job {job} has told of itself")
+        return job
+
+    def let_go(self) -> None:
+        self.go.touch()
+
+    def events(self) -> list[Event]:
+        return read_events(self.record)
+
+    def jobs(self) -> set[int]:
+        return {int(event.key.partition(".")[0]) for event in self.events()}
+
+    def starts(self, job: int) -> list[Event]:
+        return [e for e in self.events() if e.what == "start" and e.key.startswith(f"{job}.")]
+
+    def ends(self, job: int) -> list[Event]:
+        return [e for e in self.events() if e.what == "end" and e.key.startswith(f"{job}.")]
+
+
+@pytest.fixture
+def work(lab: Lab, program: str, request: pytest.FixtureRequest) -> Work:
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    return Work(lab, program, name)
+
+
+def test_a_sweep_of_sixty_runs_spreads_over_all_boxes(lab: Lab, work: Work) -> None:
+    lab.ok("sweep", "--share", "never", f"{work.line(200)} # {{x}}", "x=range(60)")
+    lab.ok("wait")
+
+    starts = [event for event in work.events() if event.what == "start"]
+    assert len({event.key for event in starts}) == len(starts) == 60
+    assert set(Counter(event.host for event in starts)) == {"h0", "h1", "h2"}
+    assert not any(event.seat or event.rivals for event in starts)
+    assert {row.state for row in lab.rows() if row.job in work.jobs()} == {"done"}
+
+
+def test_the_log_of_a_remote_run_streams(lab: Lab, work: Work) -> None:
+    job = work.add_waiting(0, "--node", "h1")
+    with lab.bed.spawn(0, lab.stoker("log", "-f", str(job))) as follower:
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == "began\n"
+        work.let_go()
+        assert follower.stdout.read() == "over\n"
+    assert lab.ok("log", str(job)) == "began\nover\n"
+
+
+def test_every_byte_of_a_remote_log_is_there_when_its_end_is_told(lab: Lab) -> None:
+    made = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 8000)"
+    job = int(lab.ok("add", "-q", "--node", "h2", "--", *lab.python(made)))
+    lab.ok("wait", str(job))
+    assert lab.log(job).read_bytes() == bytes(range(256)) * 8000
+
+
+def test_a_remote_run_is_killed(lab: Lab, work: Work) -> None:
+    job = work.add_waiting(0, "--node", "h2")
+    lab.ok("kill", str(job))
+    lab.until_state(job, "killed")
+    assert not lab.bed.run(2, ["pgrep", "-f", str(work.go)]).stdout
+
+
+def test_a_remote_run_that_ended_while_the_daemon_was_dead_has_its_true_exit_status(
+    lab: Lab, work: Work
+) -> None:
+    job = work.add_waiting(7, "--node", "h1")
+    over = lab.path("over")
+    other = lab.add(f"until [ -e {over} ]; do sleep 0.05; done; exit 8", "--node", "h2")
+    lab.until_state(other, "running")
+    assert lab.kill(0, "daemon")
+    work.let_go()
+    until(lambda: str(work.go) not in str(lab.bed.processes(1)), "the job has ended")
+
+    lab.ok("status")
+    lab.until_state(job, "failed")
+    assert [(row.number, row.status) for row in lab.of(job)] == [(1, 7 << 8)]
+    assert lab.state(other) == "running"
+    over.touch()
+    lab.until_state(other, "failed")
+    assert [(row.number, row.status) for row in lab.of(other)] == [(1, 8 << 8)]
+
+
+@pytest.mark.parametrize(
+    ("host", "part"),
+    [
+        (1, "shepherd"),
+        (1, "agent"),
+        (0, "bridge"),
+        pytest.param(1, "raylet", marks=long_only),
+        pytest.param(1, "minder", marks=long_only),
+        pytest.param(0, "shepherd", marks=long_only),
+    ],
+)
+def test_a_run_outlives_its_surroundings(lab: Lab, work: Work, host: int, part: str) -> None:
+    job = work.add_waiting(5, "--node", "h1")
+    mark = lab.mark()
+    assert lab.kill(host, part)
+    if (host, part) == (1, "minder"):
+        lab.join(1)
+    if part != "shepherd" or host:
+        lab.until_told(mark, "h1 is away")
+        lab.until_told(mark, "h1 is there", 60)
+    work.let_go()
+    lab.until_state(job, "failed", 30)
+
+    rows = lab.of(job)
+    if len(rows) == 1:  # its lease did not run out meanwhile
+        assert rows[0].status == 5 << 8
+        assert lab.log(job).read_text() == "began\nover\n"
+        assert len(work.starts(job)) == 1
+    else:
+        assert part in ("raylet", "minder"), rows
+        assert [row.state for row in rows] == ["lost", "failed"]
+        assert not any(event.rivals for event in work.starts(job))
+
+
+def test_runs_of_a_box_without_power_are_run_elsewhere_once_their_lease_is_out(
+    lab: Lab, work: Work, off: Work
+) -> None:
+    lines = lab.path("lines")
+    lines.write_text(f"{work.line(3000)}\n" * 24)
+    lab.ok("add", "-q", "--share", "never", "--batch", str(lines))
+    until(
+        lambda: {e.host for e in work.events() if e.what == "start"} == {"h0", "h1", "h2"},
+        "all boxes are at work",
+        20,
+    )
+    mark = lab.mark()
+    lab.bed.power_off(2)
+    lab.until_told(mark, "h2 is away", 10)
+    lab.ok("wait")
+
+    verdict = Counter(row.state for row in lab.rows() if row.job in work.jobs())
+    assert verdict["done"] == 24
+    assert set(verdict) == {"done", "lost"}
+    lost = [row for row in lab.rows() if row.state == "lost"]
+    assert lost
+    assert all("cut off" in (row.reason or "") for row in lost)
+    events = work.events()
+    assert not any(event.seat or event.rivals for event in events)
+    ended = Counter(event.key.partition(".")[0] for event in events if event.what == "end")
+    assert len(ended) == 24
+
+
+@pytest.fixture
+def off(lab: Lab, work: Work) -> Iterator[Work]:
+    """A box that was without power has it again afterwards, and is back."""
+    yield work
+    mark = lab.mark()
+    if lab.bed.hosts[2].init is None:
+        lab.bed.power_on(2)
+        lab.join(2)
+        lab.until_told(mark, "h2 is there", 60)
+
+
+@long_only
+@pytest.mark.parametrize("part", ["gcs", "raylet", "minder"])
+def test_the_end_of_ray_on_the_first_box_ends_no_run_within_its_lease(
+    lab: Lab, work: Work, part: str
+) -> None:
+    job = work.add_waiting(5, "--node", "h1")
+    mark = lab.mark()
+    assert lab.kill(0, part)
+    if part == "minder":
+        lab.ok("cluster", "up")
+    lab.until_told(mark, "h1 is away", 60)
+    lab.until_told(mark, "h1 is there", 90)
+    work.let_go()
+    lab.until_state(job, "failed", 60)
+    assert lab.of(job)[-1].status == 5 << 8
+    assert not any(event.rivals for event in work.starts(job))
+
+
+@long_only
+@pytest.mark.parametrize("pause_s", [4, 40])
+def test_a_cut_cable_is_seen_and_doubles_nothing(lab: Lab, work: Work, pause_s: int) -> None:
+    job = work.add_waiting(5, "--node", "h1")
+    mark = lab.mark()
+    with lab.cut(1, pause_s):
+        lab.until_told(mark, "h1 is away", 10)
+        if pause_s > 2 * LEASE_S:
+            lab.until_state(job, "waiting", 30)
+            until(lambda: str(work.go) not in str(lab.bed.processes(1)), "its tree is gone")
+    lab.until_told(mark, "h1 is there", 90)
+    lab.until_state(job, "running", 30)
+    work.let_go()
+    lab.until_state(job, "failed", 30)
+    assert lab.of(job)[-1].status == 5 << 8
+    assert len(lab.of(job)) == (1 if pause_s < LEASE_S else 2)
+    assert not any(event.rivals for event in work.starts(job))
+
+
+@long_only
+def test_a_run_without_its_shepherd_on_a_box_that_is_cut_off_ends_with_its_lease(
+    lab: Lab, work: Work
+) -> None:
+    job = work.add_waiting(5, "--node", "h1")
+    mark = lab.mark()
+    with lab.cut(1, 20):
+        assert lab.kill(1, "shepherd")
+        lab.until_state(job, "waiting", 30)
+        assert str(work.go) not in str(lab.bed.processes(1))
+    lab.until_told(mark, "h1 is there", 90)
+    work.let_go()
+    lab.until_state(job, "failed", 60)
+    assert not any(event.rivals for event in work.starts(job))
+
+
+def test_stopping_with_kill_ends_remote_runs_too(lab: Lab, work: Work) -> None:
+    job = work.add_waiting(0, "--node", "h1")
+    lab.ok("daemon", "stop", "--kill")
+    until(lambda: str(work.go) not in str(lab.bed.processes(1)), "its tree is gone")
+    (row,) = lab.of(job)
+    assert (row.state, row.status) == ("killed", signal.SIGKILL)

@@ -1,0 +1,98 @@
+"""From when on the head may take the jobs of a node that does not answer for ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from stoker.bridge import post as module
+from stoker.bridge.post import Post
+from stoker.executors.node import Away, Introduction, Joined, News, Parted
+
+FACTS = Introduction(id="n1", name="h1", version="1")
+
+
+class Clock:
+    """The head's boot clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(module, "_boot_s", lambda: self.now_s)
+        monkeypatch.setattr(module, "_BEAT_S", 0.0)
+
+
+class FakeAgent:
+    """Answers so many beats, each with a stamp of its own, and then never again."""
+
+    def __init__(self, beats: int) -> None:
+        self._left = beats
+        self.echoes: list[float | None] = []
+
+    async def beat(self, echo: float | None, _lease_s: float, _wanted: bool) -> tuple[float, bytes]:
+        self.echoes.append(echo)
+        self._left -= 1
+        if self._left < 0:
+            raise ConnectionError("gone")
+        return float(len(self.echoes)), b"null"
+
+
+def mind(post: Post, agent: FakeAgent) -> None:
+    async def until_gone() -> None:
+        with pytest.raises(module.AgentLostError):
+            await post.mind(agent, FACTS)  # type: ignore[arg-type]
+
+    asyncio.run(until_gone())
+    post.lose("gone")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def make_post() -> tuple[Post, list[News]]:
+    told: list[News] = []
+    return Post("n1", "h1", told.append, 30.0, "/nowhere"), told
+
+
+def test_a_node_is_there_once_it_has_been_granted_a_lease(clock: Clock) -> None:
+    post, told = make_post()
+    agent = FakeAgent(beats=2)
+    mind(post, agent)
+    assert agent.echoes == [None, 1.0, 2.0]
+    assert told == [Joined(FACTS), Away("n1", "gone")]
+
+
+def test_nothing_is_given_up_before_the_lease_has_surely_run_out(clock: Clock) -> None:
+    post, told = make_post()
+    clock.now_s += 100
+    mind(post, FakeAgent(beats=2))
+    told.clear()
+    for later_s, parted in ((29.0, 0), (2.9, 0), (0.2, 1), (50.0, 1)):
+        clock.now_s += later_s
+        post.check_lease()
+        assert sum(isinstance(news, Parted) for news in told) == parted
+
+
+def test_a_lease_that_is_made_shorter_lasts_for_as_long_as_it_was_granted(clock: Clock) -> None:
+    post, told = make_post()
+    mind(post, FakeAgent(beats=2))
+    post.lease_s = 10.0
+    mind(post, FakeAgent(beats=2))
+    clock.now_s += 20
+    post.check_lease()
+    assert not any(isinstance(news, Parted) for news in told)
+    clock.now_s += 13
+    post.check_lease()
+    assert any(isinstance(news, Parted) for news in told)
+
+
+def test_a_bridge_that_is_new_waits_for_a_whole_lease(clock: Clock) -> None:
+    post, told = make_post()
+    clock.now_s += 31
+    post.check_lease()
+    assert told == []
+    clock.now_s += 2
+    post.check_lease()
+    assert len(told) == 1

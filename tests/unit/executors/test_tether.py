@@ -1,0 +1,28 @@
+"""How long jobs may run without word from their head."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from stoker.executors.shepherd.tether import Tether, put_off
+
+
+def boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_jobs_may_run_until_the_moment_that_was_put_off(tmp_path: Path) -> None:
+    path = str(tmp_path / "tether")
+    assert Tether(path).left_s() == 0
+    put_off(path, boot_s() + 30)
+    assert 29 < Tether(path).left_s() <= 30
+    put_off(path, boot_s() - 1)
+    assert Tether(path).left_s() == 0
+
+
+def test_a_moment_of_an_earlier_boot_says_nothing_about_this_one(tmp_path: Path) -> None:
+    path = tmp_path / "tether"
+    put_off(str(path), boot_s() + 30)
+    path.write_text(f"00000000-0000-0000-0000-000000000000 {path.read_text().split()[1]}")
+    assert Tether(str(path)).left_s() == 0
