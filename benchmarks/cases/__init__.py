@@ -8,6 +8,7 @@ from benchmarks.cases import (
     add,
     bulk_add,
     cluster,
+    cluster_planner,
     door_lines,
     door_tasks,
     executor,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 CASES: dict[str, Callable[[Arena], Result]] = {
     "startup": startup.run,
     "planner": planner.run,
+    "cluster_planner": cluster_planner.run,
     "throughput_shell": throughput_shell.run,
     "throughput_direct": throughput_direct.run,
     "gap": gap.run,

@@ -149,7 +149,7 @@ def _fill(hub: Hub, count: int) -> None:
         reservation = hub.jobs.reserve(common)
     for offset in range(0, count, _SLICE):
         project = offset // _SLICE % (PROJECTS + 1)
-        key = (1, None, f"p{project}" if project < PROJECTS else None, None, None)
+        key = (1, None, f"p{project}" if project < PROJECTS else None, None, None, None)
         with hub.database.transaction():
             hub.jobs.fill(reservation, offset, rows, key, Request())
     with hub.database.transaction():

@@ -16,6 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 _NO_ROOM: Mapping[int, int] = {}
+DEPTH = 16
+"""For how many jobs slots are kept at once in a cluster: the first that wait. Those behind them may be
+overtaken until they are among these, which all come to be; a plan's cost does not grow with their number,
+nor do the GPUs that stand idle for them."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -125,11 +129,16 @@ class _Scene:
     ) -> None:
         self.open = list(free)
         self.kept: dict[int, int] = {}
+        self._keepers = 0
         self._spare_until: dict[int, float] = {}
         self._taken: dict[int, float | None] = {}  # by when those that start now end
+        # What one did not get, none of its kind gets after it: open slots become fewer only.
+        self._refused: set[tuple[object, ...]] = set()
+        self._vain: set[tuple[object, ...]] = set()
         self._busy = busy
         self._now = now
         self._nodes = nodes
+        self._busy_on: dict[str, dict[int, float | None]] = {}  # what was asked of the nodes
 
     def is_all_kept(self) -> bool:
         """Whether nothing could pass those for whom the open slots are kept."""
@@ -138,15 +147,17 @@ class _Scene:
 
     def take(self, job: Candidate) -> tuple[int, ...] | None:
         """Give a job open slots, all of one node; None if there are not enough for it."""
+        kind = (job.slots, job.timeout_s, job.allowed)
+        if kind in self._refused:
+            return None
         usable = self.open
         if self.kept or job.allowed is not None:
             usable = self._usable(job)
-        if job.slots > len(usable):
-            return None
         if job.slots > 1 and self._nodes is not None:
             usable = _tightest(job.slots, self._by_node(usable))
-            if not usable:
-                return None
+        if job.slots > len(usable):
+            self._refused.add(kind)
+            return None
         taken = tuple(usable[: job.slots])
         if usable is self.open:
             del self.open[: job.slots]
@@ -155,29 +166,42 @@ class _Scene:
                 self.open.remove(slot)
         ends_by = None if job.timeout_s is None else self._now + job.timeout_s
         self._taken.update(dict.fromkeys(taken, ends_by))
+        self._busy_on.pop(self._node_of(taken[0]), None)
         return taken
 
     def _usable(self, job: Candidate) -> list[int]:
         """The open slots that a job may use without keeping one that is ahead of it waiting."""
         ends_by = float("inf") if job.timeout_s is None else self._now + job.timeout_s
-        spare_until = self._spare_until
+        spare_until, allowed = self._spare_until, job.allowed
         return [
             slot
             for slot in self.open
-            if _may_use(job, slot) and ends_by <= spare_until.get(slot, float("inf"))
+            if (allowed is None or slot in allowed)
+            and ends_by <= spare_until.get(slot, float("inf"))
         ]
 
     def keep(self, job: Candidate) -> None:
         """Keep for a job the open slots that it may use, until enough others can be free."""
-        mine = [slot for slot in self.open if _may_use(job, slot) and slot not in self.kept]
+        kept, allowed = self.kept, job.allowed
+        if self._nodes is not None and (
+            self._keepers >= DEPTH or (job.slots, allowed) in self._vain
+        ):
+            return
+        mine = [
+            slot for slot in self.open if slot not in kept and (allowed is None or slot in allowed)
+        ]
         if self._nodes is None:
             busy = {place.slot: place.ends_by for place in self._busy}
-            ends = self._ends(job, busy)
+            ends = _ends(job, busy | self._taken)
         else:
             mine, ends = self._choose_node(job, mine)
+        if mine:
+            self._keepers += 1
+        else:
+            self._vain.add((job.slots, allowed))
         until = _free_at(job.slots - len(mine), ends, self._now)
         for slot in mine:
-            self.kept[slot] = job.id
+            kept[slot] = job.id
             self._spare_until[slot] = until
 
     def _choose_node(
@@ -191,33 +215,31 @@ class _Scene:
         already, and so leaves both figures as they are; every other end there makes them smaller; and
         another node is chosen only for smaller ones. Kept slots are of one node, so the others go on.
         """
-        assert self._nodes is not None
         best: tuple[int, float, str] | None = None
         found: tuple[list[int], list[float | None]] = ([], [])
         kept_on = Counter(self._node_of(slot) for slot in self.kept)
         for node, slots in self._by_node(mine).items():
-            busy = {place.slot: place.ends_by for place in self._nodes.busy_on(node)}
-            ends = self._ends(job, busy, node)
-            if len(slots) + len(ends) + kept_on[node] < job.slots:
-                continue  # too small, as things are
-            limits = sorted(end for end in ends if end is not None)
+            ends = _ends(job, self._busy_there(node))
             missing = job.slots - len(slots)
+            if len(ends) + kept_on[node] < missing:
+                continue  # too small, as things are
+            limits = sorted([end for end in ends if end is not None])
             by_limit = limits[min(missing, len(limits)) - 1] if limits else self._now
             key = (max(0, missing - len(limits)), by_limit, node)
             if best is None or key < best:
                 best, found = key, (slots, ends)
         return found
 
-    def _ends(
-        self, job: Candidate, busy: dict[int, float | None], node: str | None = None
-    ) -> list[float | None]:
-        """By when the slots are free again that a job may use, with those that start now."""
-        busy |= {
-            slot: ends_by
-            for slot, ends_by in self._taken.items()
-            if node is None or self._node_of(slot) == node
-        }
-        return [ends_by for slot, ends_by in busy.items() if _may_use(job, slot)]
+    def _busy_there(self, node: str) -> dict[int, float | None]:
+        """By when each busy slot of a node is free again, with those that start now."""
+        assert self._nodes is not None
+        busy = self._busy_on.get(node)
+        if busy is None:
+            busy = {place.slot: place.ends_by for place in self._nodes.busy_on(node)}
+            node_of = self._nodes.node_of
+            busy |= {slot: end for slot, end in self._taken.items() if node_of[slot] == node}
+            self._busy_on[node] = busy
+        return busy
 
     def _by_node(self, slots: Iterable[int]) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
@@ -232,6 +254,14 @@ class _Scene:
         """For which job each slot is kept that stays open."""
         still = set(self.open) if self.kept else ()
         return {slot: job for slot, job in self.kept.items() if slot in still} or _NO_ROOM
+
+
+def _ends(job: Candidate, busy: Mapping[int, float | None]) -> list[float | None]:
+    """By when those slots are free again that a job may use."""
+    allowed = job.allowed
+    if allowed is None:
+        return [*busy.values()]
+    return [ends_by for slot, ends_by in busy.items() if slot in allowed]
 
 
 def _tightest(wanted: int, by_node: Mapping[str, list[int]]) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -11,8 +12,10 @@ from stoker.core.job import Attempt, Ending
 from stoker.core.node import NodeFacts
 from stoker.core.plan import Busy, Candidate, Nodes
 from stoker.core.slot import Slot
+from stoker.engine.deadlines import Deadlines
 from stoker.engine.placing import Placing
 from stoker.engine.queue import Entry
+from stoker.engine.standing import Standing
 
 # Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot.
 QUICK_S = 0.1
@@ -74,10 +77,17 @@ def label_of(slots: Collection[Slot], node: str = "") -> str:
     return ",".join([slot.label for slot in slots])
 
 
+_set = msgspec.Struct.__setattr__
+
+
 class Place(msgspec.Struct):
-    """A slot's present: whether it is ours, what runs on it, and what follows."""
+    """A slot's present: whether it is ours, what runs on it, and what follows.
+
+    `touch` is told of every change.
+    """
 
     slot: Slot
+    touch: Callable[[int], None]
     held: bool = False
     asked: bool = False
     ask_again_at: float = 0.0
@@ -93,6 +103,10 @@ class Place(msgspec.Struct):
     guests: int = 0  # how many seats of its GPU are taken
     followers: deque[Running] = msgspec.field(default_factory=deque)
     ahead: int = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _set(self, name, value)
+        self.touch(self.slot.index)
 
     @property
     def is_free(self) -> bool:
@@ -146,7 +160,12 @@ class Board:
         last_freed_first: bool = False,
         head: str = "",
     ) -> None:
-        self.places = [Place(slot) for slot in slots]
+        self.places: list[Place] = []
+        self.standing = Standing(self.places)
+        touch = self.standing.touch
+        for slot in slots:
+            self.places.append(Place(slot, touch))
+            touch(slot.index)
         self.of_node: dict[str, list[Place]] = {}  # all places of each node, also the seats
         for place in self.places:
             self.of_node.setdefault(place.slot.node, []).append(place)
@@ -161,6 +180,7 @@ class Board:
         self.shape = 0
         self.seats: list[Place] = []  # those of the places on which jobs share a GPU
         self.running: dict[str, Running] = {}
+        self.deadlines = Deadlines(self.running)
         self.cpu_places = cpu_places
         # What runs on no slot: jobs without GPU, and those whose slot has been taken away since.
         self.apart: dict[str, Running] = {}
@@ -171,7 +191,7 @@ class Board:
     def free(self) -> list[int]:
         """The slots on which a job could start now, those to be filled first at the beginning."""
         if not self._last_freed_first:
-            return [place.slot.index for place in self.places if place.is_free]
+            return self.standing.free()
         if any(place.asked for place in self.places):
             return []  # an order over some of the slots would not be the order over all
         return [index for index in reversed(self._order) if self.places[index].is_free]
@@ -179,7 +199,8 @@ class Board:
     def add(self, slot: Slot, base: int | None = None) -> Place:
         """Have one more place; with a base, one more seat on the GPU of that place."""
         known = self.nodes.get(slot.node)
-        place = Place(slot, base=base, away=None if known is None else known.away)
+        away = None if known is None else known.away
+        place = Place(slot, self.standing.touch, base=base, away=away)
         place.drained = self._drained.get(self._own_label(slot)) if base is None else None
         self.places.append(place)
         self.of_node.setdefault(slot.node, []).append(place)
@@ -268,21 +289,22 @@ class Board:
 
     def open_places(self) -> int:
         """How many slots may have jobs at all, as things are."""
-        return sum(place.is_open for place in self.places if place.base is None)
+        return self.standing.count_open()
 
-    def most_together(self, allowed: Collection[int] | None = None) -> int:
-        """How many slots one job may have at most, as things are: those of one node, among these."""
-        return max(
-            (
-                sum(
-                    place.is_open and place.base is None
-                    for place in places
-                    if allowed is None or place.slot.index in allowed
-                )
-                for places in self.of_node.values()
-            ),
-            default=0,
-        )
+    def can_have(self, slots: int, allowed: Collection[int] | None = None) -> bool:
+        """Whether a job may have so many slots, as things are: of one node, among these."""
+        if allowed is None:
+            return slots <= self.standing.most_open()
+        if not slots:
+            return True
+        found: Counter[str] = Counter()
+        for index in allowed:
+            if self.standing.is_open(index):
+                node = self._node_of[index]
+                found[node] += 1
+                if found[node] >= slots:
+                    return True
+        return False
 
     def slots_left(self, allowed: Collection[int] | None = None) -> int:
         """How many slots a job may ask for, among these: those of one node, but for removed ones."""
@@ -335,7 +357,7 @@ class Board:
 
     def room(self) -> dict[int, int]:
         """The slots for which jobs may be claimed in advance, and how many."""
-        return {place.slot.index: place.room for place in self.places if place.room}
+        return {place.slot.index: room for place in self.standing.quick() if (room := place.room)}
 
     def seat(self, running: Running) -> None:
         """Put an attempt on its slots, or behind those that are there."""
@@ -350,6 +372,7 @@ class Board:
                     self.places[place.base].guests += 1
             else:
                 place.followers.append(running)
+                self.standing.touch(slot.index)
 
     def leave(self, running: Running) -> None:
         """Take an attempt off its slots; the next in line moves up."""
@@ -357,6 +380,7 @@ class Board:
         self.apart.pop(running.key, None)
         for slot in running.slots:
             place = self.places[slot.index]
+            self.standing.touch(slot.index)
             if place.current is running:
                 place.current = place.followers.popleft() if place.followers else None
                 if place.base is not None:
@@ -376,16 +400,13 @@ class Board:
                 twins = [p for p in near if p.slot.gpus == place.slot.gpus and p.is_idle]
                 if twins and len(follower.slots) == 1:
                     place.followers.remove(follower)
+                    self.standing.touch(place.slot.index)
                     twins[0].current, follower.slots = follower, (twins[0].slot,)
 
-    def keys_in_use(self, beside: Place) -> set[str]:
-        """Lease keys that other held places need too."""
-        return {
-            key
-            for place in self.places
-            if place is not beside and (place.held or place.asked)
-            for key in place.slot.keys
-        }
+    def unused_keys(self, place: Place) -> list[str]:
+        """Lease keys of a place that is held no more, but for those that others need too."""
+        users = self.standing.users()
+        return sorted(key for key in place.slot.keys if not users[key])
 
 
 def _shared(seats: list[Place]) -> Iterator[Busy]:

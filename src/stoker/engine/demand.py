@@ -22,7 +22,6 @@ class Demand:
     def __init__(
         self, entries: list[Entry], board: Board, healing: Healing, sharing: Sharing | None = None
     ) -> None:
-        most = board.most_together()
         self.sharers: set[int] = set()
         self._entries: dict[int, Entry] = {}
         self.candidates: list[Candidate] = []
@@ -39,8 +38,7 @@ class Demand:
                 candidate = sharing.direct(candidate)
             if candidate.where is not None and not board.placing.is_reachable(candidate):
                 continue
-            allowed = candidate.allowed
-            if request.slots > (most if allowed is None else board.most_together(allowed)):
+            if not board.can_have(request.slots, candidate.allowed):
                 continue
             self._entries[candidate.id] = entry
             self.candidates.append(candidate)

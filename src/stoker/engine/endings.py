@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from stoker.core.job import Ending
 from stoker.engine.board import Running
+from stoker.engine.deadlines import Deadlines
 from stoker.executors.contract import Executor
 
 
@@ -23,10 +24,12 @@ class Endings:
         executor: Executor,
         clock: Callable[[], float],
         note: Callable[[int, Ending, str], None],
+        deadlines: Deadlines,
     ) -> None:
         self._executor = executor
         self._clock = clock
         self._note = note
+        self._deadlines = deadlines
         self._orders: list[Callable[[], None]] = []
 
     def carry_out(self) -> None:
@@ -62,6 +65,7 @@ class Endings:
             if running.deadline is not None:
                 running.deadline += paused_s
             running.paused_at = None
+            self._deadlines.note(running)
             self._signal(running, signal.SIGCONT)
 
     def repeat(self, running: Running) -> None:
@@ -77,6 +81,7 @@ class Endings:
         if running.killed_because is None and running.started_at_us is not None:
             age_s = time.time() - running.started_at_us / 1e6 - running.stopped_s
             running.deadline = None if timeout_s is None else self._clock() - age_s + timeout_s
+            self._deadlines.note(running)
 
     def check_deadline(self, running: Running, now: float) -> None:
         """End what is over its time limit, and kill what is over its grace."""
@@ -97,6 +102,7 @@ class Endings:
         """Ask a tree to end; its deadline is now the end of its grace."""
         running.asked_to_end = True
         running.deadline = now + running.grace_s
+        self._deadlines.note(running)
         self._signal(running, running.entry.request.options.stop_signal)
         if running.paused_at is not None:
             # What is stopped hears no signal but KILL.

@@ -135,7 +135,7 @@ class Healing:
             and keys.isdisjoint(place.slot.keys)
             and (candidate.allowed is None or place.slot.index in candidate.allowed)
         )
-        if self._board.most_together(allowed) < candidate.slots:
+        if not self._board.can_have(candidate.slots, allowed):
             return candidate
         return msgspec.structs.replace(candidate, allowed=allowed)
 

@@ -9,6 +9,7 @@ from stoker.executors.contract import Executor, Unheld
 from stoker.gpus.lease import holder
 
 _LEASE_RETRY_S = 1.0
+_NEVER = float("inf")
 
 
 class Holds:
@@ -21,14 +22,20 @@ class Holds:
 
     def ask(self, now: float) -> None:
         """Ask for every slot that is not ours."""
-        for place in self._board.places:
-            if place.base is None and now >= place.ask_again_at and place.is_open:
+        for place in self._board.standing.unheld():
+            if now >= place.ask_again_at and place.is_open:
                 self.claim(place)
 
-    def will_ask(self, place: Place) -> bool:
-        """Whether a slot is somebody else's that will be asked for again; a seat comes with its slot."""
-        wanted = place.base is None and place.is_open
-        return wanted and place.waits_for is not None and not place.asked
+    def ask_again_at(self) -> float:
+        """When a slot that is somebody else's is asked for again; a seat comes with its slot."""
+        return min(
+            (
+                place.ask_again_at
+                for place in self._board.standing.unheld()
+                if place.current is None and place.is_open and place.waits_for is not None
+            ),
+            default=_NEVER,
+        )
 
     def claim(self, place: Place) -> None:
         """Ask for a slot, unless it is ours or asked for."""
@@ -61,18 +68,18 @@ class Holds:
 
     def release_idle(self) -> None:
         """With nothing waiting, give back GPUs that nothing runs on."""
-        for place in self._board.places:
+        for place in self._board.standing.idle():
             self._release(place)
 
     def release_closed(self) -> None:
         """Give back GPUs on which nothing may start."""
-        for place in self._board.places:
-            base = None if place.base is None else self._board.places[place.base]
-            if not place.is_open or (base is not None and not base.is_open):
-                self._release(place)
+        for place in self._board.standing.shut():
+            self._release(place)
+        for seat in self._board.seats:
+            if seat.base is not None and not self._board.places[seat.base].is_open:
+                self._release(seat)
 
     def _release(self, place: Place) -> None:
         if place.held and place.current is None and not place.releasing:
             place.held = False
-            keys = set(place.slot.keys) - self._board.keys_in_use(place)
-            self._executor.release(place.slot.index, sorted(keys))
+            self._executor.release(place.slot.index, self._board.unused_keys(place))

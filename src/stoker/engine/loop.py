@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stoker.core.failure import Again, Failure, Remedy
 from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
-from stoker.core.plan import Plan, Start, plan
+from stoker.core.plan import DEPTH, Plan, Start, plan
 from stoker.core.slot import Slot
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.demand import Demand
@@ -88,7 +88,7 @@ class Engine:
         self.board = board
         self.holds = Holds(self.board, executor, self.tell_once)
         self.warmth = Warmth(self.tell_once)
-        self.endings = Endings(executor, clock, queue.note_ending)
+        self.endings = Endings(executor, clock, queue.note_ending, board.deadlines)
         self.queue = queue
         self.healing = Healing(board, jobs, listener.on_notice)
         self.watchman: Sentinel | None = None
@@ -110,6 +110,7 @@ class Engine:
         self._paused_until = 0.0
         self._turn_again = False
         self._lacks_slots = False
+        self._kept: Mapping[int, int] = {}
         self._told: set[str] = set()
         self._ended_keys: list[str] = []
         self._launches: list[Launch] = []
@@ -177,7 +178,7 @@ class Engine:
 
     def revoke_followers(self, project: str | None = None, slot: str | None = None) -> None:
         """Take back what was claimed in advance: all of it, a project's, or what is for a slot."""
-        for place in self.board.places:
+        for place in self.board.standing.followed():
             if slot in (None, place.slot.label):
                 self._revoke_followers(place, project)
 
@@ -333,6 +334,7 @@ class Engine:
             self.endings.terminate(running, now)
         elif timeout_s is not None:
             running.deadline = report.at_s + timeout_s + running.stopped_s
+            self.board.deadlines.note(running)
         self.endings.repeat(running)
         if not is_over and known is None:
             self._jobs.mark_running(running.attempt.job, report.pid, report.at_us)
@@ -518,11 +520,13 @@ class Engine:
         free = self.board.free()
         room = self.board.room() if self._rules.in_advance else {}
         cpu_places = self.board.free_cpu_places()
-        wanted = len(free) + sum(room.values())
-        entries = self.queue.peek(max(wanted, 1) + self.healing.held_back, cpu_places)
+        # Of a cluster's free slots many may be kept for the same jobs as in the turn before.
+        loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
+        wanted = max(loose + sum(room.values()), 1) + self.healing.held_back
+        entries = self.queue.peek(wanted, cpu_places, DEPTH if self.board.grid else 0)
         demand = Demand(entries, self.board, self.healing, self.sharing)
-        slots_wanted = demand.slots_wanted(enough=len(free))
-        self._lacks_slots = slots_wanted > len(free) or demand.lacks_slots(free)
+        slots_wanted = demand.slots_wanted(enough=loose)
+        self._lacks_slots = slots_wanted > loose or demand.lacks_slots(free)
         if self._lacks_slots:
             self.holds.ask(now)
         self._reject()
@@ -530,11 +534,15 @@ class Engine:
             self.holds.release_idle()
         if not entries:
             return []
-        if not (wanted or cpu_places):
+        if not (free or room or cpu_places):
             if self._on_stuck is not None and (first := demand.first()) is not None:
                 self._on_stuck(first)
             return self._join(demand, [], now)
         made = self._plan(demand, free, room, cpu_places, now)
+        if self.board.grid is not None:
+            self._kept = made.reserved
+            # More may fit on slots that were counted as kept: it has not been read yet.
+            self._turn_again = loose < len(free) and len(made.starts) >= wanted
         if made.reserved_for is not None and self._on_stuck is not None:
             self._on_stuck(demand[made.reserved_for])
         launches: list[Launch] = []
@@ -609,9 +617,10 @@ class Engine:
 
     def _spread_followers(self) -> bool:
         """With slots free and nothing else waiting, let jobs claimed in advance move there."""
-        for place in self.board.places:
+        followed = self.board.standing.followed()
+        for place in followed:
             self._revoke_followers(place)
-        return any(place.followers for place in self.board.places)
+        return bool(followed)
 
     def _revoke_followers(self, place: Place, project: str | None = None) -> None:
         for follower in place.followers:
@@ -624,17 +633,12 @@ class Engine:
         if (self._turn_again or self.queue.unfinished) and not self.draining:
             return now
         due = self._paused_until if self._paused_until > now else _NEVER
-        for place in self.board.places:
-            if place.current is not None:
-                if place.current.deadline is not None and place.current.paused_at is None:
-                    due = min(due, place.current.deadline)
-                if place.followers and not place.followers[0].revoking:
-                    due = min(due, place.current.begun + QUICK_S)
-            elif self._lacks_slots and self.holds.will_ask(place):
-                due = min(due, place.ask_again_at)
-        for running in self.board.apart.values():
-            if running.deadline is not None and running.paused_at is None:
-                due = min(due, running.deadline)
+        due = min(due, self.board.deadlines.next())
+        for place in self.board.standing.followed():
+            if place.current is not None and not place.followers[0].revoking:
+                due = min(due, place.current.begun + QUICK_S)
+        if self._lacks_slots:
+            due = min(due, self.holds.ask_again_at())
         if self.sharing is not None and (review_at := self.sharing.due_at()) is not None:
             due = min(due, review_at)
         space_due = self.healing.due_s(now)
@@ -645,14 +649,10 @@ class Engine:
 
     def _enforce_limits(self, now: float) -> None:
         """End what is over time, and free followers from behind a job that turned out long."""
-        for running in [*self.board.apart.values()]:
+        for running in self.board.deadlines.take_due(now):
             self.endings.check_deadline(running, now)
-        for place in self.board.places:
-            running_here = place.current
-            if running_here is None:
-                continue
-            self.endings.check_deadline(running_here, now)
-            if place.followers and now >= running_here.begun + QUICK_S:
+        for place in self.board.standing.followed():
+            if place.current is not None and now >= place.current.begun + QUICK_S:
                 place.ahead = 0
                 self._revoke_followers(place)
 

@@ -46,10 +46,10 @@ class Queue(Protocol):
     def is_drained(self) -> bool:
         """Whether nothing is left of what a source that never ends has sent."""
 
-    def peek(self, count: int, light: int, /) -> list[Entry]:
+    def peek(self, count: int, light: int, deep: int = 0, /) -> list[Entry]:
         """The next entries in queue order, up to `count` of each kind, without taking them.
 
-        Of those that need no GPU, up to `light`.
+        Of those that need no GPU, up to `light`; of those that need several, `deep` more.
         """
 
     def claim(self, entry: Entry, slots: str) -> Attempt:
@@ -125,7 +125,7 @@ class LineQueue:
         """Whether nothing is left of what a source that never ends has sent."""
         return self._source.is_drained()
 
-    def peek(self, count: int, _light: int = 0, /) -> list[Entry]:
+    def peek(self, count: int, _light: int = 0, _deep: int = 0, /) -> list[Entry]:
         """The next entries, up to `count`, without taking them; more where many may share a GPU."""
         looked_at = 0
         if self._request.share is not None:

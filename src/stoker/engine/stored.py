@@ -59,21 +59,25 @@ class StoredQueue:
         if self.shelf.next_begin_us is not None:
             self._tell(self.shelf.wake(time.time_ns() // 1000))
 
-    def peek(self, count: int, light: int, /) -> list[Entry]:
-        """The first jobs that may start, up to `count` of each class, or `light` if it needs no GPU."""
+    def peek(self, count: int, light: int, deep: int = 0, /) -> list[Entry]:
+        """The first jobs that may start, up to `count` of each class, or `light` if it needs no GPU.
+
+        Of those that need several GPUs `deep` more.
+        """
         if not self:
             return []
         if self.gate.is_plain and not self._jobs.has_forced:
-            heads = self._jobs.heads(count, light, self.gate.placed)
+            heads = self._jobs.heads(count, light, self.gate.placed, deep)
             return [_entry(head) for head in heads]
-        return self._peek_through_gate(count, light)
+        return self._peek_through_gate(count, light, deep)
 
-    def _peek_through_gate(self, count: int, light: int) -> list[Entry]:
+    def _peek_through_gate(self, count: int, light: int, deep: int) -> list[Entry]:
         forced = self._jobs.forced()
         entries = [self._forced_entry(job) for job in forced]
         room_of = self.gate.rooms()
         taken: Counter[str | None] = Counter()
-        for head in self._jobs.heads_by_project(count, light, room_of, self.gate.allowed):
+        heads = self._jobs.heads_by_project(count, light, room_of, self.gate.allowed, deep)
+        for head in heads:
             room = room_of(head.project)
             if head.id in forced or (room is not None and taken[head.project] >= room):
                 continue

@@ -144,6 +144,14 @@ def order_of(candidate: Candidate) -> tuple[int, int, int]:
     return candidate.order
 
 
+def most_of(slots: int, share: str | None, limit: int, light: int, deep: int) -> int:
+    """How many jobs of a class to look at."""
+    if not slots:
+        return light
+    most = limit + deep if slots > 1 else limit
+    return most if share is None else max(most, SHARERS)
+
+
 class Jobs:
     """Reads and writes jobs inside the database's transactions."""
 
@@ -297,15 +305,20 @@ class Jobs:
         return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
 
     def heads(
-        self, limit: int, light: int, allowed_at: AllowedAt = lambda _where: None
+        self,
+        limit: int,
+        light: int,
+        allowed_at: AllowedAt = lambda _where: None,
+        deep: int = 0,
     ) -> list[Candidate]:
         """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU.
 
-        Each with the slots that it may use by where it may run.
+        Of those that need several slots `deep` more. Each with the slots that it may use by where it
+        may run.
         """
         found = []
         for number, slots, timeout_s, project, share, gpu_mem, where in self.classes():
-            most = (limit if share is None else max(limit, SHARERS)) if slots else light
+            most = most_of(slots, share, limit, light, deep)
             rows = self._execute(HEADS, (number, most))
             allowed = None if where is None else allowed_at(where)
             found += [

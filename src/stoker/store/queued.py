@@ -12,7 +12,7 @@ from stoker.core.job import Attempt, Ending, Options, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.plan import Candidate
 from stoker.store.database import Database
-from stoker.store.jobs import HEADS, NO_USAGE, SHARERS, ClassKey, Jobs, Usage, order_of
+from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage, most_of, order_of
 
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
@@ -303,12 +303,13 @@ class QueuedJobs(Jobs):
         light: int,
         room_of: Callable[[str | None], int | None],
         allowed_of: Callable[[str | None, str | None], frozenset[int] | None],
+        deep: int = 0,
     ) -> list[Candidate]:
         """As `heads`, of each project as many as have room, with the slots that it may use there."""
         found: list[Candidate] = []
         for number, slots, timeout_s, project, share, gpu_mem, where in self.classes():
             room = room_of(project)
-            most = (limit if share is None else max(limit, SHARERS)) if slots else light
+            most = most_of(slots, share, limit, light, deep)
             wanted = most if room is None else min(most, room)
             rows = self._execute(HEADS, (number, wanted)).fetchall() if wanted else ()
             if rows:

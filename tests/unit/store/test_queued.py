@@ -22,7 +22,7 @@ from stoker.store.database import Database
 from stoker.store.jobs import StateConflictError
 from stoker.store.queued import Common, NewRow, QueuedJobs, Reservation
 
-KEY = (1, None, None, None, None)
+KEY = (1, None, None, None, None, None)
 ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
 
 
@@ -177,7 +177,7 @@ class Queue(RuleBasedStateMachine):
                 reservation,
                 0,
                 [NewRow(b"c")] * count,
-                (7, float(count), None, None, None),
+                (7, float(count), None, None, None, None),
                 Request(),
             )
             raise StokerError("changed my mind")
@@ -307,7 +307,7 @@ def test_every_row_is_kept_as_it_was_given_however_many_and_however_different(
             reservation,
             0,
             rows,
-            (2, 60.0, "p", None, None),
+            (2, 60.0, "p", None, None, None),
             Request(slots=2, priority=5, retries=3),
         )
 
@@ -444,7 +444,7 @@ class TestRefused:
         with database.transaction():
             reservation = jobs.reserve(common("request-2", 300, environment=b"B=2\0"))
             rows = [NewRow(b"x" * 500)] * 300
-            jobs.fill(reservation, 0, rows, (4, 9.0, "new", None, None), Request())
+            jobs.fill(reservation, 0, rows, (4, 9.0, "new", None, None, None), Request())
 
     def everything(self, database: Database) -> list[object]:
         return [
