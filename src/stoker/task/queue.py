@@ -113,7 +113,7 @@ class SubmittedQueue:
         """Whether nothing waits."""
         return not self._waiting
 
-    def peek(self, count: int, light: int, /) -> list[Entry]:
+    def peek(self, count: int, light: int, _deep: int = 0, /) -> list[Entry]:
         """The next entries, up to `count` of each kind, or `light` of those that need no GPU.
 
         More of those that share: many of them may find room on one GPU.
