@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from stoker.bridge import post as module
+from stoker.bridge.calls import AgentLostError
 from stoker.bridge.post import Post
 from stoker.executors.node import Away, Introduction, Joined, News, Parted
 
@@ -39,7 +40,7 @@ class FakeAgent:
 
 def mind(post: Post, agent: FakeAgent) -> None:
     async def until_gone() -> None:
-        with pytest.raises(module.AgentLostError):
+        with pytest.raises(AgentLostError):
             await post.mind(agent, FACTS)  # type: ignore[arg-type]
 
     asyncio.run(until_gone())
