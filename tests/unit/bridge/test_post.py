@@ -30,12 +30,14 @@ class FakeAgent:
         self._left = beats
         self.echoes: list[float | None] = []
 
-    async def beat(self, echo: float | None, _lease_s: float, _wanted: bool) -> tuple[float, bytes]:
+    async def beat(
+        self, echo: float | None, _lease_s: float, _wanted: bool
+    ) -> tuple[float, bytes, bool]:
         self.echoes.append(echo)
         self._left -= 1
         if self._left < 0:
             raise ConnectionError("gone")
-        return float(len(self.echoes)), b"null"
+        return float(len(self.echoes)), b"null", False
 
 
 def mind(post: Post, agent: FakeAgent) -> None:
