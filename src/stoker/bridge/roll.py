@@ -45,11 +45,13 @@ class Roll:
         self._post_for = post_for
         self._tell = tell
         self._told: set[str] = set()
+        self.has_joined = False
         self._minders: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Keep an agent on every node while it is there; raises AgentLostError once Ray has ended here."""
         own = await self._join()
+        self.has_joined = True
         while True:
             nodes = await patiently(lambda: asyncio.to_thread(_living_nodes), _LOOK_PATIENCE_S)
             found = {node["NodeID"]: node for node in nodes}
