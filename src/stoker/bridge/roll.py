@@ -97,9 +97,9 @@ class Roll:
                 return
             post = self._post_for(introduction.id, introduction.name)
             await post.mind(_Calls(agent), introduction)
-        except AgentLostError as error:
+        except AgentLostError:
             if post is not None:
-                post.lose(f"its agent is gone ({error})")
+                post.lose("its agent is gone")
         await asyncio.sleep(_RETRY_S)
 
     def _appoint(self, node: dict[str, Any]) -> Any:
