@@ -135,6 +135,10 @@ class Lab:
         until(lambda: pid not in self.bed.processes(host), f"the {part} of h{host} is gone")
         return killed.returncode == 0
 
+    def until_over(self) -> None:
+        """Wait until every job has ended, in whichever way."""
+        self.bed.run(0, self.stoker("wait"), timeout_s=600)
+
     def mark(self) -> int:
         """A place in what the daemons say: here."""
         return len(self.notices())

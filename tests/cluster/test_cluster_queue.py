@@ -91,7 +91,7 @@ def work(lab: Lab, program: str, request: pytest.FixtureRequest) -> Work:
 
 def test_a_sweep_of_sixty_runs_spreads_over_all_boxes(lab: Lab, work: Work) -> None:
     lab.ok("sweep", "--share", "never", f"{work.line(200)} # {{x}}", "x=range(60)")
-    lab.ok("wait")
+    lab.until_over()
 
     starts = [event for event in work.events() if event.what == "start"]
     assert len({event.key for event in starts}) == len(starts) == 60
@@ -192,7 +192,7 @@ def test_runs_of_a_box_without_power_are_run_elsewhere_once_their_lease_is_out(
     mark = lab.mark()
     lab.bed.power_off(2)
     lab.until_told(mark, "h2 is away", 10)
-    lab.ok("wait")
+    lab.until_over()
 
     verdict = Counter(row.state for row in lab.rows() if row.job in work.jobs())
     assert verdict["done"] == 24

@@ -187,7 +187,7 @@ def test_faults_of_all_kinds_lose_nothing_and_double_nothing_over_three_boxes(
         lab.ok("add", "-q", "--share", "never", "--retries", "9", "--batch", str(lines))
         saboteur.strike(kind)
     saboteur.make_good()
-    lab.ok("wait")
+    lab.until_over()
 
     verdict = judge_all(lab, JOBS)
     slowest_ms = round(1000 * max(saboteur.seen_s, default=0.0))

@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -27,6 +28,7 @@ _orders = msgspec.json.Decoder(Order)
 _LIMIT = 64 << 20
 _LEASES_S = 1.0
 _PAUSE_S = 0.5
+_LONELY_S = 60.0
 
 
 class Bridge:
@@ -62,10 +64,18 @@ class Bridge:
                     await self._client.drain()
 
     async def _check_leases(self) -> None:
-        """Look whether any has run out; also of nodes that were never seen, and also without Ray."""
+        """Look whether any has run out; also of nodes that were never seen, and also without Ray.
+
+        With neither Ray nor a daemon for long there is nothing to do: the cluster has been left.
+        """
+        needed_at = time.monotonic()
         while True:
             for post in [*self.posts.values()]:
                 post.check_lease()
+            if self._client is not None or self._roll.has_joined:
+                needed_at = time.monotonic()
+            elif time.monotonic() > needed_at + _LONELY_S:
+                self.stopped.set()
             await asyncio.sleep(_LEASES_S)
 
     def _post_for(self, node: str, name: str) -> Post:
@@ -163,8 +173,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.set_inheritable(READY_FD, False)
-    import time
-
     time.sleep(float(pause_s))
     lock = os.open(os.path.join(home, "cluster", "bridge.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -44,12 +44,14 @@ class Roll:
         self._post_for = post_for
         self._tell = tell
         self._told: set[str] = set()
+        self.has_joined = False
         self._minders: dict[str, asyncio.Task[None]] = {}
         self._left: set[str] = set()
 
     async def run(self) -> None:
         """Keep an agent on every node while it is there; raises AgentLostError once Ray has ended here."""
         own = await self._join()
+        self.has_joined = True
         while True:
             nodes = await patiently(lambda: asyncio.to_thread(_living_nodes), _LOOK_PATIENCE_S)
             found = {node["NodeID"]: node for node in nodes}
@@ -97,11 +99,10 @@ class Roll:
             post = self._post_for(introduction.id, introduction.name)
             await post.mind(_Calls(agent), introduction)
         except AgentLostError as error:
-            sys.stderr.write(
-                f"{node['NodeManagerHostname']}: {error}\n"
-            )  # long, and Ray's own words
+            # What Ray says is long, and for those who look after the bridge.
+            sys.stderr.write(f"{node['NodeManagerHostname']}: {error}\n")
             if post is not None:
-                post.lose("it does not answer")
+                post.lose("its agent is gone")
         except NodeLeftError:
             self._left.add(node["NodeID"])
         await asyncio.sleep(_RETRY_S)
