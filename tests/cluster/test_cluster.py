@@ -47,6 +47,9 @@ class Cluster:
         assert isinstance(found, dict)
         return found
 
+    def of_ray(self, host: int) -> list[int]:
+        return [pid for pid, words in self.bed.processes(host).items() if "ray" in words]
+
     def raylet(self, host: int) -> int:
         (pid,) = (
             pid for pid, words in self.bed.processes(host).items() if "raylet/raylet" in words
@@ -62,7 +65,7 @@ def cluster(ray: None, bed: Bed) -> Cluster:
 
 def test_everybody_knows_everybody(cluster: Cluster) -> None:
     everybody = {"h0": "up", "h1": "up", "h2": "up"}
-    assert cluster.states(0) == everybody
+    until(lambda: cluster.states(0) == everybody, "the first box has found the others", 60)
     assert cluster.states(2) == everybody
     labels = {node["name"]: node["labels"] for node in cluster.status(0)["nodes"]}
     assert labels["h1"] == {"disk": "nvme"}
@@ -87,33 +90,33 @@ def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster)
     until(is_back, "Ray is up again", 60)
     now = cluster.status(1)
     assert now["id"] == before["id"]
-    assert cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}
+    until(lambda: set(cluster.states(0).values()) == {"up"}, "all are there", 60)
 
 
 def test_a_cut_cable_is_noticed_and_forgotten_when_it_is_mended(cluster: Cluster) -> None:
     cluster.bed.cut(1)
-    until(lambda: cluster.states(0)["h1"] == "down", "h1 is seen to be gone", 60)
+    until(lambda: cluster.states(0)["h1"] == "away", "h1 is seen to be gone", 60)
     cluster.bed.mend(1)
     until(lambda: cluster.states(0)["h1"] == "up", "h1 is back by itself", 90)
 
 
 def test_ray_does_not_outlive_its_minder(cluster: Cluster) -> None:
     cluster.bed.kill(2, cluster.minder(2)["pid"])
-    until(lambda: cluster.bed.processes(2) == {}, "Ray is gone", 30)
+    until(lambda: not cluster.of_ray(2), "Ray is gone", 30)
     assert "nobody minds it" in cluster.bed.ok(2, "cluster", "status")
     assert "again, as h2" in cluster.bed.ok(2, "cluster", "join", cluster.address)
-    assert cluster.states(0)["h2"] == "up"
+    until(lambda: cluster.states(0).get("h2") == "up", "h2 is back", 60)
 
 
 def test_a_box_without_power_is_seen_to_be_down_and_joins_again_without_the_token(
     cluster: Cluster,
 ) -> None:
     cluster.bed.power_off(2)
-    until(lambda: cluster.states(0)["h2"] == "down", "h2 is down", 60)
+    until(lambda: cluster.states(0)["h2"] == "away", "h2 is away", 60)
     cluster.bed.power_on(2)
     said = cluster.bed.ok(2, "cluster", "join", cluster.address)
     assert "again, as h2" in said
-    assert cluster.states(0)["h2"] == "up"
+    until(lambda: cluster.states(0).get("h2") == "up", "h2 is back", 60)
 
 
 def test_a_box_that_left_has_no_process_of_ray_and_no_token(cluster: Cluster) -> None:
@@ -143,7 +146,7 @@ def test_what_makes_no_sense_is_refused_in_one_line_and_changes_nothing(cluster:
         assert (ended.returncode, ended.stdout) == (code, ""), ended
         assert reason in ended.stderr
         assert ended.stderr.count("\n") == 1
-    assert cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}
+    until(lambda: cluster.states(0) == {"h0": "up", "h1": "up", "h2": "up"}, "all are there", 60)
 
 
 def test_up_and_join_twice_say_that_it_is_done_already(cluster: Cluster) -> None:

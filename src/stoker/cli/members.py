@@ -19,7 +19,7 @@ _COLUMNS = (
     Column("STATE"),
     Column("LABELS", fold=True, spare=True),
 )
-_STYLES = {"up": "green", "down": "red"}
+_STYLES = {"up": "green", "away": "red"}
 
 
 def show_status(home: str, *, as_json: bool) -> int:
@@ -113,7 +113,7 @@ def _latest(members: list[survey.Member]) -> list[dict[str, Any]]:
             "id": member.id,
             "name": member.name or member.address,
             "address": member.address,
-            "state": "up" if member.alive else "down",
+            "state": "up" if member.alive else "away",
             "is_head": member.is_head,
             "version": member.version,
             "labels": {

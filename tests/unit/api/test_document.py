@@ -59,6 +59,7 @@ def test_every_verb_has_its_own_path() -> None:
         "move",
         "set",
         "gpus",
+        "nodes",
         "wait",
         "sweep",
         "sweeps",
