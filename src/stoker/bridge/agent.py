@@ -19,6 +19,7 @@ from stoker import __version__
 from stoker.bridge.outlook import Outlook
 from stoker.bridge.relay import Relay
 from stoker.bridge.trail import Trails
+from stoker.cluster.control import minder_pid
 from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
@@ -48,6 +49,8 @@ class Agent:
         self._folder = os.path.join(home, "cluster", "queues", queue)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._tether = os.path.join(self._folder, "tether")
+        self._home = home
+        self._is_minded = minder_pid(home) is not None  # not so in a cluster that others started
         self._leaving = leaving_path(home)
         self._nvml = Nvml.open()
         self._slots = self._find_slots(gpus)
@@ -92,6 +95,8 @@ class Agent:
         The stamp that comes back with the next call shows that the head has heard from us after that
         moment: counted from then, jobs may run for as long as the lease.
         """
+        if self._is_minded and minder_pid(self._home) is None:
+            os._exit(0)  # Ray ends with its minder, and waits for us
         if echo is not None:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay
