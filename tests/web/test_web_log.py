@@ -109,7 +109,7 @@ def test_one_can_look_back_while_a_job_writes_on(site: Site) -> None:
         "-g", "0", f"seq 1 3000; while ! test -e {gate}; do date +%N; sleep 0.01; done; echo end"
     )
     page = site.tab(f"/jobs/{job}")
-    wait_for_line(page, "3000")
+    page.locator(".log-row").nth(20).wait_for()
     page.locator(".log-view").hover()
     page.mouse.wheel(0, -2000)
     page.locator("button[aria-pressed='false']", has_text="Follow").wait_for()

@@ -59,7 +59,7 @@ export function logView({source, save}) {
 
   const inside = h('div', {class: 'log-rows'});
   const spacer = h('div', {class: 'log-spacer'}, inside);
-  const view = h('div', {class: 'log-view', tabindex: 0, role: 'region', 'aria-label': 'Log', onscroll: scrolled}, spacer);
+  const view = h('div', {class: 'log-view', tabindex: 0, role: 'region', 'aria-label': 'Log', onscroll: scrolled, onwheel: wheeled}, spacer);
   const field = h('input', {
     type: 'search', placeholder: 'Search (/)', 'aria-label': 'Search the log', oninput: () => look(0),
     onkeydown: (/** @type {KeyboardEvent} */ event) => {
@@ -116,10 +116,20 @@ export function logView({source, save}) {
   }
 
   function scrolled() {
-    if (view.scrollTop === drawnTop) return; // it was not a person who scrolled
-    const isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - ROW_PX;
-    if (following.peek() !== isAtEnd) following.value = isAtEnd;
+    const top = view.scrollTop;
+    if (top === drawnTop) return; // it was not a person who scrolled
+    const below = view.scrollHeight - view.clientHeight - top;
+    if (top > drawnTop) following.value ||= below <= ROW_PX;
+    else if (below >= 1) following.value = false; // else only the view has become larger
     plan();
+  }
+
+  /**
+   * To begin to look back is enough: it is a movement, and the next line must not undo it.
+   * @param {WheelEvent} event
+   */
+  function wheeled(event) {
+    if (event.deltaY < 0 && view.scrollHeight > view.clientHeight) following.value = false;
   }
 
   /** @param {number} step 0: from here on, for new words */

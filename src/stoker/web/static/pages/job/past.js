@@ -11,9 +11,9 @@ import {duration, size} from '/logic/format.js';
 
 /** @type {[string, string | null, (attempt: Attempt) => import('/lib/dom.js').Child][]} title, class, value */
 const COLUMNS = [
-  ['Attempt', 'num', (attempt) => attempt.number],
+  ['No.', 'num', (attempt) => attempt.number],
   ['State', null, (attempt) => badge(attempt.state)],
-  ['End', null, ending],
+  ['End', 'clock', ending],
   ['GPU', null, (attempt) => attempt.slots ?? ''],
   ['PID', 'num', (attempt) => attempt.pid ?? ''],
   ['Took', 'num', (attempt) => span(attempt.started_at, attempt.ended_at)],
