@@ -17,8 +17,7 @@ DEFAULT = "default"
 class Policy(Protocol):
     """Decides what starts; the signature of `stoker.core.plan.plan`.
 
-    One that a user has named gets, in a cluster only, `node_of` instead of `nodes`: the node of each
-    slot by its index.
+    One that a user has named gets `nodes` only where there are several.
     """
 
     def __call__(
@@ -94,7 +93,7 @@ class CheckedPolicy:
     ) -> Plan:
         """Plan, and look at the plan before anybody acts on it."""
         node_of = None if nodes is None else tuple(nodes.node_of)
-        more: dict[str, Any] = {} if node_of is None else {"node_of": node_of}
+        more: dict[str, Any] = {} if nodes is None else {"nodes": nodes}
         try:
             # Copies: whatever it does with them, the plan is held against the truth.
             made = self._policy(

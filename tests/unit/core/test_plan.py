@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.core.invariants import check_plan
-from stoker.core.plan import Busy, Candidate, Nodes, Plan, Start, plan
+from stoker.core.plan import DEPTH, Busy, Candidate, Nodes, Plan, Start, plan
 
 NOW = 1000.0
 SLOTS = 5
@@ -330,3 +330,18 @@ def test_a_big_job_that_may_not_use_a_node_keeps_nothing_there() -> None:
     )
 
     assert made.reserved == {2: 1}
+
+
+def test_slots_are_kept_for_the_first_jobs_that_wait_and_those_behind_go_on_elsewhere() -> None:
+    """Twenty nodes with a slot free on each: sixteen are kept, and the other four are used."""
+    names = "".join(2 * chr(ord("a") + node) for node in range(20))
+    busy = [Busy(slot) for slot in range(1, 40, 2)]
+    waiting = [
+        *(Candidate(job, 2) for job in range(18)),
+        *(Candidate(job) for job in range(18, 30)),
+    ]
+
+    made = plan(waiting, free=range(0, 40, 2), nodes=nodes(names, busy))
+
+    assert set(made.reserved.values()) == set(range(DEPTH))
+    assert [start.job for start in made.starts] == [18, 19, 20, 21]

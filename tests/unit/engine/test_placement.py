@@ -11,7 +11,9 @@ import pytest
 
 from stoker.core.lifecycle import State
 from stoker.core.node import NodeFacts
+from stoker.core.plan import Plan, Start
 from stoker.core.slot import Slot
+from stoker.engine.policy import CheckedPolicy
 from stoker.engine.service.ls import ls
 from stoker.engine.service.show import show
 from stoker.engine.service.status import status
@@ -283,3 +285,28 @@ def test_a_job_that_is_forced_heeds_where_it_may_run(cluster: Cluster) -> None:
     assert 5 not in cluster.places()
     cluster.end("3.1")
     assert cluster.places()[5] == "h2/0"
+
+
+def test_more_starts_beside_jobs_that_keep_slots_than_was_looked_at_first(cluster: Cluster) -> None:
+    cluster.add("a", "b", timeout_s=100.0, nodes=["h1"])
+    cluster.add("c", "d", timeout_s=200.0, nodes=["h2"])
+    cluster.add("big", gpus=2)
+    cluster.end("1.1")
+    cluster.end("3.1")
+    assert 5 not in cluster.places()
+
+    cluster.add("e", "f", "g", timeout_s=50.0)
+
+    assert sorted(cluster.places().values()) == ["h1/0", "h1/1", "h2/0", "h2/1"]
+
+
+def test_a_policy_that_scatters_a_job_over_nodes_is_refused(cluster: Cluster) -> None:
+    def scatter(waiting: Any, *, free: Any, **_known: Any) -> Plan:
+        starts = [Start(job.id, (free[0], free[-1])) for job in waiting[:1] if len(free) > 3]
+        return Plan(tuple(starts))
+
+    cluster.engine.policy = CheckedPolicy("mine", scatter, cluster.hub.publisher.on_notice)
+    cluster.add("big", gpus=2)
+
+    assert "of more than one node; the default policy plans from now on" in cluster.notices()
+    assert cluster.places() == {1: "h1/0,h1/1"}

@@ -46,6 +46,9 @@ import {duration, text} from '/logic/format.js';
  * @property {Record<string, string>} env
  * @property {number | null} timeout_s
  * @property {number} retries
+ * @property {string[]} nodes
+ * @property {string | null} on
+ * @property {Record<string, string>} node_labels
  * @property {{commit: string, dirty: boolean} | null} git
  * @property {string | null} snapshot
  * @property {string | null} user
@@ -57,7 +60,7 @@ import {duration, text} from '/logic/format.js';
 /** @param {import('/lib/signal.js').Signal<Detail>} job */
 export function facts(job) {
   // What has not changed is not drawn again: somebody may be selecting it.
-  const shown = computed(() => JSON.stringify([job.value.command, job.value.priority, job.value.slots, job.value.gpus, job.value.needs, job.value.begin_at, job.value.timeout_s, job.value.retries, job.value.project, pidOf(job.value)]));
+  const shown = computed(() => JSON.stringify([job.value.command, job.value.priority, job.value.slots, job.value.gpus, job.value.needs, job.value.begin_at, job.value.timeout_s, job.value.retries, job.value.project, where(job.value), pidOf(job.value)]));
   return h('div', null, () => shown.value && describe(job.peek()));
 }
 
@@ -72,6 +75,7 @@ function describe(job) {
       row('Folder', h('code', null, text(job.cwd))),
       row('Project', job.project),
       row('GPU', job.slots ?? (job.gpus ? `needs ${job.gpus}` : 'none')),
+      row('Where', where(job)),
       row('Process', pidOf(job)),
       row('Priority', job.priority),
       row('Retries', job.retries || null),
@@ -84,6 +88,18 @@ function describe(job) {
     ),
     environment(job.env),
   ];
+}
+
+/**
+ * On which nodes and kinds of GPU it may run, as one would type it.
+ *
+ * @param {Detail} job
+ */
+function where(job) {
+  const words = job.nodes.length ? [`--node ${job.nodes.join(',')}`] : [];
+  if (job.on) words.push(`--on ${job.on}`);
+  for (const [name, value] of Object.entries(job.node_labels)) words.push(`--node-label ${name}=${value}`);
+  return words.join(' ') || null;
 }
 
 /** @param {Detail} job */

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from stoker.core.job import Attempt, Request
+from stoker.engine.board import Running
+from stoker.engine.deadlines import Deadlines
+from stoker.engine.queue import Entry
+
+NEVER = float("inf")
+
+
+def run(running: dict[str, Running], number: int, deadline: float | None) -> Running:
+    attempt = Attempt(number, 1)
+    found = running[attempt.key] = Running(
+        key=attempt.key,
+        attempt=attempt,
+        entry=Entry(b"", Request()),
+        slots=(),
+        deadline=deadline,
+    )
+    return found
+
+
+def test_the_next_deadline_is_that_of_what_still_runs() -> None:
+    running: dict[str, Running] = {}
+    deadlines = Deadlines(running)
+    for number, deadline in enumerate((30.0, 10.0, None, 20.0)):
+        deadlines.note(run(running, number, deadline))
+
+    assert deadlines.next() == 10.0
+    del running["1.1"]
+    assert deadlines.next() == 20.0
+    running["3.1"].deadline = 50.0
+    deadlines.note(running["3.1"])
+    assert deadlines.next() == 30.0
+    running["0.1"].deadline = None
+    assert deadlines.next() == 50.0
+
+
+def test_a_job_that_is_paused_has_no_deadline_until_it_goes_on() -> None:
+    running: dict[str, Running] = {}
+    deadlines = Deadlines(running)
+    job = run(running, 1, 10.0)
+    deadlines.note(job)
+
+    job.paused_at = 5.0
+    assert deadlines.next() == NEVER
+    job.paused_at, job.deadline = None, 12.0
+    deadlines.note(job)
+    assert deadlines.next() == 12.0
+
+
+def test_what_is_due_is_told_once_and_in_order() -> None:
+    running: dict[str, Running] = {}
+    deadlines = Deadlines(running)
+    for number, deadline in enumerate((30.0, 10.0, 20.0)):
+        deadlines.note(run(running, number, deadline))
+
+    assert [job.key for job in deadlines.take_due(20.0)] == ["1.1", "2.1"]
+    assert list(deadlines.take_due(20.0)) == []
+    assert deadlines.next() == 30.0
+
+
+def test_deadlines_of_what_has_ended_do_not_pile_up() -> None:
+    running: dict[str, Running] = {}
+    deadlines = Deadlines(running)
+    deadlines.note(run(running, 0, 1e9))
+    for number in range(1, 10_000):
+        deadlines.note(run(running, number, 1e9 + number))
+        del running[f"{number}.1"]
+
+    assert len(deadlines._heap) < 100
