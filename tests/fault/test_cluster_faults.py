@@ -138,12 +138,9 @@ class Saboteur:
         self.seen_s.append(time.monotonic() - at)
 
     def _rejoin(self, host: int) -> None:
-        """As whoever looks after a box does after a restart; the head may not be up for a while."""
-
-        def joined() -> bool:
-            return self._lab.try_join(host)
-
-        until(joined, f"h{host} has joined", BACK_WITHIN_S)
+        """As whoever looks after a box does after a restart; it or the head may be cut off for now."""
+        if not self._lab.try_join(host):
+            self._at(1.0, lambda: self._rejoin(host))
 
     def _at(self, delay_s: float, act: Callable[[], None]) -> None:
         self._later.append((time.monotonic() + delay_s, act))
