@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from contract.harbour import Harbour
 from contract.rig import (
     Rig,
     act,
     end_all,
+    far_executor,
     kept_executor,
     local_executor,
     name_of,
     occupy_for_real,
     put_away,
 )
+from stoker.executors.contract import Executor, Synced
 from stoker.executors.shepherd import trees
 from stoker.testing.executor import FakeExecutor
 
@@ -62,6 +66,34 @@ def kept(surroundings: Path) -> Iterator[Rig]:
             end_all(name_of(surroundings))
 
 
+@pytest.fixture(scope="session")
+def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+    """Return one Ray for all tests."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: pip install 'stoker[ray]'")
+    harbour = Harbour(tmp_path_factory.mktemp("harbour"))
+    try:
+        yield harbour
+    finally:
+        harbour.close()
+
+
+@pytest.fixture
+def far(surroundings: Path, harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setenv("STOKER_LEASE_DIR", harbour.leases)
+
+    def make() -> Executor:
+        return far_executor(surroundings, harbour)
+
+    rig = Rig(make(), surroundings, occupy_for_real, make)
+    try:
+        rig.until(lambda: rig.of(Synced), 30.0)
+        rig.hold_all()
+        yield rig
+    finally:
+        put_away(rig.executor)
+
+
 @pytest.fixture
 def fake(tmp_path: Path) -> Iterator[Rig]:
     yield from fake_rig(FakeExecutor(time.time, act), tmp_path)
@@ -89,7 +121,7 @@ def rig_named_by(request: pytest.FixtureRequest) -> Rig:
     return found
 
 
-@pytest.fixture(params=["local", "kept", "fake", "fake_kept"])
+@pytest.fixture(params=["local", "kept", "far", "fake", "fake_kept"])
 def rig(request: pytest.FixtureRequest) -> Rig:
     """Any executor."""
     return rig_named_by(request)
@@ -101,7 +133,7 @@ def real(request: pytest.FixtureRequest) -> Rig:
     return rig_named_by(request)
 
 
-@pytest.fixture(params=["kept", "fake_kept"])
+@pytest.fixture(params=["kept", "far", "fake_kept"])
 def lasting(request: pytest.FixtureRequest) -> Rig:
     """Any executor that outlives its client."""
     return rig_named_by(request)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from contract.harbour import Harbour
 from patience import PATIENCE_S
 from stoker.core.slot import Slot
 from stoker.executors.contract import (
@@ -24,7 +27,9 @@ from stoker.executors.contract import (
     Report,
     Started,
     Synced,
+    Unheld,
 )
+from stoker.executors.far import FarExecutor
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.local import LocalExecutor
 from stoker.executors.shepherd import trees
@@ -63,11 +68,23 @@ HYDRA_HEADS = 7
 class Rig:
     """An executor at work, and all it has reported."""
 
-    def __init__(self, executor: Executor, work: Path, occupy: Occupy) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        work: Path,
+        occupy: Occupy,
+        remake: Callable[[], Executor] | None = None,
+    ) -> None:
         self.executor = executor
+        self._remake = remake or (lambda: kept_executor(work))
         self.work = work
         self.occupy = occupy
         self.reports: list[Report] = []
+
+    @property
+    def is_far(self) -> bool:
+        """Whether each stream begins anew: what the last one held is held no more."""
+        return isinstance(self.executor, AloneExecutor)
 
     def hold_all(self) -> None:
         """Make the slots known, and hold them."""
@@ -83,7 +100,7 @@ class Rig:
             self.executor.lose_client()
         else:
             self.executor.close()
-            self.executor = kept_executor(self.work)
+            self.executor = self._remake()
         synced = self.synced()
         self.executor.define_slots(SLOTS)
         return synced
@@ -221,6 +238,39 @@ def kept_executor(work: Path, **changes: str) -> KeptExecutor:
     return executor
 
 
+class AloneExecutor(FarExecutor):
+    """A node's executor as if there were no other: the node has no name in what it tells."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        super().__init__("", os.devnull)
+        self.attach(stream)
+
+    def observe(self) -> list[Report]:
+        """Keys of GPUs as the node itself has them."""
+        return [
+            Unheld(report.slot, report.gpu_key.removeprefix("/"), report.reason)
+            if isinstance(report, Unheld)
+            else report
+            for report in super().observe()
+        ]
+
+    def close(self) -> None:
+        """Let go; what runs goes on."""
+        self.detach()
+
+
+def far_executor(work: Path, harbour: Harbour) -> AloneExecutor:
+    """An executor on another machine, at the end of a stream through Ray."""
+    executor = AloneExecutor(harbour.stream(queue_of(work)))
+    executor.define_context(0, environment(), str(work), "/bin/sh")
+    return executor
+
+
+def queue_of(work: Path) -> str:
+    """A queue of a test's own."""
+    return hashlib.sha256(os.fsencode(work)).hexdigest()[:12]
+
+
 def name_of(work: Path) -> str:
     """The name in cookies."""
     return f"test-{os.getpid()}-{work.parent.name}"
@@ -230,6 +280,13 @@ def put_away(executor: Executor) -> None:
     """Close, and see the shepherd off."""
     if isinstance(executor, KeptExecutor):
         executor.stop(kill=True)
+        executor.close()
+    elif isinstance(executor, AloneExecutor):
+        executor.stop(kill=True)
+        deadline = time.monotonic() + 10.0
+        while executor.is_attached and time.monotonic() < deadline:
+            select.select([executor], [], [], 0.02)
+            executor.observe()
         executor.close()
     elif isinstance(executor, LocalExecutor):
         executor.close()

@@ -61,7 +61,7 @@ def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Rig
     started = lasting.started("1.1")
 
     synced = lasting.reconnect()
-    assert synced == Synced(frozenset({"1.1"}), fresh=False)
+    assert synced == Synced(frozenset({"1.1"}), fresh=lasting.is_far)
     assert lasting.reports == [started, synced]
     lasting.executor.kill("1.1")
     assert lasting.ended("1.1").status == signal.SIGKILL

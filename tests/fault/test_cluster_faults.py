@@ -66,10 +66,8 @@ class Saboteur:
 
     def strike(self, kind: str) -> None:
         """Do it to a box that is there, or to the head."""
-        host = self._choose()
-        if host is None:
-            return
         time.sleep(self._rng.uniform(0.0, LONGEST_PAUSE_S))  # to strike at any moment
+        host = self._choose()
         say(f"{time.strftime('%H:%M:%S')} {kind} (h{host})")
         match kind:
             case "daemon" | "bridge":
@@ -104,7 +102,7 @@ class Saboteur:
         for host in (1, 2):
             self._lab.until_there(host, BACK_WITHIN_S)
 
-    def _choose(self) -> int | None:
+    def _choose(self) -> int:
         """A box that is there; boxes that are not come back while we wait."""
 
         def there() -> list[int]:
@@ -116,16 +114,16 @@ class Saboteur:
         return self._rng.choice(until(there, "a box is there", BACK_WITHIN_S))
 
     def _cut(self, host: int, pause_s: float) -> None:
-        mark, at = self._lab.mark(), time.monotonic()
+        at = time.monotonic()
         self._lab.bed.cut(host)
         self._at(pause_s, lambda: self._lab.bed.mend(host))
         if pause_s > SEEN_WITHIN_S:
-            self._until_seen(host, mark, at)
+            self._until_seen(host, at)
 
     def _power_off(self, host: int) -> None:
-        mark, at = self._lab.mark(), time.monotonic()
+        at = time.monotonic()
         self._lab.bed.power_off(host)
-        self._until_seen(host, mark, at)
+        self._until_seen(host, at)
 
         def power_on() -> None:
             self._lab.bed.power_on(host)
@@ -133,17 +131,14 @@ class Saboteur:
 
         self._at(self._rng.uniform(0.0, 2 * LEASE_S), power_on)
 
-    def _until_seen(self, host: int, mark: int, at: float) -> None:
-        self._lab.until_told(mark, f"h{host} is away", 6 * SEEN_WITHIN_S)
+    def _until_seen(self, host: int, at: float) -> None:
+        until(lambda: not self._lab.is_there(host), f"h{host} is away", 6 * SEEN_WITHIN_S)
         self.seen_s.append(time.monotonic() - at)
 
     def _rejoin(self, host: int) -> None:
-        """As whoever looks after a box does after a restart; the head may not be up for a while."""
-
-        def joined() -> bool:
-            return self._lab.try_join(host)
-
-        until(joined, f"h{host} has joined", BACK_WITHIN_S)
+        """As whoever looks after a box does after a restart; it or the head may be cut off for now."""
+        if not self._lab.try_join(host):
+            self._at(1.0, lambda: self._rejoin(host))
 
     def _at(self, delay_s: float, act: Callable[[], None]) -> None:
         self._later.append((time.monotonic() + delay_s, act))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import time
 from typing import Any
 
@@ -23,9 +24,10 @@ from stoker.cluster.control import minder_pid
 from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
+from stoker.executors.contract import ExecutorLostError
 from stoker.executors.node import Introduction, NodeGpu, NodeSlot
 from stoker.executors.shepherd import tether
-from stoker.executors.summons import Summons
+from stoker.executors.summons import Summons, wait_for
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slots import default_slots, parse_slots
 from stoker.home import find_home
@@ -126,7 +128,7 @@ class Agent:
             self._relay = None
         self._conversation = conversation
         deadline = time.monotonic() + _PATIENCE_S
-        connection = await asyncio.to_thread(self._summons.connect, deadline)
+        connection = await asyncio.to_thread(self._meet, deadline)
         self._summons.reap()
         if self._conversation != conversation:  # somebody else came meanwhile
             connection.close()
@@ -140,7 +142,20 @@ class Agent:
         if self._relay is relay and relay.running:
             deadline = time.monotonic() + _PATIENCE_S
             with contextlib.suppress(StokerError):
-                (await asyncio.to_thread(self._summons.connect, deadline)).close()
+                (await asyncio.to_thread(self._meet, deadline)).close()
+
+    def _meet(self, deadline: float) -> socket.socket:
+        """A connection to a shepherd that has greeted: one without work may be just about to go."""
+        while True:
+            connection = self._summons.connect(deadline)
+            try:
+                if wait_for(connection.fileno(), deadline) and connection.recv(1, socket.MSG_PEEK):
+                    return connection
+            except ConnectionError:
+                pass
+            connection.close()
+            if time.monotonic() > deadline:
+                raise ExecutorLostError(f"no shepherd answers: see {self._summons.log}")
 
     async def write(self, conversation: str, data: bytes) -> bool:
         """Pass on to the shepherd; False if this conversation is over."""

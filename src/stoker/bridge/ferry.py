@@ -73,11 +73,12 @@ class Ferry:
             return
         passed = bytearray()
         for line in reports.splitlines(keepends=True):
-            word, key, *_rest = json.loads(line)
-            passage = self._recall(key) if word in _OVER else None
+            word, *rest = json.loads(line)
+            passage = self._recall(rest[0]) if word in _OVER else None
             if passage is None:
                 passed += line
             else:
+                key = rest[0]
                 self._returning[key] = asyncio.ensure_future(self._return(key, passage, line))
         self._deliver(bytes(passed))
 

@@ -33,3 +33,15 @@ def test_a_voyage_is_never_told_to_the_node_wherever_a_stream_is_cut(
 
     asyncio.run(pass_all())
     assert sent == [["hold", 0], ["release", 0, []]]
+
+
+def test_reports_that_are_of_no_attempt_pass_with_those_that_are(tmp_path: Path) -> None:
+    passed: list[bytes] = []
+    reports = b'["ended", "1.1", 0]\n["finished"]\n["busy"]\n'
+
+    async def bring() -> None:
+        ferry = Ferry(None, None, passed.append, print, str(tmp_path))  # type: ignore[arg-type]
+        ferry.bring(reports)
+
+    asyncio.run(bring())
+    assert passed == [reports]
