@@ -147,26 +147,35 @@ class _Scene:
 
     def take(self, job: Candidate) -> tuple[int, ...] | None:
         """Give a job open slots, all of one node; None if there are not enough for it."""
+        wanted = job.slots
+        if self.kept or job.allowed is not None or (wanted > 1 and self._nodes is not None):
+            taken = self._take_some(job)
+        else:
+            taken = tuple(self.open[:wanted]) if wanted <= len(self.open) else None
+            if taken is not None:
+                del self.open[:wanted]
+        if taken is not None:
+            ends_by = None if job.timeout_s is None else self._now + job.timeout_s
+            for slot in taken:
+                self._taken[slot] = ends_by
+            if self._busy_on:
+                self._busy_on.pop(self._node_of(taken[0]), None)
+        return taken
+
+    def _take_some(self, job: Candidate) -> tuple[int, ...] | None:
+        """The same for a job that may not have just any."""
         kind = (job.slots, job.timeout_s, job.allowed)
         if kind in self._refused:
             return None
-        usable = self.open
-        if self.kept or job.allowed is not None:
-            usable = self._usable(job)
+        usable = self._usable(job)
         if job.slots > 1 and self._nodes is not None:
             usable = _tightest(job.slots, self._by_node(usable))
         if job.slots > len(usable):
             self._refused.add(kind)
             return None
         taken = tuple(usable[: job.slots])
-        if usable is self.open:
-            del self.open[: job.slots]
-        else:
-            for slot in taken:
-                self.open.remove(slot)
-        ends_by = None if job.timeout_s is None else self._now + job.timeout_s
-        self._taken.update(dict.fromkeys(taken, ends_by))
-        self._busy_on.pop(self._node_of(taken[0]), None)
+        for slot in taken:
+            self.open.remove(slot)
         return taken
 
     def _usable(self, job: Candidate) -> list[int]:
