@@ -71,19 +71,18 @@ class Saboteur:
         say(f"{time.strftime('%H:%M:%S')} {kind} (h{host})")
         match kind:
             case "daemon" | "bridge":
-                until(lambda: self._lab.pid(0, kind), f"there is a {kind}", BACK_WITHIN_S)
-                assert self._lab.kill(0, kind)
+                self._kill(0, kind)
             case "raylet of the head":
-                assert self._lab.kill(0, "raylet")
+                self._kill(0, "raylet")
             case "cut 4 s" | "cut 60 s":
                 self._cut(host, float(kind.split()[1]))
             case "power off":
                 self._power_off(host)
             case "minder":
-                assert self._lab.kill(host, "minder")
+                self._kill(host, "minder")
                 self._at(2.0, lambda: self._rejoin(host))
             case _:
-                assert self._lab.kill(host, kind)
+                self._kill(host, kind)
         self.done[kind] += 1
 
     def go_on(self) -> None:
@@ -112,6 +111,17 @@ class Saboteur:
             return [host for host in (1, 2) if self._lab.is_there(host)]
 
         return self._rng.choice(until(there, "a box is there", BACK_WITHIN_S))
+
+    def _kill(self, host: int, part: str) -> None:
+        """Kill a part as soon as there is one: a fault before may have ended it too."""
+
+        def killed() -> bool:
+            self.go_on()
+            if self._lab.pid(0, "daemon") is None:
+                self._lab.ok("status")
+            return self._lab.kill(host, part)
+
+        until(killed, f"h{host} has a {part}", BACK_WITHIN_S)
 
     def _cut(self, host: int, pause_s: float) -> None:
         at = time.monotonic()
