@@ -155,8 +155,8 @@ class Saboteur:
 
 
 def own_label(event: Event) -> Event:
-    """With its GPU as it is on record: the head's own go without a name."""
-    if event.gpus == "-" or event.host == "h0":
+    """With its GPU as it is on record."""
+    if event.gpus == "-":
         return event
     return event._replace(gpus=f"{event.host}/{event.gpus}")
 
