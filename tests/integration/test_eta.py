@@ -12,12 +12,12 @@ def test_what_was_learned_of_a_kind_foretells_the_next(queue: Queue) -> None:
     queue.add("-g", "2", "sleep 2")
     queue.ok("wait")
     queue.ok("pause", "--queue")
-    for _ in range(60):
-        queue.add("-g", "2", "sleep 2")
+    # Of the same kind by their first words, but these are still there when they are looked at.
+    queue.ok("add", "-g", "2", "--batch", "-", stdin="sleep 2 && sleep 600\n" * 60)
 
     queue.until(lambda: 100 < (json.loads(queue.ok("status", "--json"))["eta_s"] or 0) < 200)
-    assert re.search(r"60 waiting +~2 min left", queue.ok("status"))
-    assert "the whole queue: ~2 min left" in queue.shown("ls")
+    assert re.search(r"60 waiting +~[23] min left", queue.ok("status"))
+    assert re.search(r"the whole queue: ~[23] min left", queue.shown("ls"))
     queue.ok("start", "2")
     queue.until_running(2)
     assert re.search(r"(?m)^2 +running .*(~\d s left|any moment)", queue.ok("ls"))
