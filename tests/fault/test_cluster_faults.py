@@ -51,7 +51,9 @@ ORDER BY 1, 2
 def lab(nvml_library: str) -> Iterator[Lab]:
     require_bed()
     with Bed(hosts=3, library=nvml_library) as bed:
-        yield Lab(bed, LEASE_S)
+        lab = Lab(bed, LEASE_S)
+        yield lab
+        say(lab.notices()[-6000:])
 
 
 class Saboteur:
@@ -156,8 +158,6 @@ class Saboteur:
 
 def own_label(event: Event) -> Event:
     """With its GPU as it is on record."""
-    if event.gpus == "-":
-        return event
     return event._replace(gpus=f"{event.host}/{event.gpus}")
 
 

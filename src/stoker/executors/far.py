@@ -10,8 +10,10 @@ from collections.abc import Sequence
 import msgspec
 
 from stoker.core.slot import Slot
+from stoker.errors import StokerError
 from stoker.executors.contract import Launch, Report, Revoked, Synced, Unheld
 from stoker.executors.line import Line
+from stoker.executors.node import Told
 from stoker.executors.speaker import Speaker
 from stoker.executors.summons import agree
 
@@ -139,7 +141,11 @@ class FarExecutor(Speaker):
             self.detach()
             return reports
         if not self._is_open and self._line.hello is not None:
-            self._line.protocol = agree(self._line.hello)
+            try:
+                self._line.protocol = agree(self._line.hello)
+            except StokerError as error:
+                self.detach()  # one node is no reason to end all
+                return [*reports, Told(f"{self.node}: {error}")]
             self._line.hello = None
             self._line.send(["sync", self._line.protocol])
             self._start_over(self._line)
