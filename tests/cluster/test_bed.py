@@ -74,8 +74,10 @@ def test_a_host_without_power_has_no_processes_and_boots_anew(bed: Bed) -> None:
 
 
 def test_orphans_that_end_are_reaped(bed: Bed) -> None:
-    said(bed, 0, "sh", "-c", "setsid sh -c 'sleep 0.1 & exec true' >/dev/null 2>&1 &")
-    until(lambda: "Z" not in said(bed, 0, "sh", "-c", "cut -d' ' -f3 /proc/[0-9]*/stat"), "reaped")
+    orphan = "sleep 0.1 & echo $! >orphan"
+    said(bed, 0, "sh", "-c", f"setsid sh -c '{orphan}' >/dev/null 2>&1")
+    pid = said(bed, 0, "cat", "orphan")
+    until(lambda: bed.run(0, ["test", "-e", f"/proc/{pid}"]).returncode != 0, "reaped")
 
 
 def is_alive(pid: str) -> bool:
