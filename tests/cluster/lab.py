@@ -86,9 +86,10 @@ class Lab:
         return ""
 
     def is_there(self, host: int) -> bool:
-        """Whether jobs may start on a host."""
+        """Whether jobs may start on a host, as the last daemon knows."""
         name = self.bed.hosts[host].name
-        told = re.findall(rf"\b{name} (is away|is there|has left)", self.notices())
+        notices = self.notices().rpartition(" started, process ")[2]
+        told = re.findall(rf"\b{name} (is away|is there|has left)", notices)
         return bool(told) and told[-1] == "is there"
 
     def until_there(self, host: int, deadline_s: float = 60.0) -> None:

@@ -111,7 +111,7 @@ class Nodes:
 
     def _on_away(self, name: str, reason: str) -> None:
         facts = self._board.nodes.get(name)
-        if facts is None or facts.away is not None:
+        if facts is None or facts.away not in {None, _UNHEARD}:
             return
         since = self._engine.wall_clock()
         self._board.note_node(msgspec.structs.replace(facts, away=reason, since=since))
