@@ -673,10 +673,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the jobs one waits for have come."""
+    """How far the jobs one waits for have come.
+
+    Once none is left, `took_s` is how long those that were named took: from the first start to the last
+    end, without what came before a pause in which none of them ran.
+    """
 
     counts: dict[State, int]
     left: int
+    took_s: float | None = None
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="event"):

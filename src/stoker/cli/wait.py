@@ -11,6 +11,7 @@ from stoker.cli.states import BAD, sum_up
 from stoker.cli.status import pauses
 from stoker.cli.tables import print_line
 from stoker.client.client import Client
+from stoker.core.durations import format_duration
 from stoker.core.lifecycle import State
 from stoker.wire import Progress, Selection
 
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     if last is None:
         return 0
     if sys.stdout.isatty() and last.counts:
-        print_line(*_pieces(last))
+        took = [] if last.took_s is None else [(f"  in {format_duration(last.took_s)}", "dim")]
+        print_line(*_pieces(last), *took)
     bad = {state: count for state in BAD if (count := last.counts.get(state, 0))}
     if not bad:
         return 0

@@ -47,6 +47,22 @@ def count(hub: Hub, selection: Selection) -> dict[State, int]:
     return dict(counts)
 
 
+def spans(hub: Hub, selection: Selection) -> list[tuple[int, int]]:
+    """When attempts of a selection began and ended, in microseconds; the last to end is the first."""
+    where = f"id BETWEEN ? AND ? AND {_where(selection)}"
+    sql = (
+        f"SELECT started_at_us, ended_at_us FROM job WHERE {where}"  # noqa: S608 - ours
+        " UNION ALL SELECT started_at_us, ended_at_us FROM earlier_attempt"
+        f" WHERE job IN (SELECT id FROM job WHERE {where})"
+    )
+    rows: list[tuple[int | None, int | None]] = []
+    for first, last in _ranges(hub, selection):
+        values = (first, last, *_values(selection))
+        rows += hub.database.execute(sql, (*values, *values))
+    found = [(begin, end) for begin, end in rows if begin is not None and end is not None]
+    return sorted(found, key=lambda span: span[1], reverse=True)
+
+
 def _ranges(hub: Hub, selection: Selection) -> list[tuple[int, int]]:
     """The ids that are named, each once."""
     if selection.ids is None:

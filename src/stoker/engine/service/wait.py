@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from stoker.core.lifecycle import State, is_final
 from stoker.engine.hub import Hub
-from stoker.engine.service.select import count
+from stoker.engine.service.select import count, spans
 from stoker.wire import Progress, Selection
+
+_PAUSE_US = 60_000_000
+_MANY = 100_000  # to look at more would keep others waiting
 
 
 def progress(hub: Hub, selection: Selection) -> Progress:
@@ -17,4 +20,19 @@ def progress(hub: Hub, selection: Selection) -> Progress:
     if starting:
         counts[State.RUNNING] = counts.get(State.RUNNING, 0) + starting
     left = sum(number for state, number in counts.items() if not is_final(state))
-    return Progress(counts=counts, left=left)
+    is_over = named and not left and sum(counts.values()) <= _MANY
+    return Progress(
+        counts=counts, left=left, took_s=_took_s(spans(hub, selection)) if is_over else None
+    )
+
+
+def _took_s(spans: list[tuple[int, int]]) -> float | None:
+    """How long it took, back to the last pause."""
+    if not spans:
+        return None
+    last = first = spans[0][1]
+    for begin, end in spans:
+        if end < first - _PAUSE_US:
+            break
+        first = min(first, begin)
+    return (last - first) / 1e6

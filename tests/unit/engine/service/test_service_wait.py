@@ -27,10 +27,33 @@ def test_or_those_that_are_named(make_world: MakeWorld) -> None:
     world.now += 5
     world.end("1.1")
 
-    assert progress(world.hub, Selection(ids="1")) == Progress(counts={State.DONE: 1}, left=0)
+    assert progress(world.hub, Selection(ids="1")) == Progress(
+        counts={State.DONE: 1}, left=0, took_s=5.0
+    )
     assert progress(world.hub, Selection(ids="1-2")).left == 1
     assert progress(world.hub, Selection(project="vision")).left == 1
     assert progress(world.hub, Selection(project="nobody")) == Progress(counts={}, left=0)
+
+
+def test_what_is_over_took_so_long_from_first_start_to_last_end(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add("a", "b", project="vision")
+    for key in ("1.1", "2.1"):
+        world.now += 5
+        assert progress(world.hub, Selection(project="vision")).took_s is None
+        world.end(key)
+    assert progress(world.hub, Selection(project="vision")).took_s == 10.0
+
+    world.now += 3600  # a pause is not work
+    world.add("c", project="vision", retries=1)
+    world.now += 2
+    world.end("3.1", FAILED)
+    world.now += 3
+    world.end("3.2")
+    assert progress(world.hub, Selection(project="vision")).took_s == 5.0
+    assert progress(world.hub, Selection(ids="3")).took_s == 5.0
+    assert progress(world.hub, Selection(ids="1-3")).took_s == 5.0
+    assert progress(world.hub, Selection()).took_s is None  # of weeks, perhaps
 
 
 def test_what_starts_is_as_good_as_running_to_whoever_waits(world: World) -> None:
