@@ -1,7 +1,8 @@
 """Several hosts on one machine: each in namespaces of its own, on a bridge that nobody else sees.
 
-A host is a process tree under an init of its own (network, pid, mount, uts and ipc namespaces). It
-has its own address, name, machine id, boot id, /dev/shm, Stoker home, lease folder and fake GPUs;
+A host is a process tree under an init of its own (network, pid, mount, uts, ipc and time namespaces).
+It has its own address, name, machine id, boot id, /dev/shm, Stoker home, lease folder and fake GPUs,
+and has been up for a time of its own;
 the disk and the programs on it are the machine's. The bridge lives in a network namespace of its own
 too, so that beds know nothing of each other and the machine's network is left as it is. Nothing has
 a name outside: when the processes are gone, and they go even if the test is killed, so is all else.
@@ -26,7 +27,8 @@ from types import TracebackType
 from stoker.testing.state import GIB, FakeGpus
 
 _TOOLS = ("ip", "mount", "nsenter", "setpriv", "unshare")
-_NAMESPACES = ("--net", "--pid", "--mount", "--uts", "--ipc")
+_NAMESPACES = ("--net", "--pid", "--mount", "--uts", "--ipc", "--time")
+_DAY_S = 86400
 # The death of whoever started the bed, however it came about, is the death of the bed.
 _MORTAL = ("setpriv", "--pdeathsig", "KILL", "--")
 _PATIENCE_S = 20.0
@@ -80,6 +82,7 @@ class Host:
         self.init: int | None = None
         self._bed = bed
         self._boots = 0
+        self._up_s = number * _DAY_S
         self._unshare: subprocess.Popen[str] | None = None
         self.work.mkdir(parents=True)
         self._write("machine-id", uuid.uuid4().hex)
@@ -105,6 +108,7 @@ class Host:
         self._write("boot_id", str(uuid.uuid4()))
         self._write("hosts", "127.0.0.1 localhost\n" + self._bed.hosts_file())
         made = ["unshare", *_NAMESPACES, "--fork", "--kill-child=KILL", "--mount-proc"]
+        made += [f"--boottime={self._up_s}", f"--monotonic={self._up_s}"]
         init = ["sh", "-c", _INIT, "init", str(self.folder), self.name, sys.executable, _PAUSE]
         self._unshare = _start([*made, *init])
         self.init = _only_child(self._unshare.pid)

@@ -41,6 +41,9 @@ def test_hosts_differ_in_all_that_tells_hosts_apart(bed: Bed) -> None:
     ):
         assert len({said(bed, host, *question) for host in range(3)}) == 3, question
     assert said(bed, 1, "uname", "-n") == "h1"
+    up_s = [float(said(bed, host, "cat", "/proc/uptime").split()[0]) for host in range(3)]
+    assert up_s[1] - up_s[0] > 80_000
+    assert up_s[2] - up_s[1] > 80_000
 
 
 def test_each_host_sees_fake_gpus_of_its_own(bed: Bed) -> None:

@@ -124,6 +124,16 @@ def test_a_remote_run_is_killed(lab: Lab, work: Work) -> None:
     assert not lab.bed.run(2, ["pgrep", "-f", str(work.go)]).stdout
 
 
+def test_a_time_limit_counts_from_the_start_however_long_either_box_has_been_up(lab: Lab) -> None:
+    jobs = [lab.add("sleep 100", "--node", node, "-t", "1s") for node in ("h0", "h1", "h2")]
+    long = lab.add("sleep 1.5", "--node", "h1", "-t", "1m")
+    for job in jobs:
+        lab.until_state(job, "killed")
+        took_us = lab.query(f"SELECT ended_at_us - started_at_us FROM job WHERE id = {job}")[0][0]
+        assert took_us >= 900_000
+    lab.until_state(long, "done")
+
+
 def test_a_remote_run_that_ended_while_the_daemon_was_dead_has_its_true_exit_status(
     lab: Lab, work: Work
 ) -> None:

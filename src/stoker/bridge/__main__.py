@@ -18,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.bridge.calls import AgentLostError
+from stoker.bridge.longest import LongestLease
 from stoker.bridge.post import Post
 from stoker.bridge.roll import Roll
 from stoker.executors.node import Forget, Known, News, Order, Stop, Stream, Told, Watch
@@ -38,7 +39,8 @@ class Bridge:
         self.posts: dict[str, Post] = {}
         self.stopped = asyncio.Event()
         self._client: asyncio.StreamWriter | None = None
-        self._lease_s = 30.0
+        self._longest = LongestLease(os.path.join(home, "cluster", "longest-lease"))
+        self._lease_s = self._longest.seconds or 30.0  # until a daemon tells
         self._voyages = os.path.join(home, "cluster", "voyages")
         self._wanted = False
         self._roll = Roll(queue, address, self._post_for, self.tell)
@@ -72,6 +74,8 @@ class Bridge:
         while True:
             for post in [*self.posts.values()]:
                 post.check_lease()
+            with contextlib.suppress(OSError):  # too long is safe
+                self._longest.cover(self._lease_s)
             if self._client is not None or self._roll.has_joined:
                 needed_at = time.monotonic()
             elif time.monotonic() > needed_at + _LONELY_S:
@@ -83,7 +87,12 @@ class Bridge:
         post = self.posts.get(node)
         if post is None:
             post = self.posts[node] = Post(
-                node, name, self.tell, self._lease_s, os.path.join(self._voyages, node)
+                node,
+                name,
+                self.tell,
+                self._lease_s,
+                os.path.join(self._voyages, node),
+                self._longest.seconds,
             )
             post.wanted = self._wanted
         return post
@@ -120,6 +129,7 @@ class Bridge:
         match order:
             case Known():
                 self._client = writer
+                self._longest.cover(order.lease_s)
                 self._lease_s = order.lease_s
                 for node, name in order.nodes:
                     self._post_for(node, name).lease_s = order.lease_s

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from stoker import __version__
+from stoker.bridge.clock import boot_s
 from stoker.bridge.outlook import Outlook
 from stoker.bridge.relay import Relay
 from stoker.bridge.trail import Trails
@@ -91,8 +92,8 @@ class Agent:
 
     async def beat(
         self, echo: float | None, lease_s: float, wanted: bool
-    ) -> tuple[float, bytes, bool]:
-        """Answer with a stamp, with what is to be seen, and with whether this node is about to leave.
+    ) -> tuple[float, float, bytes, bool]:
+        """Answer with a stamp, the time, what is to be seen, and whether this node is about to leave.
 
         The stamp that comes back with the next call shows that the head has heard from us after that
         moment: counted from then, jobs may run for as long as the lease.
@@ -103,23 +104,24 @@ class Agent:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay
         if os.path.exists(self._leaving):
-            return await self._take_leave(relay)
+            leaves = await self._take_leave(relay)
+            return boot_s(), time.time(), b"null", leaves
         if relay is not None:
             self._outlook.follow(
                 relay.running, lambda key: relay.places.get(relay.place_of.get(key, -1), ())
             )
         sight = await asyncio.to_thread(self._outlook.see, wanted=wanted)
-        return _boot_s(), msgspec.json.encode(sight), False
+        return boot_s(), time.time(), msgspec.json.encode(sight), False
 
-    async def _take_leave(self, relay: Relay | None) -> tuple[float, bytes, bool]:
-        """End what runs; once nothing does, say so, and let whoever waits for that go on."""
+    async def _take_leave(self, relay: Relay | None) -> bool:
+        """End what runs; True once nothing does, and whoever waits for that may go on."""
         is_idle = relay is not None and not relay.running
         if relay is not None and not is_idle:
             await relay.write(f"{json.dumps([['kill', key] for key in relay.running])}\n".encode())
         if is_idle:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._leaving)
-        return _boot_s(), b"null", is_idle
+        return is_idle
 
     async def open(self, conversation: str) -> None:
         """Begin to speak with the shepherd, which is found or started; whoever spoke before is cut off."""
@@ -198,7 +200,3 @@ class Agent:
             return parse_slots(named, known, None)
         except StokerError:
             return ()  # it has none, and may still run jobs without
-
-
-def _boot_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -12,8 +12,8 @@ class AgentLike(Protocol):
 
     def beat(
         self, echo: float | None, lease_s: float, wanted: bool
-    ) -> Awaitable[tuple[float, bytes, bool]]:
-        """Renew the lease; answered with a stamp, what is seen, and whether the node leaves."""
+    ) -> Awaitable[tuple[float, float, bytes, bool]]:
+        """Renew the lease; answered with a stamp, the time, what is seen, and whether the node leaves."""
 
     def open(self, conversation: str) -> Awaitable[None]:
         """Begin a conversation with the shepherd."""

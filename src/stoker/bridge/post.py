@@ -12,9 +12,11 @@ from functools import partial
 import msgspec
 
 from stoker.bridge.calls import AgentLike, AgentLostError, NodeLeftError, patiently
+from stoker.bridge.clock import boot_s
 from stoker.bridge.ferry import Ferry
 from stoker.bridge.trail import Piece, write_piece
 from stoker.executors.node import (
+    Ahead,
     Away,
     Introduction,
     Joined,
@@ -39,7 +41,13 @@ class Post:
     """Keeps in touch with a node's agent, which may be another one after a while."""
 
     def __init__(
-        self, node: str, name: str, tell: Callable[[News], None], lease_s: float, notes: str
+        self,
+        node: str,
+        name: str,
+        tell: Callable[[News], None],
+        lease_s: float,
+        notes: str,
+        longest_s: float = 0.0,
     ) -> None:
         self.node = node
         self.name = name
@@ -48,17 +56,18 @@ class Post:
         self._tell = tell
         self._notes = notes
         self._introduction: Introduction | None = None
+        self._ahead = Ahead()
         self._agent: AgentLike | None = None
         self._away: str | None = "it has not answered yet"
         # Whoever was here before may have granted a whole lease just now.
-        self._granted_until_s = _boot_s() + lease_s
+        self._granted_until_s = boot_s() + max(lease_s, longest_s)
         self._is_parted = False
         self._conversation: asyncio.Task[bool] | None = None
 
     def retell(self) -> None:
         """Tell a daemon that knows nothing yet how things stand."""
         if self._introduction is not None and self._away is None:
-            self._tell(Joined(self._introduction))
+            self._tell(Joined(self._introduction, self._ahead))
         elif self._is_parted:
             self._tell(Parted(self.node, self._parting()))
         else:
@@ -72,8 +81,9 @@ class Post:
         while True:
             if echo is not None:
                 # A lease that was longer before goes on for as long as it was granted.
-                until_s = _boot_s() + self.lease_s
+                until_s = boot_s() + self.lease_s
                 self._granted_until_s = max(self._granted_until_s, until_s)
+            asked_s, asked_at = boot_s(), time.time()
             call = asyncio.ensure_future(
                 patiently(partial(agent.beat, echo, self.lease_s, self.wanted), _CALL_S)
             )
@@ -81,14 +91,17 @@ class Post:
             if not done:
                 self.lose("it does not answer")
             was_echoed = echo is not None
-            echo, seen, leaves = await call
+            echo, told_at, seen, leaves = await call
+            self._ahead = Ahead(
+                (asked_s + boot_s()) / 2 - echo, round((asked_at + time.time()) / 2 - told_at)
+            )
             if leaves:
                 self._tell(Left(self.node))
                 raise NodeLeftError
             if was_echoed and self._away is not None:
                 self._away, self._is_parted = None, False
                 self._introduction = introduction
-                self._tell(Joined(introduction))
+                self._tell(Joined(introduction, self._ahead))
             sight = _sights.decode(seen)
             if sight is not None:
                 self._tell(Sighted(self.node, sight))
@@ -102,7 +115,7 @@ class Post:
 
     def check_lease(self) -> None:
         """Tell once the node's jobs cannot be running any more."""
-        over = _boot_s() > self._granted_until_s + _MARGIN_S
+        over = boot_s() > self._granted_until_s + _MARGIN_S
         if self._away is not None and over and not self._is_parted:
             self._is_parted = True
             self._tell(Parted(self.node, self._parting()))
@@ -189,7 +202,3 @@ class Post:
 async def _pass_on(ferry: Ferry, reader: asyncio.StreamReader) -> None:
     while data := await reader.read(1 << 20):
         await ferry.pass_on(data)
-
-
-def _boot_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

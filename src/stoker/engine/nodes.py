@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from stoker.core.durations import format_duration
 from stoker.core.node import NodeFacts
 from stoker.engine.board import REMOVED, Board
 from stoker.engine.loop import Engine
@@ -13,6 +14,7 @@ from stoker.engine.vista import Vista
 from stoker.executors.far import far_key
 from stoker.executors.fleet import FleetExecutor
 from stoker.executors.node import (
+    Ahead,
     Away,
     Introduction,
     Joined,
@@ -26,6 +28,7 @@ from stoker.executors.node import (
 from stoker.store.database import Database
 
 _NODE = "node."
+_SKEW_S = 5
 _UNHEARD = "it has not answered since this daemon began"
 
 
@@ -60,7 +63,7 @@ class Nodes:
         """Take note of what was heard."""
         match news:
             case Joined():
-                self._on_joined(news.facts)
+                self._on_joined(news.facts, news.ahead)
             case Away():
                 self._on_away(news.node, news.reason)
             case Parted():
@@ -94,7 +97,7 @@ class Nodes:
             for key, gpu in facts.gpus.items()
         }
 
-    def _on_joined(self, facts: Introduction) -> None:
+    def _on_joined(self, facts: Introduction, ahead: Ahead) -> None:
         before = self.known.get(facts.name)
         was_away = before is None or self._board.nodes[facts.name].away is not None
         self._enter(facts, away=None)
@@ -108,6 +111,8 @@ class Nodes:
             gpus = sum(len(slot.gpus) for slot in facts.slots)
             what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
             self._tell(f"{facts.name} is there, with {what}")
+            if abs(ahead.of_day_s) >= _SKEW_S:
+                self._tell(_skewed(facts.name, ahead.of_day_s))
 
     def _on_away(self, name: str, reason: str) -> None:
         facts = self._board.nodes.get(name)
@@ -137,3 +142,12 @@ class Nodes:
             if slot.gpus not in there:
                 keys = tuple(far_key(facts.name, key) for key in slot.keys)
                 self._engine.add_slot(slot.gpus, keys, facts.name)
+
+
+def _skewed(name: str, behind_s: int) -> str:
+    """What people should know of a clock that is wrong, here or there."""
+    which = "behind" if behind_s > 0 else "ahead of"
+    return (
+        f"the clock of {name} is {format_duration(abs(behind_s))} {which} this machine's: the times of"
+        " its jobs are told by this machine's clock, but files have those of the node; NTP sets both right"
+    )

@@ -11,9 +11,9 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
-from stoker.executors.contract import Launch, Report, Revoked, Synced, Unheld
+from stoker.executors.contract import Ended, Launch, Report, Revoked, Started, Synced, Unheld
 from stoker.executors.line import Line
-from stoker.executors.node import Told
+from stoker.executors.node import Ahead, Told
 from stoker.executors.speaker import Speaker
 from stoker.executors.summons import agree
 
@@ -28,6 +28,7 @@ class FarExecutor(Speaker):
     def __init__(self, node: str, scripts: str) -> None:
         super().__init__()
         self.node = node
+        self.ahead = Ahead()
         self._scripts = scripts
         self._slots: dict[int, Slot] = {}
         self._is_open = False
@@ -154,10 +155,21 @@ class FarExecutor(Speaker):
                 # Not before: what was launched meanwhile would seem to be unknown.
                 self._is_open = True
                 report = Synced(report.keys, fresh=True, node=self.node)
-            elif isinstance(report, Unheld):
-                report = Unheld(report.slot, f"{self.node}/{report.gpu_key}", report.reason)
-            reports.append(report)
+            reports.append(self._as_of_here(report))
         return reports
+
+    def _as_of_here(self, report: Report) -> Report:
+        """With names and times as they are on this machine."""
+        match report:
+            case Unheld():
+                return Unheld(report.slot, f"{self.node}/{report.gpu_key}", report.reason)
+            case Started():
+                at_us = report.at_us + self.ahead.of_day_s * 1_000_000
+                return Started(report.key, report.pid, at_us, report.at_s + self.ahead.since_boot_s)
+            case Ended() if self.ahead.of_day_s:
+                at_us = report.at_us + self.ahead.of_day_s * 1_000_000
+                return msgspec.structs.replace(report, at_us=at_us)
+        return report
 
 
 def far_key(node: str, key: str) -> str:

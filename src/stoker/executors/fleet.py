@@ -146,7 +146,7 @@ class FleetExecutor:
             if isinstance(report, Started | Ended | Lost | Refused):
                 self._node_of[report.key] = far.node
             elif isinstance(report, Synced):
-                reports.append(Joined(self._facts[far.node]))
+                reports.append(Joined(self._facts[far.node], far.ahead))
         if had_stream and not far.is_attached:
             self._connect(far)
             reports.append(Away(far.node, "the connection broke"))
@@ -158,6 +158,7 @@ class FleetExecutor:
             case Joined():
                 called = self.know(news.facts.id, news.facts.name)
                 self._facts[called] = msgspec.structs.replace(news.facts, name=called)
+                self._far[called].ahead = news.ahead
                 self._connect(self._far[called])
                 return []
             case Told():

@@ -50,10 +50,21 @@ class Sight(msgspec.Struct, frozen=True):
     states: dict[str, GpuState]
 
 
+class Ahead(msgspec.Struct, frozen=True):
+    """By how many seconds the clocks of the head are ahead of a node's.
+
+    That of the day in whole ones: less is no more than what a message takes.
+    """
+
+    since_boot_s: float = 0.0
+    of_day_s: int = 0
+
+
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
     """A node is there, and can be spoken with."""
 
     facts: Introduction
+    ahead: Ahead = Ahead()
 
 
 class Away(msgspec.Struct, frozen=True, tag="away"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from stoker.bridge import post as module
 from stoker.bridge.calls import AgentLostError
 from stoker.bridge.post import Post
-from stoker.executors.node import Away, Introduction, Joined, News, Parted
+from stoker.executors.node import Ahead, Away, Introduction, Joined, News, Parted
 
 FACTS = Introduction(id="n1", name="h1", version="1")
 
@@ -19,25 +20,26 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr(module, "_boot_s", lambda: self.now_s)
+        monkeypatch.setattr(module, "boot_s", lambda: self.now_s)
         monkeypatch.setattr(module, "_BEAT_S", 0.0)
 
 
 class FakeAgent:
     """Answers so many beats, each with a stamp of its own, and then never again."""
 
-    def __init__(self, beats: int) -> None:
+    def __init__(self, beats: int, behind_s: float = 0.0) -> None:
         self._left = beats
         self.echoes: list[float | None] = []
+        self.behind_s = behind_s
 
     async def beat(
         self, echo: float | None, _lease_s: float, _wanted: bool
-    ) -> tuple[float, bytes, bool]:
+    ) -> tuple[float, float, bytes, bool]:
         self.echoes.append(echo)
         self._left -= 1
         if self._left < 0:
             raise ConnectionError("gone")
-        return float(len(self.echoes)), b"null", False
+        return float(len(self.echoes)), time.time() - self.behind_s, b"null", False
 
 
 def mind(post: Post, agent: FakeAgent) -> None:
@@ -64,7 +66,13 @@ def test_a_node_is_there_once_it_has_been_granted_a_lease(clock: Clock) -> None:
     agent = FakeAgent(beats=2)
     mind(post, agent)
     assert agent.echoes == [None, 1.0, 2.0]
-    assert told == [Joined(FACTS), Away("n1", "gone")]
+    assert told == [Joined(FACTS, Ahead(1000.0 - 2.0)), Away("n1", "gone")]
+
+
+def test_what_time_it_is_on_the_node_is_told(clock: Clock) -> None:
+    post, told = make_post()
+    mind(post, FakeAgent(beats=2, behind_s=3600.3))
+    assert told[0] == Joined(FACTS, Ahead(1000.0 - 2.0, 3600))
 
 
 def test_nothing_is_given_up_before_the_lease_has_surely_run_out(clock: Clock) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stoker.engine.nodes import Nodes
 from stoker.engine.vista import Vista
 from stoker.executors.fleet import FleetExecutor
-from stoker.executors.node import Away, Introduction, Joined, NodeSlot, Parted
+from stoker.executors.node import Ahead, Away, Introduction, Joined, NodeSlot, Parted
 from unit.engine.world import World
 
 _FACTS = Introduction(
@@ -33,7 +33,7 @@ class Notices(list[str]):
     """What was said, without what follows a colon."""
 
     def __call__(self, text: str) -> None:
-        self.append(text.partition(":")[0])
+        self.append(text.partition(": ")[0])
 
 
 def nodes_of(world: World) -> tuple[Nodes, Notices]:
@@ -62,3 +62,12 @@ def test_the_next_daemon_says_of_a_node_that_does_not_answer_that_it_is_away(wor
     nodes.apply(Away("h1", "it has not answered yet"))
     nodes.apply(Parted("h1", "its lease is out"))
     assert notices == ["h1 is away"]
+
+
+def test_a_clock_that_is_wrong_is_told(world: World) -> None:
+    nodes, notices = nodes_of(world)
+    nodes.apply(Joined(_FACTS, Ahead(1.0, 4)))
+    assert notices == ["h1 is there, with 1 GPU"]
+    nodes.apply(Away("h1", "x"))
+    nodes.apply(Joined(_FACTS, Ahead(1.0, -3600)))
+    assert notices[-1] == "the clock of h1 is 1:00:00 ahead of this machine's"

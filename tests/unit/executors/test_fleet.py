@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.executors.contract import Report, Synced
+from stoker.executors.contract import Ended, Report, Started, Synced
 from stoker.executors.fleet import FleetExecutor
-from stoker.executors.node import Away, Introduction, Joined, News
+from stoker.executors.node import Ahead, Away, Introduction, Joined, News
 from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL
 from stoker.testing.executor import FakeExecutor
 
@@ -96,6 +96,19 @@ def test_a_node_is_away_when_its_stream_breaks_and_there_again_after_the_next(fl
     assert fleet.observe() == [Away("h1", "the connection broke")]
     assert len(fleet.link.streams) == 2
     assert fleet.tell_all() == [SYNCED, Joined(FACTS)]
+
+
+def test_times_of_a_node_are_told_by_the_clocks_of_this_machine(fleet: Fleet) -> None:
+    fleet.link.news.append(Joined(FACTS, Ahead(-500.0, 3600)))
+    fleet.observe()
+    fleet.tell_all()
+
+    fleet.link.streams[-1].sendall(
+        b'["started", "1.1", 77, 1000000, 600.5]\n["ended", "1.1", 0, 2000000, 1, 2]\n'
+    )
+    started, ended = fleet.observe()
+    assert started == Started("1.1", 77, 3601_000_000, 100.5)
+    assert ended == Ended("1.1", 0, 3602_000_000, 1, 2)
 
 
 def test_a_second_node_of_one_name_gets_another(fleet: Fleet) -> None:
