@@ -20,6 +20,7 @@ from contract.rig import (
     name_of,
     occupy_for_real,
     put_away,
+    queue_of,
 )
 from stoker.executors.contract import Executor, Synced
 from stoker.executors.shepherd import trees
@@ -66,7 +67,7 @@ def kept(surroundings: Path) -> Iterator[Rig]:
             end_all(name_of(surroundings))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
     """Return one Ray for all tests."""
     if importlib.util.find_spec("ray") is None:
@@ -92,6 +93,7 @@ def far(surroundings: Path, harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -
         yield rig
     finally:
         put_away(rig.executor)
+        harbour.forget(queue_of(surroundings))
 
 
 @pytest.fixture

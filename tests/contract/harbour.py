@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,7 @@ _LIMIT = 64 << 20
 _LEASE_S = 30.0
 _PATIENCE_S = 20.0
 NODE = "far"
+_FORGET = "-"
 
 
 class Harbour:
@@ -53,6 +54,11 @@ class Harbour:
         stream = sockets.connect(self._path)
         stream.sendall(f"{queue}\n".encode())
         return stream
+
+    def forget(self, queue: str) -> None:
+        """End a queue's agent."""
+        with self.stream(f"{_FORGET}{queue}") as stream:
+            stream.recv(1)  # until it is done
 
     def close(self) -> None:
         """End both, the driver first."""
@@ -89,25 +95,43 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class Berth(NamedTuple):
+    """What there is for a queue."""
+
+    post: Any
+    agent: Any
+    minder: asyncio.Future[None]
+
+
 class Pier:
     """The program: an agent and a post for each queue."""
 
     def __init__(self, address: str, notes: str) -> None:
         self._address = address
         self._notes = notes
-        self._posts: dict[str, asyncio.Future[Any]] = {}
-        self._tasks: set[asyncio.Future[Any]] = set()
+        self._berths: dict[str, asyncio.Future[Berth]] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Let somebody speak with a queue's shepherd."""
         queue = (await reader.readline()).decode().strip()
-        if queue not in self._posts:
-            self._posts[queue] = asyncio.ensure_future(self._open(queue))
-        with contextlib.suppress(OSError):
-            await (await self._posts[queue]).carry(reader, writer)
+        if queue.startswith(_FORGET):
+            await self._close(queue.removeprefix(_FORGET))
+        else:
+            if queue not in self._berths:
+                self._berths[queue] = asyncio.ensure_future(self._open(queue))
+            with contextlib.suppress(OSError):
+                await (await self._berths[queue]).post.carry(reader, writer)
         writer.close()
 
-    async def _open(self, queue: str) -> Any:
+    async def _close(self, queue: str) -> None:
+        import ray
+
+        berth = await self._berths.pop(queue)
+        berth.minder.cancel()
+        berth.post.close()
+        ray.kill(berth.agent)
+
+    async def _open(self, queue: str) -> Berth:
         from stoker.bridge.post import Post
         from stoker.bridge.roll import _Calls
 
@@ -120,9 +144,9 @@ class Pier:
         post = Post(queue, NODE, tell, _LEASE_S, os.path.join(self._notes, queue))
         agent = await asyncio.to_thread(self._appoint, queue)
         facts = msgspec.json.decode(await agent.introduce.remote(), type=Introduction)
-        self._tasks.add(asyncio.ensure_future(post.mind(_Calls(agent), facts)))
+        minder = asyncio.ensure_future(post.mind(_Calls(agent), facts))
         await joined.wait()
-        return post
+        return Berth(post, agent, minder)
 
     def _appoint(self, queue: str) -> Any:
         import ray
