@@ -6,7 +6,7 @@ NODE   := $(VENV)/node
 TSC    := $(NODE)/node_modules/.bin/tsc
 SCRATCH ?= $(shell test -w /dev/shm && echo /dev/shm || echo /tmp)
 
-.PHONY: demo demo-web test lint types unit bench fault clean
+.PHONY: demo demo-web test lint types unit bench fault soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/stoker demo
@@ -35,7 +35,10 @@ bench: $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/python benchmarks/run.py
 
 fault: $(VENV)/.dev $(VENV)/.cluster
-	STOKER_FAULT_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault -v -s -n 2 --maxschedchunk=1
+	STOKER_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault tests/cluster -v -s -n 2 --maxschedchunk=1
+
+soak: $(VENV)/.dev
+	STOKER_LONG=1 $(BIN)/pytest tests/unit tests/contract -n 2 --timeout 1200
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -47,9 +50,9 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
+$(VENV)/.dev: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 # What only the tests of the web page need: a browser, and a tool from npm. Where they cannot be
 # had, those tests say so and are skipped, but with CI set they fail.

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from patience import AT_ONCE_S, PATIENCE_S, until
+from scale import LONG
 from stoker.testing.library import build
 from stoker.testing.state import GIB, FakeGpus
 
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
 # How long a machine takes to think of examples says nothing about the code, and chance nothing to others.
 settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "steady",
+    max_examples=2000 if LONG else 40,
+    deadline=None,
+    derandomize=not LONG,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
 

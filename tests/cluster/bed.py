@@ -1,7 +1,7 @@
 """Several hosts on one machine: each in namespaces of its own, on a bridge that nobody else sees.
 
 A host is a process tree under an init of its own (network, pid, mount, uts, ipc and time namespaces).
-It has its own address, name, machine id, boot id, /dev/shm, Stoker home, lease folder and fake GPUs,
+It has its own address, name, machine id, boot id, Stoker home, lease folder and fake GPUs,
 and has been up for a time of its own;
 the disk and the programs on it are the machine's. The bridge lives in a network namespace of its own
 too, so that beds know nothing of each other and the machine's network is left as it is. Nothing has
@@ -44,7 +44,10 @@ set -e
 for path in etc/hosts etc/machine-id proc/sys/kernel/random/boot_id; do
   if [ -e "/$path" ]; then mount --bind "$1/${path##*/}" "/$path"; fi
 done
-mount -t tmpfs -o size=1g tmpfs /dev/shm
+case "$1" in
+  /dev/shm/*) ;;  # its own would hide its disk
+  *) mount -t tmpfs -o size=1g tmpfs /dev/shm ;;
+esac
 echo "$2" >/proc/sys/kernel/hostname
 echo ready
 exec "$3" -I -S -c "$4"

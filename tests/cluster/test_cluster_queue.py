@@ -14,8 +14,8 @@ import pytest
 
 from cluster.bed import Bed
 from cluster.lab import Lab, until
-from fault.table import LONG
 from fault.work import Event, build_job, read_events
+from scale import long_only
 
 pytestmark = [
     pytest.mark.skipif(
@@ -24,7 +24,6 @@ pytestmark = [
     ),
     pytest.mark.timeout(300),
 ]
-long_only = pytest.mark.skipif(not LONG, reason="takes long: make fault")
 LEASE_S = 10.0
 
 
@@ -245,8 +244,7 @@ def test_the_end_of_ray_on_the_first_box_ends_no_run_within_its_lease(
     assert not any(event.rivals for event in work.starts(job))
 
 
-@long_only
-@pytest.mark.parametrize("pause_s", [4, 40])
+@pytest.mark.parametrize("pause_s", [4, pytest.param(40, marks=long_only)])
 def test_a_cut_cable_is_seen_and_doubles_nothing(lab: Lab, work: Work, pause_s: int) -> None:
     job = work.add_waiting(5, "--node", "h1")
     mark = lab.mark()

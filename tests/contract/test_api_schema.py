@@ -22,6 +22,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from patience import PATIENCE_S
+from scale import LONG
 from stoker.api.document import make_document
 from stoker.api.routes import ENDPOINTS
 from stoker.client.client import Client
@@ -31,7 +32,7 @@ from unit.api.desk import Desk
 if TYPE_CHECKING:
     from stoker.executors.contract import Launch
 
-EXAMPLES = 60
+EXAMPLES = 200 if LONG else 25
 # Each of these takes a process of its own.
 EXAMPLES_OF_ERRANDS = 6
 ERRANDS = (

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fault.home import Home
-from fault.table import LONG, PROPERTY, Entry, format_table
+from fault.table import PROPERTY, Entry, format_table
 from fault.work import Work, build_job
+from scale import LONG
 
 if TYPE_CHECKING:
     from pathlib import Path

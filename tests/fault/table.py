@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
-LONG = "STOKER_FAULT_LONG" in os.environ
-"""Whether the long form of each test is wanted: `make fault`."""
+from scale import LONG
 
 PROPERTY = "fault"
 _TITLES = ("fault", "rounds", "lost", "started twice", "GPU overlaps", "leaked", "stranded")

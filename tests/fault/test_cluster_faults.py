@@ -16,8 +16,9 @@ from cluster.lab import Lab, until
 from fault.conftest import Tell
 from fault.home import Attempt
 from fault.ledger import Verdict, judge
-from fault.table import LONG, say
+from fault.table import say
 from fault.work import Event, Expected, read_events
+from scale import long_only
 
 pytestmark = [
     pytest.mark.skipif(
@@ -25,8 +26,9 @@ pytestmark = [
         reason="Ray is not installed: pip install 'stoker[ray]'",
     ),
     pytest.mark.timeout(1800),
+    long_only,
 ]
-JOBS = 2000 if LONG else 300
+JOBS = 2000
 SHORTEST_MS, LONGEST_MS = 50, 300
 # A lease that runs out is no fault; with so short a one it happens.
 LEASE_S = 10.0
@@ -37,8 +39,8 @@ KINDS = (
     *("raylet", "agent", "shepherd", "daemon", "bridge", "minder", "cut 4 s", "power off"),
     *("raylet", "agent", "shepherd", "daemon", "bridge", "minder", "cut 4 s", "power off"),
     *("cut 60 s", "raylet of the head", "shepherd", "agent"),
+    *("gcs of the head", "minder of the head", "power off the head", "restart"),
 )
-FEW_KINDS = ("shepherd", "agent", "daemon", "cut 4 s")
 _ATTEMPTS = """
 SELECT job, number, outcome, slots, pid, started_at_us, ended_at_us, status, reason
   FROM earlier_attempt
@@ -74,8 +76,17 @@ class Saboteur:
         match kind:
             case "daemon" | "bridge":
                 self._kill(0, kind)
-            case "raylet of the head":
-                self._kill(0, "raylet")
+            case "raylet of the head" | "gcs of the head" | "minder of the head":
+                self._kill(0, kind.split()[0])
+            case "power off the head":
+                self._lab.bed.power_off(0)
+                time.sleep(
+                    self._rng.uniform(0.0, 2 * LEASE_S)
+                )  # nothing else can be done meanwhile
+                self._lab.bed.power_on(0)
+                self._lab.ok("status")
+            case "restart":
+                self._lab.ok("daemon", "restart")
             case "cut 4 s" | "cut 60 s":
                 self._cut(host, float(kind.split()[1]))
             case "power off":
@@ -180,7 +191,7 @@ def test_faults_of_all_kinds_lose_nothing_and_double_nothing_over_three_boxes(
     lab: Lab, job_program: str, tell: Tell
 ) -> None:
     rng = random.Random(10)
-    kinds = list(KINDS if LONG else FEW_KINDS)
+    kinds = list(KINDS)
     rng.shuffle(kinds)
     saboteur = Saboteur(lab, rng)
     share = JOBS // len(kinds)

@@ -11,8 +11,8 @@ import pytest
 
 import stoker
 from fault.day import Day
-from fault.table import LONG
 from fault.work import SLOTS, Work
+from scale import LONG
 
 if TYPE_CHECKING:
     from fault.conftest import Tell

@@ -13,9 +13,10 @@ import pytest
 from fault.home import kill
 from fault.ledger import Verdict, expectations, judge, leaks
 from fault.moments import Moment, histogram, moment_of
-from fault.table import LONG, say
+from fault.table import say
 from fault.work import SLOTS, Batch, Submitter, Work
 from patience import until
+from scale import LONG
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:

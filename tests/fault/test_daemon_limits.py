@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fault.ledger import Verdict, leaks
-from fault.table import LONG
 from patience import until
+from scale import LONG
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import pytest
 from fault.day import Day
 from fault.home import is_alive, kill
 from fault.ledger import FINAL, expectations, judge, leaks
-from fault.table import LONG, say
+from fault.table import say
 from fault.work import SLOTS, Batch, Expected, Work
 from patience import until
+from scale import LONG
 from stoker.wire import Kill
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 
 from fault.home import Home
 from fault.ledger import CLEAN
-from fault.table import LONG
 from patience import until
+from scale import LONG
 from stoker.core.lifecycle import State
 from stoker.wire import (
     GpuOrder,

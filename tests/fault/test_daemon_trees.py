@@ -13,8 +13,9 @@ import pytest
 
 from fault.home import is_alive, kill
 from fault.ledger import CLEAN, Verdict
-from fault.table import LONG, say
+from fault.table import say
 from patience import until
+from scale import LONG
 from stoker.errors import StokerError
 from stoker.wire import Kill, NewJob, NewSetting
 

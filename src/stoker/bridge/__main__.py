@@ -18,9 +18,11 @@ from collections.abc import Callable
 import msgspec
 
 from stoker.bridge.calls import AgentLostError
-from stoker.bridge.longest import LongestLease
+from stoker.bridge.leases import Leases
 from stoker.bridge.post import Post
 from stoker.bridge.roll import Roll
+from stoker.cluster.control import ensure_minder
+from stoker.errors import StokerError
 from stoker.executors.node import Forget, Known, News, Order, Stop, Stream, Told, Watch
 from stoker.executors.shepherd import sockets
 
@@ -30,6 +32,7 @@ _LIMIT = 64 << 20
 _LEASES_S = 1.0
 _PAUSE_S = 0.5
 _LONELY_S = 60.0
+_UNMINDED_S = 5.0
 
 
 class Bridge:
@@ -38,9 +41,11 @@ class Bridge:
     def __init__(self, home: str, queue: str, address: str) -> None:
         self.posts: dict[str, Post] = {}
         self.stopped = asyncio.Event()
+        self._home = home
         self._client: asyncio.StreamWriter | None = None
-        self._longest = LongestLease(os.path.join(home, "cluster", "longest-lease"))
-        self._lease_s = self._longest.seconds or 30.0  # until a daemon tells
+        self._leases = Leases(os.path.join(home, "cluster", "leases"))
+        self._lease_s = self._leases.lease_s or 30.0  # until a daemon tells
+        self._leases.grant(self._lease_s)
         self._voyages = os.path.join(home, "cluster", "voyages")
         self._wanted = False
         self._roll = Roll(queue, address, self._post_for, self.tell)
@@ -68,18 +73,20 @@ class Bridge:
     async def _check_leases(self) -> None:
         """Look whether any has run out; also of nodes that were never seen, and also without Ray.
 
-        With neither Ray nor a daemon for long there is nothing to do: the cluster has been left.
+        Whoever minded Ray here may have been killed too. With neither Ray nor a daemon for long there is
+        nothing to do: the cluster has been left.
         """
-        needed_at = time.monotonic()
+        began_at = needed_at = time.monotonic()
         while True:
             for post in [*self.posts.values()]:
                 post.check_lease()
-            with contextlib.suppress(OSError):  # too long is safe
-                self._longest.cover(self._lease_s)
             if self._client is not None or self._roll.has_joined:
                 needed_at = time.monotonic()
             elif time.monotonic() > needed_at + _LONELY_S:
                 self.stopped.set()
+            if not self._roll.has_joined and time.monotonic() > began_at + _UNMINDED_S:
+                with contextlib.suppress(StokerError):
+                    ensure_minder(self._home)
             await asyncio.sleep(_LEASES_S)
 
     def _post_for(self, node: str, name: str) -> Post:
@@ -92,7 +99,7 @@ class Bridge:
                 self.tell,
                 self._lease_s,
                 os.path.join(self._voyages, node),
-                self._longest.seconds,
+                self._leases.over_at(),
             )
             post.wanted = self._wanted
         return post
@@ -129,7 +136,7 @@ class Bridge:
         match order:
             case Known():
                 self._client = writer
-                self._longest.cover(order.lease_s)
+                self._leases.grant(order.lease_s)
                 self._lease_s = order.lease_s
                 for node, name in order.nodes:
                     self._post_for(node, name).lease_s = order.lease_s

@@ -47,7 +47,7 @@ class Post:
         tell: Callable[[News], None],
         lease_s: float,
         notes: str,
-        longest_s: float = 0.0,
+        leased_until_s: float = 0.0,
     ) -> None:
         self.node = node
         self.name = name
@@ -60,7 +60,7 @@ class Post:
         self._agent: AgentLike | None = None
         self._away: str | None = "it has not answered yet"
         # Whoever was here before may have granted a whole lease just now.
-        self._granted_until_s = boot_s() + max(lease_s, longest_s)
+        self._granted_until_s = max(boot_s() + lease_s, leased_until_s)
         self._is_parted = False
         self._conversation: asyncio.Task[bool] | None = None
 

@@ -239,10 +239,10 @@ def forget_ray_folder(home: str) -> None:
 
 
 def _ray_path(home: str) -> str:
-    inside = os.path.join(folder_of(home), "ray")
-    if len(os.fsencode(inside)) <= _LONGEST_RAY_FOLDER:
-        return inside
-    return os.path.join(tempfile.gettempdir(), f"stoker-{os.getuid()}-{load_node(home).id}")
+    name = f"stoker-{os.getuid()}-{load_node(home).id}"
+    last = os.path.join("/tmp", name)  # noqa: S108 - it must be ours
+    wanted = (os.path.join(folder_of(home), "ray"), os.path.join(tempfile.gettempdir(), name))
+    return next((path for path in wanted if len(os.fsencode(path)) <= _LONGEST_RAY_FOLDER), last)
 
 
 def _make_folder(home: str) -> str:

@@ -14,7 +14,8 @@ from stoker.sweeps.tree import Map, Seq
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-_MAX_NODES = 1_000_000
+# What a text of any size may become by its aliases; without them it has no more nodes than characters.
+_MAX_NODES = 100_000
 _MAX_DEPTH = 50
 _TAG = "tag:yaml.org,2002:"
 
@@ -54,7 +55,7 @@ def read_yaml(text: str, file: str) -> Map:
         raise UsageError(f"{file}: not readable as YAML: {_first_line(error)}") from None
     if node is None:
         raise UsageError(f"{file} is empty: a sweep has a command and parameters")
-    tree = _Reader(file).read(node, 0)
+    tree = _Reader(file, max(_MAX_NODES, len(text))).read(node, 0)
     if not isinstance(tree, Map):
         raise UsageError(f"{file}: a sweep is a mapping: command: …, parameters: …")
     return tree
@@ -63,15 +64,15 @@ def read_yaml(text: str, file: str) -> Map:
 class _Reader:
     """Makes a tree of YAML's nodes."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, most: int) -> None:
         self._file = file
-        self._nodes = 0
+        self._left = most
 
     def read(self, node: Node, depth: int) -> Any:
         from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-        self._nodes += 1
-        if self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH:
             raise UsageError(f"{self._place(node)}: too large, or nested too deeply")
         if isinstance(node, ScalarNode):
             return self._scalar(node)

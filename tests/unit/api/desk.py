@@ -97,7 +97,8 @@ class Desk:
 
     def close(self) -> None:
         """Stop in an orderly way."""
-        self.loop.call_soon_threadsafe(self.server.cancel)
+        with contextlib.suppress(RuntimeError):  # its test has ended it
+            self.loop.call_soon_threadsafe(self.server.cancel)
         self._thread.join(10)
         assert not self._thread.is_alive()
 

@@ -117,10 +117,11 @@ def test_tokens_differ_and_what_is_none_is_refused() -> None:
             settings.check_token(wrong)
 
 
+@pytest.mark.parametrize("scratch", ["/tmp", "/var/" + "folders/" * 9])
 def test_rays_folder_is_short_enough_for_sockets_whatever_the_home_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch: str
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    monkeypatch.setattr("tempfile.tempdir", scratch)
     home = str(tmp_path / ("long" * 20))
     settings.save_node(home, Node(id=settings.load_node(home).id, name="n"))
     folder = settings.ray_folder(home)
@@ -135,10 +136,9 @@ def test_rays_folder_is_short_enough_for_sockets_whatever_the_home_is(
 def test_a_folder_that_somebody_put_in_rays_place_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    home = str(tmp_path / ("long" * 20))
-    name = f"stoker-{os.getuid()}-{settings.load_node(home).id}"
-    (tmp_path / name).symlink_to(tmp_path)
+    monkeypatch.setattr(settings, "_LONGEST_RAY_FOLDER", 400)
+    settings.load_node(str(tmp_path))
+    (tmp_path / "cluster" / "ray").symlink_to(tmp_path)
 
     with pytest.raises(StokerError, match="not a folder of yours"):
-        settings.ray_folder(home)
+        settings.ray_folder(str(tmp_path))

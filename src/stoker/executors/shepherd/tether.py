@@ -44,5 +44,5 @@ def read(path: str) -> float:
 def put_off(path: str, until_s: float) -> None:
     """Let jobs run until then; whoever reads the file finds the one moment or the other."""
     with open(f"{path}.new", "w", encoding="ascii") as file:
-        file.write(f"{trees.boot_id()} {until_s:.3f}")
+        file.write(f"{trees.boot_id()} {until_s}")
     os.replace(f"{path}.new", path)

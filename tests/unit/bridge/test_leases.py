@@ -1,0 +1,62 @@
+"""What a bridge has to reckon with that is not the first one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stoker.bridge import leases as module
+from stoker.bridge.leases import Leases
+
+
+class Clock:
+    """The head's boot clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        self.boot = "first"
+        monkeypatch.setattr(module, "boot_s", lambda: self.now_s)
+        monkeypatch.setattr(module, "boot_id", lambda: self.boot)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_what_was_granted_until_now_lasts_for_a_whole_lease(tmp_path: Path, clock: Clock) -> None:
+    path = str(tmp_path / "leases")
+    assert Leases(path).lease_s is None
+    Leases(path).grant(30.0)
+    clock.now_s += 500
+    assert Leases(path).lease_s == 30.0
+    assert Leases(path).over_at() == clock.now_s + 30
+
+
+def test_longer_leases_count_until_they_have_run_out(tmp_path: Path, clock: Clock) -> None:
+    path = str(tmp_path / "leases")
+    Leases(path).grant(3600.0)
+    clock.now_s += 100
+    Leases(path).grant(10.0)
+    clock.now_s += 100
+    Leases(path).grant(20.0)
+    assert Leases(path).over_at() == 1000 + 100 + 3600
+    clock.now_s += 3490
+    assert Leases(path).over_at() == clock.now_s + 20
+
+
+def test_after_a_restart_of_the_machine_they_may_have_been_granted_just_now(
+    tmp_path: Path, clock: Clock
+) -> None:
+    path = str(tmp_path / "leases")
+    Leases(path).grant(3600.0)
+    Leases(path).grant(10.0)
+    Leases(path).grant(5.0)
+    clock.now_s, clock.boot = 5.0, "second"
+    assert Leases(path).over_at() == 5 + 3600
+
+
+def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+    (tmp_path / "leases").write_text("?")
+    assert Leases(str(tmp_path / "leases")).lease_s is None
