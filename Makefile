@@ -14,9 +14,9 @@ demo: $(VENV)/.installed
 demo-web: $(VENV)/.installed
 	$(BIN)/stoker demo --web
 
-# Much of the tests' time is waiting, and what they write is not kept: three at a time, in memory.
+# Much of the tests' time is waiting, and what they write is not kept: four at a time, in memory.
 test: lint types $(VENV)/.web $(VENV)/.cluster
-	TMPDIR=$(SCRATCH) $(BIN)/pytest -n 3 --dist loadfile
+	TMPDIR=$(SCRATCH) $(BIN)/pytest -n 4 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -38,7 +38,7 @@ fault: $(VENV)/.dev $(VENV)/.cluster
 	STOKER_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault tests/cluster -v -s -n 2 --maxschedchunk=1
 
 soak: $(VENV)/.dev
-	STOKER_LONG=1 $(BIN)/pytest tests/unit tests/contract -n 2 --timeout 1200
+	STOKER_LONG=1 $(BIN)/pytest tests/unit tests/contract tests/integration -n 2 --timeout 1200
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -9,4 +9,4 @@ import pytest
 LONG = "STOKER_LONG" in os.environ
 """Whether the long form of each test is wanted."""
 
-long_only = pytest.mark.skipif(not LONG, reason="takes long: make fault")
+long_only = pytest.mark.skipif(not LONG, reason="takes long: make fault, make soak")

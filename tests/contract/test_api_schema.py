@@ -32,7 +32,7 @@ from unit.api.desk import Desk
 if TYPE_CHECKING:
     from stoker.executors.contract import Launch
 
-EXAMPLES = 200 if LONG else 25
+EXAMPLES = 200 if LONG else 40
 # Each of these takes a process of its own.
 EXAMPLES_OF_ERRANDS = 6
 ERRANDS = (

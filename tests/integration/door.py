@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
 import json
@@ -17,8 +18,10 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from patience import PATIENCE_S
+from stoker.cli import daemon
 
 if TYPE_CHECKING:
     from conftest import Ended, Stoker
@@ -50,7 +53,7 @@ class Queue:
 
     def start(self) -> None:
         """Start the daemon."""
-        self.ok("daemon", "start", "--gpus", "0,1")
+        self._daemon("start", gpus="0,1")
 
     def __call__(
         self,
@@ -122,7 +125,13 @@ class Queue:
     def close(self) -> None:
         """End the daemon and all it runs."""
         if (self.home / "stoker.sock").exists():
-            self("daemon", "stop", "--kill")
+            self._daemon("stop", kill=True)
+
+    def _daemon(self, action: str, *, gpus: str | None = None, kill: bool = False) -> None:
+        """Do what `stoker daemon` does, without an interpreter of its own: most tests need that twice."""
+        args = argparse.Namespace(action=action, gpus=gpus, kill=kill)
+        with patch.dict(os.environ, self.env, clear=True):
+            assert daemon.run(args) == 0
 
 
 class Terminal:

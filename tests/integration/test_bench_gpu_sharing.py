@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scale import long_only
+
 ROOT = Path(__file__).parents[2]
 
 
+@long_only
 def test_it_measures_from_end_to_end_and_keeps_what_it_has(tmp_path: Path) -> None:
     words = [sys.executable, "benchmarks/gpu_sharing.py", "--dry", "--warm", "--budget", "300"]
     env = {**os.environ, "PYTHONPATH": "src", "OUT": str(tmp_path)}
