@@ -262,6 +262,21 @@ def test_a_cut_cable_is_seen_and_doubles_nothing(lab: Lab, work: Work, pause_s: 
     assert not any(event.rivals for event in work.starts(job))
 
 
+def test_runs_of_a_box_that_leaves_run_elsewhere_and_have_not_failed(lab: Lab, work: Work) -> None:
+    job = work.add_waiting(0, "--node", "h1,h2")
+    host = int((lab.of(job)[-1].slots or "")[1])
+    assert "left the cluster" in lab.bed.ok(host, "cluster", "leave")
+    until(lambda: len(work.starts(job)) == 2, "it has begun elsewhere", 30)
+    work.let_go()
+    lab.until_state(job, "done")
+    assert [(row.state, (row.slots or "")[:2]) for row in lab.of(job)] == [
+        ("lost", f"h{host}"),
+        ("done", f"h{3 - host}"),
+    ]
+    assert not any(event.rivals for event in work.starts(job))
+    lab.join(host)
+
+
 @long_only
 def test_a_run_without_its_shepherd_on_a_box_that_is_cut_off_ends_with_its_lease(
     lab: Lab, work: Work

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from stoker import __version__
+from stoker.bridge.calls import LEAVING, LEFT
 from stoker.bridge.clock import boot_s
 from stoker.bridge.outlook import Outlook
 from stoker.bridge.relay import Relay
@@ -92,8 +93,8 @@ class Agent:
 
     async def beat(
         self, echo: float | None, lease_s: float, wanted: bool
-    ) -> tuple[float, float, bytes, bool]:
-        """Answer with a stamp, the time, what is to be seen, and whether this node is about to leave.
+    ) -> tuple[float, float, bytes, str]:
+        """Answer with a stamp, the time, what is to be seen, and whether this node is leaving, or has left.
 
         The stamp that comes back with the next call shows that the head has heard from us after that
         moment: counted from then, jobs may run for as long as the lease.
@@ -104,20 +105,21 @@ class Agent:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay
         if os.path.exists(self._leaving):
-            leaves = await self._take_leave(relay)
-            return boot_s(), time.time(), b"null", leaves
+            leave = LEFT if await self._take_leave(relay) else LEAVING
+            return boot_s(), time.time(), b"null", leave
         if relay is not None:
             self._outlook.follow(
                 relay.running, lambda key: relay.places.get(relay.place_of.get(key, -1), ())
             )
         sight = await asyncio.to_thread(self._outlook.see, wanted=wanted)
-        return boot_s(), time.time(), msgspec.json.encode(sight), False
+        return boot_s(), time.time(), msgspec.json.encode(sight), ""
 
     async def _take_leave(self, relay: Relay | None) -> bool:
         """End what runs; True once nothing does, and whoever waits for that may go on."""
         is_idle = relay is not None and not relay.running
         if relay is not None and not is_idle:
-            await relay.write(f"{json.dumps([['kill', key] for key in relay.running])}\n".encode())
+            cuts = [["cut", key, tether.LEFT] for key in relay.running]
+            await relay.write(f"{json.dumps(cuts)}\n".encode())
         if is_idle:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._leaving)

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+LEAVING, LEFT = "leaving", "left"
+
 
 class AgentLike(Protocol):
     """An agent on a node, whose answers take their time, or never come."""
 
     def beat(
         self, echo: float | None, lease_s: float, wanted: bool
-    ) -> Awaitable[tuple[float, float, bytes, bool]]:
-        """Renew the lease; answered with a stamp, the time, what is seen, and whether the node leaves."""
+    ) -> Awaitable[tuple[float, float, bytes, str]]:
+        """Renew the lease; answered with a stamp, the time, what is seen, and LEAVING, LEFT or nothing."""
 
     def open(self, conversation: str) -> Awaitable[None]:
         """Begin a conversation with the shepherd."""

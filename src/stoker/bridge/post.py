@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from stoker.bridge.calls import AgentLike, AgentLostError, NodeLeftError, patiently
+from stoker.bridge.calls import LEFT, AgentLike, AgentLostError, NodeLeftError, patiently
 from stoker.bridge.clock import boot_s
 from stoker.bridge.ferry import Ferry
 from stoker.bridge.trail import Piece, write_piece
@@ -20,6 +20,7 @@ from stoker.executors.node import (
     Away,
     Introduction,
     Joined,
+    Leaving,
     Left,
     News,
     Parted,
@@ -62,11 +63,14 @@ class Post:
         # Whoever was here before may have granted a whole lease just now.
         self._granted_until_s = max(boot_s() + lease_s, leased_until_s)
         self._is_parted = False
+        self._is_leaving = False
         self._conversation: asyncio.Task[bool] | None = None
 
     def retell(self) -> None:
         """Tell a daemon that knows nothing yet how things stand."""
-        if self._introduction is not None and self._away is None:
+        if self._is_leaving:
+            self._tell(Leaving(self.node))
+        elif self._introduction is not None and self._away is None:
             self._tell(Joined(self._introduction, self._ahead))
         elif self._is_parted:
             self._tell(Parted(self.node, self._parting()))
@@ -91,21 +95,29 @@ class Post:
             if not done:
                 self.lose("it does not answer")
             was_echoed = echo is not None
-            echo, told_at, seen, leaves = await call
+            echo, told_at, seen, leave = await call
             self._ahead = Ahead(
                 (asked_s + boot_s()) / 2 - echo, round((asked_at + time.time()) / 2 - told_at)
             )
-            if leaves:
-                self._tell(Left(self.node))
-                raise NodeLeftError
-            if was_echoed and self._away is not None:
-                self._away, self._is_parted = None, False
+            if leave:
+                self._see_off(leave)
+            elif was_echoed and (self._away is not None or self._is_leaving):
+                self._away, self._is_parted, self._is_leaving = None, False, False
                 self._introduction = introduction
                 self._tell(Joined(introduction, self._ahead))
             sight = _sights.decode(seen)
             if sight is not None:
                 self._tell(Sighted(self.node, sight))
             await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
+
+    def _see_off(self, leave: str) -> None:
+        """Tell that the node leaves, once; raises NodeLeftError when it has."""
+        if leave == LEFT:
+            self._tell(Left(self.node))
+            raise NodeLeftError
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._tell(Leaving(self.node))
 
     def lose(self, reason: str) -> None:
         """The node does not answer."""

@@ -43,7 +43,7 @@ from stoker.executors.contract import (
     Unheld,
     Warmed,
 )
-from stoker.executors.node import Away, Joined, Left, Parted, Sighted, Told
+from stoker.executors.node import Away, Joined, Leaving, Left, Parted, Sighted, Told
 from stoker.executors.shepherd.journal import Record
 from stoker.failpoints import reach
 from stoker.store.database import Database
@@ -299,7 +299,7 @@ class Engine:
                     self._on_synced(report)
                 case Warmed() | Cooled() | Cold():
                     self.warmth.apply(report)
-                case Joined() | Away() | Parted() | Left() | Sighted() | Told():
+                case Joined() | Away() | Parted() | Leaving() | Left() | Sighted() | Told():
                     assert self.nodes is not None
                     self.nodes.apply(report)
                 case _:

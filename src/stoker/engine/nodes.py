@@ -18,6 +18,7 @@ from stoker.executors.node import (
     Away,
     Introduction,
     Joined,
+    Leaving,
     Left,
     News,
     NodeGpu,
@@ -69,6 +70,10 @@ class Nodes:
             case Parted():
                 self._on_away(news.node, news.reason)
                 self._engine.part(news.node, news.reason)
+            case Leaving():
+                self._on_away(news.node, "it is leaving the cluster")
+                for place in self._board.of_node.get(news.node, ()):
+                    self._engine.revoke_followers(slot=place.slot.label)
             case Left():
                 self.forget(news.node)
             case Sighted():

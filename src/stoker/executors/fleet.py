@@ -24,7 +24,17 @@ from stoker.executors.contract import (
 from stoker.executors.far import FarExecutor
 from stoker.executors.kept import KeptExecutor
 from stoker.executors.link import Link
-from stoker.executors.node import Away, Forget, Introduction, Joined, News, Sighted, Told, Watch
+from stoker.executors.node import (
+    Away,
+    Forget,
+    Introduction,
+    Joined,
+    Leaving,
+    News,
+    Sighted,
+    Told,
+    Watch,
+)
 
 _OVER = (Ended, Lost, Refused, Revoked)
 
@@ -166,7 +176,7 @@ class FleetExecutor:
         name = self._names.get(news.node)
         if name is None:
             return []
-        if not isinstance(news, Sighted):
+        if not isinstance(news, Sighted | Leaving):
             self._far[name].detach()  # a closed descriptor leaves the set by itself
         return [msgspec.structs.replace(news, node=name)]
 

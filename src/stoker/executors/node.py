@@ -81,6 +81,12 @@ class Parted(msgspec.Struct, frozen=True, tag="parted"):
     reason: str
 
 
+class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+    """A node takes its leave: nothing more may start there, and what runs is being ended."""
+
+    node: str
+
+
 class Left(msgspec.Struct, frozen=True, tag="left"):
     """A node has taken its leave, and is not expected back."""
 
@@ -100,7 +106,7 @@ class Told(msgspec.Struct, frozen=True, tag="told"):
     text: str
 
 
-News = Joined | Away | Parted | Left | Sighted | Told
+News = Joined | Away | Parted | Leaving | Left | Sighted | Told
 
 
 class Known(msgspec.Struct, frozen=True, tag="known"):

@@ -10,7 +10,7 @@ import pytest
 from stoker.bridge import post as module
 from stoker.bridge.calls import AgentLostError
 from stoker.bridge.post import Post
-from stoker.executors.node import Ahead, Away, Introduction, Joined, News, Parted
+from stoker.executors.node import Ahead, Away, Introduction, Joined, Leaving, News, Parted
 
 FACTS = Introduction(id="n1", name="h1", version="1")
 
@@ -27,19 +27,20 @@ class Clock:
 class FakeAgent:
     """Answers so many beats, each with a stamp of its own, and then never again."""
 
-    def __init__(self, beats: int, behind_s: float = 0.0) -> None:
+    def __init__(self, beats: int, behind_s: float = 0.0, leave: str = "") -> None:
         self._left = beats
         self.echoes: list[float | None] = []
         self.behind_s = behind_s
+        self.leave = leave
 
     async def beat(
         self, echo: float | None, _lease_s: float, _wanted: bool
-    ) -> tuple[float, float, bytes, bool]:
+    ) -> tuple[float, float, bytes, str]:
         self.echoes.append(echo)
         self._left -= 1
         if self._left < 0:
             raise ConnectionError("gone")
-        return float(len(self.echoes)), time.time() - self.behind_s, b"null", False
+        return float(len(self.echoes)), time.time() - self.behind_s, b"null", self.leave
 
 
 def mind(post: Post, agent: FakeAgent) -> None:
@@ -73,6 +74,19 @@ def test_what_time_it_is_on_the_node_is_told(clock: Clock) -> None:
     post, told = make_post()
     mind(post, FakeAgent(beats=2, behind_s=3600.3))
     assert told[0] == Joined(FACTS, Ahead(1000.0 - 2.0, 3600))
+
+
+def test_a_node_that_leaves_is_told_once_and_is_there_again_if_it_thinks_better_of_it(
+    clock: Clock,
+) -> None:
+    post, told = make_post()
+    mind(post, FakeAgent(beats=2))
+    mind(post, FakeAgent(beats=3, leave="leaving"))
+    assert told[2:] == [Leaving("n1")]
+    post.retell()
+    assert told[3:] == [Leaving("n1")]
+    mind(post, FakeAgent(beats=2))
+    assert isinstance(told[4], Joined)
 
 
 def test_nothing_is_given_up_before_the_lease_has_surely_run_out(clock: Clock) -> None:

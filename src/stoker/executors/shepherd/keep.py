@@ -35,7 +35,8 @@ from stoker.executors.shepherd.journal import (
 )
 from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
-from stoker.executors.shepherd.tether import CUT_OFF, Tether
+from stoker.executors.shepherd.spawn import start_guard
+from stoker.executors.shepherd.tether import CUT_OFF, PARTING, Tether
 from stoker.executors.shepherd.turns import come_first
 
 _READY_FD = 3
@@ -50,7 +51,7 @@ class Keeper(Shepherd):
         super().__init__()
         self.take_name(name)
         self.tether = tether
-        self.cut_off: set[str] = set()
+        self.cut_off: dict[str, str] = {}  # why
         self.boot = boot
         self.names = {name}
         self.records: dict[str, Record] = {}
@@ -72,6 +73,7 @@ class Keeper(Shepherd):
             "ack": self.on_ack,
             "forget": self.on_forget,
             "stop": self.on_stop,
+            "cut": self.on_cut,
         }
 
     def take_over(self, story: Story) -> None:
@@ -125,8 +127,9 @@ class Keeper(Shepherd):
     def patience(self) -> float:
         """How long to wait for the next event before a promise falls due."""
         patience_s = super().patience()
-        if self.tether is not None and self.pids.keys() - self.cut_off:
-            patience_s = min(patience_s, self.tether.left_s())
+        left_s = self.left_s()
+        if left_s is not None:
+            patience_s = min(patience_s, left_s)
         if not self.had_client:
             return max(0.0, min(patience_s, self.expect_until - time.monotonic()))
         return patience_s
@@ -134,10 +137,26 @@ class Keeper(Shepherd):
     def look_after(self) -> None:
         """Record ends, and end what runs for a head that may have given it up."""
         super().look_after()
-        if self.tether is not None and self.pids.keys() - self.cut_off and not self.tether.left_s():
+        if self.left_s() == 0:
             for key in [*self.pids]:
-                self.cut_off.add(key)
-                self.on_kill(key)
+                self.on_cut(key, CUT_OFF)
+
+    def left_s(self) -> float | None:
+        """For how long jobs may run without word from their head; None if for ever, or none is running."""
+        if self.tether is None or not self.pids.keys() - self.cut_off.keys():
+            return None
+        return self.tether.left_s()
+
+    def why_cut(self, key: str) -> str | None:
+        """Why an attempt has been ended for its machine's sake, by us or by the guard; None if it has not."""
+        is_over = self.tether is not None and not self.tether.left_s()
+        return self.cut_off.get(key) or (CUT_OFF if is_over else None)
+
+    def on_cut(self, key: str, reason: str) -> None:
+        """End an attempt for its machine's sake, and not for anything that it did."""
+        if key in self.pids:
+            self.cut_off[key] = reason
+            self.on_kill(key)
 
     def is_idle(self) -> bool:
         """Whether nothing is left of any attempt."""
@@ -244,7 +263,7 @@ class Keeper(Shepherd):
         elif record.refusal is not None:
             self.tell("refused", key, *record.refusal)
         elif record.loss is not None:
-            self.tell("lost", key, record.loss, record.loss == CUT_OFF)
+            self.tell("lost", key, record.loss, record.loss in PARTING)
 
     def on_ack(self, keys: list[str]) -> None:
         """Forget ends that are on record elsewhere."""
@@ -330,19 +349,20 @@ class Keeper(Shepherd):
 
     def note_end(self, key: str, ending: Ending) -> None:
         """Remember an end; how one would have ended that was cut off, nobody knows."""
-        if key in self.cut_off and ending.status & 0x7F == signal.SIGKILL:
-            self.note_loss(key, CUT_OFF)
+        reason = self.why_cut(key)
+        if reason is not None and ending.status & 0x7F == signal.SIGKILL:
+            self.note_loss(key, reason)
             return
         super().note_end(key, ending)
-        self.cut_off.discard(key)
+        self.cut_off.pop(key, None)
         self.records[key] = self.records[key]._replace(ending=ending)
 
     def note_loss(self, key: str, reason: str) -> None:
         """Remember that an attempt is over, and that nobody knows how it ended."""
-        self.cut_off.discard(key)
+        self.cut_off.pop(key, None)
         self.records[key] = self.records[key]._replace(loss=reason)
         self.journal.note(lose_line(key, reason))
-        self.tell("lost", key, reason, reason == CUT_OFF)
+        self.tell("lost", key, reason, reason in PARTING)
 
     def end_orphan(self, key: str) -> None:
         """The first process of an earlier shepherd's job is over; others may have seen how."""
@@ -350,7 +370,7 @@ class Keeper(Shepherd):
         status = self.orphanage.mourn(key)
         del self.pids[key]
         if status is None:
-            self.note_loss(key, CUT_OFF if key in self.cut_off else UNWATCHED)
+            self.note_loss(key, self.why_cut(key) or UNWATCHED)
         else:
             self.note_end(key, Ending(status, time.time_ns() // 1000, 0, 0))
             self.wire.urgent = True
@@ -438,6 +458,8 @@ def main() -> None:
     failpoints.reach("shepherd-claimed")
     keeper.take_over(story)
     failpoints.reach("shepherd-taken-over")
+    if tether:
+        start_guard(tether[0], name)
     try:
         listener = sockets.listen(path)
     except OSError as error:

@@ -88,6 +88,13 @@ def start_keeper(
     return Keeper(pid, reader)
 
 
+def start_guard(tether: str, name: str) -> None:
+    """Start the guard of this shepherd, which outlives it as long as jobs do."""
+    argv = [*_command("guard"), tether, name, str(os.getpid())]
+    env = {**os.environ, "STOKER_PART": "guard"}
+    os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[])
+
+
 def _command(module: str) -> list[str]:
     root = os.path.dirname(__file__)
     for _ in __name__.split(".")[:-1]:

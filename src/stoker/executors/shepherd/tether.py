@@ -10,10 +10,17 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 
 from stoker.executors.shepherd import trees
 
 CUT_OFF = "this machine was cut off from the head for too long, so its jobs were ended"
+LEFT = "this machine was leaving the cluster, so its jobs were ended"
+PARTING = frozenset((CUT_OFF, LEFT))
+"""Why jobs end here that are to run elsewhere."""
+
+_BYTES = 80
+_READINGS = 100
 
 
 class Tether:
@@ -34,15 +41,28 @@ class Tether:
 def read(path: str) -> float:
     """The moment on file; the beginning of time if there is none, or only one of an earlier boot."""
     try:
-        with open(path, encoding="ascii") as file:
-            boot, until_s = file.read().split()
-        return float(until_s) if boot == trees.boot_id() else 0.0
+        with open(path, "rb", buffering=0) as file:
+            for _ in range(_READINGS):  # somebody may be writing
+                boot, until_s, check = os.pread(file.fileno(), _BYTES, 0).decode("ascii").split()
+                if _check(f"{boot} {until_s}") == check:
+                    return float(until_s) if boot == trees.boot_id() else 0.0
     except (OSError, ValueError):
-        return 0.0
+        pass
+    return 0.0
 
 
 def put_off(path: str, until_s: float) -> None:
-    """Let jobs run until then; whoever reads the file finds the one moment or the other."""
-    with open(f"{path}.new", "w", encoding="ascii") as file:
-        file.write(f"{trees.boot_id()} {until_s}")
-    os.replace(f"{path}.new", path)
+    """Let jobs run until then; whoever reads the file finds the one moment or the other.
+
+    It is written in place, where there is room also when the disk is full: that is no reason to end jobs.
+    """
+    moment = f"{trees.boot_id()} {until_s:018.6f}"
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(fd, f"{moment} {_check(moment)}\n".encode("ascii"), 0)
+    finally:
+        os.close(fd)
+
+
+def _check(moment: str) -> str:
+    return f"{zlib.crc32(moment.encode('ascii')):08x}"
