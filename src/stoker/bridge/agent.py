@@ -12,6 +12,8 @@ import json
 import os
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -27,7 +29,7 @@ from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError
-from stoker.executors.node import Introduction, NodeGpu, NodeSlot
+from stoker.executors.node import Introduction, NodeGpu, NodeSlot, Sight
 from stoker.executors.shepherd import tether
 from stoker.executors.summons import Summons, wait_for
 from stoker.gpus.nvml import Nvml
@@ -37,6 +39,7 @@ from stoker.shipping.depot import Depot
 
 _PATIENCE_S = 10.0
 _READ_S = 2.0
+_LOOK_S = 1.0
 _KEEP_BYTES = 4 << 30  # of trees that came, for those that come again
 # What Ray puts into the environment of its workers; the word begins all their names.
 _RAY = "RAY_"
@@ -72,6 +75,8 @@ class Agent:
         self._depot.prune(_KEEP_BYTES)
         self._relay: Relay | None = None
         self._guard: asyncio.Task[None] | None = None
+        self._eyes = ThreadPoolExecutor(1)
+        self._looking: asyncio.Future[Sight | None] | None = None
         self._conversation = ""
         self._outlook = Outlook(self._nvml, self._slots, cookie, list, mind_others=gpus is None)
         self._introduction = Introduction(
@@ -107,12 +112,20 @@ class Agent:
         if os.path.exists(self._leaving):
             leave = LEFT if await self._take_leave(relay) else LEAVING
             return boot_s(), time.time(), b"null", leave
-        if relay is not None:
-            self._outlook.follow(
-                relay.running, lambda key: relay.places.get(relay.place_of.get(key, -1), ())
-            )
-        sight = await asyncio.to_thread(self._outlook.see, wanted=wanted)
+        sight = await self._look(relay, wanted=wanted)
         return boot_s(), time.time(), msgspec.json.encode(sight), ""
+
+    async def _look(self, relay: Relay | None, *, wanted: bool) -> Sight | None:
+        """What is to be seen; nothing while a driver keeps us waiting, for that must not hold up a beat."""
+        if self._looking is None or self._looking.done():
+            if relay is not None:
+                self._outlook.follow(
+                    relay.running, lambda key: relay.places.get(relay.place_of.get(key, -1), ())
+                )
+            see = partial(self._outlook.see, wanted=wanted)
+            self._looking = asyncio.get_running_loop().run_in_executor(self._eyes, see)
+        done, _pending = await asyncio.wait({self._looking}, timeout=_LOOK_S)
+        return self._looking.result() if done else None
 
     async def _take_leave(self, relay: Relay | None) -> bool:
         """End what runs; True once nothing does, and whoever waits for that may go on."""

@@ -1,0 +1,50 @@
+"""What a head can ask of a node, whatever state the node is in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.bridge import agent as module
+from stoker.bridge.agent import Agent
+from stoker.executors.shepherd.tether import read
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    monkeypatch.setenv("STOKER_HOME", str(tmp_path))
+    monkeypatch.setattr("stoker.bridge.agent.Nvml.open", lambda: None)
+    return Agent("queue")
+
+
+@pytest.fixture
+def stuck(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """A driver that does not answer until the test is over; a list of all who asked it."""
+    asked: list[bool] = []
+    over = threading.Event()
+
+    def see(*, wanted: bool) -> None:
+        asked.append(wanted)
+        over.wait()
+
+    monkeypatch.setattr(agent._outlook, "see", see)
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    yield asked
+    over.set()
+
+
+def test_a_driver_that_hangs_holds_up_no_beat_and_is_asked_once(
+    agent: Agent, stuck: list[bool], tmp_path: Path
+) -> None:
+    async def beat_twice() -> None:
+        stamp, _time, seen, leave = await agent.beat(None, 30.0, True)
+        assert (seen, leave) == (b"null", "")
+        await agent.beat(stamp, 30.0, True)
+        assert read(str(tmp_path / "cluster/queues/queue/tether")) == pytest.approx(stamp + 30)
+
+    asyncio.run(beat_twice())
+    assert stuck == [True]
