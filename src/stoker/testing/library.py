@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_NAME = "libnvidia-ml.so.1"
 _SOURCE = os.path.join(os.path.dirname(__file__), "fake_nvml.c")
 
 
@@ -21,12 +22,22 @@ def build(
     its state once, so that its files cost nothing where calls are measured.
     """
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "libnvidia-ml.so.1")
+    path = os.path.join(folder, _NAME)
     renamed = [f"-D{function}=absent_{function}" for function in without]
     renamed += ["-DFROZEN"] if frozen else []
     strictly = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"]
     subprocess.run(
-        ["gcc", *strictly, "-shared", "-fPIC", *renamed, "-o", path, _SOURCE],
+        [
+            "gcc",
+            *strictly,
+            "-shared",
+            f"-Wl,-soname,{_NAME}",
+            "-fPIC",
+            *renamed,
+            "-o",
+            path,
+            _SOURCE,
+        ],
         check=True,
     )
     return path
