@@ -118,6 +118,8 @@ class Ferry:
             run = None if voyage.run is None else os.path.join(folder, voyage.run[0])
             self._note(key, passage)
             berth = ["berth", key, os.path.join(folder, voyage.inside), run]
+            # From here on the start cannot be recalled: an order to end it has to follow it.
+            self._going.pop(key, None)
             await self._send(_line([berth, start]))
         finally:
             self._going.pop(key, None)
