@@ -189,8 +189,8 @@ class Agent:
         """Have the depot of trees do something: its answer, or (False) the reason why it cannot."""
         try:
             return True, await asyncio.to_thread(getattr(self._depot, verb), *words)
-        except StokerError as error:
-            return False, str(error)
+        except (StokerError, OSError) as error:
+            return False, str(error)  # raised, it would look as if we could not be reached
 
     def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
         known = None if self._nvml is None else self._nvml.gpus()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import uuid
@@ -12,29 +11,23 @@ from typing import Any
 
 import msgspec
 
-from stoker.bridge.calls import AgentLike, AgentLostError, patiently
-from stoker.errors import StokerError
+from stoker.bridge.calls import AgentLike, AgentLostError
+from stoker.bridge.far_depot import FarDepot
+from stoker.bridge.notes import Notes, Passage
 from stoker.executors.voyage import Voyage
 from stoker.shipping.cargo import pack
 from stoker.shipping.journey import Brought, bring_back, ship
 
-_CALL_S = 60.0
 _TO_END = ("kill", "revoke")
 _OVER = ("ended", "lost")
-
-
-class Passage(msgspec.Struct, frozen=True):
-    """A voyage under way: an attempt that was taken back may set out again, as another one."""
-
-    name: str
-    voyage: Voyage
 
 
 class Ferry:
     """Passes on what is said in one conversation. Whole lines go in either direction.
 
     An attempt with a voyage is started once its tree is there. Notes are kept of those that were, for
-    whoever comes after us.
+    whoever comes after us. For as long as the conversation lasts, each start is answered and each end
+    is told, whatever goes wrong with files; `broken` is done once it cannot last.
     """
 
     def __init__(
@@ -45,11 +38,12 @@ class Ferry:
         tell: Callable[[str], None],
         notes: str,
     ) -> None:
-        self._node = _Depot(agent, asyncio.get_running_loop())
+        self._agent = agent
         self._send = send
         self._deliver = deliver
         self._tell = tell
-        self._notes = notes
+        self._notes = Notes(notes)
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._inbox = b""
         self._voyages: dict[str, Voyage] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
@@ -74,7 +68,7 @@ class Ferry:
         passed = bytearray()
         for line in reports.splitlines(keepends=True):
             word, *rest = json.loads(line)
-            passage = self._recall(rest[0]) if word in _OVER else None
+            passage = self._notes.read(rest[0]) if word in _OVER else None
             if passage is None:
                 passed += line
             else:
@@ -103,116 +97,61 @@ class Ferry:
                 return True
             case ["ack", keys]:
                 for key in keys:
-                    self._forget(key)
+                    self._notes.forget(key)
         return False
 
     async def _go(self, key: str, passage: Passage, start: list[Any]) -> None:
-        voyage = passage.voyage
+        voyage, depot = passage.voyage, FarDepot(self._agent)
         try:
-            folder = await asyncio.to_thread(self._ship, passage)
-        except StokerError as error:
-            self._deliver(_report("refused", key, 0, str(error)))
-        except (ConnectionError, AgentLostError):
-            return  # the conversation is over, and what has not begun will be told to be unknown
-        else:
-            run = None if voyage.run is None else os.path.join(folder, voyage.run[0])
-            self._note(key, passage)
-            berth = ["berth", key, os.path.join(folder, voyage.inside), run]
-            # From here on the start cannot be recalled: an order to end it has to follow it.
-            self._going.pop(key, None)
-            await self._send(_line([berth, start]))
+            folder = await asyncio.to_thread(_ship, depot, passage)
+            self._notes.write(key, passage)
+        except Exception as error:  # nobody else would say what became of it
+            del self._going[key]
+            self._deliver(_report("refused", key, 0, _brief(error)))
+            return
         finally:
-            self._going.pop(key, None)
-
-    def _ship(self, passage: Passage) -> str:
-        voyage = passage.voyage
-        cargo = pack(voyage.snapshot, inside=voyage.inside, run=voyage.run)
-        return ship(cargo, self._node, passage.name)
+            depot.close()
+        # From here on the start cannot be recalled: an order to end it has to follow it.
+        del self._going[key]
+        run = None if voyage.run is None else os.path.join(folder, voyage.run[0])
+        berth = ["berth", key, os.path.join(folder, voyage.inside), run]
+        try:
+            await self._send(_line([berth, start]))
+        except AgentLostError:
+            if not self.broken.done():
+                self.broken.set_result(None)  # the next one begins with what the node knows
 
     async def _return(self, key: str, passage: Passage, end: bytes) -> None:
-        job = key.partition(".")[0]
+        job, depot = key.partition(".")[0], FarDepot(self._agent)
         try:
-            brought = await asyncio.to_thread(self._bring, passage)
+            brought = await asyncio.to_thread(_bring, depot, passage)
             if brought is not None and brought.notice is not None:
                 self._tell(f"job {job}: {brought.notice}")
-        except StokerError as error:
-            self._tell(f"job {job}: its results could not be brought: {error}")
-        except (ConnectionError, AgentLostError):
-            return  # its end will be told again
+        except Exception as error:  # the job is over all the same
+            self._tell(f"job {job}: its results could not be brought: {_brief(error)}")
         finally:
-            self._returning.pop(key, None)
+            depot.close()
+        del self._returning[key]
         self._deliver(end)
 
-    def _bring(self, passage: Passage) -> Brought | None:
-        voyage = passage.voyage
-        if voyage.results is None:
-            self._node.done(passage.name)
-            return None
-        results = os.fsencode(voyage.results)
-        return bring_back(self._node, passage.name, results, voyage.target, voyage.limit_bytes)
 
-    def _path(self, key: str) -> str:
-        return os.path.join(self._notes, f"{key}.json")
-
-    def _note(self, key: str, passage: Passage) -> None:
-        os.makedirs(self._notes, mode=0o700, exist_ok=True)
-        with open(f"{self._path(key)}.new", "wb") as file:
-            file.write(msgspec.json.encode(passage))
-        os.replace(f"{self._path(key)}.new", self._path(key))
-
-    def _recall(self, key: str) -> Passage | None:
-        try:
-            with open(self._path(key), "rb") as file:
-                return msgspec.json.decode(file.read(), type=Passage)
-        except FileNotFoundError:
-            return None
-
-    def _forget(self, key: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(key))
+def _ship(depot: FarDepot, passage: Passage) -> str:
+    voyage = passage.voyage
+    cargo = pack(voyage.snapshot, inside=voyage.inside, run=voyage.run)
+    return ship(cargo, depot, passage.name)
 
 
-class _Depot:
-    """A node's depot, as threads of this process call it."""
+def _bring(depot: FarDepot, passage: Passage) -> Brought | None:
+    voyage = passage.voyage
+    if voyage.results is None:
+        depot.done(passage.name)
+        return None
+    results = os.fsencode(voyage.results)
+    return bring_back(depot, passage.name, results, voyage.target, voyage.limit_bytes)
 
-    def __init__(self, agent: AgentLike, loop: asyncio.AbstractEventLoop) -> None:
-        self._agent = agent
-        self._loop = loop
 
-    def _ask(self, verb: str, *words: Any) -> Any:
-        call = patiently(lambda: self._agent.depot(verb, *words), _CALL_S)
-        try:
-            is_done, answer = asyncio.run_coroutine_threadsafe(call, self._loop).result()
-        except AgentLostError as error:
-            raise ConnectionError(str(error)) from error
-        if not is_done:
-            raise StokerError(answer)
-        return answer
-
-    def missing(self, manifest: bytes) -> list[str]:
-        """The contents of a tree that are not there."""
-        return list(self._ask("missing", manifest))
-
-    def put(self, pieces: list[tuple[str, int, int, bytes]]) -> list[int]:
-        """Send pieces of contents."""
-        return list(self._ask("put", pieces))
-
-    def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
-        """Make a copy."""
-        return dict(self._ask("lay_out", manifest, name))
-
-    def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """What a job has made."""
-        return dict(self._ask("collect", name, results, limit_bytes))
-
-    def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
-        """A piece of that."""
-        found: bytes | None = self._ask("fetch", name, digest, offset)
-        return found
-
-    def done(self, name: str) -> None:
-        """Delete the copy."""
-        self._ask("done", name)
+def _brief(error: Exception) -> str:
+    return str(error).partition("\n")[0] or repr(error)
 
 
 def _line(messages: list[list[Any]]) -> bytes:

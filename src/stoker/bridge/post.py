@@ -152,6 +152,7 @@ class Post:
             directions += (
                 asyncio.ensure_future(_pass_on(ferry, reader)),
                 asyncio.ensure_future(self._bring_back(agent, conversation, ferry, writer)),
+                ferry.broken,
             )
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         except AgentLostError:

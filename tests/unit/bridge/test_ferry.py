@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from stoker.bridge import far_depot
+from stoker.bridge.calls import AgentLostError
+from stoker.bridge.far_depot import FarDepot
 from stoker.bridge.ferry import Ferry
 from stoker.shipping.depot import Depot
 
@@ -63,6 +66,7 @@ class Quay:
         self.heard: list[list[Any]] = []
         self.told: list[str] = []
         self.is_slow = False
+        self.broken: set[str] = set()
         self.moved = asyncio.Event()
         self.ferry = self.make_ferry()
 
@@ -71,12 +75,16 @@ class Quay:
         return Ferry(self, self.send, self.deliver, self.told.append, str(self.notes))  # type: ignore[arg-type]
 
     async def depot(self, verb: str, *words: Any) -> tuple[bool, Any]:
+        if verb in self.broken:
+            raise ConnectionError("gone")
         return True, await asyncio.to_thread(getattr(self.node, verb), *words)
 
     async def send(self, data: bytes) -> None:
         for line in data.splitlines():
             self.sent.extend(json.loads(line))
         self.moved.set()
+        if "send" in self.broken:
+            raise AgentLostError("no answer")
         if self.is_slow:
             await asyncio.get_running_loop().create_future()
 
@@ -134,5 +142,135 @@ def test_an_attempt_whose_tree_is_on_its_way_is_taken_back_here(tmp_path: Path) 
 
         assert quay.heard == [["revoked", "1.1"]]
         assert quay.sent == []
+
+    play(tmp_path, story)
+
+
+@pytest.fixture
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.shipping.journey._PAUSE_S", 0.0)
+
+
+async def start(quay: Quay, **facts: Any) -> Path:
+    """Have an attempt that runs on the node; its copy there."""
+    await quay.launch(**facts)
+    await quay.until(lambda: quay.sent)
+    (copy,) = quay.copies.iterdir()
+    return copy / "tree"
+
+
+def test_an_end_is_told_also_where_its_results_cannot_be_written(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1000)
+        (tree / "results").mkdir()
+        (tree / "results" / "x").write_text("x")
+        quay.target.write_text("no folder")
+        quay.tell("ended", "1.1", 0)
+        await quay.until(lambda: quay.heard)
+
+        assert quay.heard == [["ended", "1.1", 0]]
+        (told,) = quay.told
+        assert told.startswith("job 1: its results could not be brought: cannot write in")
+        assert f"left in {tree}/results" in told
+
+    play(tmp_path, story)
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_an_end_is_told_also_where_the_depot_does_not_answer(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        await start(quay, results="results", target=str(quay.target))
+        quay.broken = {"collect"}
+        quay.tell("ended", "1.1", 0)
+        await quay.until(lambda: quay.heard)
+
+        assert quay.heard == [["ended", "1.1", 0]]
+        assert quay.told == ["job 1: its results could not be brought: gone"]
+
+    play(tmp_path, story)
+
+
+def test_an_attempt_that_no_note_can_be_kept_of_is_refused(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        quay.notes.write_text("no folder")
+        await quay.launch()
+        await quay.until(lambda: quay.heard)
+
+        ((word, key, _errno, reason),) = quay.heard
+        assert (word, key) == ("refused", "1.1")
+        assert str(quay.notes) in reason
+        assert quay.sent == []
+
+    play(tmp_path, story)
+
+
+@pytest.mark.usefixtures("_no_pause")
+def test_an_attempt_whose_tree_cannot_be_laid_out_is_refused(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        quay.broken = {"missing"}
+        await quay.launch()
+        await quay.until(lambda: quay.heard)
+
+        assert quay.heard == [["refused", "1.1", 0, "gone"]]
+
+    play(tmp_path, story)
+
+
+def test_a_conversation_in_which_a_start_was_lost_cannot_go_on(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        quay.broken = {"send"}
+        await quay.launch()
+        await asyncio.wait_for(quay.ferry.broken, 20)
+
+        assert quay.heard == []
+
+    play(tmp_path, story)
+
+
+def test_a_note_that_a_power_cut_has_emptied_holds_up_no_end(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        await start(quay, results="results", target=str(quay.target))
+        (note,) = quay.notes.iterdir()
+        note.write_bytes(b"")
+        quay.tell("ended", "1.1", 0)
+
+        assert quay.heard == [["ended", "1.1", 0]]
+
+    play(tmp_path, story)
+
+
+def test_only_work_that_grows_with_a_tree_may_take_as_long_as_it_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_depot, "_CALL_S", 0.0)
+
+    async def story(quay: Quay) -> None:
+        depot = FarDepot(quay)  # type: ignore[arg-type]
+        with pytest.raises(ConnectionError):
+            await asyncio.to_thread(depot.missing, b"")
+        laid = await asyncio.to_thread(depot.lay_out, b"", "1.1")
+        assert laid["missing"] == []
+        assert (await asyncio.to_thread(depot.collect, "1.1", b"results", 1))["left"] == []
+        await asyncio.to_thread(depot.done, "1.1")
+
+    play(tmp_path, story)
+
+
+def test_whoever_waits_for_a_depot_is_told_that_the_conversation_is_over(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        asked, never = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        class Silent:
+            async def depot(self, *_words: Any) -> Any:
+                asked.set()
+                return await never
+
+        depot = FarDepot(Silent())  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(asyncio.to_thread(depot.done, "1.1"))
+        await asyncio.wait_for(asked.wait(), 20)
+        depot.close()
+        for asking in (waiting, asyncio.to_thread(depot.done, "1.2")):
+            with pytest.raises(AgentLostError, match="over"):
+                await asking
 
     play(tmp_path, story)

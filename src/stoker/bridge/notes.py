@@ -1,0 +1,47 @@
+"""Which trees have gone to a node, on record: whoever sent them may be gone when their jobs end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import msgspec
+
+from stoker.executors.voyage import Voyage
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """A voyage under way: an attempt that was taken back may set out again, as another one."""
+
+    name: str
+    voyage: Voyage
+
+
+class Notes:
+    """A folder with a note of each attempt that went to a node with its tree."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, key: str, passage: Passage) -> None:
+        """Have a note of an attempt, in the place of an older one."""
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        with open(f"{self._path(key)}.new", "wb") as file:
+            file.write(msgspec.json.encode(passage))
+        os.replace(f"{self._path(key)}.new", self._path(key))
+
+    def read(self, key: str) -> Passage | None:
+        """What is on record of an attempt; None also where a power cut has left nothing of that."""
+        try:
+            with open(self._path(key), "rb") as file:
+                return msgspec.json.decode(file.read(), type=Passage)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+
+    def forget(self, key: str) -> None:
+        """Delete a note, if there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path(key))
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._folder, f"{key}.json")
