@@ -49,6 +49,11 @@ class Ferry:
         self._going: dict[str, asyncio.Task[None]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
 
+    async def give_up(self) -> None:
+        """Let nothing come of what was started on the node until now: it may be running elsewhere."""
+        self._notes.void()
+        await self._send(_line([["parted"]]))
+
     async def pass_on(self, data: bytes) -> None:
         """Take what the daemon says to the node."""
         whole, end, self._inbox = (self._inbox + data).rpartition(b"\n")

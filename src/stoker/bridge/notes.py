@@ -9,6 +9,8 @@ import msgspec
 
 from stoker.executors.voyage import Voyage
 
+_SUFFIX = ".json"
+
 
 class Passage(msgspec.Struct, frozen=True):
     """A voyage under way: an attempt that was taken back may set out again, as another one."""
@@ -38,10 +40,25 @@ class Notes:
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 
+    def void(self) -> None:
+        """Want nothing that attempts have made which went there until now."""
+        for key in self._keys():
+            passage = self.read(key)
+            if passage is not None:
+                unwanted = msgspec.structs.replace(passage.voyage, results=None)
+                self.write(key, Passage(passage.name, unwanted))
+
     def forget(self, key: str) -> None:
         """Delete a note, if there is one."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(key))
 
+    def _keys(self) -> list[str]:
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+
     def _path(self, key: str) -> str:
-        return os.path.join(self._folder, f"{key}.json")
+        return os.path.join(self._folder, f"{key}{_SUFFIX}")

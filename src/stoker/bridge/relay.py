@@ -167,6 +167,9 @@ class Relay:
             case ["ack", keys]:
                 for key in keys:
                     self._trails.end(key)
+            case ["parted"]:
+                self._trails.end_all()
+                return []
             case ["start", key, context, place, argv, log, *rest]:
                 return self._translate_start(key, context, place, argv, log, rest)
         return [message]

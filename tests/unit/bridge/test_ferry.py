@@ -274,3 +274,26 @@ def test_whoever_waits_for_a_depot_is_told_that_the_conversation_is_over(tmp_pat
                 await asking
 
     play(tmp_path, story)
+
+
+def test_nothing_comes_back_of_an_attempt_that_was_given_up_and_its_copy_goes(
+    tmp_path: Path,
+) -> None:
+    async def story(quay: Quay) -> None:
+        tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1000)
+        (tree / "results").mkdir()
+        (tree / "results" / "model").write_text("half of it")
+        quay.target.mkdir()
+        (quay.target / "model").write_text("that of the next attempt")
+        quay.ferry.close()
+        quay.ferry, quay.sent = quay.make_ferry(), []
+        await quay.ferry.give_up()
+        quay.tell("lost", "1.1", "its lease", True)
+        await quay.until(lambda: quay.heard)
+
+        assert quay.sent == [["parted"]]
+        assert verbs(quay.heard) == ["lost"]
+        assert (quay.target / "model").read_text() == "that of the next attempt"
+        assert not tree.exists()
+
+    play(tmp_path, story)
