@@ -57,7 +57,8 @@ class Ferry:
     async def pass_on(self, data: bytes) -> None:
         """Take what the daemon says to the node."""
         whole, end, self._inbox = (self._inbox + data).rpartition(b"\n")
-        if not (self._voyages or self._going) and b'"voyage"' not in whole:
+        is_ours = b'"voyage"' in whole or (self._notes.keys and b'"ack"' in whole)
+        if not (self._voyages or self._going or is_ours):
             await self._send(whole + end)
             return
         messages = [message for line in whole.splitlines() for message in json.loads(line)]

@@ -20,10 +20,11 @@ class Passage(msgspec.Struct, frozen=True):
 
 
 class Notes:
-    """A folder with a note of each attempt that went to a node with its tree."""
+    """A folder with a note of each attempt that went to a node with its tree, and their `keys`."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self.keys = self._find()
 
     def write(self, key: str, passage: Passage) -> None:
         """Have a note of an attempt, in the place of an older one."""
@@ -31,6 +32,7 @@ class Notes:
         with open(f"{self._path(key)}.new", "wb") as file:
             file.write(msgspec.json.encode(passage))
         os.replace(f"{self._path(key)}.new", self._path(key))
+        self.keys.add(key)
 
     def read(self, key: str) -> Passage | None:
         """What is on record of an attempt; None also where a power cut has left nothing of that."""
@@ -42,7 +44,7 @@ class Notes:
 
     def void(self) -> None:
         """Want nothing that attempts have made which went there until now."""
-        for key in self._keys():
+        for key in self.keys:
             passage = self.read(key)
             if passage is not None:
                 unwanted = msgspec.structs.replace(passage.voyage, results=None)
@@ -50,15 +52,16 @@ class Notes:
 
     def forget(self, key: str) -> None:
         """Delete a note, if there is one."""
+        self.keys.discard(key)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(key))
 
-    def _keys(self) -> list[str]:
+    def _find(self) -> set[str]:
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
-            return []
-        return [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+            return set()
+        return {name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)}
 
     def _path(self, key: str) -> str:
         return os.path.join(self._folder, f"{key}{_SUFFIX}")

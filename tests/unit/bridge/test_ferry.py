@@ -297,3 +297,16 @@ def test_nothing_comes_back_of_an_attempt_that_was_given_up_and_its_copy_goes(
         assert not tree.exists()
 
     play(tmp_path, story)
+
+
+def test_a_note_is_kept_until_the_end_is_on_record_and_no_longer(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        await start(quay)
+        assert [note.name for note in quay.notes.iterdir()] == ["1.1.json"]
+        quay.ferry = quay.make_ferry()
+        await quay.say(["ack", ["1.1"]])
+
+        assert list(quay.notes.iterdir()) == []
+        assert quay.sent[-1] == ["ack", ["1.1"]]
+
+    play(tmp_path, story)
