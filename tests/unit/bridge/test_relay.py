@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from stoker.bridge.relay import Relay
 from stoker.bridge.trail import Trails
@@ -34,12 +37,24 @@ class Node:
         assert reply is not None
         return reply.reports
 
+    async def send_script(self, key: str) -> None:
+        """Have the script of an attempt that is to start."""
+        text = base64.b64encode(b"true").decode()
+        await self.say(["script", f"/there/{key.partition('.')[0]}", text])
+
     async def start(self, key: str) -> None:
         """Have an attempt that runs, and has written to its log."""
+        await self.send_script(key)
         context = ["context", 0, {"STOKER_CHECKPOINTS": "there"}, str(self.folder), "/bin/sh"]
         log = [str(self.folder / "there" / key), 0]
-        await self.say(context, ["start", key, 0, 0, ["true"], log])
+        argv = ["sh", f"/there/{key.partition('.')[0]}"]
+        await self.say(context, ["start", key, 0, 0, argv, log])
         (self.folder / "logs" / f"{key}.log").write_text("text")
+
+    def left(self) -> set[str]:
+        """What there is for attempts and jobs."""
+        folders = ("logs", "checkpoints", "scripts")
+        return {path.name for name in folders for path in (self.folder / name).iterdir()}
 
     def close(self) -> None:
         self.relay.close()
@@ -79,5 +94,47 @@ def test_logs_of_attempts_that_were_given_up_are_told_no_more(tmp_path: Path) ->
         assert reply.pieces == []
         assert list((tmp_path / "logs").iterdir()) == []
         assert b"parted" not in node.shepherd.recv(1 << 16)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("word", ["ended", "revoked"])
+def test_nothing_stays_of_an_attempt_that_is_over(tmp_path: Path, word: str) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        assert node.left() == {"7.1.trail", "7.1.log", "7"}
+        await node.tell(word, "7.1")
+        if word == "ended":
+            assert node.left() == {"7.1.trail", "7.1.log", "7"}  # it may be told again
+            await node.say(["ack", ["7.1"]])
+        assert node.left() == set()
+        assert node.relay.place_of == {}
+
+    play(tmp_path, story)
+
+
+def test_what_the_next_attempt_needs_stays(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        await node.tell("ended", "7.1")
+        await node.start("7.2")
+        await node.say(["ack", ["7.1"]])
+        assert node.left() == {"7.2.trail", "7.2.log", "7"}
+        (tmp_path / "checkpoints" / "7" / "epoch-1").touch()
+        await node.tell("ended", "7.2")
+        await node.say(["ack", ["7.2"]])
+        assert node.left() == {"7"}
+        assert (tmp_path / "checkpoints" / "7" / "epoch-1").exists()
+
+    play(tmp_path, story)
+
+
+def test_a_script_stays_for_a_start_that_waits_for_its_tree(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        await node.tell("ended", "7.1")
+        await node.send_script("7.2")
+        await node.say(["ack", ["7.1"]])
+        assert node.left() == {"7"}
 
     play(tmp_path, story)
