@@ -14,20 +14,24 @@ import msgspec
 from stoker.bridge.calls import AgentLike, AgentLostError
 from stoker.bridge.far_depot import FarDepot
 from stoker.bridge.notes import Notes, Passage
+from stoker.errors import StokerError
 from stoker.executors.voyage import Voyage
 from stoker.shipping.cargo import pack
 from stoker.shipping.journey import Brought, bring_back, ship
 
 _TO_END = ("kill", "revoke")
 _OVER = ("ended", "lost")
+_IN_VAIN = ("refused", "revoked")
+_OF_NOTES = tuple(f'"{word}"'.encode() for word in (*_OVER, *_IN_VAIN, "synced"))
 
 
 class Ferry:
     """Passes on what is said in one conversation. Whole lines go in either direction.
 
-    An attempt with a voyage is started once its tree is there. Notes are kept of those that were, for
-    whoever comes after us. For as long as the conversation lasts, each start is answered and each end
-    is told, whatever goes wrong with files; `broken` is done once it cannot last.
+    An attempt with a voyage is started once its tree is there. Notes are kept of their copies, for
+    whoever comes after us; copies of attempts that never began are deleted. For as long as the
+    conversation lasts, each start is answered and each end is told, whatever goes wrong with files;
+    `broken` is done once it cannot last.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class Ferry:
         self._voyages: dict[str, Voyage] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
+        self._deleting: set[asyncio.Task[None]] = set()
+        self._over: set[str] = set()
 
     async def give_up(self) -> None:
         """Let nothing come of what was started on the node until now: it may be running elsewhere."""
@@ -68,23 +74,32 @@ class Ferry:
 
     def bring(self, reports: bytes) -> None:
         """Take what the node tells to the daemon; ends of voyages wait for their results."""
-        if b'"ended"' not in reports and b'"lost"' not in reports:
+        if not self._notes.keys or not any(word in reports for word in _OF_NOTES):
             self._deliver(reports)
             return
         passed = bytearray()
         for line in reports.splitlines(keepends=True):
             word, *rest = json.loads(line)
-            passage = self._notes.read(rest[0]) if word in _OVER else None
-            if passage is None:
+            if word not in _OVER or not self._receive(rest[0], line):
                 passed += line
-            else:
-                key = rest[0]
-                self._returning[key] = asyncio.ensure_future(self._return(key, passage, line))
+            if word in _IN_VAIN:
+                self._delete_copy(rest[0])
+            elif word == "synced":
+                for key in self._notes.keys - self._over - self._going.keys() - set(rest[0]):
+                    self._delete_copy(key)  # it was on its way when we were cut off
         self._deliver(bytes(passed))
+
+    def _receive(self, key: str, end: bytes) -> bool:
+        """Whether there is something to do before an end is told."""
+        passage = self._notes.read(key)
+        if passage is not None:
+            self._over.add(key)
+            self._returning[key] = asyncio.ensure_future(self._return(key, passage, end))
+        return passage is not None
 
     def close(self) -> None:
         """Leave everything as it is: whoever comes next goes on."""
-        for task in (*self._going.values(), *self._returning.values()):
+        for task in (*self._going.values(), *self._returning.values(), *self._deleting):
             task.cancel()
 
     def _keep(self, message: list[Any]) -> bool:
@@ -100,20 +115,23 @@ class Ferry:
             case [verb, key, *_rest] if verb in _TO_END and key in self._going:
                 self._going.pop(key).cancel()
                 self._deliver(_report("revoked", key))
+                self._delete_copy(key)
                 return True
             case ["ack", keys]:
                 for key in keys:
+                    self._over.discard(key)
                     self._notes.forget(key)
         return False
 
     async def _go(self, key: str, passage: Passage, start: list[Any]) -> None:
         voyage, depot = passage.voyage, FarDepot(self._agent)
         try:
-            folder = await asyncio.to_thread(_ship, depot, passage)
             self._notes.write(key, passage)
+            folder = await asyncio.to_thread(_ship, depot, passage)
         except Exception as error:  # nobody else would say what became of it
             del self._going[key]
             self._deliver(_report("refused", key, 0, _brief(error)))
+            self._delete_copy(key)
             return
         finally:
             depot.close()
@@ -139,6 +157,24 @@ class Ferry:
             depot.close()
         del self._returning[key]
         self._deliver(end)
+
+    def _delete_copy(self, key: str) -> None:
+        """Leave nothing of an attempt that has not run."""
+        name = self._notes.set_aside(key)
+        if name is not None:
+            task = asyncio.ensure_future(self._delete(name))
+            self._deleting.add(task)
+            task.add_done_callback(self._deleting.discard)
+
+    async def _delete(self, name: str) -> None:
+        depot = FarDepot(self._agent)
+        try:
+            await asyncio.to_thread(depot.done, name)
+        except (StokerError, OSError, AgentLostError):
+            return  # by its note the next conversation begins with that
+        finally:
+            depot.close()
+        self._notes.forget(name)
 
 
 def _ship(depot: FarDepot, passage: Passage) -> str:

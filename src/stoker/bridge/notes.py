@@ -20,7 +20,7 @@ class Passage(msgspec.Struct, frozen=True):
 
 
 class Notes:
-    """A folder with a note of each attempt that went to a node with its tree, and their `keys`."""
+    """A folder with a note of each attempt that has a copy of its tree on a node, and their `keys`."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -35,25 +35,37 @@ class Notes:
         self.keys.add(key)
 
     def read(self, key: str) -> Passage | None:
-        """What is on record of an attempt; None also where a power cut has left nothing of that."""
+        """What is on record of an attempt; None also where that cannot be read, as after a power cut."""
         try:
             with open(self._path(key), "rb") as file:
                 return msgspec.json.decode(file.read(), type=Passage)
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError):
             return None
 
     def void(self) -> None:
         """Want nothing that attempts have made which went there until now."""
-        for key in self.keys:
+        for key in [*self.keys]:
             passage = self.read(key)
             if passage is not None:
                 unwanted = msgspec.structs.replace(passage.voyage, results=None)
                 self.write(key, Passage(passage.name, unwanted))
 
+    def set_aside(self, key: str) -> str | None:
+        """Keep a note by the name of its copy alone, which is returned: the attempt may set out again."""
+        passage = self.read(key)
+        if passage is None:
+            self.forget(key)
+            return None
+        self.keys.discard(key)
+        with contextlib.suppress(OSError):
+            os.replace(self._path(key), self._path(passage.name))
+            self.keys.add(passage.name)
+        return passage.name
+
     def forget(self, key: str) -> None:
         """Delete a note, if there is one."""
         self.keys.discard(key)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(self._path(key))
 
     def _find(self) -> set[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -77,7 +79,13 @@ class Quay:
     async def depot(self, verb: str, *words: Any) -> tuple[bool, Any]:
         if verb in self.broken:
             raise ConnectionError("gone")
-        return True, await asyncio.to_thread(getattr(self.node, verb), *words)
+        answer = await asyncio.to_thread(getattr(self.node, verb), *words)
+        self.moved.set()
+        return True, answer
+
+    def left(self) -> list[str]:
+        """Copies on the node, and notes of them here."""
+        return sorted([*os.listdir(self.copies), *os.listdir(self.notes)])
 
     async def send(self, data: bytes) -> None:
         for line in data.splitlines():
@@ -104,9 +112,12 @@ class Quay:
         await self.say(["voyage", key, voyage], ["start", key, 0, 0, ["true"], None])
 
     async def until(self, is_so: Callable[[], object]) -> None:
+        deadline = asyncio.get_running_loop().time() + 20
         while not is_so():
             self.moved.clear()
-            await asyncio.wait_for(self.moved.wait(), 20)
+            with contextlib.suppress(asyncio.TimeoutError):  # files move without a word
+                await asyncio.wait_for(self.moved.wait(), 0.05)
+            assert asyncio.get_running_loop().time() < deadline
 
 
 def play(folder: Path, story: Callable[[Quay], Coroutine[Any, Any, None]]) -> None:
@@ -308,5 +319,71 @@ def test_a_note_is_kept_until_the_end_is_on_record_and_no_longer(tmp_path: Path)
 
         assert list(quay.notes.iterdir()) == []
         assert quay.sent[-1] == ["ack", ["1.1"]]
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("word", ["refused", "revoked"])
+def test_no_copy_stays_of_an_attempt_that_the_node_has_not_run(tmp_path: Path, word: str) -> None:
+    async def story(quay: Quay) -> None:
+        await start(quay)
+        quay.tell(word, "1.1")
+        assert verbs(quay.heard) == [word]
+        await quay.until(lambda: not quay.left())
+
+    play(tmp_path, story)
+
+
+def test_no_copy_stays_of_a_tree_that_was_called_back_on_its_way(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        laying_out, may_go_on = asyncio.Event(), asyncio.Event()
+        ask = quay.depot
+
+        async def depot(verb: str, *words: Any) -> tuple[bool, Any]:
+            if verb == "lay_out":
+                laying_out.set()
+                await may_go_on.wait()
+            return await ask(verb, *words)
+
+        quay.depot = depot  # type: ignore[method-assign]
+        await quay.launch()
+        await laying_out.wait()
+        await quay.say(["kill", "1.1"])
+        assert quay.heard == [["revoked", "1.1"]]
+        await quay.until(lambda: not os.listdir(quay.notes))
+        may_go_on.set()
+        assert quay.left() == []
+
+    play(tmp_path, story)
+
+
+def test_copies_that_nobody_came_to_delete_go_when_the_node_says_what_it_knows(
+    tmp_path: Path,
+) -> None:
+    async def story(quay: Quay) -> None:
+        await quay.launch("1.1")
+        await quay.launch("2.1")
+        await quay.until(lambda: len(quay.sent) == 4)
+        quay.ferry.close()
+        quay.ferry = quay.make_ferry()
+        quay.tell("synced", ["2.1"], False)
+        await quay.until(lambda: len(quay.left()) == 2)
+
+        assert [name.partition("-")[0] for name in quay.left()] == ["2.1", "2.1.json"]
+        assert verbs(quay.heard) == ["synced"]
+
+    play(tmp_path, story)
+
+
+def test_results_that_were_left_stay_when_the_node_says_what_it_knows(tmp_path: Path) -> None:
+    async def story(quay: Quay) -> None:
+        tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1)
+        (tree / "results").mkdir()
+        (tree / "results" / "model").write_text("large")
+        quay.tell("ended", "1.1", 0)
+        await quay.until(lambda: quay.heard)
+        quay.tell("synced", [], False)
+
+        assert (tree / "results" / "model").exists()
 
     play(tmp_path, story)
