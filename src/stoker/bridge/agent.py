@@ -41,6 +41,7 @@ _PATIENCE_S = 10.0
 _READ_S = 2.0
 _LOOK_S = 1.0
 _KEEP_BYTES = 4 << 30  # of trees that came, for those that come again
+_PRUNE_PERIOD_S = 3600.0
 # What Ray puts into the environment of its workers; the word begins all their names.
 _RAY = "RAY_"
 
@@ -72,7 +73,8 @@ class Agent:
             without=_RAY,
         )
         self._depot = Depot(os.path.join(self._folder, "depot"))
-        self._depot.prune(_KEEP_BYTES)
+        self._pruned_at_s = -_PRUNE_PERIOD_S
+        self._pruning: asyncio.Task[None] | None = None
         self._relay: Relay | None = None
         self._guard: asyncio.Task[None] | None = None
         self._eyes = ThreadPoolExecutor(1)
@@ -202,10 +204,17 @@ class Agent:
 
     async def depot(self, verb: str, *words: Any) -> tuple[bool, Any]:
         """Have the depot of trees do something: its answer, or (False) the reason why it cannot."""
+        if boot_s() >= self._pruned_at_s + _PRUNE_PERIOD_S:
+            self._pruned_at_s = boot_s()
+            self._pruning = asyncio.ensure_future(self._prune())
         try:
             return True, await asyncio.to_thread(getattr(self._depot, verb), *words)
-        except StokerError as error:
-            return False, str(error)
+        except (StokerError, OSError) as error:
+            return False, str(error)  # raised, it would look as if we could not be reached
+
+    async def _prune(self) -> None:
+        with contextlib.suppress(StokerError, OSError):  # then in an hour
+            await asyncio.to_thread(self._depot.prune, _KEEP_BYTES)
 
     def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
         known = None if self._nvml is None else self._nvml.gpus()

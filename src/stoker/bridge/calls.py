@@ -41,8 +41,8 @@ class NodeLeftError(Exception):
     """A node has taken its leave."""
 
 
-async def patiently(ask: Callable[[], Awaitable[Any]], patience_s: float) -> Any:
-    """An agent's answer; whatever keeps it from coming is one error."""
+async def patiently(ask: Callable[[], Awaitable[Any]], patience_s: float | None) -> Any:
+    """An agent's answer; whatever keeps it from coming is one error. None is patience without end."""
     try:
         return await asyncio.wait_for(_answer(ask), patience_s)
     except asyncio.TimeoutError:

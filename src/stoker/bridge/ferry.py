@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import uuid
@@ -12,29 +11,27 @@ from typing import Any
 
 import msgspec
 
-from stoker.bridge.calls import AgentLike, AgentLostError, patiently
+from stoker.bridge.calls import AgentLike, AgentLostError
+from stoker.bridge.far_depot import FarDepot
+from stoker.bridge.notes import Notes, Passage
 from stoker.errors import StokerError
 from stoker.executors.voyage import Voyage
 from stoker.shipping.cargo import pack
 from stoker.shipping.journey import Brought, bring_back, ship
 
-_CALL_S = 60.0
 _TO_END = ("kill", "revoke")
 _OVER = ("ended", "lost")
-
-
-class Passage(msgspec.Struct, frozen=True):
-    """A voyage under way: an attempt that was taken back may set out again, as another one."""
-
-    name: str
-    voyage: Voyage
+_IN_VAIN = ("refused", "revoked")
+_OF_NOTES = tuple(f'"{word}"'.encode() for word in (*_OVER, *_IN_VAIN, "synced"))
 
 
 class Ferry:
     """Passes on what is said in one conversation. Whole lines go in either direction.
 
-    An attempt with a voyage is started once its tree is there. Notes are kept of those that were, for
-    whoever comes after us.
+    An attempt with a voyage is started once its tree is there. Notes are kept of their copies, for
+    whoever comes after us; copies of attempts that never began are deleted. For as long as the
+    conversation lasts, each start is answered and each end is told, whatever goes wrong with files;
+    `broken` is done once it cannot last.
     """
 
     def __init__(
@@ -45,20 +42,29 @@ class Ferry:
         tell: Callable[[str], None],
         notes: str,
     ) -> None:
-        self._node = _Depot(agent, asyncio.get_running_loop())
+        self._agent = agent
         self._send = send
         self._deliver = deliver
         self._tell = tell
-        self._notes = notes
+        self._notes = Notes(notes)
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._inbox = b""
         self._voyages: dict[str, Voyage] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
+        self._deleting: set[asyncio.Task[None]] = set()
+        self._over: set[str] = set()
+
+    async def give_up(self) -> None:
+        """Let nothing come of what was started on the node until now: it may be running elsewhere."""
+        self._notes.void()
+        await self._send(_line([["parted"]]))
 
     async def pass_on(self, data: bytes) -> None:
         """Take what the daemon says to the node."""
         whole, end, self._inbox = (self._inbox + data).rpartition(b"\n")
-        if not (self._voyages or self._going) and b'"voyage"' not in whole:
+        is_ours = b'"voyage"' in whole or (self._notes.keys and b'"ack"' in whole)
+        if not (self._voyages or self._going or is_ours):
             await self._send(whole + end)
             return
         messages = [message for line in whole.splitlines() for message in json.loads(line)]
@@ -68,23 +74,32 @@ class Ferry:
 
     def bring(self, reports: bytes) -> None:
         """Take what the node tells to the daemon; ends of voyages wait for their results."""
-        if b'"ended"' not in reports and b'"lost"' not in reports:
+        if not self._notes.keys or not any(word in reports for word in _OF_NOTES):
             self._deliver(reports)
             return
         passed = bytearray()
         for line in reports.splitlines(keepends=True):
             word, *rest = json.loads(line)
-            passage = self._recall(rest[0]) if word in _OVER else None
-            if passage is None:
+            if word not in _OVER or not self._receive(rest[0], line):
                 passed += line
-            else:
-                key = rest[0]
-                self._returning[key] = asyncio.ensure_future(self._return(key, passage, line))
+            if word in _IN_VAIN:
+                self._delete_copy(rest[0])
+            elif word == "synced":
+                for key in self._notes.keys - self._over - self._going.keys() - set(rest[0]):
+                    self._delete_copy(key)  # it was on its way when we were cut off
         self._deliver(bytes(passed))
+
+    def _receive(self, key: str, end: bytes) -> bool:
+        """Whether there is something to do before an end is told."""
+        passage = self._notes.read(key)
+        if passage is not None:
+            self._over.add(key)
+            self._returning[key] = asyncio.ensure_future(self._return(key, passage, end))
+        return passage is not None
 
     def close(self) -> None:
         """Leave everything as it is: whoever comes next goes on."""
-        for task in (*self._going.values(), *self._returning.values()):
+        for task in (*self._going.values(), *self._returning.values(), *self._deleting):
             task.cancel()
 
     def _keep(self, message: list[Any]) -> bool:
@@ -100,117 +115,85 @@ class Ferry:
             case [verb, key, *_rest] if verb in _TO_END and key in self._going:
                 self._going.pop(key).cancel()
                 self._deliver(_report("revoked", key))
+                self._delete_copy(key)
                 return True
             case ["ack", keys]:
                 for key in keys:
-                    self._forget(key)
+                    self._over.discard(key)
+                    self._notes.forget(key)
         return False
 
     async def _go(self, key: str, passage: Passage, start: list[Any]) -> None:
-        voyage = passage.voyage
+        voyage, depot = passage.voyage, FarDepot(self._agent)
         try:
-            folder = await asyncio.to_thread(self._ship, passage)
-        except StokerError as error:
-            self._deliver(_report("refused", key, 0, str(error)))
-        except (ConnectionError, AgentLostError):
-            return  # the conversation is over, and what has not begun will be told to be unknown
-        else:
-            run = None if voyage.run is None else os.path.join(folder, voyage.run[0])
-            self._note(key, passage)
-            berth = ["berth", key, os.path.join(folder, voyage.inside), run]
-            await self._send(_line([berth, start]))
+            self._notes.write(key, passage)
+            folder = await asyncio.to_thread(_ship, depot, passage)
+        except Exception as error:  # nobody else would say what became of it
+            del self._going[key]
+            self._deliver(_report("refused", key, 0, _brief(error)))
+            self._delete_copy(key)
+            return
         finally:
-            self._going.pop(key, None)
-
-    def _ship(self, passage: Passage) -> str:
-        voyage = passage.voyage
-        cargo = pack(voyage.snapshot, inside=voyage.inside, run=voyage.run)
-        return ship(cargo, self._node, passage.name)
+            depot.close()
+        # From here on the start cannot be recalled: an order to end it has to follow it.
+        del self._going[key]
+        run = None if voyage.run is None else os.path.join(folder, voyage.run[0])
+        berth = ["berth", key, os.path.join(folder, voyage.inside), run]
+        try:
+            await self._send(_line([berth, start]))
+        except AgentLostError:
+            if not self.broken.done():
+                self.broken.set_result(None)  # the next one begins with what the node knows
 
     async def _return(self, key: str, passage: Passage, end: bytes) -> None:
-        job = key.partition(".")[0]
+        job, depot = key.partition(".")[0], FarDepot(self._agent)
         try:
-            brought = await asyncio.to_thread(self._bring, passage)
+            brought = await asyncio.to_thread(_bring, depot, passage)
             if brought is not None and brought.notice is not None:
                 self._tell(f"job {job}: {brought.notice}")
-        except StokerError as error:
-            self._tell(f"job {job}: its results could not be brought: {error}")
-        except (ConnectionError, AgentLostError):
-            return  # its end will be told again
+        except Exception as error:  # the job is over all the same
+            self._tell(f"job {job}: its results could not be brought: {_brief(error)}")
         finally:
-            self._returning.pop(key, None)
+            depot.close()
+        del self._returning[key]
         self._deliver(end)
 
-    def _bring(self, passage: Passage) -> Brought | None:
-        voyage = passage.voyage
-        if voyage.results is None:
-            self._node.done(passage.name)
-            return None
-        results = os.fsencode(voyage.results)
-        return bring_back(self._node, passage.name, results, voyage.target, voyage.limit_bytes)
+    def _delete_copy(self, key: str) -> None:
+        """Leave nothing of an attempt that has not run."""
+        name = self._notes.set_aside(key)
+        if name is not None:
+            task = asyncio.ensure_future(self._delete(name))
+            self._deleting.add(task)
+            task.add_done_callback(self._deleting.discard)
 
-    def _path(self, key: str) -> str:
-        return os.path.join(self._notes, f"{key}.json")
-
-    def _note(self, key: str, passage: Passage) -> None:
-        os.makedirs(self._notes, mode=0o700, exist_ok=True)
-        with open(f"{self._path(key)}.new", "wb") as file:
-            file.write(msgspec.json.encode(passage))
-        os.replace(f"{self._path(key)}.new", self._path(key))
-
-    def _recall(self, key: str) -> Passage | None:
+    async def _delete(self, name: str) -> None:
+        depot = FarDepot(self._agent)
         try:
-            with open(self._path(key), "rb") as file:
-                return msgspec.json.decode(file.read(), type=Passage)
-        except FileNotFoundError:
-            return None
-
-    def _forget(self, key: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(key))
+            await asyncio.to_thread(depot.done, name)
+        except (StokerError, OSError, AgentLostError):
+            return  # by its note the next conversation begins with that
+        finally:
+            depot.close()
+        self._notes.forget(name)
 
 
-class _Depot:
-    """A node's depot, as threads of this process call it."""
+def _ship(depot: FarDepot, passage: Passage) -> str:
+    voyage = passage.voyage
+    cargo = pack(voyage.snapshot, inside=voyage.inside, run=voyage.run)
+    return ship(cargo, depot, passage.name)
 
-    def __init__(self, agent: AgentLike, loop: asyncio.AbstractEventLoop) -> None:
-        self._agent = agent
-        self._loop = loop
 
-    def _ask(self, verb: str, *words: Any) -> Any:
-        call = patiently(lambda: self._agent.depot(verb, *words), _CALL_S)
-        try:
-            is_done, answer = asyncio.run_coroutine_threadsafe(call, self._loop).result()
-        except AgentLostError as error:
-            raise ConnectionError(str(error)) from error
-        if not is_done:
-            raise StokerError(answer)
-        return answer
+def _bring(depot: FarDepot, passage: Passage) -> Brought | None:
+    voyage = passage.voyage
+    if voyage.results is None:
+        depot.done(passage.name)
+        return None
+    results = os.fsencode(voyage.results)
+    return bring_back(depot, passage.name, results, voyage.target, voyage.limit_bytes)
 
-    def missing(self, manifest: bytes) -> list[str]:
-        """The contents of a tree that are not there."""
-        return list(self._ask("missing", manifest))
 
-    def put(self, pieces: list[tuple[str, int, int, bytes]]) -> list[int]:
-        """Send pieces of contents."""
-        return list(self._ask("put", pieces))
-
-    def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
-        """Make a copy."""
-        return dict(self._ask("lay_out", manifest, name))
-
-    def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """What a job has made."""
-        return dict(self._ask("collect", name, results, limit_bytes))
-
-    def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
-        """A piece of that."""
-        found: bytes | None = self._ask("fetch", name, digest, offset)
-        return found
-
-    def done(self, name: str) -> None:
-        """Delete the copy."""
-        self._ask("done", name)
+def _brief(error: Exception) -> str:
+    return str(error).partition("\n")[0] or repr(error)
 
 
 def _line(messages: list[list[Any]]) -> bytes:

@@ -64,10 +64,13 @@ class Post:
         self._granted_until_s = max(boot_s() + lease_s, leased_until_s)
         self._is_parted = False
         self._is_leaving = False
+        self._is_given_up = False  # by a daemon: whatever was started there until it parted
         self._conversation: asyncio.Task[bool] | None = None
 
     def retell(self) -> None:
         """Tell a daemon that knows nothing yet how things stand."""
+        # If it was not told that the node has parted, it may still wait for what ran there.
+        self._is_given_up = self._is_parted
         if self._is_leaving:
             self._tell(Leaving(self.node))
         elif self._introduction is not None and self._away is None:
@@ -129,7 +132,7 @@ class Post:
         """Tell once the node's jobs cannot be running any more."""
         over = boot_s() > self._granted_until_s + _MARGIN_S
         if self._away is not None and over and not self._is_parted:
-            self._is_parted = True
+            self._is_parted = self._is_given_up = True
             self._tell(Parted(self.node, self._parting()))
 
     def _parting(self) -> str:
@@ -161,13 +164,20 @@ class Post:
         try:
             await patiently(lambda: agent.open(conversation), _CALL_S)
             ferry = Ferry(agent, send, writer.write, self._say, self._notes)
+            if self._is_given_up:
+                await ferry.give_up()  # before anything is heard of it
+                self._is_given_up = False
             directions += (
                 asyncio.ensure_future(_pass_on(ferry, reader)),
                 asyncio.ensure_future(self._bring_back(agent, conversation, ferry, writer)),
+                ferry.broken,
             )
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         except AgentLostError:
             return False  # the beat will tell
+        except OSError as error:
+            self._say(f"{self.name} cannot be spoken with: {error}")
+            return False
         else:
             return True
         finally:

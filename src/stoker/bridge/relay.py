@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import errno
 import json
 import os
@@ -144,8 +145,25 @@ class Relay:
         if line.startswith(b'["started"'):
             _word, key, pid, *_rest = json.loads(line)
             self.running[key] = pid
+        elif line.startswith(b'["revoked"'):
+            self._forget(str(json.loads(line)[1]))
         elif (key := _key_of_end(line)) is not None:
             self.running.pop(key, None)
+            self.place_of.pop(key, None)
+
+    def _forget(self, key: str) -> None:
+        """Leave nothing of an attempt, nor of its job unless it has left something itself to go on from."""
+        self.place_of.pop(key, None)
+        self._trails.end(key)
+        job = key.partition(".")[0]
+        if any(each.partition(".")[0] == job for each in (*self.place_of, *self.running)):
+            return
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.join(self._folder, "checkpoints", job))
+        script = os.path.join(self._folder, "scripts", job)
+        if script not in self._scripts.values():  # else the next start waits for its tree
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(script)
 
     def _translate(self, message: list[Any]) -> list[list[Any]]:
         match message:
@@ -166,7 +184,10 @@ class Relay:
                 self.places[number] = tuple(keys)
             case ["ack", keys]:
                 for key in keys:
-                    self._trails.end(key)
+                    self._forget(key)
+            case ["parted"]:
+                self._trails.end_all()
+                return []
             case ["start", key, context, place, argv, log, *rest]:
                 return self._translate_start(key, context, place, argv, log, rest)
         return [message]
@@ -174,7 +195,7 @@ class Relay:
     def _translate_start(
         self, key: str, number: int, place: int, argv: list[str], log: Any, rest: list[Any]
     ) -> list[list[Any]]:
-        argv = [self._scripts.get(word, word) for word in argv]
+        argv = [self._scripts.pop(word, word) for word in argv]
         ahead: list[list[Any]] = []
         berth = self._berths.pop(key, None)
         if berth is None:

@@ -104,6 +104,11 @@ class Trails:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(path)
 
+    def end_all(self) -> None:
+        """Forget all logs: the head has given up whatever wrote them, and others may write there now."""
+        for key in [*self._trails]:
+            self.end(key)
+
 
 def write_piece(piece: Piece) -> None:
     """Put a piece where it belongs, on the head."""

@@ -100,13 +100,18 @@ def _is_used(hub: Hub, name: str) -> bool:
 
 
 async def cap_logs_for_ever(hub: Hub) -> None:
-    """Cut the logs of running jobs that outgrow `log.cap`; sleeps while there is no cap or no job."""
+    """Cut the logs of running jobs that outgrow `log.cap`; sleeps while there is no cap or no job.
+
+    What comes from a node has its place in its log, wherever that ends by now: such a log is cut when
+    its job is over.
+    """
     before: set[str] = set()
     while True:
-        cap = hub.config.log_cap_bytes
-        running = hub.engine.board.running.values() if cap else ()
+        cap, board = hub.config.log_cap_bytes, hub.engine.board
+        running = board.running.values() if cap else ()
         logs = {each.log for each in running if each.log is not None}
-        for path in logs | before:  # also what has ended since the last time
+        far = {each.log for each in running if not board.is_own(each.where)}
+        for path in (logs | before) - far:  # also what has ended since the last time
             if cap is not None:
                 # In a thread: what is kept of it may be large, and its disk slow.
                 await asyncio.to_thread(cut_log, path, cap)

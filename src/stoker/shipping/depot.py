@@ -75,6 +75,9 @@ class Depot:
             missing = self._lay_out_new(tree, copy)
             if missing:
                 return {"folder": None, "missing": missing}
+            if os.path.lexists(os.path.join(self._over, name)):
+                self.done(name)  # again: it was said while we were at work
+                raise ShippingError(f"copy {name} is done with: ask for another")
         with open(os.path.join(copy, "manifest"), "rb") as file:
             if file.read() != tree.encoded:
                 raise ShippingError(f"copy {name} was made of another tree: ask for another")

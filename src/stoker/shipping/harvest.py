@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from stoker.shipping.manifest import FILE, FOLDER, LINK, Entry, Manifest, ShippingError, parents
-from stoker.shipping.scan import read_entries
+from stoker.shipping.scan import list_entries, read_entry
 
 _TOLD = 20
 
@@ -37,9 +36,7 @@ def reap(folder: bytes, before: Manifest, results: bytes, limit_bytes: int) -> H
         for entry in before.entries
         if entry.path.startswith(results + b"/")
     }
-    found = read_entries(folder, lambda path, reason: left.append((path, reason)))
-    new = [entry for entry in found if not _is_same(entry, known.get(entry.path))]
-    fit = _fit(_movable(new, left), limit_bytes, left)
+    fit = _pick(folder, known, limit_bytes, left)
     kept = {entry.path for entry in fit}
     above = {path for entry in fit for path in parents(entry.path)} - kept
     folders = [_as_folder(folder, path) for path in above]
@@ -70,25 +67,32 @@ def _is_same(entry: Entry, before: Entry | None) -> bool:
     )
 
 
-def _movable(entries: Iterable[Entry], left: list[tuple[bytes, str]]) -> list[Entry]:
-    movable = []
-    for entry in entries:
-        if entry.kind == LINK and not leads_inside(entry.path, entry.target):
-            left.append((entry.path, "a link that leads out of the results folder"))
-        else:
-            movable.append(entry)
-    return movable
-
-
-def _fit(entries: list[Entry], limit_bytes: int, left: list[tuple[bytes, str]]) -> list[Entry]:
+def _pick(
+    folder: bytes, known: dict[bytes, Entry], limit_bytes: int, left: list[tuple[bytes, str]]
+) -> list[Entry]:
     """As many files as the limit allows: the small ones are what people look at first."""
+
+    def complain(path: bytes, reason: str) -> None:
+        left.append((path, reason))
+
     fit, total = [], 0
-    for entry in sorted(entries, key=lambda entry: (entry.size, entry.path)):
-        if total + entry.size > limit_bytes:
-            left.append((entry.path, f"{entry.size >> 20} MiB, beyond sync.limit"))
+    for entry in sorted(list_entries(folder, complain), key=lambda entry: (entry.size, entry.path)):
+        before = known.get(entry.path)
+        # What is new by its size alone, and will not go, is not read either: it may be very large.
+        is_new = before is None or before.size != entry.size
+        found = entry
+        if not is_new or total + entry.size <= limit_bytes:
+            read = read_entry(folder, entry, complain)
+            if read is None or _is_same(read, before):
+                continue
+            found = read
+        if total + found.size > limit_bytes:
+            complain(found.path, f"{found.size >> 20} MiB, beyond sync.limit")
+        elif found.kind == LINK and not leads_inside(found.path, found.target):
+            complain(found.path, "a link that leads out of the results folder")
         else:
-            fit.append(entry)
-            total += entry.size
+            fit.append(found)
+            total += found.size
     return fit
 
 

@@ -110,18 +110,15 @@ def bring_back(
     left = [str(each) for each in answer["left"]]
     files = 0
     if manifest.entries:
-        with contextlib.closing(Landing(folder)) as landing:
-            for entry in manifest.entries:
-                try:
-                    if not landing.holds(entry):
-                        _fetch_one(landing, entry, _Source(line, node, name, collect))
-                    files += entry.kind == FILE
-                except OSError as error:
-                    if isinstance(error, ConnectionError):
-                        raise
-                    left.append(f"{os.fsdecode(entry.path)} ({error.strerror or error})")
-        # The copy is deleted next: what came out of it is to be safe by then.
-        flush(os.fsencode(folder), ctypes.CDLL(None).syncfs)
+        try:
+            files = _land(manifest, folder, _Source(line, node, name, collect), left)
+        except ConnectionError:
+            raise
+        except OSError as error:
+            raise ShippingError(
+                f"cannot write in {folder}: {error.strerror or error}; they were left in"
+                f" {answer['folder']} on the node"
+            ) from error
     if not left:
         line.call(lambda: node.done(name))
     return Brought(files, manifest.size_bytes, left, str(answer["folder"]))
@@ -197,6 +194,24 @@ def _read_piece(cargo: Cargo, digest: str, offset: int, most: int) -> Piece:
     if size > offset and not data:
         raise ShippingError(f"cannot ship {os.fsdecode(path)}: it is shorter than it was")
     return digest, size, offset, data
+
+
+def _land(manifest: Manifest, folder: str, source: _Source, left: list[str]) -> int:
+    """Write results below a folder; return how many files are there now, and note what is not."""
+    files = 0
+    with contextlib.closing(Landing(folder)) as landing:
+        for entry in manifest.entries:
+            try:
+                if not landing.holds(entry):
+                    _fetch_one(landing, entry, source)
+                files += entry.kind == FILE
+            except ConnectionError:
+                raise
+            except OSError as error:
+                left.append(f"{os.fsdecode(entry.path)} ({error.strerror or error})")
+    # The copy is deleted next: what came out of it is to be safe by then.
+    flush(os.fsencode(folder), ctypes.CDLL(None).syncfs)
+    return files
 
 
 def _fetch_one(landing: Landing, entry: Entry, source: _Source) -> None:

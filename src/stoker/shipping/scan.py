@@ -27,14 +27,18 @@ def scan(folder: str | bytes) -> Manifest:
 
 
 def read_entries(top: bytes, complain: Complain) -> Iterator[Entry]:
-    """What a folder holds. Files that cannot be read as they are, are complained of and left out.
+    """What a folder holds. Files that cannot be read as they are, are complained of and left out."""
+    for entry in list_entries(top, complain):
+        found = read_entry(top, entry, complain)
+        if found is not None:
+            yield found
 
-    So are names that no manifest can hold; sockets, pipes and devices are no files to begin with.
+
+def list_entries(top: bytes, complain: Complain, below: bytes = b"") -> Iterator[Entry]:
+    """What a folder holds, without having read any file: they have no digests yet.
+
+    What cannot be looked into is complained of; sockets, pipes and devices are no files to begin with.
     """
-    yield from _walk(top, b"", complain)
-
-
-def _walk(top: bytes, below: bytes, complain: Complain) -> Iterator[Entry]:
     try:
         with os.scandir(os.path.join(top, below)) as found:
             entries = list(found)
@@ -44,18 +48,32 @@ def _walk(top: bytes, below: bytes, complain: Complain) -> Iterator[Entry]:
     for entry in entries:
         path = os.path.join(below, entry.name)
         try:
-            mode = entry.stat(follow_symlinks=False).st_mode
-            if stat.S_ISDIR(mode):
-                yield Entry(path, FOLDER, stat.S_IMODE(mode) & 0o777)
-                yield from _walk(top, path, complain)
-            elif stat.S_ISLNK(mode):
+            status = entry.stat(follow_symlinks=False)
+            mode = stat.S_IMODE(status.st_mode) & 0o777
+            if stat.S_ISDIR(status.st_mode):
+                yield Entry(path, FOLDER, mode)
+                yield from list_entries(top, complain, path)
+            elif stat.S_ISLNK(status.st_mode):
                 yield Entry(path, LINK, target=os.readlink(entry.path))
-            elif stat.S_ISREG(mode):
-                yield _read_file(top, path)
+            elif stat.S_ISREG(status.st_mode):
+                yield Entry(path, FILE, mode, status.st_size)
         except FileNotFoundError:
             continue  # it has just gone
         except OSError as error:
             complain(path, error.strerror or str(error))
+
+
+def read_entry(top: bytes, entry: Entry, complain: Complain) -> Entry | None:
+    """An entry that was listed, with the digest of its file; None if it has gone, or cannot be read."""
+    if entry.kind != FILE:
+        return entry
+    try:
+        return _read_file(top, entry.path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        complain(entry.path, error.strerror or str(error))
+        return None
 
 
 def _read_file(top: bytes, path: bytes) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,3 +49,24 @@ def test_a_driver_that_hangs_holds_up_no_beat_and_is_asked_once(
 
     asyncio.run(beat_twice())
     assert stuck == [True]
+
+
+def test_what_was_shipped_is_pruned_while_the_agent_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOKER_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "_KEEP_BYTES", 0)
+    monkeypatch.setattr(module, "_PRUNE_PERIOD_S", 0.0)
+
+    async def story() -> None:
+        agent = Agent("q")
+        for name in ("one", "two"):
+            blob = tmp_path / "cluster" / "queues" / "q" / "depot" / "blobs" / name
+            blob.write_text(name)
+            os.utime(blob, (1, 1))
+            assert await agent.depot("missing", b"") == (True, [])
+            assert agent._pruning is not None
+            await agent._pruning
+            assert not blob.exists()
+
+    asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,19 @@ class FakeAgent:
             raise ConnectionError("gone")
         return float(len(self.echoes)), time.time() - self.behind_s, b"null", self.leave
 
+    async def open(self, _conversation: str) -> None:
+        self.said = b""
+
+    async def write(self, _conversation: str, data: bytes) -> bool:
+        self.said += data
+        return True
+
+    async def read(self, _conversation: str) -> None:
+        return None
+
+    async def close(self, _conversation: str) -> None:
+        pass
+
 
 def mind(post: Post, agent: FakeAgent) -> None:
     async def until_gone() -> None:
@@ -57,9 +71,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def make_post() -> tuple[Post, list[News]]:
+def make_post(notes: str = "/nowhere") -> tuple[Post, list[News]]:
     told: list[News] = []
-    return Post("n1", "h1", told.append, 30.0, "/nowhere"), told
+    return Post("n1", "h1", told.append, 30.0, notes), told
+
+
+class Nobody:
+    """A daemon that does not listen."""
+
+    def write(self, _data: bytes) -> None:
+        pass
+
+
+def come_back(post: Post) -> bytes:
+    """Let the node be there again, and a daemon begin to speak with it; what the node hears first."""
+    agent = FakeAgent(beats=2)
+    mind(post, agent)
+
+    async def speak() -> None:
+        await post.carry(asyncio.StreamReader(), Nobody())  # type: ignore[arg-type]
+
+    asyncio.run(speak())
+    return agent.said
 
 
 def test_a_node_is_there_once_it_has_been_granted_a_lease(clock: Clock) -> None:
@@ -121,3 +154,36 @@ def test_a_bridge_that_is_new_waits_for_a_whole_lease(clock: Clock) -> None:
     clock.now_s += 2
     post.check_lease()
     assert len(told) == 1
+
+
+class TestGivingUp:
+    """What was started on a node may be running elsewhere once a daemon has heard that it parted."""
+
+    def part(self, clock: Clock, notes: Path) -> Post:
+        post, _told = make_post(str(notes))
+        mind(post, FakeAgent(beats=2))
+        clock.now_s += 40
+        post.check_lease()
+        return post
+
+    def test_a_node_is_told_when_it_is_back_and_only_then(
+        self, clock: Clock, tmp_path: Path
+    ) -> None:
+        post = self.part(clock, tmp_path)
+        assert come_back(post) == b'[["parted"]]\n'
+        assert come_back(post) == b""
+
+    def test_so_it_is_after_a_daemon_that_came_while_it_was_away(
+        self, clock: Clock, tmp_path: Path
+    ) -> None:
+        post = self.part(clock, tmp_path)
+        post.retell()
+        assert come_back(post) == b'[["parted"]]\n'
+
+    def test_a_daemon_that_has_not_heard_of_it_waits_for_what_ran(
+        self, clock: Clock, tmp_path: Path
+    ) -> None:
+        post = self.part(clock, tmp_path)
+        mind(post, FakeAgent(beats=2))
+        post.retell()
+        assert come_back(post) == b""

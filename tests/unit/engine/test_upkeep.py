@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stoker.core.lifecycle import State
@@ -280,37 +281,60 @@ class TestCut:
             cut_log(str(path), 4096)
 
 
-def test_logs_of_running_jobs_are_cut_when_a_cap_is_set_and_once_more_after_their_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cuts: list[tuple[str, int]] = []
-    monkeypatch.setattr(upkeep, "cut_log", lambda path, cap: cuts.append((path, cap)))
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Return the logs that are cut, as soon as there is any reason to."""
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(upkeep, "cut_log", lambda path, cap: found.append((path, cap)))
     monkeypatch.setattr("stoker.engine.upkeep.asyncio.to_thread", call_here)
     sleep = asyncio.sleep
-    rounds: list[float] = []
+    monkeypatch.setattr("stoker.engine.upkeep.asyncio.sleep", lambda _seconds: sleep(0))
+    return found
 
-    async def count(seconds: float) -> None:
-        rounds.append(seconds)
-        await sleep(0)
 
-    monkeypatch.setattr("stoker.engine.upkeep.asyncio.sleep", count)
+def test_logs_of_running_jobs_are_cut_when_a_cap_is_set_and_once_more_after_their_end(
+    world: World, cuts: list[tuple[str, int]]
+) -> None:
     world.add("a")
     log = str(world.home / "logs" / "0" / "1.1.log")
 
     async def story() -> None:
         task = asyncio.ensure_future(cap_logs_for_ever(world.hub))
-        await sleep(0)
+        await asyncio.sleep(0)
         assert cuts == []
         world.hub.config.change("log.cap", "4K")
         world.hub.events.touch()
         while len(cuts) < 2:
-            await sleep(0)
+            await asyncio.sleep(0)
         world.end("1.1")
         cuts.clear()
         for _ in range(20):
-            await sleep(0)
+            await asyncio.sleep(0)
         task.cancel()
 
     world.run(story())
     assert cuts == [(log, 4096)]
     assert world.jobs.tally() == {State.DONE: 1}
+
+
+def test_the_log_of_a_job_on_another_node_is_cut_when_the_job_is_over(
+    make_world: MakeWorld, cuts: list[tuple[str, int]]
+) -> None:
+    world = make_world(gpus=2)
+    world.hub.config.change("log.cap", "4K")
+    world.add("near", "far")
+    running = world.engine.board.running["2.1"]
+    running.slots = tuple(msgspec.structs.replace(slot, node="h1") for slot in running.slots)
+    near, far = (str(world.home / "logs" / "0" / f"{key}.log") for key in ("1.1", "2.1"))
+
+    async def story() -> None:
+        task = asyncio.ensure_future(cap_logs_for_ever(world.hub))
+        while len(cuts) < 3:
+            await asyncio.sleep(0)
+        assert {path for path, _cap in cuts} == {near}
+        world.end("2.1")
+        while (far, 4096) not in cuts:
+            await asyncio.sleep(0)
+        task.cancel()
+
+    world.run(story())

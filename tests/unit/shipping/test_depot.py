@@ -12,6 +12,7 @@ from stoker.shipping.blobs import MAX_CHUNK_BYTES
 from stoker.shipping.depot import Depot
 from stoker.shipping.manifest import Entry, Manifest, ShippingError
 from stoker.shipping.scan import scan
+from stoker.snapshot import copy_content
 
 CONTENT = b"print('hello')\n" * 100
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -157,6 +158,21 @@ def test_a_copy_that_is_done_with_is_never_made_again(
     assert copies(tmp_path) == []
     with pytest.raises(ShippingError, match="done with"):
         depot.lay_out(tree, "1.1")
+
+
+def test_a_copy_that_is_done_with_while_it_is_made_does_not_stay(
+    depot: Depot, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depot.put([(DIGEST, SIZE, 0, CONTENT)])
+
+    def copy_and_be_done(reader: int, writer: int) -> None:
+        copy_content(reader, writer)
+        depot.done("1.1")
+
+    monkeypatch.setattr("stoker.shipping.copies.copy_content", copy_and_be_done)
+    with pytest.raises(ShippingError, match="done with"):
+        depot.lay_out(tree, "1.1")
+    assert copies(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", ".hidden", "x" * 101, "a\n"])

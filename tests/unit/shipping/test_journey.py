@@ -17,6 +17,7 @@ from stoker.shipping.depot import Depot
 from stoker.shipping.harvest import leads_inside
 from stoker.shipping.journey import Brought, bring_back, ship
 from stoker.shipping.manifest import FILE, FOLDER, LINK, Entry, Manifest, ShippingError
+from stoker.shipping.scan import hash_open
 from unit.shipping.trees import BadLine, Tree, grow, read, trees, unwritable
 
 LIMIT = 1 << 30
@@ -208,6 +209,45 @@ def test_beyond_the_limit_the_small_files_come_and_the_rest_is_named_and_stays(
         f"results were left in {folder}/results on the node: a-model.pt (2 MiB, beyond sync.limit)"
     )
     assert (folder / "results" / "a-model.pt").exists()
+
+
+def test_what_is_beyond_the_limit_is_not_even_read(
+    depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = laid_out(depot, tmp_path, **{"results/same": "s" * 500, "results/grown": "before"})
+    (folder / "results" / "grown").write_text("g" * 300)
+    (folder / "results" / "new").write_text("n" * 200)
+    (folder / "results" / "small").write_text("s")
+    reads: list[int] = []
+
+    def read_file(fd: int, most: int) -> tuple[str, int]:
+        reads.append(most)
+        return hash_open(fd, most)
+
+    monkeypatch.setattr("stoker.shipping.scan.hash_open", read_file)
+    harvest = depot.collect("1.1", b"results", 100)
+
+    assert reads == [1, 500]
+    assert harvest["left"] == [
+        "grown (0 MiB, beyond sync.limit)",
+        "new (0 MiB, beyond sync.limit)",
+    ]
+
+
+@pytest.mark.parametrize("way", ["a file", "a folder that nobody can make"])
+def test_results_that_have_nowhere_to_go_are_told_in_one_line_and_stay(
+    depot: Depot, tmp_path: Path, way: str
+) -> None:
+    folder = laid_out(depot, tmp_path, a="a")
+    (folder / "results").mkdir()
+    (folder / "results" / "x").write_text("x")
+    in_the_way = tmp_path / "cwd" if way != "a file" else tmp_path / "cwd" / "results"
+    in_the_way.parent.mkdir(exist_ok=True)
+    in_the_way.write_text("")
+
+    with pytest.raises(ShippingError, match=rf"cannot write in .*; they were left in {folder}"):
+        bring(depot, tmp_path)
+    assert (folder / "results" / "x").exists()
 
 
 def test_a_results_folder_that_became_a_link_is_not_followed(depot: Depot, tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""What a node makes of what a head says, on its way to the shepherd."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoker.bridge.relay import Relay
+from stoker.bridge.trail import Trails
+
+
+class Node:
+    """A relay between a test and the test, which is both head and shepherd."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.shepherd, connection = socket.socketpair()
+        self.shepherd.settimeout(20)
+        self.trails = Trails(str(folder / "logs"))
+        self.relay = Relay(connection, str(folder), "far", self.trails)
+
+    async def say(self, *messages: list[Any]) -> None:
+        """What the head says."""
+        await self.relay.write(f"{json.dumps(messages)}\n".encode())
+
+    async def tell(self, *words: Any) -> bytes:
+        """What the shepherd tells; what the head hears then."""
+        self.shepherd.sendall(f"{json.dumps(words)}\n".encode())
+        reply = await self.relay.read(20)
+        assert reply is not None
+        return reply.reports
+
+    async def send_script(self, key: str) -> None:
+        """Have the script of an attempt that is to start."""
+        text = base64.b64encode(b"true").decode()
+        await self.say(["script", f"/there/{key.partition('.')[0]}", text])
+
+    async def start(self, key: str) -> None:
+        """Have an attempt that runs, and has written to its log."""
+        await self.send_script(key)
+        context = ["context", 0, {"STOKER_CHECKPOINTS": "there"}, str(self.folder), "/bin/sh"]
+        log = [str(self.folder / "there" / key), 0]
+        argv = ["sh", f"/there/{key.partition('.')[0]}"]
+        await self.say(context, ["start", key, 0, 0, argv, log])
+        (self.folder / "logs" / f"{key}.log").write_text("text")
+
+    def left(self) -> set[str]:
+        """What there is for attempts and jobs."""
+        folders = ("logs", "checkpoints", "scripts")
+        return {path.name for name in folders for path in (self.folder / name).iterdir()}
+
+    def close(self) -> None:
+        self.relay.close()
+        self.shepherd.close()
+
+
+def play(folder: Path, story: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
+    async def begin() -> None:
+        node = Node(folder)
+        try:
+            await story(node)
+        finally:
+            node.close()
+
+    asyncio.run(begin())
+
+
+def test_a_log_is_told_before_the_end_of_its_job(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        node.shepherd.sendall(b'["ended", "7.1", 0]\n')
+        reply = await node.relay.read(20)
+        assert reply is not None
+        assert [piece.data for piece in reply.pieces] == [b"text"]
+        assert reply.reports == b'["ended", "7.1", 0]\n'
+
+    play(tmp_path, story)
+
+
+def test_logs_of_attempts_that_were_given_up_are_told_no_more(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        await node.say(["parted"])
+        node.shepherd.sendall(b'["lost", "7.1", "its lease", true]\n')
+        reply = await node.relay.read(20)
+        assert reply is not None
+        assert reply.pieces == []
+        assert list((tmp_path / "logs").iterdir()) == []
+        assert b"parted" not in node.shepherd.recv(1 << 16)
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("word", ["ended", "revoked"])
+def test_nothing_stays_of_an_attempt_that_is_over(tmp_path: Path, word: str) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        assert node.left() == {"7.1.trail", "7.1.log", "7"}
+        await node.tell(word, "7.1")
+        if word == "ended":
+            assert node.left() == {"7.1.trail", "7.1.log", "7"}  # it may be told again
+            await node.say(["ack", ["7.1"]])
+        assert node.left() == set()
+        assert node.relay.place_of == {}
+
+    play(tmp_path, story)
+
+
+def test_what_the_next_attempt_needs_stays(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        await node.tell("ended", "7.1")
+        await node.start("7.2")
+        await node.say(["ack", ["7.1"]])
+        assert node.left() == {"7.2.trail", "7.2.log", "7"}
+        (tmp_path / "checkpoints" / "7" / "epoch-1").touch()
+        await node.tell("ended", "7.2")
+        await node.say(["ack", ["7.2"]])
+        assert node.left() == {"7"}
+        assert (tmp_path / "checkpoints" / "7" / "epoch-1").exists()
+
+    play(tmp_path, story)
+
+
+def test_a_script_stays_for_a_start_that_waits_for_its_tree(tmp_path: Path) -> None:
+    async def story(node: Node) -> None:
+        await node.start("7.1")
+        await node.tell("ended", "7.1")
+        await node.send_script("7.2")
+        await node.say(["ack", ["7.1"]])
+        assert node.left() == {"7"}
+
+    play(tmp_path, story)
