@@ -299,3 +299,16 @@ def test_stopping_with_kill_ends_remote_runs_too(lab: Lab, work: Work) -> None:
     until(lambda: str(work.go) not in str(lab.bed.processes(1)), "its tree is gone")
     (row,) = lab.of(job)
     assert (row.state, row.status) == ("killed", signal.SIGKILL)
+
+
+def test_a_box_that_has_left_and_joins_again_gets_jobs_on_its_gpus(lab: Lab, work: Work) -> None:
+    mark = lab.mark()
+    lab.bed.ok(2, "cluster", "leave")
+    lab.until_told(mark, "h2 has left the cluster")
+    lab.join(2)
+    lab.until_there(2)
+    jobs = [work.add_waiting(0, "--node", "h2", "--share", "never") for _ in range(4)]
+    work.let_go()
+    for job in jobs:
+        lab.until_state(job, "done")
+    assert {lab.of(job)[-1].slots for job in jobs} == {f"h2/{gpu}" for gpu in range(4)}

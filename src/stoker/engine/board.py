@@ -179,6 +179,8 @@ class Board:
         # Grows when slots, nodes or models change: what was worked out from them is out of date then.
         self.shape = 0
         self.seats: list[Place] = []  # those of the places on which jobs share a GPU
+        # What nodes no longer have, by index: it may come back, and keeps its number until then.
+        self._gone: dict[int, Place] = {}
         self.running: dict[str, Running] = {}
         self.deadlines = Deadlines(self.running)
         self.cpu_places = cpu_places
@@ -246,11 +248,40 @@ class Board:
             self.shape += 1
 
     def forget_node(self, name: str) -> None:
-        """A node has left for good: its places are as good as removed, what runs there has to end."""
+        """A node has left for good: its places are gone, what runs there has to end."""
         self.nodes.pop(name, None)
-        for place in self.of_node.get(name, ()):
-            place.drained = REMOVED
+        for place in [place for place in self.of_node.get(name, ()) if place.base is None]:
+            self.retire(place)
         self.shape += 1
+
+    def retire(self, place: Place) -> None:
+        """A node no longer has a place; whether people want it in use stays on record."""
+        self._gone[place.slot.index] = place
+        place.drained = REMOVED
+        for each in self._with_seats(place):
+            self.of_node[place.slot.node].remove(each)
+            each.held = each.asked = False
+        self.shape += 1
+
+    def restore(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str) -> bool:
+        """Have a place again that a node had before, as people want it; False if it had none like it."""
+        for place in self._gone.values():
+            slot = place.slot
+            if (slot.gpus, slot.keys, slot.node) == (gpus, keys, node):
+                break
+        else:
+            return False
+        del self._gone[slot.index]
+        place.drained = self._drained.get(self._own_label(slot))
+        for each in self._with_seats(place):
+            self.of_node[node].append(each)
+            each.away = self.nodes[node].away
+            each.held = each.asked = False  # whoever held it then may be gone
+        self.shape += 1
+        return True
+
+    def _with_seats(self, place: Place) -> list[Place]:
+        return [place, *(seat for seat in self.seats if seat.base == place.slot.index)]
 
     def note_models(self, models: Mapping[str, str]) -> None:
         """Know what kinds of GPUs keys stand for."""
@@ -342,8 +373,12 @@ class Board:
         return [*found, *_shared(seats)] if seats else found
 
     def whole(self) -> list[Place]:
-        """The places of whole GPUs: all but the seats."""
-        return [place for place in self.places if place.base is None]
+        """The places of whole GPUs: all that there are but the seats."""
+        return [
+            place
+            for place in self.places
+            if place.base is None and place.slot.index not in self._gone
+        ]
 
     def tenants(self, place: Place) -> list[Running]:
         """What runs on a place, or on the seats of its GPU."""

@@ -8,7 +8,7 @@ import msgspec
 
 from stoker.core.durations import format_duration
 from stoker.core.node import NodeFacts
-from stoker.engine.board import REMOVED, Board
+from stoker.engine.board import Board
 from stoker.engine.loop import Engine
 from stoker.engine.vista import Vista
 from stoker.executors.far import far_key
@@ -131,22 +131,29 @@ class Nodes:
         self.known[facts.name] = facts
         since = None if away is None else self._engine.wall_clock()
         self._board.note_node(NodeFacts(facts.name, facts.labels, away, since))
-        wanted = {slot.gpus for slot in facts.slots}
-        there = {
-            place.slot.gpus: place
-            for place in self._board.of_node.get(facts.name, ())
-            if place.base is None
-        }
-        for gpus, place in there.items():
-            if gpus not in wanted:
-                place.drained = REMOVED
         for slot in facts.slots:
             for key in slot.keys:
                 if key in facts.gpus:
                     self._board.models[far_key(facts.name, key)] = facts.gpus[key].name
-            if slot.gpus not in there:
-                keys = tuple(far_key(facts.name, key) for key in slot.keys)
-                self._engine.add_slot(slot.gpus, keys, facts.name)
+        self._fit(facts)
+
+    def _fit(self, facts: Introduction) -> None:
+        """Have the places that a node has now; another GPU under an old number is another place."""
+        name = facts.name
+        wanted = [
+            (slot.gpus, tuple(far_key(name, key) for key in slot.keys)) for slot in facts.slots
+        ]
+        for place in [*self._board.of_node.get(name, ())]:
+            if place.base is not None:
+                continue
+            has = (place.slot.gpus, place.slot.keys)
+            if has in wanted:
+                wanted.remove(has)
+            else:
+                self._board.retire(place)
+        for gpus, keys in wanted:
+            if not self._board.restore(gpus, keys, name):
+                self._engine.add_slot(gpus, keys, name)
 
 
 def _skewed(name: str, behind_s: int) -> str:

@@ -147,8 +147,8 @@ class Sharing:
             and len(slot.keys) == len(slot.gpus) == 1
             and slot.keys[0] in self._models()
             and not any(
-                other.base is None and other is not place and slot.keys[0] in other.slot.keys
-                for other in self._board.places
+                other is not place and slot.keys[0] in other.slot.keys
+                for other in self._board.whole()
             )
         )
 

@@ -72,7 +72,8 @@ class FleetExecutor:
             name = _distinct(name, {self._own_name, *self._ids})
             self._link.nodes[node] = name
             self._ids[name], self._names[node] = node, name
-            self._far[name] = self._make_far(name)
+            if name not in self._far:
+                self._far[name] = self._make_far(name)
         return self._names[node]
 
     def _make_far(self, name: str) -> FarExecutor:
@@ -218,13 +219,13 @@ class FleetExecutor:
             self._link.tell(Watch(wanted))
 
     def forget(self, name: str) -> None:
-        """Expect a node no more."""
+        """Expect a node no more; what is asked of it is refused."""
         node = self._ids.pop(name, None)
         if node is not None:
             self._link.tell(Forget(node))
             self._link.nodes.pop(node, None)
             self._names.pop(node, None)
-            self._far.pop(name).detach()
+            self._far[name].detach()
 
     def finish(self) -> None:
         """Ask this machine's shepherd."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
+from stoker.core.node import NodeFacts
 from stoker.engine.nodes import Nodes
 from stoker.engine.vista import Vista
+from stoker.errors import NotFoundError
 from stoker.executors.fleet import FleetExecutor
-from stoker.executors.node import Ahead, Away, Introduction, Joined, NodeSlot, Parted
-from unit.engine.world import World
+from stoker.executors.node import Ahead, Away, Introduction, Joined, Left, NodeSlot, Parted
+from unit.engine.world import MakeWorld, World
 
 _FACTS = Introduction(
     id="n1",
@@ -27,6 +32,9 @@ class Fleet(FleetExecutor):
 
     def know(self, node: str, name: str) -> str:
         return name
+
+    def forget(self, name: str) -> None:
+        pass
 
 
 class Notices(list[str]):
@@ -71,3 +79,76 @@ def test_a_clock_that_is_wrong_is_told(world: World) -> None:
     nodes.apply(Away("h1", "x"))
     nodes.apply(Joined(_FACTS, Ahead(1.0, -3600)))
     assert notices[-1] == "the clock of h1 is 1:00:00 ahead of this machine's"
+
+
+def with_gpus(**keys: str) -> Introduction:
+    """The same node, when it finds these GPUs: numbers with their keys."""
+    slots = tuple(NodeSlot((number[1:],), (key,)) for number, key in keys.items())
+    return msgspec.structs.replace(_FACTS, slots=slots)
+
+
+def usable(world: World) -> dict[str, tuple[str, ...]]:
+    """The slots of h1 on which jobs may start, and what GPUs they have."""
+    slots = [place.slot for place in world.engine.board.whole() if place.is_open]
+    return {slot.label: slot.keys for slot in slots if slot.node == "h1"}
+
+
+@pytest.fixture
+def head(make_world: MakeWorld) -> World:
+    """Return the first box of a cluster, without a GPU of its own."""
+    return make_world(gpus=0, nodes=(NodeFacts("h0"),))
+
+
+def test_a_node_that_has_left_and_joins_again_has_its_gpus(head: World) -> None:
+    nodes, _notices = nodes_of(head)
+    for _ in range(3):
+        nodes.apply(Joined(_FACTS))
+        assert usable(head) == {"h1/0": ("h1/GPU-0",)}
+        nodes.apply(Left("h1"))
+        assert usable(head) == {}
+    assert len(head.engine.board.places) == 1
+
+
+def test_gpus_that_a_node_finds_later_than_it_joins_are_used(head: World) -> None:
+    nodes, _notices = nodes_of(head)
+    for facts in (_FACTS, with_gpus(), _FACTS):
+        nodes.apply(Joined(facts))
+    assert usable(head) == {"h1/0": ("h1/GPU-0",)}
+
+
+def test_another_gpu_under_an_old_number_is_another(head: World) -> None:
+    nodes, _notices = nodes_of(head)
+    nodes.apply(Joined(with_gpus(n0="GPU-a", n1="GPU-b", n2="GPU-c")))
+    nodes.apply(Joined(with_gpus(n0="GPU-a", n1="GPU-c")))
+    assert usable(head) == {"h1/0": ("h1/GPU-a",), "h1/1": ("h1/GPU-c",)}
+
+
+def test_what_people_took_out_of_use_is_so_when_its_node_is_back(head: World) -> None:
+    nodes, _notices = nodes_of(head)
+    both = with_gpus(n0="GPU-a", n1="GPU-b")
+    nodes.apply(Joined(both))
+    head.gpus("drain", "h1/0")
+    nodes.apply(Left("h1"))
+    nodes.apply(Joined(both))
+    assert usable(head) == {"h1/1": ("h1/GPU-b",)}
+    head.gpus("add", "h1/0")
+    assert len(usable(head)) == 2
+
+
+def test_that_a_node_has_left_is_not_put_on_record_as_a_wish(head: World) -> None:
+    nodes, _notices = nodes_of(head)
+    other = msgspec.structs.replace(_FACTS, id="n2", name="h2")
+    nodes.apply(Joined(_FACTS))
+    nodes.apply(Joined(other))
+    nodes.apply(Left("h1"))
+    head.gpus("drain", "h2/0")
+    assert head.hub.config.words("gpus-removed") == []
+    assert head.hub.config.words("gpus-drained") == ["h2/0"]
+
+
+def test_a_gpu_of_a_node_that_has_left_cannot_be_added(head: World) -> None:
+    nodes, _notices = nodes_of(head)
+    nodes.apply(Joined(_FACTS))
+    nodes.apply(Left("h1"))
+    with pytest.raises(NotFoundError, match="there is no GPU h1/0"):
+        head.gpus("add", "h1/0")

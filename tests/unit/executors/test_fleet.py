@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.executors.contract import Ended, Report, Started, Synced
+from stoker.core.slot import Slot
+from stoker.executors.contract import Ended, Report, Started, Synced, Unheld
 from stoker.executors.fleet import FleetExecutor
 from stoker.executors.node import Ahead, Away, Introduction, Joined, News
 from stoker.executors.shepherd.wire import LOWEST_PROTOCOL, PROTOCOL
@@ -116,3 +117,16 @@ def test_a_second_node_of_one_name_gets_another(fleet: Fleet) -> None:
     assert fleet.executor.know("n2", "h1") == "h1-2"
     assert fleet.executor.know("n3", "h0") == "h0-2"
     assert fleet.executor.know("n1", "h1") == "h1"
+
+
+def test_what_is_asked_of_a_node_that_has_left_is_refused(fleet: Fleet) -> None:
+    fleet.executor.know("n1", "h1")
+    fleet.executor.define_slots([Slot(0, ("0",), ("h1/GPU-0",), "h1")])
+    fleet.executor.forget("h1")
+    fleet.executor.hold(0)
+    assert fleet.observe() == [Unheld(0, "GPU-0", None)]
+
+    assert fleet.executor.know("n1", "h1") == "h1"
+    fleet.link.news.append(Joined(FACTS))
+    fleet.observe()
+    assert fleet.tell_all() == [SYNCED, Joined(FACTS)]
