@@ -147,6 +147,7 @@ class Bridge:
             case Forget():
                 if order.node in self.posts:
                     self.posts.pop(order.node).close()
+                self._roll.forget(order.node)
             case Stop():
                 self.stopped.set()
 

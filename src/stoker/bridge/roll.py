@@ -47,6 +47,8 @@ class Roll:
         self.has_joined = False
         self._minders: dict[str, asyncio.Task[None]] = {}
         self._left: set[str] = set()
+        self._living: set[str] = set()
+        self._met: dict[str, dict[str, Any]] = {}  # by a node's own id: whom Ray has under it
 
     async def run(self) -> None:
         """Keep an agent on every node while it is there; raises AgentLostError once Ray has ended here."""
@@ -55,6 +57,7 @@ class Roll:
         while True:
             nodes = await patiently(lambda: asyncio.to_thread(_living_nodes), _LOOK_PATIENCE_S)
             found = {node["NodeID"]: node for node in nodes}
+            self._living = set(found)
             if own not in found:
                 raise AgentLostError("Ray has ended here, or begun anew")
             for ray_id, node in found.items():
@@ -92,8 +95,8 @@ class Roll:
         try:
             agent = await asyncio.to_thread(self._appoint, node)
             said = await patiently(lambda: agent.introduce.remote(), _MEETING_S)
-            introduction = self._check(msgspec.json.decode(said, type=Introduction))
-            if introduction is None:
+            introduction = msgspec.json.decode(said, type=Introduction)
+            if not (self._speaks_as_we_do(introduction) and self._is_itself(introduction, node)):
                 await asyncio.sleep(_MEETING_S)
                 return
             post = self._post_for(introduction.id, introduction.name)
@@ -129,18 +132,42 @@ class Roll:
             .remote(self._queue)
         )
 
-    def _check(self, found: Introduction) -> Introduction | None:
-        """A node that speaks as we do; it is said once of every other."""
+    def forget(self, node: str) -> None:
+        """Whoever knew a node has forgotten it: if it is there, it is met anew."""
+        met = self._met.pop(node, None)
+        if met is not None:
+            self._minders[met["NodeID"]].cancel()
+
+    def _speaks_as_we_do(self, found: Introduction) -> bool:
+        """Whether a node has our version; it is said once of every other."""
         if found.version == __version__:
-            return found
-        text = (
+            return True
+        self._tell_once(
             f"{found.name} has Stoker {found.version} and the head {__version__}: it gets no jobs;"
             " install the same version on both, and run stoker cluster leave and join there"
         )
+        return False
+
+    def _is_itself(self, found: Introduction, node: dict[str, Any]) -> bool:
+        """Whether no other box that lives has this one's id; it is said once of every other.
+
+        Both would be spoken with as one, and what runs on the first taken for lost on the second.
+        """
+        first = self._met.get(found.id, node)
+        where, there = node["NodeManagerAddress"], first["NodeManagerAddress"]
+        if first["NodeID"] in self._living and where != there:
+            self._tell_once(
+                f"the box at {where} has the id of {found.name}, at {there}, as a copy of its home"
+                " would: it gets no jobs; stoker cluster leave and join, on it, give it an id of its own"
+            )
+            return False
+        self._met[found.id] = node
+        return True
+
+    def _tell_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
             self._tell(Told(text))
-        return None
 
 
 class _Calls:

@@ -184,7 +184,7 @@ def _join(home: str, args: argparse.Namespace) -> int:
     token = _find_token(home)
     found = survey.survey(home, address, port, token)
     survey.check_versions(found)
-    node = settings.load_node(home)
+    node = _be_no_other(home, found, own)
     _name(home, args, [member.name for member in found.nodes if member.id != node.id])
     settings.save_token(home, token)
     _become(
@@ -201,6 +201,19 @@ def _join(home: str, args: argparse.Namespace) -> int:
     print(f"joined the cluster at {settings.join_address(address, port)} as", end=" ")
     print(settings.load_node(home).name)
     return 0
+
+
+def _be_no_other(home: str, found: survey.Survey, own: str) -> settings.Node:
+    """Who this box is; where its home is a copy of that of a box that is there, from now on another."""
+    node = settings.load_node(home)
+    twin = found.find_twin(node.id, own)
+    if twin is None:
+        return node
+    sys.stderr.write(
+        f"stoker: {twin.name}, at {twin.address}, has the id of this box, as a copy of its home would:"
+        " this box has a new one now\n"
+    )
+    return settings.renew_node(home, node.name)
 
 
 def _slots(text: str | None) -> str | None:

@@ -102,10 +102,14 @@ def forget_settings(home: str) -> None:
 def load_node(home: str) -> Node:
     """Who this box is; decided the first time that anybody asks."""
     found = _read(os.path.join(folder_of(home), "node.json"), Node)
-    if found is None:
-        found = Node(id=secrets.token_hex(8), name=default_name())
-        save_node(home, found)
-    return found
+    return renew_node(home, default_name()) if found is None else found
+
+
+def renew_node(home: str, name: str) -> Node:
+    """Let this box be one that nobody has seen before."""
+    made = Node(id=secrets.token_hex(8), name=name)
+    save_node(home, made)
+    return made
 
 
 def save_node(home: str, node: Node) -> None:

@@ -58,6 +58,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     nodes: list[Member] = []
 
+    def find_twin(self, node: str, address: str) -> Member | None:
+        """A box that is there with the id of one at an address, and is not that one."""
+        twins = [each for each in self.nodes if each.alive and each.id == node]
+        return next((each for each in twins if each.address != address), None)
+
 
 def require_ray() -> None:
     """Raise StokerError where Ray is not installed; Ray itself is not imported."""

@@ -1,0 +1,72 @@
+"""`stoker cluster join` as far as it goes without Ray."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from stoker.cli import cluster
+from stoker.cluster import settings
+from stoker.cluster.command import TOKEN_VARIABLE
+from stoker.cluster.survey import Member, Survey
+
+ARGS = argparse.Namespace(target="10.0.0.1", name=None, label=None, gpus=None)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the home of a box with the address 10.0.0.3, whose Ray starts at once."""
+    monkeypatch.setenv(TOKEN_VARIABLE, "x" * 32)
+    monkeypatch.setattr("stoker.cluster.survey.require_ray", lambda: None)
+    monkeypatch.setattr("stoker.cluster.survey.check_versions", lambda _found: None)
+    monkeypatch.setattr("stoker.cluster.survey.own_address", lambda *_: "10.0.0.3")
+    monkeypatch.setattr("stoker.cluster.control.start_minder", lambda _home: None)
+    return str(tmp_path)
+
+
+def find(monkeypatch: pytest.MonkeyPatch, *members: Member) -> None:
+    """Have the cluster these members."""
+    found = Survey(ray="2.60.0", python="3.11", nodes=[*members])
+    monkeypatch.setattr("stoker.cluster.survey.survey", lambda *_: found)
+
+
+def member(node: settings.Node, address: str, *, alive: bool = True) -> Member:
+    labels = {"stoker-node": node.id, "stoker-name": node.name}
+    return Member(address=address, is_head=False, alive=alive, labels=labels)
+
+
+def test_a_copy_of_a_box_that_is_there_gets_an_id_and_a_name_of_its_own(
+    home: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = settings.Node(id="a" * 16, name="gpu2")
+    settings.save_node(home, before)
+    find(monkeypatch, member(before, "10.0.0.2"))
+
+    assert cluster._join(home, ARGS) == 0
+
+    now = settings.load_node(home)
+    assert now.id != before.id
+    assert now.name == "gpu2-2"
+    assert capsys.readouterr().err == (
+        "stoker: gpu2, at 10.0.0.2, has the id of this box, as a copy of its home would:"
+        " this box has a new one now\n"
+    )
+
+
+@pytest.mark.parametrize(("address", "alive"), [("10.0.0.3", True), ("10.0.0.2", False)])
+def test_a_box_that_comes_back_is_who_it_was(
+    home: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    address: str,
+    alive: bool,
+) -> None:
+    before = settings.load_node(home)
+    find(monkeypatch, member(before, address, alive=alive))
+
+    assert cluster._join(home, ARGS) == 0
+
+    assert settings.load_node(home) == before
+    assert capsys.readouterr().err == ""
