@@ -34,3 +34,12 @@ def test_what_does_not_exist_or_makes_no_sense_is_refused(queue: Queue) -> None:
     assert queue("config", "keep.dogs").code == 1
     assert queue("config", "--reset").code == 2
     assert queue.ok("config", "keep.days") == "90\n"
+
+
+def test_what_counts_from_the_next_daemon_on_is_said(queue: Queue) -> None:
+    for name, value in (("cluster.lease", "60"), ("gpus", "0")):
+        changed = queue("config", name, value)
+        assert changed.out == f"{name} is {value} now\n"
+        assert changed.err == f"stoker: {name} counts after stoker daemon restart; jobs run on\n"
+    assert queue("config", "keep.days", "30").err == ""
+    assert queue("config", "cluster.lease").err == ""

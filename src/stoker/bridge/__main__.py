@@ -136,11 +136,11 @@ class Bridge:
         match order:
             case Known():
                 self._client = writer
-                self._leases.grant(order.lease_s)
-                self._lease_s = order.lease_s
+                self._grant(order.lease_s)
                 for node, name in order.nodes:
-                    self._post_for(node, name).lease_s = order.lease_s
+                    self._post_for(node, name)
                 for post in self.posts.values():
+                    post.lease_s = self._lease_s
                     post.retell()
             case Watch():
                 self._want(wanted=order.wanted)
@@ -150,6 +150,19 @@ class Bridge:
                 self._roll.forget(order.node)
             case Stop():
                 self.stopped.set()
+
+    def _grant(self, lease_s: float) -> None:
+        try:
+            self._leases.grant(lease_s)
+        except OSError as error:
+            self.tell(
+                Told(
+                    f"leases stay at {self._lease_s:g} s, because {lease_s:g} s cannot be put on record"
+                    f" ({error.strerror}): stoker daemon restart tries again"
+                )
+            )
+        else:
+            self._lease_s = lease_s
 
     def _want(self, *, wanted: bool) -> None:
         self._wanted = wanted

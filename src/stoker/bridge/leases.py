@@ -39,7 +39,7 @@ class Leases:
         return self._granted.lease_s or None
 
     def grant(self, lease_s: float) -> None:
-        """Grant leases of this length from now on."""
+        """Grant leases of this length from now on; with an OSError, of the same length as before."""
         before = self._granted
         if lease_s == before.lease_s:
             return
@@ -49,10 +49,11 @@ class Leases:
         if lease_s < before.lease_s:
             longer_s = max(longer_s, before.lease_s)
             until_s = max(until_s, boot_s() + before.lease_s)
-        self._granted = Granted(lease_s, longer_s, until_s, boot_id())
+        granted = Granted(lease_s, longer_s, until_s, boot_id())
         with open(f"{self._path}.new", "wb") as file:
-            file.write(msgspec.json.encode(self._granted))
+            file.write(msgspec.json.encode(granted))
         os.replace(f"{self._path}.new", self._path)
+        self._granted = granted
 
     def over_at(self) -> float:
         """When every lease that may have been granted until now has run out, by the boot clock."""

@@ -17,6 +17,8 @@ from stoker.home import find_home
 if TYPE_CHECKING:
     import argparse
 
+    from stoker.wire import Setting
+
 SUMMARY = """\
 Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
 to run on the others; `join` lets a box in; `status` shows who is there; `leave` takes a box out again, and
@@ -104,7 +106,14 @@ def _up(home: str, args: argparse.Namespace) -> int:
     return 0
 
 
-def check_ray_address(text: str) -> None:
+def reach_over(address: str | None) -> Setting:
+    """Let the queue have the GPUs of a cluster that others started, or of none, from now on."""
+    if address not in (None, "none"):
+        _check_ray_address(address)
+    return _tell_daemon(address)
+
+
+def _check_ray_address(text: str) -> None:
     """Look at a cluster that others started, before the daemon is told of it; and keep its token.
 
     Raises StokerError for one that is open to everybody, will not have the token, or does not go
@@ -323,7 +332,7 @@ def _find_token(home: str) -> str:
     return settings.check_token(getpass.getpass("token of the cluster (not shown): "))
 
 
-def _tell_daemon(address: str | None) -> None:
+def _tell_daemon(address: str | None) -> Setting:
     """Let the daemon use a cluster, or none."""
     from stoker.client.client import Client
     from stoker.wire import NewSetting
@@ -335,6 +344,7 @@ def _tell_daemon(address: str | None) -> None:
         from stoker.cli.daemon import restart
 
         restart(find_home())  # jobs run on; the next one begins with the cluster, or without
+    return now
 
 
 def _forget(node: str | None) -> int:

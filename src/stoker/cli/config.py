@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from stoker.wire import NewSetting, Setting
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "Show the queue's settings, or change one. A change counts at once and is remembered."
+SUMMARY = """\
+Show the queue's settings, or change one. A change counts at once, or where it says so after stoker
+daemon restart, and is remembered."""
 EXAMPLES = """\
 examples:
   stoker config                     all settings, with their meaning
@@ -22,6 +25,7 @@ examples:
   stoker config keep.days --reset   back to its default
 """
 
+_AFTER_RESTART = ("gpus", "cluster.lease")
 _COLUMNS = (Column("NAME"), Column("VALUE"), Column("DEFAULT"), Column("MEANING", fold=True))
 
 
@@ -38,25 +42,34 @@ def run(args: argparse.Namespace) -> int:
     """Print settings, or change one."""
     if args.reset and (args.name is None or args.value is not None):
         raise UsageError("--reset takes one NAME: stoker config keep.days --reset")
-    if args.name == "ray.address" and args.value not in (None, "none"):
-        from stoker.cli.cluster import check_ray_address
-
-        check_ray_address(args.value)
-    with Client() as client:
-        if args.value is not None or args.reset:
-            setting = client.set_config(NewSetting(name=args.name, value=args.value))
-            told = f"{setting.name} is {setting.value} now"
-        elif args.name is not None:
-            setting = _find(client.config(), args.name)
-            told = setting.value
-        else:
-            _print_all(client.config(), as_json=args.json)
+    if args.value is not None or args.reset:
+        setting = _change(args.name, args.value)
+        told = f"{setting.name} is {setting.value} now"
+    else:
+        with Client() as client:
+            settings = client.config()
+        if args.name is None:
+            _print_all(settings, as_json=args.json)
             return 0
+        setting = _find(settings, args.name)
+        told = setting.value
     if args.json:
         _print_json(setting)
     else:
         print(told)
     return 0
+
+
+def _change(name: str, value: str | None) -> Setting:
+    if name == "ray.address":
+        from stoker.cli.cluster import reach_over
+
+        return reach_over(value)
+    with Client() as client:
+        setting = client.set_config(NewSetting(name=name, value=value))
+    if name in _AFTER_RESTART:
+        sys.stderr.write(f"stoker: {name} counts after stoker daemon restart; jobs run on\n")
+    return setting
 
 
 def _find(settings: Sequence[Setting], name: str) -> Setting:

@@ -232,7 +232,7 @@ class Client:
         return _decode(self._session.get("/v1/config"), type=list[wire.Setting])
 
     def set_config(self, setting: wire.NewSetting) -> wire.Setting:
-        """Change one entry of the configuration; it counts at once."""
+        """Change one entry of the configuration; most count at once, others after a restart."""
         return self._change("PATCH", "config", setting, wire.Setting)
 
     def events(self) -> Iterator[wire.StreamEvent]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from stoker.bridge.__main__ import Bridge
 from stoker.bridge.roll import Roll
-from stoker.executors.node import Forget
+from stoker.executors.node import Away, Forget, Known, News, Told
 
 
 class Writer:
@@ -19,6 +20,10 @@ class Writer:
 
     def write(self, data: bytes) -> None:
         self.told.append(data)
+
+    @property
+    def news(self) -> list[News]:
+        return msgspec.json.Decoder(News).decode_lines(b"".join(self.told))
 
     def is_closing(self) -> bool:
         return False
@@ -39,3 +44,27 @@ def test_a_node_that_is_forgotten_is_no_longer_minded_for_a_post_that_is_gone(
     bridge._post_for("n1", "h1")
     bridge._carry_out(Forget("n1"), Writer())  # type: ignore[arg-type]
     assert (bridge.posts, forgotten) == ({}, ["n1"])
+
+
+def test_a_lease_is_that_of_all_nodes_also_of_those_that_the_daemon_does_not_know_yet(
+    bridge: Bridge,
+) -> None:
+    post = bridge._post_for("n1", "h1")
+    bridge._carry_out(Known((("n2", "h2"),), 300.0), Writer())  # type: ignore[arg-type]
+    assert (post.lease_s, bridge.posts["n2"].lease_s) == (300.0, 300.0)
+
+
+def test_leases_stay_as_they_were_while_others_cannot_be_put_on_record(
+    bridge: Bridge, tmp_path: Path
+) -> None:
+    daemon = Writer()
+    (tmp_path / "cluster" / "leases.new").mkdir()
+    bridge._carry_out(Known((("n1", "h1"),), 300.0), daemon)  # type: ignore[arg-type]
+    assert bridge.posts["n1"].lease_s == 30.0
+    assert daemon.news == [
+        Told(
+            "leases stay at 30 s, because 300 s cannot be put on record (Is a directory):"
+            " stoker daemon restart tries again"
+        ),
+        Away("n1", "it has not answered yet"),
+    ]

@@ -60,3 +60,16 @@ def test_after_a_restart_of_the_machine_they_may_have_been_granted_just_now(
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "leases").write_text("?")
     assert Leases(str(tmp_path / "leases")).lease_s is None
+
+
+def test_a_lease_that_could_not_be_put_on_record_is_not_granted(
+    tmp_path: Path, clock: Clock
+) -> None:
+    leases = Leases(str(tmp_path / "leases"))
+    leases.grant(30.0)
+    (tmp_path / "leases.new").mkdir()
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            leases.grant(300.0)
+    assert leases.lease_s == 30.0
+    assert leases.over_at() == clock.now_s + 30

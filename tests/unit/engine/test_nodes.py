@@ -8,7 +8,7 @@ import pytest
 from stoker.core.node import NodeFacts
 from stoker.engine.nodes import Nodes
 from stoker.engine.vista import Vista
-from stoker.errors import NotFoundError
+from stoker.errors import ConflictError, NotFoundError
 from stoker.executors.fleet import FleetExecutor
 from stoker.executors.node import Ahead, Away, Introduction, Joined, Left, NodeSlot, Parted
 from unit.engine.world import MakeWorld, World
@@ -152,3 +152,20 @@ def test_a_gpu_of_a_node_that_has_left_cannot_be_added(head: World) -> None:
     nodes.apply(Left("h1"))
     with pytest.raises(NotFoundError, match="there is no GPU h1/0"):
         head.gpus("add", "h1/0")
+
+
+def test_the_cluster_is_not_left_behind_while_jobs_run_on_its_nodes(head: World) -> None:
+    head.config("ray.address", "10.0.0.1:7866")
+    nodes, _notices = nodes_of(head)
+    nodes.apply(Joined(_FACTS))
+    head.add(gpus=0)
+    head.add()
+    for value in ("none", None, "10.0.0.9:7866"):
+        with pytest.raises(
+            ConflictError, match=r"^jobs run on h1: let them end, or stoker kill them"
+        ):
+            head.config("ray.address", value)
+    head.config("ray.address", "10.0.0.1:7866")  # it is that already
+    head.end("2.1")
+    head.config("ray.address", None)
+    assert head.hub.config.ray_address is None

@@ -18,7 +18,7 @@ async def read(hub: Hub, _query: NoQuery, _body: None) -> list[wire.Setting]:
 
 
 async def change(hub: Hub, _query: NoQuery, body: wire.NewSetting) -> wire.Setting:
-    """Change one entry of the configuration; it counts at once."""
+    """Change one entry of the configuration; most count at once, others after a restart."""
     return service.change(hub, body)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stoker.core.plan import plan
+from stoker.engine.board import Board
 from stoker.engine.hub import Hub
 from stoker.engine.policy import DEFAULT, CheckedPolicy, find_policy
-from stoker.errors import UsageError
+from stoker.errors import ConflictError, UsageError
 from stoker.failpoints import reach
 from stoker.wire import NewSetting, Setting
 
@@ -19,9 +20,13 @@ def read(hub: Hub) -> list[Setting]:
 
 
 def change(hub: Hub, setting: NewSetting) -> Setting:
-    """Set one; what it steers follows at once, but for the slots, which a restart makes anew."""
+    """Set one; what it steers follows at once, but for slots and cluster, which a restart makes anew."""
     if setting.value is not None:
         _check(hub, setting.name, setting.value)
+    if setting.name == "ray.address" and (setting.value or "none") != hub.config.text(
+        "ray.address"
+    ):
+        _refuse_while_busy(hub.engine.board)
     changed = hub.config.change(setting.name, setting.value)
     reach("config-committed")
     apply(hub)
@@ -67,3 +72,13 @@ def _check(hub: Hub, name: str, value: str) -> None:
         if unknown or not value.strip(", +"):
             has = ", ".join(sorted(known)) or "none"
             raise UsageError(f"{name} cannot be {value!r}: this queue has the GPUs {has}")
+
+
+def _refuse_while_busy(board: Board) -> None:
+    """Nobody would hear how jobs on nodes of the cluster end, and the next daemon take them for its own."""
+    wheres = {running.where for running in board.running.values()}
+    nodes = ", ".join(sorted(node for node in wheres if not board.is_own(node)))
+    if nodes:
+        raise ConflictError(
+            f"jobs run on {nodes}: let them end, or stoker kill them, and change ray.address then"
+        )
