@@ -54,6 +54,8 @@ class Vista:
             past = self._history.setdefault(key, deque(maxlen=_HISTORY))
             past.append((now, use.used_bytes, use.utilisation_pct))
         for key, job in jobs.items():
+            if key not in self._board.running:
+                continue  # it has ended since the node looked
             held = None if job.mem_bytes is None else max(job.mem_bytes.values(), default=0)
             self._uses.setdefault(key, deque(maxlen=_HISTORY)).append((now, held, job.sm_pct))
         self._judge(node, states, gpus)
