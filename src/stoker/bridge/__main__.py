@@ -23,7 +23,7 @@ from stoker.bridge.post import Post
 from stoker.bridge.roll import Roll
 from stoker.cluster.control import ensure_minder
 from stoker.errors import StokerError
-from stoker.executors.node import Forget, Known, News, Order, Stop, Stream, Told, Watch
+from stoker.executors.node import Forget, Known, News, Order, Sighted, Stop, Stream, Told, Watch
 from stoker.executors.shepherd import sockets
 
 READY_FD = 3
@@ -33,6 +33,7 @@ _LEASES_S = 1.0
 _PAUSE_S = 0.5
 _LONELY_S = 60.0
 _UNMINDED_S = 5.0
+_MOST_UNREAD = 1 << 20  # how much a daemon may be behind that is still told how GPUs are
 
 
 class Bridge:
@@ -105,9 +106,16 @@ class Bridge:
         return post
 
     def tell(self, news: News) -> None:
-        """Let the daemon know, if there is one; a new one is told how things stand."""
-        if self._client is not None and not self._client.is_closing():
-            self._client.write(msgspec.json.encode(news) + b"\n")
+        """Let the daemon know, if there is one; a new one is told how things stand.
+
+        One that takes nothing in, as with a full disk, is spared what will be told again.
+        """
+        client = self._client
+        if client is None or client.is_closing():
+            return
+        if isinstance(news, Sighted) and client.transport.get_write_buffer_size() > _MOST_UNREAD:
+            return
+        client.write(msgspec.json.encode(news) + b"\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry out the orders of a connection, or make it a stream to a node."""

@@ -7,9 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from stoker.bridge import __main__ as module
 from stoker.bridge.__main__ import Bridge
 from stoker.bridge.roll import Roll
-from stoker.executors.node import Away, Forget, Known, News, Told
+from stoker.core.usage import Look
+from stoker.executors.node import Away, Forget, Known, News, Sight, Sighted, Told
 
 
 class Writer:
@@ -17,6 +19,8 @@ class Writer:
 
     def __init__(self) -> None:
         self.told: list[bytes] = []
+        self.transport = self
+        self.takes_in = True
 
     def write(self, data: bytes) -> None:
         self.told.append(data)
@@ -24,6 +28,9 @@ class Writer:
     @property
     def news(self) -> list[News]:
         return msgspec.json.Decoder(News).decode_lines(b"".join(self.told))
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self.takes_in else sum(map(len, self.told))
 
     def is_closing(self) -> bool:
         return False
@@ -68,3 +75,24 @@ def test_leases_stay_as_they_were_while_others_cannot_be_put_on_record(
         ),
         Away("n1", "it has not answered yet"),
     ]
+
+
+def test_a_daemon_that_takes_nothing_in_is_told_what_becomes_of_nodes_but_not_how_their_gpus_are(
+    bridge: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_UNREAD", 1000)
+    daemon = Writer()
+    bridge._carry_out(Known((), 30.0), daemon)  # type: ignore[arg-type]
+    sighted = Sighted("n1", Sight(Look(0.0, {}, {}), {}))
+    for _ in range(100):
+        bridge.tell(sighted)
+    assert daemon.news == [sighted] * 100
+
+    daemon.told.clear()
+    daemon.takes_in = False
+    for _ in range(100):
+        bridge.tell(sighted)
+    bridge.tell(Away("n1", "gone"))
+    *seen, last = daemon.news
+    assert 1 <= len(seen) < 100
+    assert last == Away("n1", "gone")
