@@ -170,3 +170,19 @@ def test_the_token_is_in_no_log_and_on_no_command_line(cluster: Cluster) -> None
             text=True,
         )
         assert found.stdout == ""
+
+
+def test_a_copy_of_a_box_that_is_there_joins_as_another(cluster: Cluster) -> None:
+    cluster.bed.ok(2, "cluster", "leave")
+    kept, copied = (cluster.bed.home(host) / "cluster" / "node.json" for host in (2, 1))
+    own = kept.read_bytes()
+    kept.write_bytes(copied.read_bytes())
+    env = {"STOKER_CLUSTER_TOKEN": cluster.token}
+    joined = cluster.bed.stoker(2, "cluster", "join", cluster.address, env=env)
+    assert (joined.returncode, joined.stderr.count("\n")) == (0, 1)
+    assert f"h1, at {cluster.bed.address(1)}, has the id of this box" in joined.stderr
+    everybody = {"h0": "up", "h1": "up", "h1-2": "up"}
+    until(lambda: cluster.states(0) == everybody, "both are there", 60)
+    cluster.bed.ok(2, "cluster", "leave")
+    kept.write_bytes(own)
+    assert "as h2" in cluster.join(2)

@@ -312,3 +312,34 @@ def test_a_box_that_has_left_and_joins_again_gets_jobs_on_its_gpus(lab: Lab, wor
     for job in jobs:
         lab.until_state(job, "done")
     assert {lab.of(job)[-1].slots for job in jobs} == {f"h2/{gpu}" for gpu in range(4)}
+
+
+@pytest.fixture
+def twin(lab: Lab) -> Iterator[str]:
+    """Return the address of h2, which has the id of h1, as if it were made from a copy of its disk."""
+    kept, copied = (lab.bed.home(host) / "cluster" / "node.json" for host in (2, 1))
+    own = kept.read_bytes()
+    assert lab.kill(2, "minder")
+    until(lambda: lab.pid(2, "raylet") is None, "Ray has ended on h2", 30)
+    kept.write_bytes(copied.read_bytes())
+    yield lab.bed.address(2)
+    lab.bed.ok(2, "cluster", "leave")
+    kept.write_bytes(own)
+    lab.join(2)
+    lab.until_there(2)
+
+
+def test_a_box_with_the_id_of_another_takes_over_none_of_its_runs(
+    lab: Lab, work: Work, twin: str
+) -> None:
+    job = work.add_waiting(5, "--node", "h1")
+    mark = lab.mark()
+    lab.join(2)
+    lab.until_told(mark, f"the box at {twin} has the id of h1", 60)
+    assert lab.kill(0, "daemon")
+    lab.ok("status")
+    lab.until_there(1)
+    work.let_go()
+    lab.until_state(job, "failed")
+    assert [(row.number, row.status) for row in lab.of(job)] == [(1, 5 << 8)]
+    assert len(work.starts(job)) == 1
