@@ -35,7 +35,7 @@ def started(bed: Bed) -> Lab:
 @pytest.fixture
 def lab(started: Lab) -> Lab:
     """All three boxes, with nothing to do; what a test before has ended has been started again."""
-    started.ok("status")
+    started.ok("daemon", "start")
     for host in (1, 2):
         started.until_there(host)
     return started
