@@ -6,6 +6,7 @@ What jobs did is told by themselves, in a file that all boxes see: the record ma
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -284,3 +285,17 @@ def test_stopping_with_kill_ends_remote_runs_too(lab: Lab, work: Work) -> None:
     until(lambda: str(work.go) not in str(lab.bed.processes(1)), "its tree is gone")
     (row,) = lab.of(job)
     assert (row.state, row.status) == ("killed", signal.SIGKILL)
+
+
+def test_results_of_a_remote_run_are_there_at_its_end_and_nothing_else_stays(lab: Lab) -> None:
+    code = lab.path("shipped")
+    code.mkdir()
+    (code / "train.sh").write_text("mkdir results; echo 0.9 > results/accuracy; pwd")
+    job = lab.add("sh train.sh", "-C", str(code), "--sync", "--node", "h1")
+    lab.until_state(job, "done")
+    assert (code / "results" / "accuracy").read_text() == "0.9\n"
+    copy = lab.log(job).read_text().strip()
+    assert str(lab.bed.home(1)) in copy
+    assert not os.path.exists(copy)
+    voyages = lab.bed.home(0) / "cluster" / "voyages"
+    until(lambda: not [*voyages.glob("*/*")], "no note is left of it")
