@@ -6,6 +6,7 @@ What jobs did is told by themselves, in a file that all boxes see: the record ma
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -343,3 +344,17 @@ def test_a_box_with_the_id_of_another_takes_over_none_of_its_runs(
     lab.until_state(job, "failed")
     assert [(row.number, row.status) for row in lab.of(job)] == [(1, 5 << 8)]
     assert len(work.starts(job)) == 1
+
+
+def test_results_of_a_remote_run_are_there_at_its_end_and_nothing_else_stays(lab: Lab) -> None:
+    code = lab.path("shipped")
+    code.mkdir()
+    (code / "train.sh").write_text("mkdir results; echo 0.9 > results/accuracy; pwd")
+    job = lab.add("sh train.sh", "-C", str(code), "--sync", "--node", "h1")
+    lab.until_state(job, "done")
+    assert (code / "results" / "accuracy").read_text() == "0.9\n"
+    copy = lab.log(job).read_text().strip()
+    assert str(lab.bed.home(1)) in copy
+    assert not os.path.exists(copy)
+    voyages = lab.bed.home(0) / "cluster" / "voyages"
+    until(lambda: not [*voyages.glob("*/*")], "no note is left of it")
