@@ -194,7 +194,7 @@ def test_faults_of_all_kinds_lose_nothing_and_double_nothing_over_three_boxes(
     kinds = list(KINDS)
     rng.shuffle(kinds)
     saboteur = Saboteur(lab, rng)
-    share = JOBS // len(kinds)
+    share = -(-JOBS // len(kinds))
     record, lines = lab.path("record"), lab.path("lines")
     for kind in kinds:
         saboteur.go_on()
@@ -205,7 +205,7 @@ def test_faults_of_all_kinds_lose_nothing_and_double_nothing_over_three_boxes(
     saboteur.make_good()
     lab.until_over()
 
-    verdict = judge_all(lab, JOBS)
+    verdict = judge_all(lab, share * len(kinds))
     slowest_ms = round(1000 * max(saboteur.seen_s, default=0.0))
     again = lab.query("SELECT count(*) FROM earlier_attempt")[0][0]
     details = {**saboteur.done, "attempts that were lost and made again": again}

@@ -33,6 +33,7 @@ _BEAT_S = 1.0
 _PATIENCE_S = 3.0
 _CALL_S = 20.0
 _PAUSE_S = 0.5
+_SLOWER_S = 0.05
 # Clocks of two machines do not run at the same pace, and a killed tree takes a moment to be gone.
 _MARGIN_S = 2.0
 _sights = msgspec.json.Decoder(Sight | None)
@@ -58,6 +59,7 @@ class Post:
         self._notes = notes
         self._introduction: Introduction | None = None
         self._ahead = Ahead()
+        self._quickest_s = float("inf")
         self._agent: AgentLike | None = None
         self._away: str | None = "it has not answered yet"
         # Whoever was here before may have granted a whole lease just now.
@@ -83,6 +85,7 @@ class Post:
     async def mind(self, agent: AgentLike, introduction: Introduction) -> None:
         """Beat with an agent for as long as it answers; raises an error when it no longer does."""
         self._agent = agent
+        self._quickest_s = float("inf")
         self.name = introduction.name
         echo: float | None = None
         while True:
@@ -99,9 +102,7 @@ class Post:
                 self.lose("it does not answer")
             was_echoed = echo is not None
             echo, told_at, seen, leave = await call
-            self._ahead = Ahead(
-                (asked_s + boot_s()) / 2 - echo, round((asked_at + time.time()) / 2 - told_at)
-            )
+            self._compare(asked_s, asked_at, echo, told_at)
             if leave:
                 self._see_off(leave)
             elif was_echoed and (self._away is not None or self._is_leaving):
@@ -112,6 +113,17 @@ class Post:
             if sight is not None:
                 self._tell(Sighted(self.node, sight))
             await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
+
+    def _compare(self, asked_s: float, asked_at: float, told_s: float, told_at: float) -> None:
+        """Compare clocks by an answer, unless an earlier one came much sooner after its question."""
+        took_s = boot_s() - asked_s
+        if took_s > self._quickest_s + _SLOWER_S:
+            return
+        self._quickest_s = min(self._quickest_s, took_s)
+        behind_s = (asked_at + time.time()) / 2 - told_at
+        # Within what the answer took, or nearly so, they may be the same.
+        of_day_s = round(behind_s) if abs(behind_s) > took_s / 2 + 1.0 else 0
+        self._ahead = Ahead((asked_s + boot_s()) / 2 - told_s, of_day_s)
 
     def _see_off(self, leave: str) -> None:
         """Tell that the node leaves, once; raises NodeLeftError when it has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,6 +108,25 @@ def test_what_time_it_is_on_the_node_is_told(clock: Clock) -> None:
     post, told = make_post()
     mind(post, FakeAgent(beats=2, behind_s=3600.3))
     assert told[0] == Joined(FACTS, Ahead(1000.0 - 2.0, 3600))
+
+
+def test_an_answer_that_takes_long_says_little_of_the_time(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post, told = make_post()
+    agent = FakeAgent(beats=2)
+    answer = agent.beat
+
+    async def beat_late(*details: Any) -> Any:
+        found = await answer(*details)
+        clock.now_s += 4.0 * len(agent.echoes)
+        return found
+
+    monkeypatch.setattr(agent, "beat", beat_late)
+    monkeypatch.setattr(agent, "behind_s", 2.5)
+    mind(post, agent)
+    # By the first, which was asked at 1000 and answered at 1004.
+    assert told[0] == Joined(FACTS, Ahead(1002.0 - 1.0, 0))
 
 
 def test_a_node_that_leaves_is_told_once_and_is_there_again_if_it_thinks_better_of_it(
