@@ -40,6 +40,7 @@ from stoker.shipping.depot import Depot
 _PATIENCE_S = 10.0
 _READ_S = 2.0
 _LOOK_S = 1.0
+_HANDS = 4
 _KEEP_BYTES = 4 << 30  # of trees that came, for those that come again
 _PRUNE_PERIOD_S = 3600.0
 # What Ray puts into the environment of its workers; the word begins all their names.
@@ -78,6 +79,7 @@ class Agent:
         self._relay: Relay | None = None
         self._guard: asyncio.Task[None] | None = None
         self._eyes = ThreadPoolExecutor(1)
+        self._hands = ThreadPoolExecutor(_HANDS)
         self._looking: asyncio.Future[Sight | None] | None = None
         self._conversation = ""
         self._outlook = Outlook(self._nvml, self._slots, cookie, list, mind_others=gpus is None)
@@ -208,7 +210,8 @@ class Agent:
             self._pruned_at_s = boot_s()
             self._pruning = asyncio.ensure_future(self._prune())
         try:
-            return True, await asyncio.to_thread(getattr(self._depot, verb), *words)
+            work = partial(getattr(self._depot, verb), *words)
+            return True, await asyncio.get_running_loop().run_in_executor(self._hands, work)
         except (StokerError, OSError) as error:
             return False, str(error)  # raised, it would look as if we could not be reached
 

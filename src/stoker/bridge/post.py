@@ -7,7 +7,9 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -68,6 +70,7 @@ class Post:
         self._is_leaving = False
         self._is_given_up = False  # by a daemon: whatever was started there until it parted
         self._conversation: asyncio.Task[bool] | None = None
+        self._hand = ThreadPoolExecutor(1)
 
     def retell(self) -> None:
         """Tell a daemon that knows nothing yet how things stand."""
@@ -214,23 +217,32 @@ class Post:
             if reply is None:
                 return
             pieces, reports = reply
-            for piece in pieces:
-                self._keep(Piece(*piece))
+            if pieces:
+                await self._keep(pieces)
             ferry.bring(reports)
             await writer.drain()
 
-    def _keep(self, piece: Piece) -> None:
-        try:
-            write_piece(piece)
-        except OSError as error:
-            self._tell(
-                Told(f"a log from {self.name} cannot be kept: {error.strerror}: {piece.path}")
-            )
+    async def _keep(self, pieces: list[Any]) -> None:
+        """Write pieces of logs, aside: one file system that hangs must not hold up the word of all nodes."""
+        loop = asyncio.get_running_loop()
+        for problem in await loop.run_in_executor(self._hand, _write_all, pieces):
+            self._say(f"a log from {self.name} cannot be kept: {problem}")
 
     def close(self) -> None:
         """Speak no more."""
         if self._conversation is not None:
             self._conversation.cancel()
+
+
+def _write_all(pieces: list[Any]) -> list[str]:
+    """Write what can be written; says what cannot."""
+    problems = []
+    for piece in (Piece(*each) for each in pieces):
+        try:
+            write_piece(piece)
+        except OSError as error:
+            problems.append(f"{error.strerror}: {piece.path}")
+    return problems
 
 
 async def _pass_on(ferry: Ferry, reader: asyncio.StreamReader) -> None:

@@ -53,6 +53,8 @@ class Relay:
         self._berths: dict[str, Berth] = {}
         self._scripts: dict[str, str] = {}
         self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._looked_up: dict[tuple[str, str], str | None] = {}
         self.running: dict[str, int] = {}
         self.places: dict[int, tuple[str, ...]] = {}
         self.place_of: dict[str, int] = {}
@@ -62,15 +64,19 @@ class Relay:
         self._task = asyncio.ensure_future(self._listen())
 
     async def write(self, data: bytes) -> None:
-        """Pass on what the head says; whole lines, each a list of messages."""
+        """Pass on what the head says, in its order; whole lines, each a list of messages."""
         *lines, self._inbox = (self._inbox + data).split(b"\n")
-        out = bytearray()
-        for line in lines:
-            messages = [said for message in json.loads(line) for said in self._translate(message)]
-            if messages:
-                out += f"{json.dumps(messages)}\n".encode()
-        if out:
-            await asyncio.get_running_loop().sock_sendall(self._connection, bytes(out))
+        async with self._turn:
+            self._looked_up.clear()
+            out = bytearray()
+            for line in lines:
+                messages: list[list[Any]] = []
+                for message in json.loads(line):
+                    messages += await self._translate(message)
+                if messages:
+                    out += f"{json.dumps(messages)}\n".encode()
+            if out:
+                await asyncio.get_running_loop().sock_sendall(self._connection, bytes(out))
 
     async def read(self, patience_s: float) -> Reply | None:
         """What has come, as soon as anything has; None once the shepherd is gone and all is told."""
@@ -165,7 +171,7 @@ class Relay:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(script)
 
-    def _translate(self, message: list[Any]) -> list[list[Any]]:
+    async def _translate(self, message: list[Any]) -> list[list[Any]]:
         match message:
             case ["context", number, env, cwd, shell]:
                 if "STOKER_CHECKPOINTS" in env:
@@ -189,10 +195,10 @@ class Relay:
                 self._trails.end_all()
                 return []
             case ["start", key, context, place, argv, log, *rest]:
-                return self._translate_start(key, context, place, argv, log, rest)
+                return await self._translate_start(key, context, place, argv, log, rest)
         return [message]
 
-    def _translate_start(
+    async def _translate_start(
         self, key: str, number: int, place: int, argv: list[str], log: Any, rest: list[Any]
     ) -> list[list[Any]]:
         argv = [self._scripts.pop(word, word) for word in argv]
@@ -204,15 +210,21 @@ class Relay:
             folder = berth.folder
             ahead = [self._private_context(number, berth)]
             number = _PRIVATE
-        if not os.path.isdir(folder):
-            return self._refuse(key, f"{self._name} has no folder {folder}")
-        if argv[0].startswith("/") and not os.path.exists(argv[0]):
-            return self._refuse(key, f"{self._name} has no {argv[0]}")
+        missing = await self._find_missing(folder, argv[0])
+        if missing is not None:
+            return self._refuse(key, f"{self._name} has no {missing}")
         job = key.partition(".")[0]
         os.makedirs(os.path.join(self._folder, "checkpoints", job), exist_ok=True)
         here = None if log is None else self._trails.begin(key, *log)
         self.place_of[key] = place
         return [*ahead, ["start", key, number, place, argv, here, *rest]]
+
+    async def _find_missing(self, folder: str, program: str) -> str | None:
+        """What a start needs and the node does not have; looked up aside, for a file system may hang."""
+        asked = folder, program
+        if asked not in self._looked_up:
+            self._looked_up[asked] = await asyncio.to_thread(_find_missing, folder, program)
+        return self._looked_up[asked]
 
     def _private_context(self, number: int, berth: Berth) -> list[Any]:
         """The surroundings of one attempt alone, in place of the ones for the attempt before it."""
@@ -235,6 +247,12 @@ class Relay:
             file.write(text)
         os.replace(f"{here}.new", here)
         return here
+
+
+def _find_missing(folder: str, program: str) -> str | None:
+    if not os.path.isdir(folder):
+        return f"folder {folder}"
+    return program if program.startswith("/") and not os.path.exists(program) else None
 
 
 def _key_of_end(line: bytes) -> str | None:

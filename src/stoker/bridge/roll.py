@@ -7,6 +7,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -48,6 +49,7 @@ class Roll:
         self._minders: dict[str, asyncio.Task[None]] = {}
         self._left: set[str] = set()
         self._living: set[str] = set()
+        self._eye = ThreadPoolExecutor(1)  # trees that are being shipped keep others busy
         self._met: dict[str, dict[str, Any]] = {}  # by a node's own id: whom Ray has under it
 
     async def run(self) -> None:
@@ -55,7 +57,7 @@ class Roll:
         own = await self._join()
         self.has_joined = True
         while True:
-            nodes = await patiently(lambda: asyncio.to_thread(_living_nodes), _LOOK_PATIENCE_S)
+            nodes = await patiently(self._look, _LOOK_PATIENCE_S)
             found = {node["NodeID"]: node for node in nodes}
             self._living = set(found)
             if own not in found:
@@ -66,6 +68,9 @@ class Roll:
                     continue
                 self._minders[ray_id] = asyncio.ensure_future(self._mind(node))
             await asyncio.sleep(_LOOK_S)
+
+    async def _look(self) -> list[dict[str, Any]]:
+        return await asyncio.get_running_loop().run_in_executor(self._eye, _living_nodes)
 
     async def _join(self) -> str:
         """Become one of Ray's drivers, as soon as there is Ray; our own node there."""

@@ -6,12 +6,14 @@ import asyncio
 import base64
 import json
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stoker.bridge import relay as module
 from stoker.bridge.relay import Relay
 from stoker.bridge.trail import Trails
 
@@ -138,3 +140,33 @@ def test_a_script_stays_for_a_start_that_waits_for_its_tree(tmp_path: Path) -> N
         assert node.left() == {"7"}
 
     play(tmp_path, story)
+
+
+def test_a_file_system_that_hangs_holds_up_starts_and_what_follows_them_but_no_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+
+    def find_missing(_folder: str, _program: str) -> None:
+        hangs.wait()
+
+    monkeypatch.setattr(module, "_find_missing", find_missing)
+
+    async def story(node: Node) -> None:
+        context = ["context", 0, {}, str(tmp_path), "/bin/sh"]
+        start = asyncio.ensure_future(node.say(context, ["start", "7.1", 0, 0, ["true"], None]))
+        revoke = asyncio.ensure_future(node.say(["revoke", "7.1"]))
+        assert await node.tell("ended", "6.1", 0) == b'["ended", "6.1", 0]\n'
+        hangs.set()
+        await asyncio.gather(start, revoke)
+        said = node.shepherd.recv(1 << 16).decode().splitlines()
+        assert [message[0] for line in said for message in json.loads(line)] == [
+            "context",
+            "start",
+            "revoke",
+        ]
+
+    try:
+        play(tmp_path, story)
+    finally:
+        hangs.set()
