@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,6 +57,15 @@ def test_what_is_declared_need_not_be_tried_first() -> None:
         spans = list(executor.map(train_for_a_while, range(3)))
 
     assert not first_was_alone(spans)
+
+
+def test_numbers_that_no_call_has_confuse_nobody() -> None:
+    with stoker.Executor(gpus="0", share="auto", gpu_mem="5G") as executor:
+        with pytest.raises(TypeError):
+            executor.submit(train_for_a_while, threading.Lock())  # type: ignore[arg-type]
+        spans = list(executor.map(train_for_a_while, range(2)))
+
+    assert were_together(spans)
 
 
 def test_single_calls_share_only_if_their_executor_says_so() -> None:

@@ -145,6 +145,19 @@ def test_lines_of_a_foreground_run_share_too(queue: Queue) -> None:
     assert max(begun for _slots, begun, _over in others) < min(over for *_rest, over in others)
 
 
+def test_lines_that_a_resumed_run_has_left_share_too(queue: Queue) -> None:
+    train = "python -m stoker.testing.train --sm 10 --mem 5G --seconds 0.5 --steps 3"
+    file = queue.stoker.file("jobs.txt", "true\n" * 3 + f"[ -e go ] && {train}\n" * 2)
+    share = ["--share", "auto", "--gpu-mem", "5G", "--gpus", "0"]
+    assert queue.stoker.run(file, *share).code == 1
+    queue.stoker.file("go", "")
+
+    ended = queue.stoker.run(file, *share, "--resume")
+
+    assert ended.code == 0, ended.err
+    assert "2 done, 3 had succeeded before" in ended.err
+
+
 def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
     queue.ok("daemon", "start")
     for words, says in (

@@ -537,7 +537,7 @@ class Engine:
         if not (free or room or cpu_places):
             if self._on_stuck is not None and (first := demand.first()) is not None:
                 self._on_stuck(first)
-            return self._join(demand, [], now)
+            return self._join(demand, set(), now)
         made = self._plan(demand, free, room, cpu_places, now)
         if self.board.grid is not None:
             self._kept = made.reserved
@@ -556,7 +556,7 @@ class Engine:
                 self._turn_again = True  # no event will tell that its slot is free again
                 return launches
             launches.append(launch)
-        return launches + self._join(demand, launches, now)
+        return launches + self._join(demand, {start.job for start in made.starts}, now)
 
     def _plan(
         self, demand: Demand, free: list[int], room: dict[int, int], cpu_places: int, now: float
@@ -572,11 +572,11 @@ class Engine:
             nodes=nodes,
         )
 
-    def _join(self, demand: Demand, started: list[Launch], now: float) -> list[Launch]:
+    def _join(self, demand: Demand, begun: set[int], now: float) -> list[Launch]:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
         if not (demand.sharers or self.board.seats):
             return []
-        launches, complete = self._seating.join(demand, started, now)
+        launches, complete = self._seating.join(demand, begun, now)
         self._turn_again = self._turn_again or not complete
         return launches
 
