@@ -437,7 +437,7 @@ class Engine:
             self._mps.leave(running, self._clock())
         again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
         if verdict is not None:
-            again = Again.UNCOUNTED if verdict.is_tried_again else Again.NO
+            again = verdict.again or again
         preempted = outcome.event is Event.PREEMPT
         retried = again is not Again.NO and (preempted or not self.draining)
         if retried:
@@ -469,7 +469,10 @@ class Engine:
         """What becomes of a job for which a GPU's memory did not suffice; None for all others."""
         if self.sharing is None or failure is None or failure.remedy is not Remedy.MORE_ROOM:
             return None
-        return self.sharing.judge_oom(running, failure, use)
+        verdict = self.sharing.judge_oom(running, failure, use)
+        if verdict is not None and verdict.is_elsewhere:
+            self.healing.avoid(running)
+        return verdict
 
     def _heed_failure(self) -> None:
         most, tally = self._rules.max_failures, self.tally

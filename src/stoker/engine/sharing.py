@@ -344,6 +344,7 @@ class Sharing:
                 largest_bytes=self.largest_bytes() or total,
                 figures=failure.figures or OomFigures(),
                 peak_bytes=use.mem_peak_bytes if use else None,
+                others_bytes=self._held_by_others(running, keys[0], use),
                 before=before.ooms,
             ),
             self.rules,
@@ -360,6 +361,22 @@ class Sharing:
             )
             self._rooms.note_need(running.attempt.job, self.needs[job])
         return verdict
+
+    def _held_by_others(self, running: Running, key: str, use: AttemptUse | None) -> int | None:
+        """What those have of a GPU who were not packed with an attempt; None if nobody can tell."""
+        if use is not None and not use.alone:
+            return None
+        if any(
+            place.current is not None and place.current is not running and key in place.slot.keys
+            for place in self._board.places
+        ):
+            return None
+        look = self._look()
+        seen = look.gpus.get(key) if look is not None else None
+        if seen is None:
+            return 0
+        is_told = all(each.mem_bytes is not None for each in seen.foreigners)
+        return seen.foreign_bytes if is_told else None
 
     def _had_company(self, seat: Seat) -> bool:
         now = self._clock()

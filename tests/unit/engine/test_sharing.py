@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
 from stoker.engine.board import Running
@@ -63,6 +64,7 @@ class Machine:
                 sight=self.sight,
                 total_bytes=size * GIB,
                 used_bytes=sum(held),
+                foreign_bytes=sum(each.mem_bytes or 0 for each in self.foreigners),
                 foreigners=self.foreigners,
             )
         return Look(self.world.now, gpus, use)
@@ -235,6 +237,35 @@ def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(world: World) -> None:
     assert crowd(world) == {"1": 1}
     world.restart()
     assert world.states()[1] == "running"
+
+
+def test_memory_that_others_have_does_not_make_a_job_too_big_for_its_gpu(
+    world: World, machine: Machine
+) -> None:
+    world.add("plain", retries=1)
+    machine.foreigners = (Foreigner(4711, "ada", 12 * GIB),)
+    run_out(world, "1.1")
+    assert "while others had 12.0 GiB of this GPU" in str(world.attempts(1)[0][2])
+    assert crowd(world) == {"1": 1}, "it keeps off the GPU where it met them"
+    run_out(world, "1.2")
+    run_out(world, "1.3")
+    assert world.states()[1] == "running", "its retry is its own"
+    machine.foreigners = ()
+    run_out(world, "1.4")
+    assert world.states()[1] == "failed"
+    assert "there is no larger one" in world.column("reason", 1)
+
+
+def test_slots_on_one_gpu_do_not_make_a_job_too_big_for_it(make_world: MakeWorld) -> None:
+    world = make_world(gpus=tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2)))
+    Machine(world)
+    world.add("one", "two")
+    run_out(world, "1.1")
+    assert "ran out of memory while others had this GPU" in str(world.attempts(1)[0][2])
+    assert world.states()[1] == "running"
+    world.end("2.1")
+    run_out(world, "1.2")
+    assert "needs more than the 24.0 GiB" in world.column("reason", 1)
 
 
 def test_the_text_of_an_oom_in_a_successful_run_changes_nothing(
