@@ -26,9 +26,17 @@ class Autopsy:
         self._hangs: threading.Thread | None = None
 
     def examine(
-        self, status: int, log: str | None, folders: Sequence[str] = (), known: Facts | None = None
+        self,
+        status: int,
+        log: str | None,
+        folders: Sequence[str] = (),
+        known: Facts | None = None,
+        since: int = 0,
     ) -> Failure:
-        """Say why an attempt failed; `folders` are those it may have filled."""
+        """Say why an attempt failed; `folders` are those it may have filled.
+
+        What its log held before it began, the first `since` bytes, is not of its making.
+        """
         # Its many patterns take a while to be made, and most runs never need them.
         from stoker.core.diagnosis import classify
 
@@ -40,7 +48,7 @@ class Autopsy:
             return classify(status, "", known)
 
         def look() -> None:
-            tail = read_tail(log) if log is not None else ""
+            tail = read_tail(log, since) if log is not None else ""
             found.append(classify(status, tail, self._add_facts(status, tail, folders, known)))
 
         thread = threading.Thread(target=look, name="autopsy", daemon=True)
@@ -68,8 +76,11 @@ class Autopsy:
         )
 
 
-def read_tail(path: str) -> str:
-    """The end of a log; nothing where there is no file, or one that cannot be read twice."""
+def read_tail(path: str, since: int = 0) -> str:
+    """The end of a log, but for what it held when it had `since` bytes.
+
+    Nothing where there is no file, or one that cannot be read twice.
+    """
     try:
         # Without waiting for a writer, where the log is a pipe.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,12 +90,21 @@ def read_tail(path: str) -> str:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             return ""
-        data = os.pread(fd, _TAIL_BYTES, max(0, found.st_size - _TAIL_BYTES))
+        begun = since if since <= found.st_size else 0  # else it was emptied meanwhile
+        data = os.pread(fd, _TAIL_BYTES, max(begun, found.st_size - _TAIL_BYTES))
     except OSError:
         return ""
     finally:
         os.close(fd)
     return data.decode("utf-8", "replace")
+
+
+def size_of(path: str) -> int:
+    """How many bytes a log holds already; none where there is no file yet."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def is_full(folder: str) -> bool:

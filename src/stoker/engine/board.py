@@ -34,6 +34,7 @@ class Running(msgspec.Struct, kw_only=True):
     entry: Entry
     slots: tuple[Slot, ...]
     log: str | None = None
+    log_since: int = 0  # how much of the log is of earlier attempts
     pid: int | None = None
     started_at_us: int | None = None
     begun: float = 0.0

@@ -51,7 +51,9 @@ class Healing:
         if outcome.event is not Event.FAIL or outcome.status is None:
             return None
         facts = self._facts_of(running) if running.slots else Facts()
-        return self._autopsy.examine(outcome.status, running.log, self._folders_of(running), facts)
+        return self._autopsy.examine(
+            outcome.status, running.log, self._folders_of(running), facts, running.log_since
+        )
 
     def _facts_of(self, running: Running) -> Facts:
         mps = self.mps is not None and self.mps.is_client(running)

@@ -12,6 +12,7 @@ from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import DEPTH, Plan, Start, plan
 from stoker.core.slot import Slot
+from stoker.engine.autopsy import size_of
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.demand import Demand
 from stoker.engine.endings import Endings
@@ -598,6 +599,8 @@ class Engine:
             self._on_refused(Refused(running.key, error.errno or 0, text), now)
             return None
         running.log = order.log
+        if order.log is not None:
+            running.log_since = size_of(order.log)
         if order.cold is not None:
             self.warmth.on_cold(attempt.job, order.cold)
         argv, env = order.argv, order.env

@@ -23,6 +23,14 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     assert len(read_tail(str(log))) < 100_000
 
 
+def test_what_a_log_held_before_is_not_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("earlier\nown\n")
+    assert read_tail(str(log), len("earlier\n")) == "own\n"
+    log.write_text("emptied\n")
+    assert read_tail(str(log), 100) == "emptied\n"
+
+
 def test_a_log_that_is_a_pipe_or_nowhere_is_empty(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert read_tail(str(tmp_path / "pipe")) == ""
@@ -37,7 +45,7 @@ def test_what_hangs_is_left_out_and_is_not_waited_for_twice(
     answers = threading.Event()
     reads = []
 
-    def hang(path: str) -> str:
+    def hang(path: str, _since: int) -> str:
         reads.append(path)
         answers.wait()
         return OOM

@@ -215,7 +215,8 @@ def run_out(world: World, key: str) -> None:
     """Let a job die for want of GPU memory."""
     log = world.engine.board.running[key].log
     assert log is not None
-    Path(log).write_text(OOM)
+    with open(log, "a") as file:  # as the executor does: a run has one log for all attempts
+        file.write(OOM)
     world.now += 1
     world.end(key, FAILED)
 
@@ -266,6 +267,19 @@ def test_slots_on_one_gpu_do_not_make_a_job_too_big_for_it(make_world: MakeWorld
     world.end("2.1")
     run_out(world, "1.2")
     assert "needs more than the 24.0 GiB" in world.column("reason", 1)
+
+
+def test_the_text_of_an_earlier_attempt_s_oom_does_not_judge_a_later_one(
+    world: World, machine: Machine
+) -> None:
+    learn(world)
+    log = f"{world.home}/{{id}}.log"
+    world.add(*(f"train {n}" for n in range(4)), share="auto", log=log)
+    run_out(world, "5.1")
+    assert world.states()[5] == "running"
+    world.end("5.2", FAILED)
+    assert world.column("failure", 5) == "error"
+    assert world.column("reason", 5) == "exit 1"
 
 
 def test_the_text_of_an_oom_in_a_successful_run_changes_nothing(
