@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stoker
-from integration.calls import report_training, train_for_a_while
+from integration.calls import (
+    fail_beside_another,
+    hold_too_much_for_two,
+    report_training,
+    train_for_a_while,
+)
 from stoker.errors import UsageError
 from stoker.testing.state import GIB
 
@@ -66,6 +71,19 @@ def test_numbers_that_no_call_has_confuse_nobody() -> None:
         spans = list(executor.map(train_for_a_while, range(2)))
 
     assert were_together(spans)
+
+
+def test_a_call_that_ran_out_of_memory_beside_another_is_made_again() -> None:
+    with stoker.Executor(gpus="0", share="always:2") as executor:
+        assert list(executor.map(hold_too_much_for_two, range(2))) == [0, 1]
+
+
+def test_a_call_that_failed_by_itself_beside_another_is_not_made_again(tmp_path: Path) -> None:
+    with stoker.Executor(gpus="0", share="always:2") as executor:
+        first, second = [executor.submit(fail_beside_another, number) for number in range(2)]
+        assert first.exception() is None
+        assert isinstance(second.exception(), LookupError)
+    assert (tmp_path / "made-1").read_text() == "once "
 
 
 def test_single_calls_share_only_if_their_executor_says_so() -> None:

@@ -52,7 +52,11 @@ class Healing:
             return None
         facts = self._facts_of(running) if running.slots else Facts()
         return self._autopsy.examine(
-            outcome.status, running.log, self._folders_of(running), facts, running.log_since
+            outcome.status,
+            running.trace or running.log,
+            self._folders_of(running),
+            facts,
+            running.log_since,
         )
 
     def _facts_of(self, running: Running) -> Facts:

@@ -468,7 +468,11 @@ class Engine:
         self, running: Running, failure: Failure | None, use: AttemptUse | None
     ) -> Verdict | None:
         """What becomes of a job for which a GPU's memory did not suffice; None for all others."""
-        if self.sharing is None or failure is None or failure.remedy is not Remedy.MORE_ROOM:
+        if self.sharing is None or failure is None:
+            return None
+        if failure.is_mute:
+            return self.sharing.judge_mute(running)
+        if failure.remedy is not Remedy.MORE_ROOM:
             return None
         verdict = self.sharing.judge_oom(running, failure, use)
         if verdict is not None and verdict.is_elsewhere:
@@ -598,9 +602,9 @@ class Engine:
             text = error.strerror or str(error)
             self._on_refused(Refused(running.key, error.errno or 0, text), now)
             return None
-        running.log = order.log
-        if order.log is not None:
-            running.log_since = size_of(order.log)
+        running.log, running.trace = order.log, order.trace
+        if (story := order.trace or order.log) is not None:
+            running.log_since = size_of(story)
         if order.cold is not None:
             self.warmth.on_cold(attempt.job, order.cold)
         argv, env = order.argv, order.env

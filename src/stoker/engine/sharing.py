@@ -30,6 +30,7 @@ _TROUBLE_S = 5.0  # in which those who took too much will have been seen
 _SHOWN_S = 10.0  # after which a job that holds no memory is taken to need none
 _KINDS_REMEMBERED = 4096
 _OUTGREW = "a job there needs more than was thought: nobody joins until it grows no more"
+_MUTE = "failed beside others, and no log tells why: again on a GPU alone"
 _UNSEEN = "the driver does not tell who holds how much of its memory"
 _MEMINFO = "/proc/meminfo"
 
@@ -332,8 +333,7 @@ class Sharing:
         if len(keys) != 1 or keys[0] not in models:
             return None
         total = models[keys[0]].total_bytes
-        job = _name_of(running)
-        before = self.needs.get(job, Need(ooms=0))
+        before = self.needs.get(_name_of(running), Need(ooms=0))
         shared = seat is not None and self._had_company(seat)
         verdict = judge_oom(
             Case(
@@ -352,15 +352,34 @@ class Sharing:
         if seat is not None and (shared or seat.tenant.capped):
             self._trouble_at[seat.gpu] = at_s = self._clock()
             self._learn(seat, lambda known: known.suffer_oom(at_s, self.rules))
-        if verdict.is_tried_again:
-            self.needs[job] = Need(
-                ooms=before.ooms + 1,
-                bytes=verdict.need_bytes or before.bytes,
-                alone=before.alone or verdict.remedy is Remedy.ALONE,
-                above_bytes=verdict.above_bytes,
-            )
-            self._rooms.note_need(running.attempt.job, self.needs[job])
+        self._heed(running, before, verdict)
         return verdict
+
+    def judge_mute(self, running: Running) -> Verdict | None:
+        """What becomes of a job that failed without a word; None if it had its GPU to itself.
+
+        It may have found no memory beside others. Alone it will show whether that was why.
+        """
+        seat = self._seats.get(running.key)
+        before = self.needs.get(_name_of(running), Need(ooms=0))
+        if seat is None or before.alone or not self._had_company(seat):
+            return None
+        verdict = Verdict(remedy=Remedy.ALONE, why=_MUTE)
+        self._heed(running, before, verdict)
+        return verdict
+
+    def _heed(self, running: Running, before: Need, verdict: Verdict) -> None:
+        """Remember what a job needs that is tried again."""
+        if not verdict.is_tried_again:
+            return
+        need = Need(
+            ooms=before.ooms + 1,
+            bytes=verdict.need_bytes or before.bytes,
+            alone=before.alone or verdict.remedy is Remedy.ALONE,
+            above_bytes=verdict.above_bytes,
+        )
+        self.needs[_name_of(running)] = need
+        self._rooms.note_need(running.attempt.job, need)
 
     def _held_by_others(self, running: Running, key: str, use: AttemptUse | None) -> int | None:
         """What those have of a GPU who were not packed with an attempt; None if nobody can tell."""
