@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -350,7 +351,8 @@ class Sharing:
             self.rules,
         )
         if seat is not None and (shared or seat.tenant.capped):
-            self._trouble_at[seat.gpu] = at_s = self._clock()
+            self._trouble_at[seat.gpu] = self._clock()
+            at_s = time.time()
             self._learn(seat, lambda known: known.suffer_oom(at_s, self.rules))
         self._heed(running, before, verdict)
         return verdict
@@ -517,6 +519,7 @@ class Sharing:
             probes=probes,
             host_free=read_free_ram(),
             now_s=self._clock(),
+            day_s=time.time(),
         )
 
     def _model(self, key: str) -> str:

@@ -417,6 +417,29 @@ def test_how_a_waiting_job_shares_can_be_set(world: World) -> None:
     assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == (None, None)
 
 
+def test_a_reboot_does_not_make_a_kind_run_alone_for_longer(
+    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = 1_700_000_000.0
+    monkeypatch.setattr("time.time", lambda: day)
+    world.now = 950_000.0
+    learn(world)
+    world.add(*(f"train {n}" for n in range(4)), share="auto")
+    run_out(world, "5.1")
+    run_out(world, "6.1")
+    while running := [*world.engine.board.running.values()]:
+        world.end(running[0].key)
+    world.wait(6)
+    world.add(*(f"train {n}" for n in range(4)), share="auto")
+    assert crowd(world) == {"0": 1, "1": 1}
+
+    world.now, day = 100.0, day + 3601
+    world.restart(shepherd_too=True)
+    machine.attach()
+    world.add(*(f"train {n}" for n in range(4)), share="auto")
+    assert sum(crowd(world).values()) > 2
+
+
 def foretell_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: world.now)
     monkeypatch.setattr(eta, "_FRESH_S", -1.0)
