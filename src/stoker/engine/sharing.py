@@ -104,6 +104,8 @@ class Sharing:
         self.rules = Rules()
         self._look: Callable[[], Look | None] = lambda: None
         self._models: Callable[[], Mapping[str, Model]] = dict
+        # The slots that a job may use; None for all.
+        self.allowed_of: Callable[[Running], frozenset[int] | None] = lambda _running: None
         self.is_possible = False
         self.load()
         self._seats: dict[str, Seat] = {}
@@ -128,6 +130,18 @@ class Sharing:
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if that is not known."""
         return largest_of((place.slot for place in self._board.places), self._models())
+
+    def _largest_for(self, running: Running) -> int | None:
+        """The memory of the largest GPU that a job may have, also of those that are taken for now."""
+        allowed = self.allowed_of(running)
+        return largest_of(
+            (
+                place.slot
+                for place in self._board.whole()
+                if place.drained is None and (allowed is None or place.slot.index in allowed)
+            ),
+            self._models(),
+        )
 
     def total_bytes(self, place: Place) -> int:
         """The memory of a GPU that can be shared."""
@@ -342,7 +356,7 @@ class Sharing:
                 shared=shared,
                 capped=seat is not None and seat.tenant.capped,
                 total_bytes=total,
-                largest_bytes=self.largest_bytes() or total,
+                largest_bytes=self._largest_for(running) or total,
                 figures=failure.figures or OomFigures(),
                 peak_bytes=use.mem_peak_bytes if use else None,
                 others_bytes=self._held_by_others(running, keys[0], use),
@@ -378,7 +392,7 @@ class Sharing:
             ooms=before.ooms + 1,
             bytes=verdict.need_bytes or before.bytes,
             alone=before.alone or verdict.remedy is Remedy.ALONE,
-            above_bytes=verdict.above_bytes,
+            above_bytes=max(before.above_bytes, verdict.above_bytes),
         )
         self.needs[_name_of(running)] = need
         self._rooms.note_need(running.attempt.job, need)

@@ -240,6 +240,47 @@ def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(world: World) -> None:
     assert world.states()[1] == "running"
 
 
+def test_a_larger_gpu_that_is_not_for_it_is_none(world: World) -> None:
+    machine = Machine(world, _1=80)
+    world.config("gpus.vision", "0")
+    world.add("big", project="vision")
+    run_out(world, "1.1")
+    assert world.column("reason", 1).endswith("24.0 GiB of this GPU, and there is no larger one")
+
+    world.add("big", project="vision")
+    world.restart()
+    machine.attach()
+    world.settle()
+    run_out(world, "2.1")
+    assert world.states()[2] == "failed"
+
+
+def test_a_larger_gpu_that_is_out_of_use_is_none(world: World) -> None:
+    Machine(world, _1=80)
+    world.gpus("drain", "1")
+    world.add("big")
+    run_out(world, "1.1")
+    assert world.states()[1] == "failed"
+
+
+def test_who_needs_a_larger_gpu_needs_it_also_after_it_ran_out_beside_others_there(
+    world: World,
+) -> None:
+    Machine(world, _1=80)
+    world.add("train 1", share="always:2")
+    run_out(world, "1.1")
+    world.add("train 2", share="always:2")
+    world.add("train 3", share="always:2")
+    assert crowd(world) == {"0": 1, "1": 2}
+    run_out(world, "1.2")
+    assert "again on a GPU alone" in str(world.attempts(1)[1][2])
+    small, large = sorted(world.engine.board.running.values(), key=lambda each: each.label)
+    world.end(small.key)
+    assert world.states()[1] == "waiting", "the GPU that is empty is too small for it"
+    world.end(large.key)
+    assert crowd(world) == {"1": 1}
+
+
 def test_memory_that_others_have_does_not_make_a_job_too_big_for_its_gpu(
     world: World, machine: Machine
 ) -> None:
