@@ -171,19 +171,34 @@ class Sharing:
     def direct(self, candidate: Candidate) -> Candidate:
         """Keep a job off GPUs that are too small for it."""
         need = self.needs.get(candidate.id)
-        least = max(candidate.gpu_mem or 0, need.above_bytes + 1 if need else 0)
-        if not least:
+        if candidate.gpu_mem is None and not (need and need.above_bytes):
             return candidate
         models = self._models()
         allowed = frozenset(
             place.slot.index
             for place in self._board.whole()
             if (candidate.allowed is None or place.slot.index in candidate.allowed)
-            and all(
-                key not in models or models[key].total_bytes >= least for key in place.slot.keys
-            )
+            and self._shortage(candidate, place, models) is None
         )
         return msgspec.structs.replace(candidate, allowed=allowed)
+
+    def too_small(self, candidate: Candidate, place: Place) -> str | None:
+        """Why the GPUs of a place have too little memory for a job; None if they may have enough."""
+        return self._shortage(candidate, place, self._models())
+
+    def _shortage(
+        self, candidate: Candidate, place: Place, models: Mapping[str, Model]
+    ) -> str | None:
+        sizes = [models[key].total_bytes for key in place.slot.keys if key in models]
+        if not sizes:
+            return None
+        size, asked = min(sizes), candidate.gpu_mem or 0
+        need = self.needs.get(candidate.id)
+        if size < asked:
+            return f"has {format_bytes(size)}, and it asks for {format_bytes(asked)}"
+        if need is not None and size <= need.above_bytes:
+            return f"has {format_bytes(size)}, and {format_bytes(need.above_bytes)} did not suffice"
+        return None
 
     def wish_of(self, candidate: Candidate) -> Wish:
         """What a waiting job asks for."""

@@ -240,6 +240,16 @@ def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(world: World) -> None:
     assert world.states()[1] == "running"
 
 
+def test_why_tells_of_a_gpu_that_is_too_small_how_large_it_is(world: World) -> None:
+    Machine(world, _1=80)
+    world.add("declared", gpu_mem_bytes=40 * GIB)
+    world.add("big")
+    run_out(world, "2.1")
+    assert "GPU 0 has 24.0 GiB, and 24.0 GiB did not suffice, GPU 1 held by job 1" in world.why(2)
+    world.add("declared", gpu_mem_bytes=40 * GIB)
+    assert "GPU 0 has 24.0 GiB, and it asks for 40.0 GiB, GPU 1 held by job 1" in world.why(3)
+
+
 def test_a_larger_gpu_that_is_not_for_it_is_none(world: World) -> None:
     machine = Machine(world, _1=80)
     world.config("gpus.vision", "0")
