@@ -238,6 +238,10 @@ def test_a_template_is_a_command_without_what_varies() -> None:
     assert mask(["t", "--model", "vgg"]) != mask(["t", "--model", "vit"])
 
 
+def test_runs_that_carry_their_number_in_a_name_are_of_one_kind() -> None:
+    assert mask(["t", "--out", "run3", "20240101T1200"]) == "t --out run# #T#"
+
+
 @pytest.mark.parametrize("text", ["auto", "never", "free", "always:4"])
 def test_a_way_to_share_is_read_as_it_is_written(text: str) -> None:
     assert parse_share(text).text == text

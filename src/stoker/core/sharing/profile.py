@@ -27,7 +27,9 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 def mask(words: Sequence[str], run_dir: str | None = None) -> str:
     """A command's template: its words without what varies from run to run.
 
-    That is numbers, hashes and the run's own folder. Names stay: another model is another kind.
+    That is numbers, hashes and the run's own folder. Names stay, but for numbers in them: `run3` and
+    `run4` are far more often two runs of one kind than two kinds. Where they are not, as with
+    `resnet18` and `resnet152`, the largest of those that have run is what is set aside.
     """
     text = " ".join(words)
     if run_dir:
