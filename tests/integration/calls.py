@@ -73,6 +73,29 @@ def train_for_a_while(number: int) -> tuple[float, float]:
     return began, time.time()
 
 
+def hold_too_much_for_two(number: int) -> int:
+    """Hold 13 GiB of a fake GPU until another process has tried the same in vain."""
+    from stoker.testing import state
+    from stoker.testing.train import Device, OutOfMemoryError
+
+    device = Device(state.from_env(), 0)
+    try:
+        device.allocate(13 * state.GIB)
+    except OutOfMemoryError:
+        open("ran-out", "w").close()
+        raise
+    wait_for("ran-out")
+    return number
+
+
+def fail_beside_another(number: int) -> None:
+    with open(f"made-{number}", "a") as file:
+        file.write("once ")
+    wait_for(f"made-{1 - number}")
+    if number == 1:
+        raise LookupError("by itself")
+
+
 def report_training(number: int) -> dict[str, float]:
     began, ended = train_for_a_while(number)
     return {"began": began, "ended": ended}

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import stoker
-from integration.calls import report_training, train_for_a_while
+from integration.calls import (
+    fail_beside_another,
+    hold_too_much_for_two,
+    report_training,
+    train_for_a_while,
+)
 from stoker.errors import UsageError
 from stoker.testing.state import GIB
 
@@ -56,6 +62,28 @@ def test_what_is_declared_need_not_be_tried_first() -> None:
         spans = list(executor.map(train_for_a_while, range(3)))
 
     assert not first_was_alone(spans)
+
+
+def test_numbers_that_no_call_has_confuse_nobody() -> None:
+    with stoker.Executor(gpus="0", share="auto", gpu_mem="5G") as executor:
+        with pytest.raises(TypeError):
+            executor.submit(train_for_a_while, threading.Lock())  # type: ignore[arg-type]
+        spans = list(executor.map(train_for_a_while, range(2)))
+
+    assert were_together(spans)
+
+
+def test_a_call_that_ran_out_of_memory_beside_another_is_made_again() -> None:
+    with stoker.Executor(gpus="0", share="always:2") as executor:
+        assert list(executor.map(hold_too_much_for_two, range(2))) == [0, 1]
+
+
+def test_a_call_that_failed_by_itself_beside_another_is_not_made_again(tmp_path: Path) -> None:
+    with stoker.Executor(gpus="0", share="always:2") as executor:
+        first, second = [executor.submit(fail_beside_another, number) for number in range(2)]
+        assert first.exception() is None
+        assert isinstance(second.exception(), LookupError)
+    assert (tmp_path / "made-1").read_text() == "once "
 
 
 def test_single_calls_share_only_if_their_executor_says_so() -> None:

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,10 +16,9 @@ from integration.door import Queue
 from stoker.testing.state import GIB
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from conftest import FakeMachine
 
+TESTS = Path(__file__).parents[1]
 TRAIN = "python -m stoker.testing.train --sm 10 --mem {} --seconds {} --steps 4 --fail-at {{x}}"
 
 
@@ -143,6 +143,34 @@ def test_lines_of_a_foreground_run_share_too(queue: Queue) -> None:
     first, *others = times
     assert all(begun >= first[2] for _slots, begun, _over in others)
     assert max(begun for _slots, begun, _over in others) < min(over for *_rest, over in others)
+
+
+@pytest.mark.parametrize("tag", [[], ["--tag"]])
+def test_a_victim_whose_output_is_kept_nowhere_is_tried_again_alone(
+    queue: Queue, tag: list[str]
+) -> None:
+    hold = "python -c 'from integration.calls import *; hold_too_much_for_two(0)'"
+    queue.stoker.env["PYTHONPATH"] = f"{queue.stoker.env.get('PYTHONPATH', '')}:{TESTS}"
+    share = ["--share", "always:2", "--gpus", "0"]
+    ended = queue.stoker.run(*share, *tag, lines=f"{hold}\n" * 2)
+    assert ended.code == 0, ended.err
+    (folder,) = queue.stoker.folders()
+    with contextlib.closing(sqlite3.connect(folder / "run.db")) as db:
+        (reason,) = db.execute("SELECT reason FROM earlier_attempt").fetchall()
+    assert reason == ("exit 1; failed beside others, and no log tells why: again on a GPU alone",)
+
+
+def test_lines_that_a_resumed_run_has_left_share_too(queue: Queue) -> None:
+    train = "python -m stoker.testing.train --sm 10 --mem 5G --seconds 0.5 --steps 3"
+    file = queue.stoker.file("jobs.txt", "true\n" * 3 + f"[ -e go ] && {train}\n" * 2)
+    share = ["--share", "auto", "--gpu-mem", "5G", "--gpus", "0"]
+    assert queue.stoker.run(file, *share).code == 1
+    queue.stoker.file("go", "")
+
+    ended = queue.stoker.run(file, *share, "--resume")
+
+    assert ended.code == 0, ended.err
+    assert "2 done, 3 had succeeded before" in ended.err
 
 
 def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:

@@ -87,6 +87,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     figures: OomFigures | None = None
     confirmed: bool = True  # of a full disk: whether the disk says the same
+    is_mute: bool = False  # it ended by itself, and there is nothing to read why
 
     @property
     def remedy(self) -> Remedy:

@@ -51,10 +51,19 @@ _CHAIN = re.compile(
 _EXCEPTION = re.compile(
     r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::[ \t]*(.*))?$", re.MULTILINE
 )
-# Errors of the program's own; what it said before these, it had got over.
-_BUG = re.compile(
-    r"(?:Assertion|Attribute|EOF|FileExists|FloatingPoint|Index|Key|Lookup|Name|NotImplemented|Overflow"
-    r"|Recursion|Syntax|Type|UnboundLocal|UnicodeDecode|ZeroDivision)Error|KeyboardInterrupt"
+# Errors of those who wait for others: why these failed was told before. What any other error's program
+# said before, it had got over.
+_WRAPPER = re.compile(
+    r"(?:\w+\.)*(?:ChildFailedError|CalledProcessError|ProcessExitedException|BrokenProcessPool"
+    r"|DistBackendError|DistNetworkError|DistStoreError|RayTaskError\S*|WorkerCrashedError"
+    r"|BrokenPipeError|Connection(?:Reset|Refused|Aborted)?Error)"
+)
+_WAITED = re.compile(
+    r"DataLoader worker|[Pp]in memory thread|NCCL|Gloo|[Cc]onnection (?:reset|closed)"
+)
+# Before the traceback of an error that did not end the program.
+_ASIDE = re.compile(
+    r"Exception ignored\b|Exception in thread\b|Error in atexit\b|--- Logging error"
 )
 
 
@@ -69,7 +78,7 @@ def find_symptom(tail: str) -> Symptom:
     """Read the end of a failed attempt's log."""
     last, exception = _last_words(tail)
     cause = _cause_in(last)
-    if cause is None and not (exception is not None and _BUG.fullmatch(exception[1])):
+    if cause is None and (exception is None or _is_wrapper(exception)):
         cause = _cause_in(tail)
     if cause is not None:
         return cause
@@ -82,14 +91,24 @@ def find_symptom(tail: str) -> Symptom:
 
 def _last_words(tail: str) -> tuple[str, re.Match[str] | None]:
     """The last traceback with those it was chained to and all that follows, and its exception."""
-    starts = [match.start() for match in _TRACEBACK.finditer(tail)]
-    if not starts:
+    found = [match.start() for match in _TRACEBACK.finditer(tail)]
+    if not found:
         return tail, None
+    starts = [start for start in found if not _is_aside(tail, start)] or found
     start = starts.pop()
     exception = _EXCEPTION.search(tail, start)
     while starts and _CHAIN.search(tail, 0, start):
         start = starts.pop()
     return tail[start:], exception
+
+
+def _is_aside(tail: str, start: int) -> bool:
+    before = tail[:start].rstrip("\n").rpartition("\n")[2]
+    return _ASIDE.search(before) is not None
+
+
+def _is_wrapper(exception: re.Match[str]) -> bool:
+    return bool(_WRAPPER.fullmatch(exception[1]) or _WAITED.search(exception[2] or ""))
 
 
 def _cause_in(text: str) -> Symptom | None:

@@ -79,6 +79,7 @@ def assemble(
     )
     pushing = Pushing(board, engine.endings, jobs)
     sharing = Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock)
+    sharing.allowed_of = lambda running: _allowed(gate, running)
     engine.share(sharing, Capping(orders.surroundings))
     hub = Hub(
         home=home,
@@ -113,6 +114,12 @@ def assemble(
     _follow_config(hub)
     _heal(hub)
     return hub
+
+
+def _allowed(gate: Gate, running: Running) -> frozenset[int] | None:
+    """The slots that a job may use which runs; None for all."""
+    facts = running.entry.facts
+    return None if facts is None else gate.allowed(facts.project, facts.where)
 
 
 def _heal(hub: Hub) -> None:

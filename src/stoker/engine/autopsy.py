@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import threading
 from collections.abc import Sequence
+
+import msgspec
 
 from stoker.core.failure import Facts, Failure, FailureClass, was_killed
 
@@ -26,9 +29,17 @@ class Autopsy:
         self._hangs: threading.Thread | None = None
 
     def examine(
-        self, status: int, log: str | None, folders: Sequence[str] = (), known: Facts | None = None
+        self,
+        status: int,
+        log: str | None,
+        folders: Sequence[str] = (),
+        known: Facts | None = None,
+        since: int = 0,
     ) -> Failure:
-        """Say why an attempt failed; `folders` are those it may have filled."""
+        """Say why an attempt failed; `folders` are those it may have filled.
+
+        What its log held before it began, the first `since` bytes, is not of its making.
+        """
         # Its many patterns take a while to be made, and most runs never need them.
         from stoker.core.diagnosis import classify
 
@@ -37,11 +48,13 @@ class Autopsy:
         if self._hangs is not None and self._hangs.is_alive():
             return classify(status, "", known)
         if log is None and not was_killed(status):
-            return classify(status, "", known)
+            return _mark_mute(status, classify(status, "", known))
 
         def look() -> None:
-            tail = read_tail(log) if log is not None else ""
-            found.append(classify(status, tail, self._add_facts(status, tail, folders, known)))
+            tail = read_tail(log, since) if log is not None else None
+            facts = self._add_facts(status, tail or "", folders, known)
+            failure = classify(status, tail or "", facts)
+            found.append(failure if tail is not None else _mark_mute(status, failure))
 
         thread = threading.Thread(target=look, name="autopsy", daemon=True)
         thread.start()
@@ -68,23 +81,42 @@ class Autopsy:
         )
 
 
-def read_tail(path: str) -> str:
-    """The end of a log; nothing where there is no file, or one that cannot be read twice."""
+def _mark_mute(status: int, failure: Failure) -> Failure:
+    """Of a failure that nothing was written of: whether it could have told why."""
+    ended_itself = status & 0x7F in (0, signal.SIGABRT) and not was_killed(status)
+    is_mute = ended_itself and failure.kind is FailureClass.ERROR
+    return msgspec.structs.replace(failure, is_mute=is_mute)
+
+
+def read_tail(path: str, since: int = 0) -> str | None:
+    """The end of a log, but for what it held when it had `since` bytes.
+
+    None where there is no file, or one that cannot be read twice.
+    """
     try:
         # Without waiting for a writer, where the log is a pipe.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return ""
+        return None
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            return ""
-        data = os.pread(fd, _TAIL_BYTES, max(0, found.st_size - _TAIL_BYTES))
+            return None
+        begun = since if since <= found.st_size else 0  # else it was emptied meanwhile
+        data = os.pread(fd, _TAIL_BYTES, max(begun, found.st_size - _TAIL_BYTES))
     except OSError:
-        return ""
+        return None
     finally:
         os.close(fd)
     return data.decode("utf-8", "replace")
+
+
+def size_of(path: str) -> int:
+    """How many bytes a log holds already; none where there is no file yet."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def is_full(folder: str) -> bool:

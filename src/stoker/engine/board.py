@@ -34,6 +34,8 @@ class Running(msgspec.Struct, kw_only=True):
     entry: Entry
     slots: tuple[Slot, ...]
     log: str | None = None
+    trace: str | None = None  # where it tells of its failure, if not in its log
+    log_since: int = 0  # how much of that, or of the log, is of earlier attempts
     pid: int | None = None
     started_at_us: int | None = None
     begun: float = 0.0

@@ -51,7 +51,13 @@ class Healing:
         if outcome.event is not Event.FAIL or outcome.status is None:
             return None
         facts = self._facts_of(running) if running.slots else Facts()
-        return self._autopsy.examine(outcome.status, running.log, self._folders_of(running), facts)
+        return self._autopsy.examine(
+            outcome.status,
+            running.trace or running.log,
+            self._folders_of(running),
+            facts,
+            running.log_since,
+        )
 
     def _facts_of(self, running: Running) -> Facts:
         mps = self.mps is not None and self.mps.is_client(running)
@@ -95,10 +101,14 @@ class Healing:
             self._needs_bytes[job] = min(max_rss_kb * 1024, int(total * _MOST_OF_MEMORY))
         match failure.remedy:
             case Remedy.ELSEWHERE:
-                seen = self._avoided.get(job, frozenset())
-                self._avoided[job] = seen.union(*(slot.keys for slot in running.slots))
+                self.avoid(running)
             case Remedy.WHEN_SPACE:
                 self._stop_for_space(running)
+
+    def avoid(self, running: Running) -> None:
+        """Keep a job off the GPUs of an attempt, as long as there are others."""
+        seen = self._avoided.get(running.attempt.job, frozenset())
+        self._avoided[running.attempt.job] = seen.union(*(slot.keys for slot in running.slots))
 
     def go_elsewhere(self, running: Running) -> bool:
         """Keep a job off a node that lacks what it needs; False if there is no other for it."""
@@ -116,7 +126,7 @@ class Healing:
         self._needs_bytes.pop(job, None)
 
     def direct(self, candidate: Candidate, job: int) -> Candidate | None:
-        """Keep a job off GPUs on which it met a fault, as long as there is another one.
+        """Keep a job off GPUs that it avoids, as long as there is another one.
 
         None for a job that the kernel killed for memory, until there is as much as it had.
         """

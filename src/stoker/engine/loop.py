@@ -12,6 +12,7 @@ from stoker.core.job import Attempt, Ending, Outcome, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import DEPTH, Plan, Start, plan
 from stoker.core.slot import Slot
+from stoker.engine.autopsy import size_of
 from stoker.engine.board import QUICK_S, Board, Place, Running, label_of
 from stoker.engine.demand import Demand
 from stoker.engine.endings import Endings
@@ -437,7 +438,7 @@ class Engine:
             self._mps.leave(running, self._clock())
         again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
         if verdict is not None:
-            again = Again.UNCOUNTED if verdict.is_tried_again else Again.NO
+            again = verdict.again or again
         preempted = outcome.event is Event.PREEMPT
         retried = again is not Again.NO and (preempted or not self.draining)
         if retried:
@@ -467,9 +468,16 @@ class Engine:
         self, running: Running, failure: Failure | None, use: AttemptUse | None
     ) -> Verdict | None:
         """What becomes of a job for which a GPU's memory did not suffice; None for all others."""
-        if self.sharing is None or failure is None or failure.remedy is not Remedy.MORE_ROOM:
+        if self.sharing is None or failure is None:
             return None
-        return self.sharing.judge_oom(running, failure, use)
+        if failure.is_mute:
+            return self.sharing.judge_mute(running)
+        if failure.remedy is not Remedy.MORE_ROOM:
+            return None
+        verdict = self.sharing.judge_oom(running, failure, use)
+        if verdict is not None and verdict.is_elsewhere:
+            self.healing.avoid(running)
+        return verdict
 
     def _heed_failure(self) -> None:
         most, tally = self._rules.max_failures, self.tally
@@ -537,7 +545,7 @@ class Engine:
         if not (free or room or cpu_places):
             if self._on_stuck is not None and (first := demand.first()) is not None:
                 self._on_stuck(first)
-            return self._join(demand, [], now)
+            return self._join(demand, set(), now)
         made = self._plan(demand, free, room, cpu_places, now)
         if self.board.grid is not None:
             self._kept = made.reserved
@@ -556,7 +564,7 @@ class Engine:
                 self._turn_again = True  # no event will tell that its slot is free again
                 return launches
             launches.append(launch)
-        return launches + self._join(demand, launches, now)
+        return launches + self._join(demand, {start.job for start in made.starts}, now)
 
     def _plan(
         self, demand: Demand, free: list[int], room: dict[int, int], cpu_places: int, now: float
@@ -572,11 +580,11 @@ class Engine:
             nodes=nodes,
         )
 
-    def _join(self, demand: Demand, started: list[Launch], now: float) -> list[Launch]:
+    def _join(self, demand: Demand, begun: set[int], now: float) -> list[Launch]:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
         if not (demand.sharers or self.board.seats):
             return []
-        launches, complete = self._seating.join(demand, started, now)
+        launches, complete = self._seating.join(demand, begun, now)
         self._turn_again = self._turn_again or not complete
         return launches
 
@@ -594,7 +602,9 @@ class Engine:
             text = error.strerror or str(error)
             self._on_refused(Refused(running.key, error.errno or 0, text), now)
             return None
-        running.log = order.log
+        running.log, running.trace = order.log, order.trace
+        if (story := order.trace or order.log) is not None:
+            running.log_since = size_of(story)
         if order.cold is not None:
             self.warmth.on_cold(attempt.job, order.cold)
         argv, env = order.argv, order.env

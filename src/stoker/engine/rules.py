@@ -29,6 +29,7 @@ class Order(msgspec.Struct, frozen=True):
     warm: Warm | None = None
     cold: str | None = None  # why it is not, if it was to be
     voyage: Voyage | None = None  # what goes along if it is started on another node
+    trace: str | None = None  # where it tells of its failure, if not in its log
 
 
 class Preview(msgspec.Struct, frozen=True):

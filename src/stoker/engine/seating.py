@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stoker.core.job import Attempt
 from stoker.core.plan import Start
 from stoker.core.slot import Slot
 from stoker.engine.board import Board, Place
@@ -46,9 +45,11 @@ class Seating:
         join = self._sharing.begin(place, demand.candidate(start.job))
         return self._start(demand[start.job], join, now)
 
-    def join(self, demand: Demand, started: list[Launch], now: float) -> tuple[list[Launch], bool]:
-        """Start those who may join others; whether all of them could be."""
-        begun = {Attempt.from_key(launch.key).job for launch in started}
+    def join(self, demand: Demand, begun: set[int], now: float) -> tuple[list[Launch], bool]:
+        """Start those who may join others; whether all of them could be.
+
+        `begun` are those who wait no more, by the names that the plan has for them.
+        """
         waiting = [each for each in demand.candidates if each.slots and each.id not in begun]
         launches: list[Launch] = []
         for join in self._sharing.join(waiting, now):

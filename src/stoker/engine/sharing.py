@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -30,6 +31,7 @@ _TROUBLE_S = 5.0  # in which those who took too much will have been seen
 _SHOWN_S = 10.0  # after which a job that holds no memory is taken to need none
 _KINDS_REMEMBERED = 4096
 _OUTGREW = "a job there needs more than was thought: nobody joins until it grows no more"
+_MUTE = "failed beside others, and no log tells why: again on a GPU alone"
 _UNSEEN = "the driver does not tell who holds how much of its memory"
 _MEMINFO = "/proc/meminfo"
 
@@ -102,6 +104,8 @@ class Sharing:
         self.rules = Rules()
         self._look: Callable[[], Look | None] = lambda: None
         self._models: Callable[[], Mapping[str, Model]] = dict
+        # The slots that a job may use; None for all.
+        self.allowed_of: Callable[[Running], frozenset[int] | None] = lambda _running: None
         self.is_possible = False
         self.load()
         self._seats: dict[str, Seat] = {}
@@ -126,6 +130,18 @@ class Sharing:
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if that is not known."""
         return largest_of((place.slot for place in self._board.places), self._models())
+
+    def _largest_for(self, running: Running) -> int | None:
+        """The memory of the largest GPU that a job may have, also of those that are taken for now."""
+        allowed = self.allowed_of(running)
+        return largest_of(
+            (
+                place.slot
+                for place in self._board.whole()
+                if place.drained is None and (allowed is None or place.slot.index in allowed)
+            ),
+            self._models(),
+        )
 
     def total_bytes(self, place: Place) -> int:
         """The memory of a GPU that can be shared."""
@@ -155,19 +171,34 @@ class Sharing:
     def direct(self, candidate: Candidate) -> Candidate:
         """Keep a job off GPUs that are too small for it."""
         need = self.needs.get(candidate.id)
-        least = max(candidate.gpu_mem or 0, need.above_bytes + 1 if need else 0)
-        if not least:
+        if candidate.gpu_mem is None and not (need and need.above_bytes):
             return candidate
         models = self._models()
         allowed = frozenset(
             place.slot.index
             for place in self._board.whole()
             if (candidate.allowed is None or place.slot.index in candidate.allowed)
-            and all(
-                key not in models or models[key].total_bytes >= least for key in place.slot.keys
-            )
+            and self._shortage(candidate, place, models) is None
         )
         return msgspec.structs.replace(candidate, allowed=allowed)
+
+    def too_small(self, candidate: Candidate, place: Place) -> str | None:
+        """Why the GPUs of a place have too little memory for a job; None if they may have enough."""
+        return self._shortage(candidate, place, self._models())
+
+    def _shortage(
+        self, candidate: Candidate, place: Place, models: Mapping[str, Model]
+    ) -> str | None:
+        sizes = [models[key].total_bytes for key in place.slot.keys if key in models]
+        if not sizes:
+            return None
+        size, asked = min(sizes), candidate.gpu_mem or 0
+        need = self.needs.get(candidate.id)
+        if size < asked:
+            return f"has {format_bytes(size)}, and it asks for {format_bytes(asked)}"
+        if need is not None and size <= need.above_bytes:
+            return f"has {format_bytes(size)}, and {format_bytes(need.above_bytes)} did not suffice"
+        return None
 
     def wish_of(self, candidate: Candidate) -> Wish:
         """What a waiting job asks for."""
@@ -332,8 +363,7 @@ class Sharing:
         if len(keys) != 1 or keys[0] not in models:
             return None
         total = models[keys[0]].total_bytes
-        job = _name_of(running)
-        before = self.needs.get(job, Need(ooms=0))
+        before = self.needs.get(_name_of(running), Need(ooms=0))
         shared = seat is not None and self._had_company(seat)
         verdict = judge_oom(
             Case(
@@ -341,25 +371,62 @@ class Sharing:
                 shared=shared,
                 capped=seat is not None and seat.tenant.capped,
                 total_bytes=total,
-                largest_bytes=self.largest_bytes() or total,
+                largest_bytes=self._largest_for(running) or total,
                 figures=failure.figures or OomFigures(),
                 peak_bytes=use.mem_peak_bytes if use else None,
+                others_bytes=self._held_by_others(running, keys[0], use),
                 before=before.ooms,
             ),
             self.rules,
         )
         if seat is not None and (shared or seat.tenant.capped):
-            self._trouble_at[seat.gpu] = at_s = self._clock()
+            self._trouble_at[seat.gpu] = self._clock()
+            at_s = time.time()
             self._learn(seat, lambda known: known.suffer_oom(at_s, self.rules))
-        if verdict.is_tried_again:
-            self.needs[job] = Need(
-                ooms=before.ooms + 1,
-                bytes=verdict.need_bytes or before.bytes,
-                alone=before.alone or verdict.remedy is Remedy.ALONE,
-                above_bytes=verdict.above_bytes,
-            )
-            self._rooms.note_need(running.attempt.job, self.needs[job])
+        self._heed(running, before, verdict)
         return verdict
+
+    def judge_mute(self, running: Running) -> Verdict | None:
+        """What becomes of a job that failed without a word; None if it had its GPU to itself.
+
+        It may have found no memory beside others. Alone it will show whether that was why.
+        """
+        seat = self._seats.get(running.key)
+        before = self.needs.get(_name_of(running), Need(ooms=0))
+        if seat is None or before.alone or not self._had_company(seat):
+            return None
+        verdict = Verdict(remedy=Remedy.ALONE, why=_MUTE)
+        self._heed(running, before, verdict)
+        return verdict
+
+    def _heed(self, running: Running, before: Need, verdict: Verdict) -> None:
+        """Remember what a job needs that is tried again."""
+        if not verdict.is_tried_again:
+            return
+        need = Need(
+            ooms=before.ooms + 1,
+            bytes=verdict.need_bytes or before.bytes,
+            alone=before.alone or verdict.remedy is Remedy.ALONE,
+            above_bytes=max(before.above_bytes, verdict.above_bytes),
+        )
+        self.needs[_name_of(running)] = need
+        self._rooms.note_need(running.attempt.job, need)
+
+    def _held_by_others(self, running: Running, key: str, use: AttemptUse | None) -> int | None:
+        """What those have of a GPU who were not packed with an attempt; None if nobody can tell."""
+        if use is not None and not use.alone:
+            return None
+        if any(
+            place.current is not None and place.current is not running and key in place.slot.keys
+            for place in self._board.places
+        ):
+            return None
+        look = self._look()
+        seen = look.gpus.get(key) if look is not None else None
+        if seen is None:
+            return 0
+        is_told = all(each.mem_bytes is not None for each in seen.foreigners)
+        return seen.foreign_bytes if is_told else None
 
     def _had_company(self, seat: Seat) -> bool:
         now = self._clock()
@@ -481,6 +548,7 @@ class Sharing:
             probes=probes,
             host_free=read_free_ram(),
             now_s=self._clock(),
+            day_s=time.time(),
         )
 
     def _model(self, key: str) -> str:

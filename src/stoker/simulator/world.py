@@ -279,7 +279,7 @@ class World:
             use = self._use_of(run)
             if key not in probes or probes[key].watched_s < use.watched_s:
                 probes[key] = use
-        return Knowledge(profiles=self._profiles, probes=probes, now_s=self._now)
+        return Knowledge(profiles=self._profiles, probes=probes, now_s=self._now, day_s=self._now)
 
     def _use_of(self, run: _Run) -> JobUse:
         return JobUse(

@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.errors import StokerError
 from stoker.task.job import Job
-from stoker.task.worker import RESULT, RETURNED, UNPICKLABLE, read_result
+from stoker.task.worker import RESULT, RETURNED, TRACE, UNPICKLABLE, read_result
 
 # The folder of the program comes first on a script's path, and a module there could hide one of ours.
 _BOOTSTRAP = (
@@ -59,6 +59,11 @@ def call_argv(path: str) -> list[str]:
     """The words that make the call which lies in a file."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
     return [sys.executable, *flags, "-c", _BOOTSTRAP, _ROOT, path]
+
+
+def trace_of(path: str) -> str:
+    """Where the call that lies in a file tells of its exception, unless it is loud."""
+    return f"{path}{TRACE}"
 
 
 def write_call(
@@ -115,7 +120,7 @@ def take_result(path: str, job: Job) -> Any:
 
 def remove_call(path: str) -> None:
     """Remove the files of a call, those that there are."""
-    for each in (path, f"{path}{RESULT}"):
+    for each in (path, f"{path}{RESULT}", trace_of(path)):
         try:
             os.unlink(each)
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from stoker.core.sharing.rules import AUTO, NEVER
 from stoker.errors import StokerError
 from stoker.task import words
-from stoker.task.calls import call_argv, name_of, remove_call, take_result, write_call
+from stoker.task.calls import call_argv, name_of, remove_call, take_result, trace_of, write_call
 from stoker.task.job import Job
 from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.run import places
@@ -126,6 +126,7 @@ class Executor(futures.Executor):
         number = desk.session.take_number()
         path = desk.path_of(number)
         future: Future[T] = Future(desk.cancel)
+        shared = share if self._gpus_per_job == 1 else None
         write_call(path, fn, args, kwargs, is_loud=self._logs is not None)
         with desk.taking(future, number):
             future.job = desk.session.submit(
@@ -137,7 +138,8 @@ class Executor(futures.Executor):
                 timeout_s=self._timeout_s,
                 retries=self._retries,
                 warm=name_of(fn) if self._warm else None,
-                share=share if self._gpus_per_job == 1 else None,
+                share=shared,
+                trace=trace_of(path) if self._logs is None and shared is not None else None,
             )
         return future
 

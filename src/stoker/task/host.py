@@ -322,7 +322,8 @@ class Host:
             make_run_folder(folder, job.params)
             log = log or os.path.join(folder, LOG)
             self._record.jobs.note_log(attempt.job, log)
-        order = Order(argv, log, self._context(job), env)
+        trace = None if job.trace is None else os.fsdecode(job.trace)
+        order = Order(argv, log, self._context(job), env, trace=trace)
         if job.warm is None:
             return order
         from stoker.engine.warming import make_order_warm

@@ -122,6 +122,7 @@ class Session:
         ask: bool = False,
         warm: str | None = None,
         share: str | None = None,
+        trace: str | None = None,
     ) -> Job:
         """Let a job wait for its slots; UsageError if it could never run.
 
@@ -131,7 +132,7 @@ class Session:
         starts after `answer`. `folder` is made when it starts, with `params` in params.json, gets
         its output in log.txt, and is told to it in STOKER_RUN_DIR. With `warm` a python command
         finds imported what the first job of that name has imported. It shares its
-        GPU as `share` says, with others that do.
+        GPU as `share` says, with others that do. In the file `trace` it tells what it raised.
         """
         self._check_room(slots)
         text = os.fsdecode(command)
@@ -156,6 +157,7 @@ class Session:
                     ask=ask,
                     warm=warm,
                     share=share,
+                    trace=None if trace is None else os.fsencode(trace),
                 )
             )
         return job

@@ -38,7 +38,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     `env` is added to the session's environment. With `ask`, the client is asked for more of it once
     the job has its slots. A job with a `folder` has it made when it starts, with `params` inside, and
     its output goes there. With `warm` a python command finds imported what the first job of that name
-    has imported. How it shares its GPU is said in `share`; None if it does not.
+    has imported. How it shares its GPU is said in `share`; None if it does not. What it raised can be
+    read in `trace`, where that is not in a log.
     """
 
     number: int
@@ -56,6 +57,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defau
     ask: bool = False
     warm: str | None = None
     share: str | None = None
+    trace: bytes | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):

@@ -1,7 +1,8 @@
 """The fresh process in which one call is made. Standard library only until the call itself is read.
 
 A call lies in a file: first what Python needs to find the modules it names, then the call. Its result
-is written beside it, whole or not at all: how it went, then the value.
+is written beside it, whole or not at all: how it went, then the value. An exception that is printed
+nowhere else is told in a third file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 RESULT = ".result"
+TRACE = ".trace"
 # How a call went: the first thing in its result.
 RETURNED = "returned"
 RAISED = "raised"
@@ -33,6 +35,8 @@ def main() -> None:
             value = function(*args, **kwargs)
         except BaseException as error:
             _write(path, RAISED, error)
+            if not is_loud:
+                _keep_trace(path, error)
             if isinstance(error, SystemExit):
                 raise
             if is_loud:
@@ -56,6 +60,12 @@ def _write(path: str, how: str, value: Any) -> bool:
         file.write(body)
     os.replace(f"{path}{RESULT}.new", f"{path}{RESULT}")
     return how == RETURNED
+
+
+def _keep_trace(path: str, error: BaseException) -> None:
+    """Let it be known why the call failed where no log tells; behind what earlier attempts told."""
+    with open(f"{path}{TRACE}", "a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(_tell(error)[2])
 
 
 def _pickle(value: Any) -> bytes:

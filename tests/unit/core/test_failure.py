@@ -184,11 +184,45 @@ def test_the_ranks_that_lose_a_dead_one_do_not_hide_what_it_died_of() -> None:
     assert kind_of(TORCH + NCCL + CHILD_FAILED) is FailureClass.GPU_OOM
 
 
-def test_what_a_program_got_over_is_not_why_it_failed() -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "KeyError: 'lr'",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)",
+        "ValueError: too many values to unpack (expected 2)",
+        "OSError: [Errno 5] Input/output error",
+        "mymodel.errors.DivergedError: loss is nan",
+    ],
+)
+def test_what_a_program_got_over_is_not_why_it_failed(line: str) -> None:
     over = "halving the batch: CUDA out of memory. Tried to allocate 2.00 GiB.\nstep 2\n"
-    failure = classify(EXIT_1, over + trace("KeyError: 'lr'"))
+    failure = classify(EXIT_1, over + trace(line))
     assert failure.kind is FailureClass.ERROR
-    assert failure.reason == "exit 1: KeyError: 'lr'"
+    assert failure.reason == f"exit 1: {line}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.",
+        "ConnectionResetError: [Errno 104] Connection reset by peer",
+        "RuntimeError: Pin memory thread exited unexpectedly",
+    ],
+)
+def test_who_waited_for_another_failed_of_what_that_one_did(line: str) -> None:
+    assert kind_of(TORCH + trace(line)) is FailureClass.GPU_OOM
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Exception ignored in: <function Writer.__del__ at 0x7f>\n",
+        "Error in atexit._run_exitfuncs:\n",
+        "Exception in thread QueueFeederThread:\n",
+    ],
+)
+def test_what_goes_wrong_on_the_way_out_does_not_hide_why(before: str) -> None:
+    assert kind_of(TORCH + before + trace("ValueError: I/O on closed file")) is FailureClass.GPU_OOM
 
 
 def test_an_error_met_while_handling_another_has_that_one_s_cause() -> None:

@@ -39,7 +39,7 @@ def knowledge(profile: Profile = KNOWN, **facts: Any) -> Knowledge:
 
 
 def room(wish: Wish, profile: Profile, probe: JobUse | None = None) -> tuple[float, Source]:
-    found = room_for(wish, gpu(), profile, probe, RULES, now_s=1000.0)
+    found = room_for(wish, gpu(), profile, probe, RULES, day_s=1000.0)
     return round(found.bytes / GIB, 2), found.source
 
 
@@ -87,6 +87,13 @@ def test_two_failures_of_a_kind_within_ten_minutes_make_it_run_alone() -> None:
     assert room(Wish(job=1, kind="k"), once)[1] is Source.LEARNED
     assert room(Wish(job=1, kind="k"), once.suffer_oom(900.0, RULES))[1] is Source.WHOLE
     assert room(Wish(job=1, kind="k"), once.suffer_oom(1001.0, RULES))[1] is Source.LEARNED
+
+
+def test_a_kind_runs_alone_for_an_hour_also_if_the_clock_was_set_back() -> None:
+    twice = KNOWN.suffer_oom(400.0, RULES).suffer_oom(900.0, RULES)
+    assert twice.is_exclusive(400.0 + 3600)
+    assert not twice.is_exclusive(900.0 + 3601)
+    assert not twice.is_exclusive(-9000.0)
 
 
 def test_always_divides_a_gpu_into_equal_parts() -> None:
@@ -229,6 +236,10 @@ def test_a_template_is_a_command_without_what_varies() -> None:
     )
     assert one == two == "python t.py --lr # --out @"
     assert mask(["t", "--model", "vgg"]) != mask(["t", "--model", "vit"])
+
+
+def test_runs_that_carry_their_number_in_a_name_are_of_one_kind() -> None:
+    assert mask(["t", "--out", "run3", "20240101T1200"]) == "t --out run# #T#"
 
 
 @pytest.mark.parametrize("text", ["auto", "never", "free", "always:4"])

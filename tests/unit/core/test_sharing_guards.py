@@ -77,6 +77,33 @@ def test_alone_on_the_largest_it_fails_and_the_figures_say_why() -> None:
     assert verdict.why == "needs more than the 24.0 GiB of this GPU, and there is no larger one"
 
 
+def test_who_lacked_what_others_had_is_tried_elsewhere_and_then_as_asked() -> None:
+    said = OomFigures(tried_bytes=2 * GIB, free_bytes=GIB, own_bytes=9 * GIB, others_bytes=14 * GIB)
+    verdict = judge_oom(case(shared=False, figures=said), RULES)
+    assert (verdict.remedy, verdict.is_tried_again) == (Remedy.ELSEWHERE, True)
+    assert verdict.why == (
+        "ran out of memory while others had 14.0 GiB of this GPU: again, on another one if there is one"
+    )
+    again = judge_oom(case(shared=False, figures=said, before=2), RULES)
+    assert (again.remedy, again.is_tried_again) == (Remedy.AS_ASKED, False)
+
+
+def test_what_others_had_is_no_excuse_if_it_would_not_have_sufficed() -> None:
+    said = OomFigures(tried_bytes=8 * GIB, free_bytes=GIB, own_bytes=20 * GIB, others_bytes=3 * GIB)
+    assert judge_oom(case(shared=False, figures=said), RULES).remedy is Remedy.FAIL
+
+
+def test_a_job_of_several_processes_is_no_victim_of_its_own() -> None:
+    said = OomFigures(tried_bytes=2 * GIB, free_bytes=GIB, own_bytes=9 * GIB, others_bytes=14 * GIB)
+    alone = case(shared=False, figures=said, peak_bytes=23 * GIB)
+    assert judge_oom(alone, RULES).remedy is Remedy.FAIL
+
+
+def test_what_was_seen_of_others_counts_where_the_text_has_no_figures() -> None:
+    for held, remedy in ((None, Remedy.ELSEWHERE), (12 * GIB, Remedy.ELSEWHERE), (1, Remedy.FAIL)):
+        assert judge_oom(case(shared=False, others_bytes=held), RULES).remedy is remedy
+
+
 def test_who_runs_out_of_memory_capped_gets_more_room_though_nobody_is_there() -> None:
     said = OomFigures(tried_bytes=2 * GIB, own_bytes=6 * GIB, allowed_bytes=6 * GIB)
     verdict = judge_oom(case(shared=False, capped=True, figures=said), RULES)

@@ -55,7 +55,7 @@ class Packed(RuleBasedStateMachine):
             for gpu in self.gpus.values()
             for each in gpu.tenants
         }
-        return Knowledge(profiles=self.profiles, probes=probes, now_s=self.now)
+        return Knowledge(profiles=self.profiles, probes=probes, now_s=self.now, day_s=self.now)
 
     def replace(self, gpu: Gpu, tenants: list[Tenant]) -> None:
         used = sum(tenant.used_bytes for tenant in tenants) + gpu.foreign_bytes

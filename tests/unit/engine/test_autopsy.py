@@ -19,14 +19,29 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("x" * 1_000_000 + "\nlast words\n")
-    assert read_tail(str(log)).endswith("\nlast words\n")
-    assert len(read_tail(str(log))) < 100_000
+    tail = read_tail(str(log))
+    assert tail is not None
+    assert tail.endswith("\nlast words\n")
+    assert len(tail) < 100_000
 
 
-def test_a_log_that_is_a_pipe_or_nowhere_is_empty(tmp_path: Path) -> None:
+def test_what_a_log_held_before_is_not_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("earlier\nown\n")
+    assert read_tail(str(log), len("earlier\n")) == "own\n"
+    log.write_text("emptied\n")
+    assert read_tail(str(log), 100) == "emptied\n"
+
+
+def test_a_log_that_is_a_pipe_or_nowhere_tells_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert read_tail(str(tmp_path / "pipe")) == ""
-    assert read_tail(str(tmp_path / "nowhere")) == ""
+    for log in (str(tmp_path / "pipe"), str(tmp_path / "nowhere")):
+        assert read_tail(log) is None
+        assert Autopsy().examine(EXIT_1, log).is_mute
+        assert not Autopsy().examine(9, log).is_mute, "somebody else ended it"
+    assert Autopsy().examine(EXIT_1, None).is_mute
+    (tmp_path / "empty").touch()
+    assert not Autopsy().examine(EXIT_1, str(tmp_path / "empty")).is_mute
 
 
 def test_what_hangs_is_left_out_and_is_not_waited_for_twice(
@@ -37,7 +52,7 @@ def test_what_hangs_is_left_out_and_is_not_waited_for_twice(
     answers = threading.Event()
     reads = []
 
-    def hang(path: str) -> str:
+    def hang(path: str, _since: int) -> str:
         reads.append(path)
         answers.wait()
         return OOM

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
 from stoker.engine.board import Running
@@ -63,6 +64,7 @@ class Machine:
                 sight=self.sight,
                 total_bytes=size * GIB,
                 used_bytes=sum(held),
+                foreign_bytes=sum(each.mem_bytes or 0 for each in self.foreigners),
                 foreigners=self.foreigners,
             )
         return Look(self.world.now, gpus, use)
@@ -213,7 +215,8 @@ def run_out(world: World, key: str) -> None:
     """Let a job die for want of GPU memory."""
     log = world.engine.board.running[key].log
     assert log is not None
-    Path(log).write_text(OOM)
+    with open(log, "a") as file:  # as the executor does: a run has one log for all attempts
+        file.write(OOM)
     world.now += 1
     world.end(key, FAILED)
 
@@ -235,6 +238,99 @@ def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(world: World) -> None:
     assert crowd(world) == {"1": 1}
     world.restart()
     assert world.states()[1] == "running"
+
+
+def test_why_tells_of_a_gpu_that_is_too_small_how_large_it_is(world: World) -> None:
+    Machine(world, _1=80)
+    world.add("declared", gpu_mem_bytes=40 * GIB)
+    world.add("big")
+    run_out(world, "2.1")
+    assert "GPU 0 has 24.0 GiB, and 24.0 GiB did not suffice, GPU 1 held by job 1" in world.why(2)
+    world.add("declared", gpu_mem_bytes=40 * GIB)
+    assert "GPU 0 has 24.0 GiB, and it asks for 40.0 GiB, GPU 1 held by job 1" in world.why(3)
+
+
+def test_a_larger_gpu_that_is_not_for_it_is_none(world: World) -> None:
+    machine = Machine(world, _1=80)
+    world.config("gpus.vision", "0")
+    world.add("big", project="vision")
+    run_out(world, "1.1")
+    assert world.column("reason", 1).endswith("24.0 GiB of this GPU, and there is no larger one")
+
+    world.add("big", project="vision")
+    world.restart()
+    machine.attach()
+    world.settle()
+    run_out(world, "2.1")
+    assert world.states()[2] == "failed"
+
+
+def test_a_larger_gpu_that_is_out_of_use_is_none(world: World) -> None:
+    Machine(world, _1=80)
+    world.gpus("drain", "1")
+    world.add("big")
+    run_out(world, "1.1")
+    assert world.states()[1] == "failed"
+
+
+def test_who_needs_a_larger_gpu_needs_it_also_after_it_ran_out_beside_others_there(
+    world: World,
+) -> None:
+    Machine(world, _1=80)
+    world.add("train 1", share="always:2")
+    run_out(world, "1.1")
+    world.add("train 2", share="always:2")
+    world.add("train 3", share="always:2")
+    assert crowd(world) == {"0": 1, "1": 2}
+    run_out(world, "1.2")
+    assert "again on a GPU alone" in str(world.attempts(1)[1][2])
+    small, large = sorted(world.engine.board.running.values(), key=lambda each: each.label)
+    world.end(small.key)
+    assert world.states()[1] == "waiting", "the GPU that is empty is too small for it"
+    world.end(large.key)
+    assert crowd(world) == {"1": 1}
+
+
+def test_memory_that_others_have_does_not_make_a_job_too_big_for_its_gpu(
+    world: World, machine: Machine
+) -> None:
+    world.add("plain", retries=1)
+    machine.foreigners = (Foreigner(4711, "ada", 12 * GIB),)
+    run_out(world, "1.1")
+    assert "while others had 12.0 GiB of this GPU" in str(world.attempts(1)[0][2])
+    assert crowd(world) == {"1": 1}, "it keeps off the GPU where it met them"
+    run_out(world, "1.2")
+    run_out(world, "1.3")
+    assert world.states()[1] == "running", "its retry is its own"
+    machine.foreigners = ()
+    run_out(world, "1.4")
+    assert world.states()[1] == "failed"
+    assert "there is no larger one" in world.column("reason", 1)
+
+
+def test_slots_on_one_gpu_do_not_make_a_job_too_big_for_it(make_world: MakeWorld) -> None:
+    world = make_world(gpus=tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2)))
+    Machine(world)
+    world.add("one", "two")
+    run_out(world, "1.1")
+    assert "ran out of memory while others had this GPU" in str(world.attempts(1)[0][2])
+    assert world.states()[1] == "running"
+    world.end("2.1")
+    run_out(world, "1.2")
+    assert "needs more than the 24.0 GiB" in world.column("reason", 1)
+
+
+def test_the_text_of_an_earlier_attempt_s_oom_does_not_judge_a_later_one(
+    world: World, machine: Machine
+) -> None:
+    learn(world)
+    log = f"{world.home}/{{id}}.log"
+    world.add(*(f"train {n}" for n in range(4)), share="auto", log=log)
+    run_out(world, "5.1")
+    assert world.states()[5] == "running"
+    world.end("5.2", FAILED)
+    assert world.column("failure", 5) == "error"
+    assert world.column("reason", 5) == "exit 1"
 
 
 def test_the_text_of_an_oom_in_a_successful_run_changes_nothing(
@@ -370,6 +466,29 @@ def test_how_a_waiting_job_shares_can_be_set(world: World) -> None:
     assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == ("always:2", GIB)
     world.set("1", share="never", gpu_mem_bytes=None)
     assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == (None, None)
+
+
+def test_a_reboot_does_not_make_a_kind_run_alone_for_longer(
+    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = 1_700_000_000.0
+    monkeypatch.setattr("time.time", lambda: day)
+    world.now = 950_000.0
+    learn(world)
+    world.add(*(f"train {n}" for n in range(4)), share="auto")
+    run_out(world, "5.1")
+    run_out(world, "6.1")
+    while running := [*world.engine.board.running.values()]:
+        world.end(running[0].key)
+    world.wait(6)
+    world.add(*(f"train {n}" for n in range(4)), share="auto")
+    assert crowd(world) == {"0": 1, "1": 1}
+
+    world.now, day = 100.0, day + 3601
+    world.restart(shepherd_too=True)
+    machine.attach()
+    world.add(*(f"train {n}" for n in range(4)), share="auto")
+    assert sum(crowd(world).values()) > 2
 
 
 def foretell_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stoker.core.failure import OomFigures
+from stoker.core.failure import Again, OomFigures
 from stoker.core.sharing.gpu import Gpu
 from stoker.core.sharing.rules import Mode, Rules
 from stoker.core.size import format_bytes
+
+_TRIES_BESIDE_OTHERS = 2
 
 
 def raise_rooms(gpu: Gpu, rules: Rules) -> Mapping[int, int]:
@@ -36,12 +38,18 @@ class Remedy(enum.Enum):
 
     MORE_ROOM = "more room"
     ALONE = "alone"
+    ELSEWHERE = "elsewhere"
     LARGER = "a larger GPU"
+    AS_ASKED = "as asked"
     FAIL = "fail"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that ran out of GPU memory: how it was placed, what it said, how often it happened before."""
+    """A job that ran out of GPU memory: how it was placed, what it said, how often it happened before.
+
+    `others_bytes` is what those held there who were not packed with it: other people, or jobs on slots
+    of the same GPU. None if somebody was there, and nobody can tell how much that is.
+    """
 
     reserved_bytes: int
     shared: bool
@@ -50,6 +58,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     largest_bytes: int
     figures: OomFigures
     peak_bytes: int | None = None
+    others_bytes: int | None = 0
     before: int = 0
 
 
@@ -64,28 +73,31 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_tried_again(self) -> bool:
         """Whether the job gets another try, which is no fault of its own."""
-        return self.remedy is not Remedy.FAIL
+        return self.remedy not in (Remedy.FAIL, Remedy.AS_ASKED)
+
+    @property
+    def again(self) -> Again | None:
+        """Whether it is tried again; None if that is up to the retries that its user has granted."""
+        if self.remedy is Remedy.AS_ASKED:
+            return None
+        return Again.UNCOUNTED if self.is_tried_again else Again.NO
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the job is to keep off that GPU."""
+        return self.remedy is Remedy.ELSEWHERE
 
 
 def judge_oom(case: Case, rules: Rules) -> Verdict:
     """Beside others it gets more room once and is then alone; alone, only a larger GPU helps.
 
-    One that was capped is alone only once it is no more.
+    One that was capped is alone only once it is no more. Whoever lacked what others had, with whom it
+    was not packed, has not shown that it needs a larger one.
     """
-    packed = case.shared or case.capped
-    if packed and not case.before:
-        need = _need(case, rules)
-        how = "capped at" if case.capped else "beside others with"
-        why = f"ran out of memory {how} {format_bytes(case.reserved_bytes)}"
-        why += "" if case.capped else " set aside"
-        return Verdict(
-            remedy=Remedy.MORE_ROOM, why=f"{why}: again with {format_bytes(need)}", need_bytes=need
-        )
-    if packed:
-        how = "capped" if case.capped else "beside others"
-        return Verdict(
-            remedy=Remedy.ALONE, why=f"ran out of memory {how} once more: again on a GPU alone"
-        )
+    if case.shared or case.capped:
+        return _judge_packed(case, rules)
+    if _lacked_what_others_had(case, rules):
+        return _judge_beside_others(case)
     size = format_bytes(case.total_bytes)
     if case.largest_bytes > case.total_bytes:
         return Verdict(
@@ -98,6 +110,50 @@ def judge_oom(case: Case, rules: Rules) -> Verdict:
         why=f"needs more than the {size} of this GPU, and there is no larger one",
         above_bytes=case.total_bytes,
     )
+
+
+def _judge_packed(case: Case, rules: Rules) -> Verdict:
+    if case.before:
+        how = "capped" if case.capped else "beside others"
+        return Verdict(
+            remedy=Remedy.ALONE, why=f"ran out of memory {how} once more: again on a GPU alone"
+        )
+    need = _need(case, rules)
+    how = "capped at" if case.capped else "beside others with"
+    why = f"ran out of memory {how} {format_bytes(case.reserved_bytes)}"
+    why += "" if case.capped else " set aside"
+    return Verdict(
+        remedy=Remedy.MORE_ROOM, why=f"{why}: again with {format_bytes(need)}", need_bytes=need
+    )
+
+
+def _judge_beside_others(case: Case) -> Verdict:
+    held = _held_by_others(case)
+    many = "" if held is None else f" {format_bytes(held)} of"
+    why = f"ran out of memory while others had{many} this GPU"
+    if case.before < _TRIES_BESIDE_OTHERS:
+        return Verdict(remedy=Remedy.ELSEWHERE, why=f"{why}: again, on another one if there is one")
+    return Verdict(remedy=Remedy.AS_ASKED, why=f"{why}, once more")
+
+
+def _lacked_what_others_had(case: Case, rules: Rules) -> bool:
+    """Whether it would have got what it tried to take, had they not been there."""
+    held = _held_by_others(case)
+    if not held:
+        return held is None
+    tried, free = case.figures.tried_bytes, case.figures.free_bytes
+    if tried is None or free is None:
+        return held > rules.margin_of(case.total_bytes)
+    return tried <= free + held
+
+
+def _held_by_others(case: Case) -> int | None:
+    """What was seen, or what it said; of that, less what other processes of its own had."""
+    said = case.figures.others_bytes
+    if said is None:
+        return case.others_bytes
+    siblings = max(0, (case.peak_bytes or 0) - (case.figures.own_bytes or 0))
+    return max(case.others_bytes or 0, said - siblings)
 
 
 def _need(case: Case, rules: Rules) -> int:

@@ -22,12 +22,16 @@ _UNKNOWN = Profile()
 
 
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to go by: profiles and running examples, by kind and GPU model; the host's RAM."""
+    """What there is to go by: profiles and running examples, by kind and GPU model; the host's RAM.
+
+    `now_s` is by the clock that jobs wait by, `day_s` by that of the days, which profiles go by.
+    """
 
     profiles: Mapping[tuple[str, str], Profile]
     probes: Mapping[tuple[str, str], JobUse]
     host_free: float | None = None
     now_s: float = 0.0
+    day_s: float = 0.0
 
     def profile(self, kind: str, model: str) -> Profile:
         """What is known of a kind of job on a kind of GPU."""
@@ -74,7 +78,7 @@ def room_on(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> Room:
     rules = rules.of(wish.share)
     key = (wish.kind, gpu.model)
     profile = known.profiles.get(key, _UNKNOWN)
-    return room_for(wish, gpu, profile, known.probes.get(key), rules, known.now_s)
+    return room_for(wish, gpu, profile, known.probes.get(key), rules, known.day_s)
 
 
 def revise(tenant: Tenant, gpu: Gpu, known: Knowledge, rules: Rules) -> Tenant:

@@ -27,7 +27,9 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 def mask(words: Sequence[str], run_dir: str | None = None) -> str:
     """A command's template: its words without what varies from run to run.
 
-    That is numbers, hashes and the run's own folder. Names stay: another model is another kind.
+    That is numbers, hashes and the run's own folder. Names stay, but for numbers in them: `run3` and
+    `run4` are far more often two runs of one kind than two kinds. Where they are not, as with
+    `resnet18` and `resnet152`, the largest of those that have run is what is set aside.
     """
     text = " ".join(words)
     if run_dir:
@@ -39,6 +41,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What runs of one kind have shown; the last ones count.
 
     `packed` has, of runs that shared their GPU, how many were there on average and how long it took.
+    `ooms` has the times of day when one found no memory beside others: no other clock outlives a reboot.
     """
 
     peaks: tuple[int, ...] = ()
@@ -110,7 +113,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def is_exclusive(self, now_s: float) -> bool:
         """Whether the kind has failed so often beside others that it runs alone for a while."""
-        recent = [at_s for at_s in self.ooms if now_s - at_s <= _EXCLUSIVE_S]
+        # Also of a clock that was set back, what it calls the future is not recent for ever.
+        recent = [at_s for at_s in self.ooms if abs(now_s - at_s) <= _EXCLUSIVE_S]
         return any(b - a <= _OOM_WINDOW_S for a, b in pairwise(recent))
 
 

@@ -48,11 +48,11 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def room_for(
-    wish: Wish, gpu: Gpu, profile: Profile, probe: JobUse | None, rules: Rules, now_s: float
+    wish: Wish, gpu: Gpu, profile: Profile, probe: JobUse | None, rules: Rules, day_s: float
 ) -> Room:
     """What to set aside on a GPU: the first rule that applies. `probe` is a run of its kind there is."""
     capacity = gpu.capacity(rules)
-    because = _why_whole(wish, profile, now_s)
+    because = _why_whole(wish, profile, day_s)
     if because is not None:
         return Room(capacity, Source.WHOLE, because)
     if wish.share.mode is Mode.ALWAYS:
@@ -70,12 +70,12 @@ def room_for(
     return found
 
 
-def _why_whole(wish: Wish, profile: Profile, now_s: float) -> str | None:
+def _why_whole(wish: Wish, profile: Profile, day_s: float) -> str | None:
     if wish.share.mode is Mode.NEVER:
         return "the whole GPU: it does not share"
     if wish.alone:
         return "the whole GPU: it ran out of memory beside others"
-    if wish.share.mode is Mode.AUTO and profile.is_exclusive(now_s):
+    if wish.share.mode is Mode.AUTO and profile.is_exclusive(day_s):
         return "the whole GPU: runs of its kind ran out of memory beside others"
     return None
 

@@ -132,9 +132,9 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
     return [
         SlotView(
             label=place.slot.label,
-            barred=None
-            if allowed is None or place.slot.index in allowed
-            else "is not for its project",
+            barred="is not for its project"
+            if allowed is not None and place.slot.index not in allowed
+            else _too_small(hub, facts, place),
             drained=place.drained,
             closed=place.closed,
             waits_for=None if place.held else place.waits_for,
@@ -148,6 +148,12 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
         and (here is None or place.slot.index in here)
         and (place.drained != REMOVED or not place.is_idle)
     ]
+
+
+def _too_small(hub: Hub, facts: Facts, place: Place) -> str | None:
+    """Why a GPU has too little memory for a job, whoever uses it; None if it may have enough."""
+    sharing = hub.engine.sharing
+    return None if sharing is None else sharing.too_small(candidate_of(facts), place)
 
 
 def _shared(hub: Hub, facts: Facts, place: Place) -> str | None:
