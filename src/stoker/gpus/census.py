@@ -41,13 +41,15 @@ class Census:
 
     def note_outsiders(self, reading: Reading) -> None:
         """Take whoever is on a GPU from outside our container for somebody else."""
-        users = map(look_up, reading.processes)
+        users = map(look_up, reading.processes or ())
         self._outsiders |= {user.pid for user in users if user and not user.is_visible}
 
-    def count(self, reading: Reading) -> Count:
-        """Sort the processes of a GPU."""
+    def count(self, reading: Reading, before: Count | None = None) -> Count:
+        """Sort the processes of a GPU; where none are listed, go by who was there before."""
         if reading.lost or not reading.gpu.mem_total_bytes:
             return Count(Sight.NONE, {}, (), frozenset())
+        if reading.processes is None:
+            return _count_unlisted(reading, before)
         jobs: dict[str, dict[int, int | None]] = {}
         foreigners: list[Foreigner] = []
         pids = set()
@@ -84,3 +86,18 @@ class Census:
             return (None if user.pid in self._outsiders else ""), user
         self._known[user.pid] = found = (self._owner_of(user.pid), user)
         return found
+
+
+def _count_unlisted(reading: Reading, before: Count | None) -> Count:
+    """Nobody has said that those who were there are gone: they are there as long as that can be."""
+    if before is None:
+        return Count(Sight.DEVICE, {}, (), frozenset())
+    strangers = tuple(each for each in before.foreigners if _may_be_there(each, reading))
+    alive = {pid for pid in before.pids if not is_dead(pid)}
+    return Count(Sight.DEVICE, {}, strangers, frozenset(alive | {each.pid for each in strangers}))
+
+
+def _may_be_there(stranger: Foreigner, reading: Reading) -> bool:
+    if stranger.user is not None:
+        return not is_dead(stranger.pid)
+    return reading.mem_used_bytes >= max(1, stranger.mem_bytes or 0)

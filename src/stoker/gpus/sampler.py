@@ -21,6 +21,8 @@ _HISTORY = 300
 _KEPT = 64  # attempts that are over; each is some 30 kB
 _FIRST_RELEASE_PAUSE_S = 0.02
 _RELEASE_PATIENCE_S = 30.0
+_NOTICED_BYTES = 64 << 20  # no process that computes on a GPU holds less
+_DOUBTED = 2  # so many lists in a row without a job that must be there, and they are not believed
 _NOTHING: Look = Look(0.0, {}, {})
 
 Subjects = Callable[[], Mapping[str, tuple[str, ...]]]
@@ -75,6 +77,8 @@ class Sampler(threading.Thread):
         self._releases: dict[str, Release] = {}
         self._idle_bytes: dict[str, int] = {}
         self._listed_bytes: dict[str, int] = {}
+        self._idle_unlisted_bytes: dict[str, int] = {}
+        self._doubts: dict[str, int] = {}
         self._sm_pct: dict[str, dict[int, int] | None] = {}
         self._list_at_s: dict[str, float] = {}
         self._listed_us: dict[str, int] = {}
@@ -160,6 +164,8 @@ class Sampler(threading.Thread):
             if gpu.uuid not in self.latest:
                 self._meet(gpu, subjects)
             self._read(gpu, gpu.uuid in due)
+            if gpu.uuid in due:
+                self._doubt(gpu.uuid, subjects)
         self._settle_releases(now)
         self.census.forget_but(pid for count in self._counts.values() for pid in count.pids)
         jobs = self._measure(subjects, now)
@@ -188,15 +194,39 @@ class Sampler(threading.Thread):
                 self._counts[key] = self.census.count(reading)
             return
         reading = self._nvml.read(gpu)
-        count = self.census.count(reading)
-        if count.sight is Sight.DEVICE:
+        count = self.census.count(reading, self._counts.get(key))
+        if count.sight is Sight.DEVICE and reading.processes is not None:
             # One that exited between the driver's answer and our look is gone from a second answer.
             reading = self._nvml.read(gpu)
-            count = self.census.count(reading)
+            count = self.census.count(reading, self._counts.get(key))
         self.latest[key], self._counts[key] = reading, count
         self._listed_bytes[key] = reading.mem_used_bytes
         since_us, self._listed_us[key] = self._listed_us.get(key, 0), time.time_ns() // 1000
         self._sm_pct[key] = self._nvml.sm_by_pid(gpu, since_us) if reading.processes else {}
+
+    def _doubt(self, gpu_key: str, subjects: Mapping[str, tuple[str, ...]]) -> None:
+        """Believe no list that misses every job, while memory is held of which it does not tell.
+
+        Not at once: the memory of a process that is gone from the list may come back a moment later.
+        """
+        count, reading = self._counts[gpu_key], self.latest[gpu_key]
+        if count.sight is not Sight.PROCESSES:
+            return
+        listed = sum(process.mem_bytes or 0 for process in reading.processes or ())
+        unlisted = reading.mem_used_bytes - listed
+        ours = [key for key, gpu_keys in subjects.items() if gpu_key in gpu_keys]
+        doubts = self._doubts.get(gpu_key, 0)
+        if not ours:
+            self._idle_unlisted_bytes[gpu_key] = unlisted
+        elif any(key in count.jobs for key in ours):
+            doubts = 0
+        elif unlisted - self._idle_unlisted_bytes.get(gpu_key, 0) > _NOTICED_BYTES:
+            doubts += 1
+        elif doubts < _DOUBTED:
+            doubts = 0
+        self._doubts[gpu_key] = doubts
+        if doubts >= _DOUBTED:
+            self._counts[gpu_key] = msgspec.structs.replace(count, sight=Sight.DEVICE)
 
     def _measure(self, subjects: Mapping[str, tuple[str, ...]], now: float) -> dict[str, JobUse]:
         """Add a sample to every attempt's meter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -53,6 +54,9 @@ class Scene:
         for _ in range(seconds):
             self.now += 1
             self.sampler.sample()
+
+    def sight(self) -> Sight:
+        return self.sampler.look.gpus["GPU-0"].sight
 
 
 @pytest.fixture
@@ -199,6 +203,90 @@ def test_whoever_was_there_before_any_job_is_a_stranger_also_from_outside(scene:
     use = scene.sampler.look.gpus["GPU-0"]
     assert use.sight is Sight.PROCESSES
     assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
+
+
+def test_a_driver_that_lists_no_processes_shows_the_sum_alone(scene: Scene) -> None:
+    scene.driver.unlisted.add("GPU-0")
+    scene.pass_s(1)
+    lists = scene.driver.lists
+    scene.start("1.1", MINE, 5 * GIB)
+    scene.pass_s(12)
+
+    assert scene.sight() is Sight.DEVICE
+    assert scene.driver.lists == lists + 12
+    use = scene.sampler.take("1.1")
+    assert use is not None
+    assert use.mem_peak_bytes == 5 * GIB
+
+
+def test_a_list_without_the_job_that_must_be_on_it_is_not_believed(scene: Scene) -> None:
+    scene.driver.more_bytes["GPU-0"] = GIB // 4  # of a desktop, which no list tells of
+    scene.pass_s(1)
+    scene.start("1.1", MINE, 5 * GIB)
+    del scene.driver.held["GPU-0"][MINE]
+    scene.pass_s(2)
+    assert scene.sight() is Sight.PROCESSES
+    scene.driver.more_bytes["GPU-0"] += 5 * GIB
+    scene.pass_s(2)
+
+    assert scene.sight() is Sight.DEVICE
+    assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": 5 * GIB}
+
+
+def test_a_list_is_believed_again_once_a_job_is_on_it(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.running["1.1"] = ("GPU-0",)
+    scene.driver.more_bytes["GPU-0"] = GIB
+    scene.pass_s(2)
+    del scene.running["1.1"]
+    scene.driver.more_bytes.clear()
+    scene.pass_s(2)
+    assert scene.sight() is Sight.DEVICE
+    scene.start("2.1", MINE, GIB)
+    scene.pass_s(2)
+
+    assert scene.sight() is Sight.PROCESSES
+    assert scene.sampler.look.jobs["2.1"].mem_bytes == {"GPU-0": GIB}
+
+
+def test_a_list_that_shows_a_stranger_s_growth_is_believed(scene: Scene) -> None:
+    scene.driver.held["GPU-0"][YOURS] = GIB
+    scene.pass_s(1)
+    scene.running["1.1"] = ("GPU-0",)
+    scene.driver.held["GPU-0"][YOURS] = 4 * GIB
+    scene.pass_s(3)
+
+    assert scene.sight() is Sight.PROCESSES
+
+
+def test_memory_of_a_process_that_has_just_gone_is_no_reason_to_doubt_the_list(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    del scene.driver.held["GPU-0"][MINE]
+    scene.driver.more_bytes["GPU-0"] = GIB
+    scene.pass_s(1)
+    scene.driver.more_bytes.clear()
+    scene.pass_s(1)
+
+    assert scene.sight() is Sight.PROCESSES
+
+
+def test_strangers_are_still_there_while_the_driver_lists_nobody(scene: Scene) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
+        scene.driver.held["GPU-0"] = {stranger.pid: GIB, FAR_PID: 2 * GIB}
+        scene.pass_s(1)
+        scene.driver.unlisted.add("GPU-0")
+        scene.pass_s(4)
+        use = scene.sampler.look.gpus["GPU-0"]
+        assert [each.pid for each in use.foreigners] == [stranger.pid, FAR_PID]
+    scene.driver.held["GPU-0"] = {FAR_PID: 2 * GIB}
+    scene.pass_s(4)
+    assert [each.pid for each in scene.sampler.look.gpus["GPU-0"].foreigners] == [FAR_PID]
+    scene.driver.held["GPU-0"] = {}
+    scene.pass_s(4)
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
 
 
 def test_a_lost_gpu_shows_nothing_and_the_others_go_on() -> None:
