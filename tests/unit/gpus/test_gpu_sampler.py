@@ -340,6 +340,24 @@ def test_memory_that_is_back_at_the_first_look_is_news_too(scene: Scene) -> None
     assert scene.changes == before + 1
 
 
+def test_each_job_that_ended_is_waited_for_whoever_ends_beside_it(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.start("2.1", YOURS, GIB)
+    scene.pass_s(1)
+    for key in ("1.1", "2.1"):
+        scene.sampler.take(key)
+        del scene.running[key]
+        scene.now += 10
+    del scene.driver.held["GPU-0"][YOURS]
+    scene.pass_s(1)
+    assert scene.sampler.releasing("GPU-0")
+    assert not scene.sampler.look.gpus["GPU-0"].may_be_packed
+
+    scene.pass_s(9)
+    assert list(scene.sampler.overdue) == [("GPU-0", "1.1")]
+    assert not scene.sampler.releasing("GPU-0")
+
+
 def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minute(
     scene: Scene,
 ) -> None:
