@@ -64,6 +64,7 @@ class Watchman:
             nvml,
             subjects=self._subjects,
             owner_of=owner_of,
+            awaits=self._awaits,
             changed=self._ring,
             renewed=None if appeared is None else self._ring,
             period_s=period_s,
@@ -211,6 +212,11 @@ class Watchman:
             for each in list(self._board.running.values())
             if each.pid is not None and each.slots and self._board.is_own(each.node)
         }
+
+    def _awaits(self, gpu_key: str) -> bool:
+        """Whether a process of ours may be on a GPU, or soon; called from the sampler's thread."""
+        running = list(self._board.running.values())
+        return any(gpu_key in slot.keys for each in running for slot in each.slots)
 
     def _on_fault(self, fault: Fault) -> None:
         self._faults.append((time.monotonic(), fault))

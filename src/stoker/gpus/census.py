@@ -31,7 +31,7 @@ class Census:
     """Asks once for each process, as long as it stays on the list.
 
     A pid that our /proc does not show lives outside our container, and may still be a job's. Those
-    that were there before any job are told with `note_outsiders`: they are foreign.
+    that are there without any job are told with `note_outsiders`: they are foreign.
     """
 
     def __init__(self, owner_of: OwnerOf) -> None:
@@ -40,7 +40,7 @@ class Census:
         self._outsiders: set[int] = set()
 
     def note_outsiders(self, reading: Reading) -> None:
-        """Take whoever is on a GPU from outside our container for somebody else."""
+        """Take whoever is on a GPU from outside our container, now and later, for somebody else."""
         users = map(look_up, reading.processes or ())
         self._outsiders |= {user.pid for user in users if user and not user.is_visible}
 
@@ -72,6 +72,7 @@ class Census:
         """Remember no process but these: a number may be given to another one."""
         kept = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in kept}
+        self._outsiders &= kept
 
     def _find(self, process: GpuProcess) -> tuple[str | None, GpuUser] | None:
         """Whose a process is; None if it has died and only waits to be reaped."""

@@ -31,9 +31,10 @@ Subjects = Callable[[], Mapping[str, tuple[str, ...]]]
 class Sampler(threading.Thread):
     """Samples while `active` is set, and sleeps without waking otherwise.
 
-    `look` is what it saw last; `changed` is called from this thread when who is there has changed, and
-    `renewed` when GPUs have come or gone. Memory is read each second. The list of processes, which
-    takes the driver milliseconds, is read each second only while a job is new.
+    `awaits` tells whether a job runs or starts on a GPU: if not, whoever is there that /proc does not show
+    is no job of ours. `look` is what it saw last; `changed` is called from this thread when who is there
+    has changed, and `renewed` when GPUs have come or gone. Memory is read each second. The list of
+    processes, which takes the driver milliseconds, is read each second only while a job is new.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Sampler(threading.Thread):
         *,
         subjects: Subjects,
         owner_of: OwnerOf,
+        awaits: Callable[[str], bool],
         changed: Callable[[], None] = lambda: None,
         renewed: Callable[[], None] | None = None,
         period_s: float = 1.0,
@@ -57,6 +59,7 @@ class Sampler(threading.Thread):
         self.census = Census(owner_of)
         self._nvml = nvml
         self._subjects = subjects
+        self._awaits = awaits
         self._changed = changed
         self._renewal = None if renewed is None else Renewal(nvml, renewed)
         self._period_s = period_s
@@ -145,8 +148,6 @@ class Sampler(threading.Thread):
             self._releases.gpus(), *(subjects[key] for key in subjects.keys() - self._meters.keys())
         )
         for gpu in gpus:
-            if gpu.uuid not in self.latest:
-                self._meet(gpu, subjects)
             self._read(gpu, gpu.uuid in due)
             if gpu.uuid in due:
                 self._doubt(gpu.uuid, subjects)
@@ -166,11 +167,6 @@ class Sampler(threading.Thread):
             return self._period_s
         return self._period_s * (2 if youngest_s < _SETTLED_S else 5)
 
-    def _meet(self, gpu: Gpu, subjects: Mapping[str, tuple[str, ...]]) -> None:
-        """Before any job runs on a GPU, whoever is there from outside our container is no job of ours."""
-        if not any(gpu.uuid in gpu_keys for gpu_keys in subjects.values()):
-            self.census.note_outsiders(self._nvml.read(gpu))
-
     def _read(self, gpu: Gpu, lists: bool) -> None:
         key = gpu.uuid
         before = self.latest.get(key)
@@ -184,6 +180,8 @@ class Sampler(threading.Thread):
         if count.sight is Sight.DEVICE and reading.processes is not None:
             # One that exited between the driver's answer and our look is gone from a second answer.
             reading = self._nvml.read(gpu)
+            if not self._awaits(key) and not self.releasing(key):
+                self.census.note_outsiders(reading)
             count = self.census.count(reading, self._counts.get(key))
         self.latest[key], self._counts[key] = reading, count
         self._listed_bytes[key] = reading.mem_used_bytes

@@ -102,6 +102,23 @@ def test_a_stranger_closes_a_slot_until_he_goes(post: Post) -> None:
     assert post.board.places[1].is_open
 
 
+def test_a_stranger_whom_proc_does_not_show_closes_a_slot_whenever_he_comes(post: Post) -> None:
+    post.run("1.1", os.getpid())
+    post.driver.held["GPU-1"][FAR_PID] = GIB
+    post.review_until("GPU 1 is in use by someone outside this container")
+    assert not post.board.places[1].is_open
+
+
+def test_whoever_appears_where_a_job_is_about_to_start_is_no_stranger(post: Post) -> None:
+    post.watchman.rest()
+    job = post.run("1.1", os.getpid())
+    job.pid = None
+    post.driver.held["GPU-0"] = {FAR_PID: GIB}
+    post.watchman.rouse()
+
+    assert post.board.places[0].is_open
+
+
 def test_a_sick_gpu_is_closed_named_and_remembered_until_somebody_sees_to_it(post: Post) -> None:
     post.driver.faults.put(Fault("GPU-1", 79))
     post.review_until("GPU 1 is sick: XID 79, fell off the bus")

@@ -26,6 +26,7 @@ class Scene:
         self.driver = Driver(*(gpus or (GPU,)))
         self.now = 1000.0
         self.running: dict[str, tuple[str, ...]] = {}
+        self.starting: set[str] = set()
         self.owners: dict[int, str | None] = {}
         self.asked: list[int] = []
         self.changes = 0
@@ -33,6 +34,7 @@ class Scene:
             self.driver,
             subjects=lambda: self.running,
             owner_of=self._owner_of,
+            awaits=self._awaits,
             changed=self._on_change,
             clock=lambda: self.now,
         )
@@ -40,6 +42,9 @@ class Scene:
     def _owner_of(self, pid: int) -> str | None:
         self.asked.append(pid)
         return self.owners.get(pid)
+
+    def _awaits(self, gpu_key: str) -> bool:
+        return gpu_key in {*self.starting, *(key for keys in self.running.values() for key in keys)}
 
     def _on_change(self) -> None:
         self.changes += 1
@@ -203,6 +208,59 @@ def test_whoever_was_there_before_any_job_is_a_stranger_also_from_outside(scene:
     use = scene.sampler.look.gpus["GPU-0"]
     assert use.sight is Sight.PROCESSES
     assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
+
+
+def test_whoever_comes_from_outside_while_no_job_is_there_is_a_stranger_too() -> None:
+    scene = Scene(GPU, SECOND)
+    scene.start("1.1", MINE, GIB, SECOND)
+    scene.pass_s(1)
+    scene.driver.held["GPU-0"][FAR_PID] = 7 * GIB
+    scene.pass_s(2)
+
+    use = scene.sampler.look.gpus["GPU-0"]
+    assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
+    scene.start("2.1", YOURS, GIB)
+    scene.pass_s(1)
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == use.foreigners
+    assert scene.sampler.look.jobs["2.1"].mem_bytes == {"GPU-0": GIB}
+
+
+def test_whoever_comes_from_outside_while_a_job_starts_may_be_the_job(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.starting.add("GPU-0")
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(2)
+
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
+    assert scene.sight() is Sight.DEVICE
+
+
+def test_whoever_comes_from_outside_while_memory_is_on_its_way_back_may_be_ours(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    del scene.running["1.1"]
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
+    del scene.driver.held["GPU-0"][MINE]
+    scene.pass_s(3)
+
+    assert [each.pid for each in scene.sampler.look.gpus["GPU-0"].foreigners] == [FAR_PID]
+
+
+def test_a_stranger_s_number_is_nobody_s_once_he_is_gone(scene: Scene) -> None:
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+    del scene.driver.held["GPU-0"][FAR_PID]
+    scene.pass_s(2)
+    scene.running["1.1"] = ("GPU-0",)
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
 
 
 def test_a_driver_that_lists_no_processes_shows_the_sum_alone(scene: Scene) -> None:
