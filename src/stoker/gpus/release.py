@@ -31,6 +31,18 @@ class Releases:
         """Wait for the memory of these processes."""
         self._pending[gpu_key, attempt] = Release(frozenset(pids), now + PATIENCE_S)
 
+    def is_pending(self, gpu_key: str, now: float) -> bool:
+        """Whether memory of a GPU is still waited for, also where nobody looks whether it is back."""
+        return any(
+            key == gpu_key and now < release.until_s
+            for (key, _attempt), release in list(self._pending.items())
+        )
+
+    def wait_s(self, now: float) -> float | None:
+        """How long until the next one is waited for no more; None if there is none."""
+        left = [release.until_s - now for release in list(self._pending.values())]
+        return min((left_s for left_s in left if left_s > 0), default=None)
+
     def gpus(self) -> set[str]:
         """The GPUs whose memory is not all back yet."""
         return {gpu_key for gpu_key, _attempt in list(self._pending)}

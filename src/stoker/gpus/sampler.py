@@ -126,8 +126,12 @@ class Sampler(threading.Thread):
         return meter.sum_up()
 
     def releasing(self, gpu_key: str) -> bool:
-        """Whether the memory of an attempt that ended on a GPU is not back yet."""
-        return gpu_key in self._releases.gpus()
+        """Whether the memory of an attempt that ended on a GPU is waited for, also by a driver that hangs."""
+        return self._releases.is_pending(gpu_key, self._clock())
+
+    def release_wait_s(self) -> float | None:
+        """How long until that may be over with nothing to tell of it; None if nothing is waited for."""
+        return self._releases.wait_s(self._clock())
 
     def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
         """The last minutes of every attempt that runs: when, memory, share of a GPU's time."""

@@ -60,6 +60,7 @@ class Driver(Nvml):
         return self.signs
 
     def look_anew(self) -> bool:
+        self.answers.wait()
         self.looks += 1
         self.signs = False
         return True

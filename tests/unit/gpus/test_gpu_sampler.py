@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE_S
 from stoker.core.usage import Sight
 from stoker.gpus.nvml import Gpu, Reading
-from stoker.gpus.renewal import Renewal
+from stoker.gpus.renewal import Renewal, look_anew_within
 from stoker.gpus.sampler import Sampler
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
@@ -431,6 +431,20 @@ def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minu
     assert list(scene.sampler.overdue) == [("GPU-0", "1.1")]
 
 
+def test_memory_is_waited_for_no_longer_where_the_driver_says_nothing_any_more(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    assert scene.sampler.release_wait_s() == 30
+    scene.now += 29
+    assert scene.sampler.releasing("GPU-0")
+    scene.now += 1
+    assert not scene.sampler.releasing("GPU-0")
+    assert scene.sampler.release_wait_s() is None
+
+
 def test_only_news_is_told(scene: Scene) -> None:
     scene.pass_s(3)
     assert scene.changes == 1
@@ -516,6 +530,14 @@ def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
     renewal.follow(latest)
 
     assert told == [1]
+
+
+def test_a_look_anew_waits_for_no_driver_that_hangs() -> None:
+    driver = Driver(GPU)
+    driver.answers.clear()
+    assert not look_anew_within(driver, 0.01)
+    driver.answers.set()
+    assert look_anew_within(driver, PATIENCE_S)
 
 
 def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(
