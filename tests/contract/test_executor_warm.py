@@ -22,6 +22,14 @@ with open(sys.argv[1]) as file:
     sys.exit(int(file.read()))
 """
 
+# A module that says who imports it, and waits for word.
+TELLER = """
+import os
+with open("pids", "w") as file:
+    file.write(str(os.getpid()))
+open("gate").read()
+"""
+
 
 def launch(
     rig: Rig,
@@ -194,13 +202,27 @@ class TestAWorker:
         assert worker_of(real) != first
         assert reasons(real) == []
 
-    def test_that_is_killed_while_it_imports_lets_its_job_start_cold(self, real: Rig) -> None:
-        os.mkfifo(real.work / "gate")
-        (real.work / "slow.py").write_text(
-            "import os\nopen('pid', 'w').write(f'{os.getpid()}\\n')\nopen('gate').read()\n"
-        )
+    def test_that_is_killed_while_it_imports_is_replaced(self, real: Rig) -> None:
+        for name in ("pids", "gate"):
+            os.mkfifo(real.work / name)
+        (real.work / "slow.py").write_text(TELLER)
         log = launch(real, "1.1", [script(real, "print('ran')")], "slow")
-        os.kill(int(real.read("pid")), signal.SIGKILL)
+        os.kill(int((real.work / "pids").read_text()), signal.SIGKILL)
+        second = int((real.work / "pids").read_text())
+        (real.work / "gate").write_text("go")
+
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert worker_of(real) == second
+        assert reasons(real) == []
+
+    def test_that_is_killed_each_time_it_imports_lets_its_job_start_cold(self, real: Rig) -> None:
+        for name in ("pids", "gate"):
+            os.mkfifo(real.work / name)
+        (real.work / "slow.py").write_text(TELLER)
+        log = launch(real, "1.1", [script(real, "print('ran')")], "slow")
+        for _ in range(3):
+            os.kill(int((real.work / "pids").read_text()), signal.SIGKILL)
 
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"

@@ -28,6 +28,7 @@ _BOOT = (
 _PASSED_FD = 3
 _IDLE_S = 600.0
 _UNFIT_FOR_S = 600.0
+_MOST_LOST = 3  # workers of one kind in a row, before anything was forked from them
 _MOST_WORKERS = 4
 _FORK_WITHIN_S = 10.0
 _MOST_BYTES = 1 << 18
@@ -120,6 +121,7 @@ class Hearth:
         self._resume = resume
         self._workers: dict[Key, Worker] = {}
         self._unfit: dict[Key, tuple[str, float]] = {}
+        self._lost: dict[Key, int] = {}
         self.by_fd: dict[int, Key] = {}
 
     def must_wait(self, attempt: Attempt) -> bool:
@@ -169,10 +171,12 @@ class Hearth:
             "shown": {os.fsdecode(name): os.fsdecode(env[name]) for name in shown},
         }
         try:
-            return worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
+            pid = worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
         except ColdError:
             self._let_go(key)
             raise
+        self._lost.pop(key, None)
+        return pid
 
     def revoke(self, key: str) -> Attempt | None:
         """Take an attempt back that waits for its worker."""
@@ -202,10 +206,10 @@ class Hearth:
             _word, worker.modules, worker.stamps = said
             self._tell("warmed", worker.pid, worker.modules)
         else:
-            if not worker.is_ready:
-                killed = "its warm worker was killed while it imported"
-                reason = said[1] if said[0] == "unfit" else killed
-                self._unfit[key] = (reason, self._clock())
+            if said[0] == "unfit":
+                self._unfit[key] = (said[1], self._clock())
+            elif not worker.is_ready:
+                self._lose(key, "its warm worker was killed while it imported")
             self._let_go(key)
         waiting, worker.waiting = worker.waiting, []
         for attempt in waiting:
@@ -232,6 +236,14 @@ class Hearth:
             return reason
         del self._unfit[key]
         return None
+
+    def _lose(self, key: Key, reason: str) -> None:
+        """A worker was of no use, perhaps by no fault of its own: those who wait try again, not for ever."""
+        lost = self._lost.pop(key, 0) + 1
+        if lost < _MOST_LOST:
+            self._lost[key] = lost
+        else:
+            self._unfit[key] = (reason, self._clock())
 
     def _start(self, key: Key, attempt: Attempt) -> Worker:
         warm, context = attempt.warm, attempt.context
