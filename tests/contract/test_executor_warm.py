@@ -228,6 +228,35 @@ class TestAWorker:
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["its warm worker was killed while it imported"]
 
+    def test_whose_source_is_saved_while_it_imports_is_replaced(self, real: Rig) -> None:
+        for name in ("pids", "gate"):
+            os.mkfifo(real.work / name)
+        (real.work / "slow.py").write_text(TELLER)
+        (real.work / "model.py").write_text("SIZE = 1\n")
+        log = launch(
+            real, "1.1", [script(real, "import model\nprint(model.SIZE)")], "model", "slow"
+        )
+        first = (real.work / "pids").read_text()
+        (real.work / "model.py").write_text("SIZE = 1024\n")
+        (real.work / "gate").write_text("go")
+        assert (real.work / "pids").read_text() != first
+        (real.work / "gate").write_text("go")
+
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "1024\n"
+        assert reasons(real) == []
+
+    def test_whose_module_saves_itself_at_each_import_is_not_waited_for_for_ever(
+        self, real: Rig
+    ) -> None:
+        (real.work / "restless.py").write_text(
+            "import os, time\nos.utime(__file__, ns=(0, time.time_ns()))\n"
+        )
+        log = launch(real, "1.1", [script(real, "print('ran')")], "restless")
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert reasons(real) == ["its modules change each time they are imported"]
+
     def test_without_its_module_is_told_of_and_the_job_runs_cold(self, real: Rig) -> None:
         log = launch(real, "1.1", [script(real, "print('ran')")], "no_such_module")
         assert real.ended("1.1").status == 0

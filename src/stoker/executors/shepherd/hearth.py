@@ -57,6 +57,7 @@ class Worker:
         self.env = env
         self.used_at = used_at
         self.is_ready = False
+        self.has_forked = False
         self.modules: list[str] = []
         self.stamps: list[tuple[str, int, int]] = []
         self.waiting: list[Attempt] = []
@@ -131,7 +132,11 @@ class Hearth:
             return False
         worker = self._workers.get(key)
         if worker is not None and worker.is_ready and worker.is_outdated():
+            if not worker.has_forked:
+                self._lose(key, "its modules change each time they are imported")
             self._let_go(key)
+            if self._why_unfit(key) is not None:
+                return False
             worker = None
         if worker is None:
             try:
@@ -175,6 +180,7 @@ class Hearth:
         except ColdError:
             self._let_go(key)
             raise
+        worker.has_forked = True
         self._lost.pop(key, None)
         return pid
 
