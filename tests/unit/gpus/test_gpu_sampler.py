@@ -244,7 +244,7 @@ def test_whoever_comes_from_outside_while_memory_is_on_its_way_back_may_be_ours(
     del scene.running["1.1"]
     scene.driver.held["GPU-0"][FAR_PID] = GIB
     scene.pass_s(1)
-    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
+    assert scene.sampler.look.gpus["GPU-0"].foreign_bytes == 0
     del scene.driver.held["GPU-0"][MINE]
     scene.pass_s(3)
 
