@@ -204,9 +204,10 @@ def _read_learned(path: str | None) -> list[str]:
         return []
     try:
         with open(path, encoding="utf-8") as file:
-            return [str(name) for name in json.load(file)]
+            names = json.load(file)
     except (OSError, ValueError):
         return []
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
