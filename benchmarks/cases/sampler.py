@@ -81,7 +81,13 @@ def _shares(folder: str, rounds: int) -> Iterator[tuple[float, float]]:
             def clock(now: list[float] = now) -> float:
                 return now[0]
 
-            sampler = Sampler(nvml, subjects=lambda: running, owner_of=owners.get, clock=clock)
+            sampler = Sampler(
+                nvml,
+                subjects=lambda: running,
+                owner_of=owners.get,
+                awaits=lambda _gpu_key: True,
+                clock=clock,
+            )
             new = _minute(sampler, now)
             while now[0] < _SETTLED_S:
                 now[0] += 1

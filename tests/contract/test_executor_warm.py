@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -20,6 +21,14 @@ import os, sys
 print("here", os.getpid(), os.getppid(), flush=True)
 with open(sys.argv[1]) as file:
     sys.exit(int(file.read()))
+"""
+
+# A module that says who imports it, and waits for word.
+TELLER = """
+import os
+with open("pids", "w") as file:
+    file.write(str(os.getpid()))
+open("gate").read()
 """
 
 
@@ -97,6 +106,16 @@ print(early.SEEN, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["STOKER_JOB_ID"
         log = launch(real, "5.1", [script(real, text)], "json", slots=(1,))
         assert real.ended("5.1").status == 0
         assert log.read_text().split() == ["5", "2,3", "5"]
+
+    def test_sees_its_gpus_also_where_an_import_has_chosen_some(self, real: Rig) -> None:
+        (real.work / "chooser.py").write_text(
+            "import os\nos.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\n"
+        )
+        text = "import chooser, os\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        log = launch(real, "5.1", [script(real, text)], "chooser", slots=(1,))
+        assert real.ended("5.1").status == 0
+        assert log.read_text() == "2,3\n"
+        assert reasons(real) == []
 
     def test_keeps_the_leases_of_its_gpus(self, real: Rig) -> None:
         os.mkfifo(real.work / "go")
@@ -194,17 +213,60 @@ class TestAWorker:
         assert worker_of(real) != first
         assert reasons(real) == []
 
-    def test_that_is_killed_while_it_imports_lets_its_job_start_cold(self, real: Rig) -> None:
-        os.mkfifo(real.work / "gate")
-        (real.work / "slow.py").write_text(
-            "import os\nopen('pid', 'w').write(f'{os.getpid()}\\n')\nopen('gate').read()\n"
-        )
+    def test_that_is_killed_while_it_imports_is_replaced(self, real: Rig) -> None:
+        for name in ("pids", "gate"):
+            os.mkfifo(real.work / name)
+        (real.work / "slow.py").write_text(TELLER)
         log = launch(real, "1.1", [script(real, "print('ran')")], "slow")
-        os.kill(int(real.read("pid")), signal.SIGKILL)
+        os.kill(int((real.work / "pids").read_text()), signal.SIGKILL)
+        second = int((real.work / "pids").read_text())
+        (real.work / "gate").write_text("go")
+
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert worker_of(real) == second
+        assert reasons(real) == []
+
+    def test_that_is_killed_each_time_it_imports_lets_its_job_start_cold(self, real: Rig) -> None:
+        for name in ("pids", "gate"):
+            os.mkfifo(real.work / name)
+        (real.work / "slow.py").write_text(TELLER)
+        log = launch(real, "1.1", [script(real, "print('ran')")], "slow")
+        for _ in range(3):
+            os.kill(int((real.work / "pids").read_text()), signal.SIGKILL)
 
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["its warm worker was killed while it imported"]
+
+    def test_whose_source_is_saved_while_it_imports_is_replaced(self, real: Rig) -> None:
+        for name in ("pids", "gate"):
+            os.mkfifo(real.work / name)
+        (real.work / "slow.py").write_text(TELLER)
+        (real.work / "model.py").write_text("SIZE = 1\n")
+        log = launch(
+            real, "1.1", [script(real, "import model\nprint(model.SIZE)")], "model", "slow"
+        )
+        first = (real.work / "pids").read_text()
+        (real.work / "model.py").write_text("SIZE = 1024\n")
+        (real.work / "gate").write_text("go")
+        assert (real.work / "pids").read_text() != first
+        (real.work / "gate").write_text("go")
+
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "1024\n"
+        assert reasons(real) == []
+
+    def test_whose_module_saves_itself_at_each_import_is_not_waited_for_for_ever(
+        self, real: Rig
+    ) -> None:
+        (real.work / "restless.py").write_text(
+            "import os, time\nos.utime(__file__, ns=(0, time.time_ns()))\n"
+        )
+        log = launch(real, "1.1", [script(real, "print('ran')")], "restless")
+        assert real.ended("1.1").status == 0
+        assert log.read_text() == "ran\n"
+        assert reasons(real) == ["its modules change each time they are imported"]
 
     def test_without_its_module_is_told_of_and_the_job_runs_cold(self, real: Rig) -> None:
         log = launch(real, "1.1", [script(real, "print('ran')")], "no_such_module")
@@ -300,6 +362,49 @@ class TestAWorker:
         (file,) = folder.iterdir()
         assert "csv" in file.read_text()
         assert "helper" not in file.read_text()
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            "os.environ['OMP_NUM_THREADS'] = '4'",
+            "os.environ.update(OMP_NUM_THREADS='4')",
+            "os.environ.setdefault('OMP_NUM_THREADS', '4')",
+            "os.putenv('OMP_NUM_THREADS', '4')",
+            "import settings",
+        ],
+    )
+    def test_learns_nothing_from_a_run_that_sets_variables_before_its_imports(
+        self, real: Rig, setting: str
+    ) -> None:
+        folder = real.work.parent / "learned"
+        (real.work / "settings.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
+        words = [script(real, f"import os\n{setting}\nimport xml.dom.minidom\n")]
+        launch(real, "1.1", words, "auto", learned=folder)
+        assert real.ended("1.1").status == 0
+
+        argv = [sys.executable, *words]
+        why = make_warm(argv, ["auto"], str(real.work), str(folder))
+        assert why == "it sets OMP_NUM_THREADS before it imports xml, which would not see it"
+        named = make_warm(argv, ["auto", "json"], str(real.work), str(folder))
+        assert not isinstance(named, str)
+        assert (named.modules, named.learned, named.learn) == (["json"], None, None)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "import xml.dom.minidom\nos.environ['LATE'] = '1'\n",
+            "os.environ['PATH'] = os.environ['PATH']\nimport xml.dom.minidom\n",
+            "os.environ.pop('ABSENT', None)\nimport xml.dom.minidom\n",
+        ],
+    )
+    def test_learns_of_imports_that_a_run_s_variables_cannot_matter_to(
+        self, real: Rig, text: str
+    ) -> None:
+        folder = real.work.parent / "learned"
+        launch(real, "1.1", [script(real, f"import os\n{text}")], "auto", learned=folder)
+        assert real.ended("1.1").status == 0
+        (file,) = folder.iterdir()
+        assert "xml.dom.minidom" in json.loads(file.read_text())
 
     def test_learns_nothing_from_a_run_that_fails(self, real: Rig) -> None:
         folder = real.work.parent / "learned"

@@ -167,8 +167,8 @@ def test_memory_that_a_process_holds_is_seen_and_comes_back(machine: Machine) ->
     after = machine.read()[0]
 
     assert during.mem_used_bytes - before.mem_used_bytes >= GIB
-    assert len(during.processes) == len(before.processes) + 1
-    assert len(after.processes) == len(before.processes)
+    assert len(during.processes or ()) == len(before.processes or ()) + 1
+    assert len(after.processes or ()) == len(before.processes or ())
     assert after.mem_used_bytes - before.mem_used_bytes < GIB
 
 
@@ -232,6 +232,18 @@ def test_memory_that_the_driver_does_not_attribute_is_none(faked: Machine) -> No
     assert reading.mem_used_bytes == GIB
 
 
+def test_processes_that_the_driver_does_not_list_are_not_none_at_all(faked: Machine) -> None:
+    assert faked.fakes is not None
+    faked.fakes.use(os.getpid(), 0, GIB)
+    faked.fakes.hide_processes(0)
+
+    first, second = faked.read()
+
+    assert first.processes is None
+    assert (first.mem_used_bytes, first.lost) == (GIB, False)
+    assert second.processes == ()
+
+
 def test_every_process_is_told_with_what_it_uses_of_the_gpu(faked: Machine) -> None:
     assert faked.fakes is not None
     faked.fakes.use(os.getpid(), 0, GIB, sm_pct=70)
@@ -282,7 +294,7 @@ def test_the_instances_of_a_split_gpu_stand_in_its_place(faked: Machine) -> None
     assert [(gpu.index, gpu.is_mig) for gpu in gpus] == [(0, True), (0, True), (1, False)]
     assert [gpu.uuid[:4] for gpu in gpus] == ["MIG-", "MIG-", "GPU-"]
     assert [gpu.mem_total_bytes for gpu in gpus] == [4 * GIB, 4 * GIB, 8 * GIB]
-    assert [len(reading.processes) for reading in readings] == [0, 1, 0]
+    assert [len(reading.processes or ()) for reading in readings] == [0, 1, 0]
     assert readings[0].utilisation_pct is None
 
 

@@ -31,11 +31,13 @@ from stoker.executors.fleet import FleetExecutor
 from stoker.executors.kept import KeptExecutor
 from stoker.failpoints import reach
 from stoker.gpus.nvml import Gpu, Nvml
+from stoker.gpus.renewal import look_anew_within
 from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
 from stoker.store.database import Database
 from stoker.web.page import Page
 
 _ALL_REMOVED = "every GPU was removed from this queue"
+_PATIENCE_S = 2.0  # for a driver that hangs
 _SICK = "sick."
 _STOPPED = "the daemon was stopped with --kill"
 
@@ -154,7 +156,7 @@ class Daemon:
             found = parse_slots(text, self._gpus(), visible)
         except StokerError:
             # It may be one that was added to the machine since.
-            if self._nvml is None or not self._nvml.look_anew():
+            if self._nvml is None or not look_anew_within(self._nvml, _PATIENCE_S):
                 raise
             found = parse_slots(text, self._gpus(), visible)
         return self._place(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -58,12 +59,14 @@ class Watchman:
         self._told: set[str] = set()
         self._faults: deque[tuple[float, Fault]] = deque(maxlen=_FAULTS)
         self._unheard: deque[Fault] = deque(maxlen=_FAULTS)
+        self._alarm: threading.Timer | None = None
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._known = {gpu.uuid for gpu in nvml.gpus()}
         self._sampler = Sampler(
             nvml,
             subjects=self._subjects,
             owner_of=owner_of,
+            awaits=self._awaits,
             changed=self._ring,
             renewed=None if appeared is None else self._ring,
             period_s=period_s,
@@ -94,6 +97,7 @@ class Watchman:
         for place in self._board.places:
             if place.releasing and not any(map(self._sampler.releasing, place.slot.keys)):
                 place.releasing = False
+        self._set_alarm()
         while self._sampler.overdue:
             gpu_key, attempt = self._sampler.overdue.popleft()
             label = self._label_of(gpu_key)
@@ -153,14 +157,16 @@ class Watchman:
         return self._sampler.histories()
 
     def on_end(self, running: Running) -> AttemptUse | None:
-        """What an attempt has used; its slots stay closed until its memory is back."""
+        """What an attempt has used; its slots stay closed until its memory is back, if that can be seen."""
         use = self._sampler.take(running.key)
         if use is not None:
+            is_seen = self.look() is not None
             for slot in running.slots:
                 place = self._board.places[slot.index]
-                place.releasing = any(map(self._sampler.releasing, slot.keys))
+                place.releasing = is_seen and any(map(self._sampler.releasing, slot.keys))
                 if place.base is not None:
                     self._board.places[place.base].releasing = place.releasing
+            self._set_alarm()
         return use
 
     def xid_of(self, running: Running) -> int | None:
@@ -196,6 +202,9 @@ class Watchman:
         """End the threads."""
         self._fault_listener.stop()
         self._sampler.stop()
+        if (alarm := self._alarm) is not None:
+            alarm.cancel()
+            alarm.join()
         os.close(self._reader)
         os.close(self._writer)
 
@@ -211,6 +220,11 @@ class Watchman:
             for each in list(self._board.running.values())
             if each.pid is not None and each.slots and self._board.is_own(each.node)
         }
+
+    def _awaits(self, gpu_key: str) -> bool:
+        """Whether a process of ours may be on a GPU, or soon; called from the sampler's thread."""
+        running = list(self._board.running.values())
+        return any(gpu_key in slot.keys for each in running for slot in each.slots)
 
     def _on_fault(self, fault: Fault) -> None:
         self._faults.append((time.monotonic(), fault))
@@ -234,6 +248,18 @@ class Watchman:
         self._known |= {gpu.uuid for gpu in new}
         if new and self._appeared is not None:
             self._appeared(new)
+
+    def _set_alarm(self) -> None:
+        """Have places reviewed when their time is up: a sampler whom the driver keeps cannot tell."""
+        wait_s = self._sampler.release_wait_s()
+        if wait_s is not None and self._alarm is None:
+            self._alarm = threading.Timer(wait_s, self._on_alarm)
+            self._alarm.daemon = True
+            self._alarm.start()
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        self._ring()
 
     def _ring(self) -> None:
         try:

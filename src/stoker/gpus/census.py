@@ -31,7 +31,7 @@ class Census:
     """Asks once for each process, as long as it stays on the list.
 
     A pid that our /proc does not show lives outside our container, and may still be a job's. Those
-    that were there before any job are told with `note_outsiders`: they are foreign.
+    that are there without any job are told with `note_outsiders`: they are foreign.
     """
 
     def __init__(self, owner_of: OwnerOf) -> None:
@@ -40,14 +40,16 @@ class Census:
         self._outsiders: set[int] = set()
 
     def note_outsiders(self, reading: Reading) -> None:
-        """Take whoever is on a GPU from outside our container for somebody else."""
-        users = map(look_up, reading.processes)
+        """Take whoever is on a GPU from outside our container, now and later, for somebody else."""
+        users = map(look_up, reading.processes or ())
         self._outsiders |= {user.pid for user in users if user and not user.is_visible}
 
-    def count(self, reading: Reading) -> Count:
-        """Sort the processes of a GPU."""
+    def count(self, reading: Reading, before: Count | None = None) -> Count:
+        """Sort the processes of a GPU; where none are listed, go by who was there before."""
         if reading.lost or not reading.gpu.mem_total_bytes:
             return Count(Sight.NONE, {}, (), frozenset())
+        if reading.processes is None:
+            return _count_unlisted(reading, before)
         jobs: dict[str, dict[int, int | None]] = {}
         foreigners: list[Foreigner] = []
         pids = set()
@@ -70,6 +72,7 @@ class Census:
         """Remember no process but these: a number may be given to another one."""
         kept = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in kept}
+        self._outsiders &= kept
 
     def _find(self, process: GpuProcess) -> tuple[str | None, GpuUser] | None:
         """Whose a process is; None if it has died and only waits to be reaped."""
@@ -84,3 +87,18 @@ class Census:
             return (None if user.pid in self._outsiders else ""), user
         self._known[user.pid] = found = (self._owner_of(user.pid), user)
         return found
+
+
+def _count_unlisted(reading: Reading, before: Count | None) -> Count:
+    """Nobody has said that those who were there are gone: they are there as long as that can be."""
+    if before is None:
+        return Count(Sight.DEVICE, {}, (), frozenset())
+    strangers = tuple(each for each in before.foreigners if _may_be_there(each, reading))
+    alive = {pid for pid in before.pids if not is_dead(pid)}
+    return Count(Sight.DEVICE, {}, strangers, frozenset(alive | {each.pid for each in strangers}))
+
+
+def _may_be_there(stranger: Foreigner, reading: Reading) -> bool:
+    if stranger.user is not None:
+        return not is_dead(stranger.pid)
+    return reading.mem_used_bytes >= max(1, stranger.mem_bytes or 0)

@@ -43,7 +43,10 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One look at a GPU; None (memory: 0) is what this driver does not tell."""
+    """One look at a GPU; None (memory: 0) is what this driver does not tell.
+
+    Without a list of processes nobody knows who is there: that is not the same as an empty one.
+    """
 
     gpu: Gpu
     mem_used_bytes: int = 0
@@ -51,7 +54,7 @@ class Reading(msgspec.Struct, frozen=True):
     utilisation_pct: int | None = None
     temperature_c: int | None = None
     power_w: float | None = None
-    processes: tuple[GpuProcess, ...] = ()
+    processes: tuple[GpuProcess, ...] | None = ()
     lost: bool = False
 
     @property
@@ -310,11 +313,13 @@ class Nvml:
         ask = self._lib.nvmlDeviceGetMemoryInfo
         return self._ask(ask, handle, self._lib.nvmlMemory_v2) or self._ask(ask, handle)
 
-    def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
+    def _processes(self, handle: Any) -> tuple[GpuProcess, ...] | None:
         found = self._ask(self._lib.nvmlDeviceGetComputeRunningProcesses_v3, handle)
         if found is None:
             found = self._ask(self._lib.nvmlDeviceGetComputeRunningProcesses_v2, handle)
-        return tuple(GpuProcess(each.pid, each.usedGpuMemory) for each in found or ())
+        if found is None:
+            return None
+        return tuple(GpuProcess(each.pid, each.usedGpuMemory) for each in found)
 
     def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
         """Return the answer, None where this driver or GPU has none; a lost GPU raises."""

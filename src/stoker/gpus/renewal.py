@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -31,3 +32,14 @@ class Renewal:
         # A GPU that stays lost is asked for less and less often.
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S) if lost else _FIRST_PAUSE_S
         self._at_s = time.monotonic() + self._pause_s if lost else 0.0
+
+
+def look_anew_within(nvml: Nvml, patience_s: float) -> bool:
+    """Look anew, but wait no longer than that for a driver that hangs; whether there are others now."""
+    found: list[bool] = []
+    look = threading.Thread(
+        target=lambda: found.append(nvml.look_anew()), name="gpu-renewal", daemon=True
+    )
+    look.start()
+    look.join(patience_s)
+    return any(found)

@@ -13,35 +13,28 @@ from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look, Sight
 from stoker.gpus.census import Census, Count, OwnerOf
 from stoker.gpus.meter import Meter
 from stoker.gpus.nvml import Gpu, Nvml, Reading
+from stoker.gpus.release import Releases
 from stoker.gpus.renewal import Renewal
 
 _NEW_S = 60.0
 _SETTLED_S = 600.0
 _HISTORY = 300
 _KEPT = 64  # attempts that are over; each is some 30 kB
-_FIRST_RELEASE_PAUSE_S = 0.02
-_RELEASE_PATIENCE_S = 30.0
+_NOTICED_BYTES = 64 << 20  # no process that computes on a GPU holds less
+_DOUBTED = 2  # so many lists in a row without a job that must be there, and they are not believed
 _NOTHING: Look = Look(0.0, {}, {})
 
 Subjects = Callable[[], Mapping[str, tuple[str, ...]]]
 """The attempts that run, with the lease keys of their GPUs."""
 
 
-class Release(msgspec.Struct):
-    """Processes of an attempt that has ended, whose memory is to come back on a GPU."""
-
-    key: str
-    pids: frozenset[int]
-    until_s: float
-    pause_s: float = _FIRST_RELEASE_PAUSE_S  # doubled from look to look
-
-
 class Sampler(threading.Thread):
     """Samples while `active` is set, and sleeps without waking otherwise.
 
-    `look` is what it saw last; `changed` is called from this thread when who is there has changed, and
-    `renewed` when GPUs have come or gone. Memory is read each second. The list of processes, which
-    takes the driver milliseconds, is read each second only while a job is new.
+    `awaits` tells whether a job runs or starts on a GPU: if not, whoever is there that /proc does not show
+    is no job of ours. `look` is what it saw last; `changed` is called from this thread when who is there
+    has changed, and `renewed` when GPUs have come or gone. Memory is read each second. The list of
+    processes, which takes the driver milliseconds, is read each second only while a job is new.
     """
 
     def __init__(
@@ -50,6 +43,7 @@ class Sampler(threading.Thread):
         *,
         subjects: Subjects,
         owner_of: OwnerOf,
+        awaits: Callable[[str], bool],
         changed: Callable[[], None] = lambda: None,
         renewed: Callable[[], None] | None = None,
         period_s: float = 1.0,
@@ -65,6 +59,7 @@ class Sampler(threading.Thread):
         self.census = Census(owner_of)
         self._nvml = nvml
         self._subjects = subjects
+        self._awaits = awaits
         self._changed = changed
         self._renewal = None if renewed is None else Renewal(nvml, renewed)
         self._period_s = period_s
@@ -72,9 +67,11 @@ class Sampler(threading.Thread):
         self._counts: dict[str, Count] = {}
         self._meters: dict[str, Meter] = {}
         self._ended: dict[str, Meter] = {}
-        self._releases: dict[str, Release] = {}
+        self._releases = Releases()
         self._idle_bytes: dict[str, int] = {}
         self._listed_bytes: dict[str, int] = {}
+        self._idle_unlisted_bytes: dict[str, int] = {}
+        self._doubts: dict[str, int] = {}
         self._sm_pct: dict[str, dict[int, int] | None] = {}
         self._list_at_s: dict[str, float] = {}
         self._listed_us: dict[str, int] = {}
@@ -95,11 +92,7 @@ class Sampler(threading.Thread):
                 self._answered.notify_all()
             if self._renewal is not None:
                 self._renewal.follow(self.latest)
-            self._nudged.wait(self._rest_s())
-
-    def _rest_s(self) -> float:
-        pauses = [release.pause_s for release in list(self._releases.values())]
-        return min([self._period_s, *pauses])
+            self._nudged.wait(self._releases.pause_s(self._period_s))
 
     def stop(self) -> None:
         """End the thread; returns when it has, or after a second if the driver hangs."""
@@ -125,18 +118,20 @@ class Sampler(threading.Thread):
         self._ended[key] = meter
         if len(self._ended) > _KEPT:
             del self._ended[next(iter(self._ended))]
-        until_s = self._clock() + _RELEASE_PATIENCE_S
         for gpu_key, mem_bytes in meter.mem_bytes.items():
             count = self._counts.get(gpu_key)
             if count is not None and count.sight is Sight.PROCESSES and mem_bytes:
-                self._releases[gpu_key] = Release(key, frozenset(count.jobs.get(key, ())), until_s)
-        if self._releases:
-            self._nudged.set()
+                self._releases.begin(gpu_key, key, count.jobs.get(key, ()), self._clock())
+                self._nudged.set()
         return meter.sum_up()
 
     def releasing(self, gpu_key: str) -> bool:
-        """Whether the memory of an attempt that ended on a GPU is not back yet."""
-        return gpu_key in self._releases
+        """Whether the memory of an attempt that ended on a GPU is waited for, also by a driver that hangs."""
+        return self._releases.is_pending(gpu_key, self._clock())
+
+    def release_wait_s(self) -> float | None:
+        """How long until that may be over with nothing to tell of it; None if nothing is waited for."""
+        return self._releases.wait_s(self._clock())
 
     def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
         """The last minutes of every attempt that runs: when, memory, share of a GPU's time."""
@@ -154,16 +149,18 @@ class Sampler(threading.Thread):
         gpus = self._nvml.gpus()
         due = {gpu.uuid for gpu in gpus if lists or now >= self._list_at_s.get(gpu.uuid, 0.0)}
         due.update(
-            self._releases, *(subjects[key] for key in subjects.keys() - self._meters.keys())
+            self._releases.gpus(), *(subjects[key] for key in subjects.keys() - self._meters.keys())
         )
         for gpu in gpus:
-            if gpu.uuid not in self.latest:
-                self._meet(gpu, subjects)
             self._read(gpu, gpu.uuid in due)
+            if gpu.uuid in due:
+                self._doubt(gpu.uuid, subjects)
         self._settle_releases(now)
         self.census.forget_but(pid for count in self._counts.values() for pid in count.pids)
         jobs = self._measure(subjects, now)
-        self.look = Look(now, {gpu.uuid: self._use_of(gpu, now) for gpu in gpus}, jobs)
+        releasing = self._releases.gpus()
+        uses = {gpu.uuid: self._use_of(gpu, now, gpu.uuid in releasing) for gpu in gpus}
+        self.look = Look(now, uses, jobs)
         for gpu_key in due:
             ages = [jobs[key].watched_s for key, keys in subjects.items() if gpu_key in keys]
             self._list_at_s[gpu_key] = now + self._pause_s(min(ages, default=_NEW_S))
@@ -174,11 +171,6 @@ class Sampler(threading.Thread):
             return self._period_s
         return self._period_s * (2 if youngest_s < _SETTLED_S else 5)
 
-    def _meet(self, gpu: Gpu, subjects: Mapping[str, tuple[str, ...]]) -> None:
-        """Before any job runs on a GPU, whoever is there from outside our container is no job of ours."""
-        if not any(gpu.uuid in gpu_keys for gpu_keys in subjects.values()):
-            self.census.note_outsiders(self._nvml.read(gpu))
-
     def _read(self, gpu: Gpu, lists: bool) -> None:
         key = gpu.uuid
         before = self.latest.get(key)
@@ -188,15 +180,41 @@ class Sampler(threading.Thread):
                 self._counts[key] = self.census.count(reading)
             return
         reading = self._nvml.read(gpu)
-        count = self.census.count(reading)
-        if count.sight is Sight.DEVICE:
+        count = self.census.count(reading, self._counts.get(key))
+        if count.sight is Sight.DEVICE and reading.processes is not None:
             # One that exited between the driver's answer and our look is gone from a second answer.
             reading = self._nvml.read(gpu)
-            count = self.census.count(reading)
+            if not self._awaits(key) and not self.releasing(key):
+                self.census.note_outsiders(reading)
+            count = self.census.count(reading, self._counts.get(key))
         self.latest[key], self._counts[key] = reading, count
         self._listed_bytes[key] = reading.mem_used_bytes
         since_us, self._listed_us[key] = self._listed_us.get(key, 0), time.time_ns() // 1000
         self._sm_pct[key] = self._nvml.sm_by_pid(gpu, since_us) if reading.processes else {}
+
+    def _doubt(self, gpu_key: str, subjects: Mapping[str, tuple[str, ...]]) -> None:
+        """Believe no list that misses every job, while memory is held of which it does not tell.
+
+        Not at once: the memory of a process that is gone from the list may come back a moment later.
+        """
+        count, reading = self._counts[gpu_key], self.latest[gpu_key]
+        if count.sight is not Sight.PROCESSES:
+            return
+        listed = sum(process.mem_bytes or 0 for process in reading.processes or ())
+        unlisted = reading.mem_used_bytes - listed
+        ours = [key for key, gpu_keys in subjects.items() if gpu_key in gpu_keys]
+        doubts = self._doubts.get(gpu_key, 0)
+        if not ours:
+            self._idle_unlisted_bytes[gpu_key] = unlisted
+        elif any(key in count.jobs for key in ours):
+            doubts = 0
+        elif unlisted - self._idle_unlisted_bytes.get(gpu_key, 0) > _NOTICED_BYTES:
+            doubts += 1
+        elif doubts < _DOUBTED:
+            doubts = 0
+        self._doubts[gpu_key] = doubts
+        if doubts >= _DOUBTED:
+            self._counts[gpu_key] = msgspec.structs.replace(count, sight=Sight.DEVICE)
 
     def _measure(self, subjects: Mapping[str, tuple[str, ...]], now: float) -> dict[str, JobUse]:
         """Add a sample to every attempt's meter."""
@@ -255,7 +273,7 @@ class Sampler(threading.Thread):
                 shares += [] if utilisation_pct is None else [utilisation_pct]
         return sum(shares) / len(shares) if shares else None
 
-    def _use_of(self, gpu: Gpu, now: float) -> GpuUse:
+    def _use_of(self, gpu: Gpu, now: float, releasing: bool) -> GpuUse:
         reading, count = self.latest[gpu.uuid], self._counts[gpu.uuid]
         past = self.history.setdefault(gpu.uuid, deque(maxlen=_HISTORY))
         past.append((now, reading.mem_used_bytes, reading.utilisation_pct))
@@ -269,19 +287,15 @@ class Sampler(threading.Thread):
             foreign_bytes=sum(each.mem_bytes or 0 for each in count.foreigners),
             foreigners=count.foreigners,
             utilisation_pct=reading.utilisation_pct,
-            releasing=gpu.uuid in self._releases,
+            releasing=releasing,
         )
 
     def _settle_releases(self, now: float) -> None:
-        for gpu_key, release in list(self._releases.items()):
-            count = self._counts.get(gpu_key)
-            held = count is not None and not release.pids.isdisjoint(count.pids)
-            release.pause_s = min(2 * release.pause_s, self._period_s)
-            if held and now >= release.until_s:
-                self.overdue.append((gpu_key, release.key))
-            if not held or now >= release.until_s:
-                del self._releases[gpu_key]
-                self._shown = None  # somebody waits for it, and may not have seen it begin
+        present = {gpu_key: count.pids for gpu_key, count in self._counts.items()}
+        for gpu_key, attempt, is_overdue in self._releases.settle(present, now, self._period_s):
+            if is_overdue:
+                self.overdue.append((gpu_key, attempt))
+            self._shown = None  # somebody waits for it, and may not have seen it begin
 
     def _tell_changes(self) -> None:
         # Memory always differs; who is there seldom does.

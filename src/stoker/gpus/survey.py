@@ -51,5 +51,5 @@ def look(nvml: Nvml, gpu: Gpu) -> GpuState:
 
 def _look_once(nvml: Nvml, gpu: Gpu) -> GpuState:
     reading = nvml.read(gpu)
-    users = (look_up(process) for process in reading.processes)
+    users = (look_up(process) for process in reading.processes or ())
     return GpuState(reading, tuple(user for user in users if user is not None))

@@ -121,6 +121,7 @@ static int processes(void *handle, unsigned *room, Process *out) {
     Gpu gpu;
     int status = find(handle, &gpu);
     if (status) return status;
+    if (has_flag(&gpu, "nolist")) return NOT_SUPPORTED;
     unsigned count = living(handle, found, NULL), offered = *room;
     *room = count;
     if (count > offered || (count && !out)) return INSUFFICIENT_SIZE;

@@ -151,6 +151,8 @@ def _power(box: state.FakeGpus, handle: Any, out: Any) -> None:
 
 def _processes(box: state.FakeGpus, handle: Any, room: Any, out: Any) -> None:
     gpu = _gpu(box, handle)
+    if "nolist" in gpu.flags:
+        raise _NvmlStatusError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     found = box.processes(_line(handle))
     offered, room._obj.value = room._obj.value, len(found)
     if len(found) > offered:

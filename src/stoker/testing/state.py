@@ -6,9 +6,9 @@
     missing      C functions that the pretended driver is too old to have, one per line
     lock         flocked by whoever changes the above
 
-Flags of a GPU: `lost`; `nomem` (processes' memory is not told); `mig` (an instance of the nearest
-line above that is none). Flags of a process: `host` (its pid lives outside our namespace), `sm70` (it
-keeps 70% of the GPU busy; without, the GPU is shared evenly).
+Flags of a GPU: `lost`; `nomem` (processes' memory is not told); `nolist` (nor who they are); `mig` (an
+instance of the nearest line above that is none). Flags of a process: `host` (its pid lives outside our
+namespace), `sm70` (it keeps 70% of the GPU busy; without, the GPU is shared evenly).
 Files are replaced, never rewritten: readers need no lock. Standard library only, for fast starts.
 """
 
@@ -165,6 +165,10 @@ class FakeGpus:
     def hide_process_memory(self, gpu: int) -> None:
         """Let a GPU list its processes without their memory, as some drivers do."""
         self._flag(gpu, "nomem")
+
+    def hide_processes(self, gpu: int) -> None:
+        """Let a GPU refuse to list its processes, as some drivers do."""
+        self._flag(gpu, "nolist")
 
     def lack(self, *functions: str) -> None:
         """Pretend an older driver; the C fake is built without them instead."""

@@ -12,6 +12,7 @@ import pytest
 from patience import PATIENCE_S
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.slot import Slot
+from stoker.core.usage import AttemptUse
 from stoker.engine.board import Board, Running
 from stoker.engine.queue import Entry
 from stoker.engine.watchman import Watchman
@@ -84,6 +85,27 @@ class Post:
             if select.select([self.watchman], [], [], 0.1)[0]:
                 self.watchman.review()
 
+    def see(self, key: str) -> None:
+        """Wait until a job was seen."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (look := self.watchman.look()) is None or key not in look.jobs:
+            assert time.monotonic() < deadline
+
+    def end(self, job: Running) -> AttemptUse | None:
+        """Let a job end on a slot whose lease is kept."""
+        self.board.places[0].held = True
+        use = self.watchman.on_end(job)
+        self.board.leave(job)
+        return use
+
+    def review_until_free(self) -> None:
+        """Review whatever comes until the next job may start on the first slot."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.board.places[0].is_free:
+            assert time.monotonic() < deadline
+            if select.select([self.watchman], [], [], 0.1)[0]:
+                self.watchman.review()
+
 
 @pytest.fixture
 def post() -> Iterator[Post]:
@@ -100,6 +122,23 @@ def test_a_stranger_closes_a_slot_until_he_goes(post: Post) -> None:
     post.driver.held["GPU-1"].clear()
     post.review_until("GPU 1 is free again")
     assert post.board.places[1].is_open
+
+
+def test_a_stranger_whom_proc_does_not_show_closes_a_slot_whenever_he_comes(post: Post) -> None:
+    post.run("1.1", os.getpid())
+    post.driver.held["GPU-1"][FAR_PID] = GIB
+    post.review_until("GPU 1 is in use by someone outside this container")
+    assert not post.board.places[1].is_open
+
+
+def test_whoever_appears_where_a_job_is_about_to_start_is_no_stranger(post: Post) -> None:
+    post.watchman.rest()
+    job = post.run("1.1", os.getpid())
+    job.pid = None
+    post.driver.held["GPU-0"] = {FAR_PID: GIB}
+    post.watchman.rouse()
+
+    assert post.board.places[0].is_open
 
 
 def test_a_sick_gpu_is_closed_named_and_remembered_until_somebody_sees_to_it(post: Post) -> None:
@@ -128,23 +167,42 @@ def test_a_program_s_own_fault_is_held_against_it_and_not_against_the_gpu(post: 
 
 def test_the_slot_of_a_job_that_ended_is_free_once_its_memory_is_back(post: Post) -> None:
     job = post.run("1.1", os.getpid())
-    deadline = time.monotonic() + PATIENCE_S
-    while (look := post.watchman.look()) is None or "1.1" not in look.jobs:
-        assert time.monotonic() < deadline
-    place = post.board.places[0]
-    place.held = True
+    post.see("1.1")
 
-    use = post.watchman.on_end(job)
-    post.board.leave(job)
+    use = post.end(job)
 
     assert use is not None
     assert use.mem_peak_bytes == GIB
-    assert not place.is_free
+    assert not post.board.places[0].is_free
     post.driver.held["GPU-0"].clear()
-    while not place.is_free:
-        assert time.monotonic() < deadline
-        if select.select([post.watchman], [], [], 0.1)[0]:
-            post.watchman.review()
+    post.review_until_free()
+
+
+def test_the_slot_of_a_job_that_ended_is_free_in_the_end_where_the_driver_hangs(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.gpus.release.PATIENCE_S", 0.1)
+    job = post.run("1.1", os.getpid())
+    post.see("1.1")
+    post.driver.answers.clear()
+
+    post.end(job)
+
+    post.review_until_free()
+
+
+def test_a_job_that_ends_while_the_driver_hangs_leaves_its_slot_at_once(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = post.run("1.1", os.getpid())
+    post.see("1.1")
+    post.driver.answers.clear()
+    monkeypatch.setattr("stoker.engine.watchman._STALE_S", -1.0)
+
+    post.end(job)
+
+    assert post.board.places[0].is_free
+    assert any("does not answer" in text for text in post.notes.told)
 
 
 def test_a_driver_that_hangs_is_told_of_and_keeps_nobody_waiting(

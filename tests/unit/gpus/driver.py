@@ -23,6 +23,7 @@ class Driver(Nvml):
         self.more_bytes: dict[str, int] = {}
         self.driver_bytes = 0
         self.lost: set[str] = set()
+        self.unlisted: set[str] = set()
         self.sm: dict[int, int] | None = {}
         self.lists = self.glances = self.looks = 0
         self.signs = False
@@ -35,7 +36,8 @@ class Driver(Nvml):
         self.lists += 1
         held = self.held[gpu.uuid]
         processes = tuple(GpuProcess(pid, mem) for pid, mem in held.items())
-        return self.glance(Reading(gpu, processes=processes))
+        told = None if gpu.uuid in self.unlisted else processes
+        return self.glance(Reading(gpu, processes=told))
 
     def glance(self, before: Reading) -> Reading:
         self.glances += 1
@@ -58,6 +60,7 @@ class Driver(Nvml):
         return self.signs
 
     def look_anew(self) -> bool:
+        self.answers.wait()
         self.looks += 1
         self.signs = False
         return True

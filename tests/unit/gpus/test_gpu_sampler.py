@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from patience import PATIENCE_S
 from stoker.core.usage import Sight
 from stoker.gpus.nvml import Gpu, Reading
-from stoker.gpus.renewal import Renewal
+from stoker.gpus.renewal import Renewal, look_anew_within
 from stoker.gpus.sampler import Sampler
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
@@ -25,6 +26,7 @@ class Scene:
         self.driver = Driver(*(gpus or (GPU,)))
         self.now = 1000.0
         self.running: dict[str, tuple[str, ...]] = {}
+        self.starting: set[str] = set()
         self.owners: dict[int, str | None] = {}
         self.asked: list[int] = []
         self.changes = 0
@@ -32,6 +34,7 @@ class Scene:
             self.driver,
             subjects=lambda: self.running,
             owner_of=self._owner_of,
+            awaits=self._awaits,
             changed=self._on_change,
             clock=lambda: self.now,
         )
@@ -39,6 +42,9 @@ class Scene:
     def _owner_of(self, pid: int) -> str | None:
         self.asked.append(pid)
         return self.owners.get(pid)
+
+    def _awaits(self, gpu_key: str) -> bool:
+        return gpu_key in {*self.starting, *(key for keys in self.running.values() for key in keys)}
 
     def _on_change(self) -> None:
         self.changes += 1
@@ -53,6 +59,9 @@ class Scene:
         for _ in range(seconds):
             self.now += 1
             self.sampler.sample()
+
+    def sight(self) -> Sight:
+        return self.sampler.look.gpus["GPU-0"].sight
 
 
 @pytest.fixture
@@ -201,6 +210,143 @@ def test_whoever_was_there_before_any_job_is_a_stranger_also_from_outside(scene:
     assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
 
 
+def test_whoever_comes_from_outside_while_no_job_is_there_is_a_stranger_too() -> None:
+    scene = Scene(GPU, SECOND)
+    scene.start("1.1", MINE, GIB, SECOND)
+    scene.pass_s(1)
+    scene.driver.held["GPU-0"][FAR_PID] = 7 * GIB
+    scene.pass_s(2)
+
+    use = scene.sampler.look.gpus["GPU-0"]
+    assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
+    scene.start("2.1", YOURS, GIB)
+    scene.pass_s(1)
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == use.foreigners
+    assert scene.sampler.look.jobs["2.1"].mem_bytes == {"GPU-0": GIB}
+
+
+def test_whoever_comes_from_outside_while_a_job_starts_may_be_the_job(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.starting.add("GPU-0")
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(2)
+
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
+    assert scene.sight() is Sight.DEVICE
+
+
+def test_whoever_comes_from_outside_while_memory_is_on_its_way_back_may_be_ours(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    del scene.running["1.1"]
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+    assert scene.sampler.look.gpus["GPU-0"].foreign_bytes == 0
+    del scene.driver.held["GPU-0"][MINE]
+    scene.pass_s(3)
+
+    assert [each.pid for each in scene.sampler.look.gpus["GPU-0"].foreigners] == [FAR_PID]
+
+
+def test_a_stranger_s_number_is_nobody_s_once_he_is_gone(scene: Scene) -> None:
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+    del scene.driver.held["GPU-0"][FAR_PID]
+    scene.pass_s(2)
+    scene.running["1.1"] = ("GPU-0",)
+    scene.driver.held["GPU-0"][FAR_PID] = GIB
+    scene.pass_s(1)
+
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
+
+
+def test_a_driver_that_lists_no_processes_shows_the_sum_alone(scene: Scene) -> None:
+    scene.driver.unlisted.add("GPU-0")
+    scene.pass_s(1)
+    lists = scene.driver.lists
+    scene.start("1.1", MINE, 5 * GIB)
+    scene.pass_s(12)
+
+    assert scene.sight() is Sight.DEVICE
+    assert scene.driver.lists == lists + 12
+    use = scene.sampler.take("1.1")
+    assert use is not None
+    assert use.mem_peak_bytes == 5 * GIB
+
+
+def test_a_list_without_the_job_that_must_be_on_it_is_not_believed(scene: Scene) -> None:
+    scene.driver.more_bytes["GPU-0"] = GIB // 4  # of a desktop, which no list tells of
+    scene.pass_s(1)
+    scene.start("1.1", MINE, 5 * GIB)
+    del scene.driver.held["GPU-0"][MINE]
+    scene.pass_s(2)
+    assert scene.sight() is Sight.PROCESSES
+    scene.driver.more_bytes["GPU-0"] += 5 * GIB
+    scene.pass_s(2)
+
+    assert scene.sight() is Sight.DEVICE
+    assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": 5 * GIB}
+
+
+def test_a_list_is_believed_again_once_a_job_is_on_it(scene: Scene) -> None:
+    scene.pass_s(1)
+    scene.running["1.1"] = ("GPU-0",)
+    scene.driver.more_bytes["GPU-0"] = GIB
+    scene.pass_s(2)
+    del scene.running["1.1"]
+    scene.driver.more_bytes.clear()
+    scene.pass_s(2)
+    assert scene.sight() is Sight.DEVICE
+    scene.start("2.1", MINE, GIB)
+    scene.pass_s(2)
+
+    assert scene.sight() is Sight.PROCESSES
+    assert scene.sampler.look.jobs["2.1"].mem_bytes == {"GPU-0": GIB}
+
+
+def test_a_list_that_shows_a_stranger_s_growth_is_believed(scene: Scene) -> None:
+    scene.driver.held["GPU-0"][YOURS] = GIB
+    scene.pass_s(1)
+    scene.running["1.1"] = ("GPU-0",)
+    scene.driver.held["GPU-0"][YOURS] = 4 * GIB
+    scene.pass_s(3)
+
+    assert scene.sight() is Sight.PROCESSES
+
+
+def test_memory_of_a_process_that_has_just_gone_is_no_reason_to_doubt_the_list(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    del scene.driver.held["GPU-0"][MINE]
+    scene.driver.more_bytes["GPU-0"] = GIB
+    scene.pass_s(1)
+    scene.driver.more_bytes.clear()
+    scene.pass_s(1)
+
+    assert scene.sight() is Sight.PROCESSES
+
+
+def test_strangers_are_still_there_while_the_driver_lists_nobody(scene: Scene) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
+        scene.driver.held["GPU-0"] = {stranger.pid: GIB, FAR_PID: 2 * GIB}
+        scene.pass_s(1)
+        scene.driver.unlisted.add("GPU-0")
+        scene.pass_s(4)
+        use = scene.sampler.look.gpus["GPU-0"]
+        assert [each.pid for each in use.foreigners] == [stranger.pid, FAR_PID]
+    scene.driver.held["GPU-0"] = {FAR_PID: 2 * GIB}
+    scene.pass_s(4)
+    assert [each.pid for each in scene.sampler.look.gpus["GPU-0"].foreigners] == [FAR_PID]
+    scene.driver.held["GPU-0"] = {}
+    scene.pass_s(4)
+    assert scene.sampler.look.gpus["GPU-0"].foreigners == ()
+
+
 def test_a_lost_gpu_shows_nothing_and_the_others_go_on() -> None:
     scene = Scene(GPU, SECOND)
     scene.start("1.1", MINE, GIB)
@@ -252,6 +398,24 @@ def test_memory_that_is_back_at_the_first_look_is_news_too(scene: Scene) -> None
     assert scene.changes == before + 1
 
 
+def test_each_job_that_ended_is_waited_for_whoever_ends_beside_it(scene: Scene) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.start("2.1", YOURS, GIB)
+    scene.pass_s(1)
+    for key in ("1.1", "2.1"):
+        scene.sampler.take(key)
+        del scene.running[key]
+        scene.now += 10
+    del scene.driver.held["GPU-0"][YOURS]
+    scene.pass_s(1)
+    assert scene.sampler.releasing("GPU-0")
+    assert not scene.sampler.look.gpus["GPU-0"].may_be_packed
+
+    scene.pass_s(9)
+    assert list(scene.sampler.overdue) == [("GPU-0", "1.1")]
+    assert not scene.sampler.releasing("GPU-0")
+
+
 def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minute(
     scene: Scene,
 ) -> None:
@@ -265,6 +429,20 @@ def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minu
     scene.pass_s(1)
     assert not scene.sampler.releasing("GPU-0")
     assert list(scene.sampler.overdue) == [("GPU-0", "1.1")]
+
+
+def test_memory_is_waited_for_no_longer_where_the_driver_says_nothing_any_more(
+    scene: Scene,
+) -> None:
+    scene.start("1.1", MINE, GIB)
+    scene.pass_s(1)
+    scene.sampler.take("1.1")
+    assert scene.sampler.release_wait_s() == 30
+    scene.now += 29
+    assert scene.sampler.releasing("GPU-0")
+    scene.now += 1
+    assert not scene.sampler.releasing("GPU-0")
+    assert scene.sampler.release_wait_s() is None
 
 
 def test_only_news_is_told(scene: Scene) -> None:
@@ -352,6 +530,14 @@ def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
     renewal.follow(latest)
 
     assert told == [1]
+
+
+def test_a_look_anew_waits_for_no_driver_that_hangs() -> None:
+    driver = Driver(GPU)
+    driver.answers.clear()
+    assert not look_anew_within(driver, 0.01)
+    driver.answers.set()
+    assert look_anew_within(driver, PATIENCE_S)
 
 
 def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(

@@ -28,6 +28,7 @@ _BOOT = (
 _PASSED_FD = 3
 _IDLE_S = 600.0
 _UNFIT_FOR_S = 600.0
+_MOST_LOST = 3  # workers of one kind in a row, before anything was forked from them
 _MOST_WORKERS = 4
 _FORK_WITHIN_S = 10.0
 _MOST_BYTES = 1 << 18
@@ -56,6 +57,7 @@ class Worker:
         self.env = env
         self.used_at = used_at
         self.is_ready = False
+        self.has_forked = False
         self.modules: list[str] = []
         self.stamps: list[tuple[str, int, int]] = []
         self.waiting: list[Attempt] = []
@@ -120,6 +122,7 @@ class Hearth:
         self._resume = resume
         self._workers: dict[Key, Worker] = {}
         self._unfit: dict[Key, tuple[str, float]] = {}
+        self._lost: dict[Key, int] = {}
         self.by_fd: dict[int, Key] = {}
 
     def must_wait(self, attempt: Attempt) -> bool:
@@ -129,7 +132,11 @@ class Hearth:
             return False
         worker = self._workers.get(key)
         if worker is not None and worker.is_ready and worker.is_outdated():
+            if not worker.has_forked:
+                self._lose(key, "its modules change each time they are imported")
             self._let_go(key)
+            if self._why_unfit(key) is not None:
+                return False
             worker = None
         if worker is None:
             try:
@@ -169,10 +176,13 @@ class Hearth:
             "shown": {os.fsdecode(name): os.fsdecode(env[name]) for name in shown},
         }
         try:
-            return worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
+            pid = worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
         except ColdError:
             self._let_go(key)
             raise
+        worker.has_forked = True
+        self._lost.pop(key, None)
+        return pid
 
     def revoke(self, key: str) -> Attempt | None:
         """Take an attempt back that waits for its worker."""
@@ -202,10 +212,10 @@ class Hearth:
             _word, worker.modules, worker.stamps = said
             self._tell("warmed", worker.pid, worker.modules)
         else:
-            if not worker.is_ready:
-                killed = "its warm worker was killed while it imported"
-                reason = said[1] if said[0] == "unfit" else killed
-                self._unfit[key] = (reason, self._clock())
+            if said[0] == "unfit":
+                self._unfit[key] = (said[1], self._clock())
+            elif not worker.is_ready:
+                self._lose(key, "its warm worker was killed while it imported")
             self._let_go(key)
         waiting, worker.waiting = worker.waiting, []
         for attempt in waiting:
@@ -232,6 +242,14 @@ class Hearth:
             return reason
         del self._unfit[key]
         return None
+
+    def _lose(self, key: Key, reason: str) -> None:
+        """A worker was of no use, perhaps by no fault of its own: those who wait try again, not for ever."""
+        lost = self._lost.pop(key, 0) + 1
+        if lost < _MOST_LOST:
+            self._lost[key] = lost
+        else:
+            self._unfit[key] = (reason, self._clock())
 
     def _start(self, key: Key, attempt: Attempt) -> Worker:
         warm, context = attempt.warm, attempt.context

@@ -21,11 +21,13 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType, TracebackType
+    from types import CodeType, FrameType, TracebackType
     from typing import Any, NoReturn
 
 _FIRST_LEASE_FD = 200
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+# A worker has none of its own: what an import has made of these tells nothing of the job's.
+_OF_THE_JOB = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
 _FOLDER = os.path.dirname(__file__)
 _exit = ctypes.PyDLL(None).exit  # of C, with its own hooks; found once for all forks
 
@@ -51,6 +53,7 @@ class Job:
         self._order = order
         self._fds = fds
         self._origin = origin
+        self._settings = Settings()
 
     def take_place(self, between: int) -> None:
         """Become the shepherd's child with the job's mark, and wait for its word; else end unseen."""
@@ -84,6 +87,8 @@ class Job:
         _renew_randomness()
         sys.orig_argv = words
         _renew_main()
+        if order["learn"] is not None:
+            self._settings.watch()
         try:
             if words[at] == "-m":
                 _run_module(words[at + 1], words[at + 2 :])
@@ -121,7 +126,51 @@ class Job:
 
     def _learn(self) -> None:
         if self._order["learn"] is not None:
-            _learn(self._order["learn"], self._origin.base)
+            _learn(self._order["learn"], self._origin.base, self._settings)
+
+
+class Settings:
+    """The first variable that a run sets itself, and the modules that were there by then.
+
+    What is imported afterwards may look at it, and would have looked too early in a worker.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.before: set[str] = set()
+
+    def watch(self) -> None:
+        """Watch until one is set. Through these two functions goes whatever `os.environ` is told."""
+        put, unset = os.putenv, os.unsetenv
+
+        def note(name: Any, value: Any = None) -> None:
+            shown = os.fsdecode(name)
+            wanted = None if value is None else os.fsdecode(value)
+            if os.environ.get(shown) != wanted and not _is_importing(sys._getframe(2)):
+                self.name, self.before = shown, set(sys.modules)
+                os.putenv, os.unsetenv = put, unset
+
+        def putenv(name: Any, value: Any) -> None:
+            note(name, value)
+            put(name, value)
+
+        def unsetenv(name: Any) -> None:
+            note(name)
+            unset(name)
+
+        os.putenv, os.unsetenv = putenv, unsetenv
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether something installed is being imported: it would do the same in a worker."""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith("<frozen importlib"):
+            return True
+        if not path.startswith("<frozen ") and not is_installed(path):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def is_installed(path: str) -> bool:
@@ -135,7 +184,7 @@ def _take_variables(given: dict[str, str], absent: list[str], own: dict[str, str
     for name in absent:
         os.environ.pop(name, None)
     for name, value in given.items():
-        if name not in own:
+        if name not in own or name in _OF_THE_JOB:
             os.environ[name] = value
 
 
@@ -248,17 +297,28 @@ def _run_cold(words: list[str]) -> NoReturn:
     os.execve(words[0], words, os.environ)  # noqa: S606 - without a shell, as it was meant
 
 
-def _learn(path: str, base: set[str]) -> None:
-    """Note which installed modules a job has imported, in their order, for the jobs that follow it."""
+def _learn(path: str, base: set[str], settings: Settings) -> None:
+    """Note which installed modules a job has imported, in their order, for the jobs that follow it.
+
+    If most came after it had set variables, note that instead, as a reason to learn nothing.
+    """
     names = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
         if name not in base and isinstance(origin, str) and is_installed(origin):
             names.append(name)
+    learned: list[str] | str = names
+    if settings.name is not None:
+        early = [name for name in names if name in settings.before]
+        late = [name.partition(".")[0] for name in names if name not in settings.before]
+        learned = early
+        if len(late) > len(early):
+            most = max(dict.fromkeys(late), key=late.count)
+            learned = f"it sets {settings.name} before it imports {most}, which would not see it"
     try:
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
-            json.dump(names, file)
+            json.dump(learned, file)
         os.replace(f"{path}.{os.getpid()}", path)
     except OSError:
         return  # the next one will learn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ AUTO = "auto"
 """In place of module names: whatever the first run of the command imports."""
 NEEDS_SHELL = "it needs a shell: only plain python commands start warm"
 _LEARN_AGAIN_S = 86400.0
+_MOST_REASON = 1024  # characters: names are many more, and need not be read here
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
 # Options that change nothing about how a program is found; the worker is started with the same.
 _OPTIONS = re.compile(r"-[uBOEsIbdqPR]+")
@@ -88,6 +90,9 @@ def make_warm(
         return Warm(words, at, path, named)
     learned = os.path.join(folder, f"{_digest(words[:at], program, cwd, name)}.json")
     if _is_recent(learned):
+        reason = _read_reason(learned)
+        if reason is not None:
+            return Warm(words, at, path, named) if named else reason
         return Warm(words, at, path, named, learned=learned)
     os.makedirs(folder, exist_ok=True)
     return Warm(words, at, path, named, learn=learned)
@@ -107,6 +112,16 @@ def _is_recent(path: str) -> bool:
         return os.stat(path).st_mtime > time.time() - _LEARN_AGAIN_S
     except OSError:
         return False
+
+
+def _read_reason(path: str) -> str | None:
+    """Why nothing was learned, where that stands in place of the names."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MOST_REASON)
+        return str(json.loads(text)) if text.startswith('"') else None
+    except (OSError, ValueError):
+        return None
 
 
 def _digest(interpreter: list[str], program: str, cwd: str, name: str) -> str:

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.machinery
 import json
 import os
 import select
@@ -23,6 +24,13 @@ import sys
 import time
 
 from .child import Job, Origin, end_interpreter, is_installed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    Stamp = tuple[str, int, int]  # path, time of its last change in ns, size
 
 _SOCKET_FD = 3
 _MOST_FDS = 64
@@ -106,7 +114,8 @@ class Worker:
         for fd in (1, 2):
             os.dup2(output, fd)
         gc.disable()  # imports make much and throw little away: looking for it takes a fifth of their time
-        kept = self._import_all()
+        with _sources_watched() as sources:
+            kept = self._import_all()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
@@ -123,7 +132,7 @@ class Worker:
         gc.enable()
         _check_fitness()
         self._origin.base = set(sys.modules)
-        self._say("ready", kept, _stamps())
+        self._say("ready", kept, _stamps(sources))
 
     def _import_all(self) -> list[str]:
         """Import; returns what was asked for, and of what was learned whatever took its time."""
@@ -195,9 +204,10 @@ def _read_learned(path: str | None) -> list[str]:
         return []
     try:
         with open(path, encoding="utf-8") as file:
-            return [str(name) for name in json.load(file)]
+            names = json.load(file)
     except (OSError, ValueError):
         return []
+    return [str(name) for name in names] if isinstance(names, list) else []
 
 
 def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
@@ -258,18 +268,39 @@ def _count_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def _stamps() -> list[tuple[str, int, int]]:
+@contextlib.contextmanager
+def _sources_watched() -> Iterator[dict[str, Stamp]]:
+    """Note of each source that is imported what it was before it was read: it may be saved meanwhile."""
+    loader: Any = importlib.machinery.SourceFileLoader
+    ask = loader.path_stats
+    found: dict[str, Stamp] = {}
+
+    def path_stats(self: object, path: str) -> object:
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            found.setdefault(path, (path, status.st_mtime_ns, status.st_size))
+        return ask(self, path)
+
+    loader.path_stats = path_stats
+    try:
+        yield found
+    finally:
+        loader.path_stats = ask
+
+
+def _stamps(sources: dict[str, Stamp]) -> list[Stamp]:
     """What must not change while jobs are forked: the files of modules that somebody is working on.
 
-    Of what is installed, the folders are enough: whoever installs something changes those.
+    Sources count as they were when they were imported. Of what is installed, the folders are enough:
+    whoever installs something changes those.
     """
     paths = {entry for entry in sys.path if os.path.isdir(entry)}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and not is_installed(file) and not _is_ours(file):
             paths.add(file)
-    stamps = []
-    for path in sorted(paths):
+    stamps = [sources[path] for path in sorted(paths & sources.keys())]
+    for path in sorted(paths - sources.keys()):
         try:
             status = os.stat(path)
         except OSError:
