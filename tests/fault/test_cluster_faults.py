@@ -160,6 +160,8 @@ class Saboteur:
 
     def _rejoin(self, host: int) -> None:
         """As whoever looks after a box does after a restart; it or the head may be cut off for now."""
+        if self._lab.bed.hosts[host].init is None:
+            return  # it is without power since, and joins when it is back
         if not self._lab.try_join(host):
             self._at(1.0, lambda: self._rejoin(host))
 
