@@ -170,7 +170,7 @@ class Bed:
         mem_bytes: int = 8 * GIB,
     ) -> None:
         self._own = folder is None
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="bed-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="b-"))
         self._switch: subprocess.Popen[str] | None = None
         self._spawned: list[subprocess.Popen[str]] = []
         self.hosts: list[Host] = []

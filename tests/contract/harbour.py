@@ -33,7 +33,7 @@ class Harbour:
     """Both processes; they end with `close`, each by its own pid."""
 
     def __init__(self, folder: Path) -> None:
-        home = str(folder / "home")
+        self._home = home = str(folder / "home")
         self._path = str(folder / "harbour.sock")
         port = _free_port()
         here = "127.0.0.1"
@@ -72,6 +72,7 @@ class Harbour:
             assert process.stdout is not None
             process.stdout.close()
         self._log.close()
+        settings.forget_ray_folder(self._home)
 
     def _start(self, words: list[str], env: dict[str, str], ready: bytes) -> None:
         process = subprocess.Popen(

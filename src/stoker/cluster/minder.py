@@ -2,7 +2,7 @@
 
 One per home, in a session of its own. It runs `ray start --block` as its child and starts it again
 when it ends: after a crash of Ray, a cut cable, or a restart of the head. It never gives up; while
-the head cannot be reached it tries again every half minute. SIGTERM ends it and what it has started.
+the head cannot be reached it looks every second whether it is back. SIGTERM ends it and what it has started.
 Should it die itself, the kernel ends Ray with it: nothing may run that nobody minds.
 """
 
@@ -26,11 +26,13 @@ import msgspec
 
 from stoker.cluster.command import ray_environment, ray_words
 from stoker.cluster.settings import folder_of, load_node, load_settings, ray_folder
+from stoker.cluster.survey import reach
 from stoker.errors import StokerError
 from stoker.home import find_home
 
 _STARTED = b"Ray runtime started"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_LOOK_S = 1.0
 _SETTLED_S = 60.0  # what has run for so long begins with short pauses again
 _PATIENCE_S = 3.0
 _TAIL_LINES = 12
@@ -66,6 +68,7 @@ class Minder:
         self._home = home
         self._folder = ray_folder(home)
         self._words = ray_words(load_node(home), settings, self._folder)
+        self._settings = settings
         self._environment = ray_environment(home, os.environ)
         self._ready_fd = ready_fd
         self._state = State(pid=os.getpid(), since=time.time())
@@ -112,6 +115,8 @@ class Minder:
                 self._note(state="waiting", ray_pid=None, reason=reason)
                 self._wait(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                if self._wait_for_head():
+                    pause_s = _FIRST_PAUSE_S
                 self._note(restarts=self._state.restarts + 1)
         except Stopped:
             log("told to stop")
@@ -164,6 +169,19 @@ class Minder:
     def _wait(self, pause_s: float) -> None:
         if select.select([self._wake], [], [], pause_s)[0]:
             raise Stopped
+
+    def _wait_for_head(self) -> bool:
+        """Let the head be reachable before Ray is tried again; whether that had to be waited for."""
+        had_to_wait = False
+        while not self._settings.is_head:
+            try:
+                reach(self._settings.address, self._settings.port)
+            except StokerError:
+                had_to_wait = True
+                self._wait(_LOOK_S)
+            else:
+                break
+        return had_to_wait
 
     def _forget_old_sessions(self) -> None:
         """Remove the logs of all sessions but the last; each start of a head makes one."""
