@@ -70,6 +70,7 @@ class Post:
         self._is_leaving = False
         self._is_given_up = False  # by a daemon: whatever was started there until it parted
         self._conversation: asyncio.Task[bool] | None = None
+        self._passing: asyncio.Future[None] | None = None
         self._hand = ThreadPoolExecutor(1)
 
     def retell(self) -> None:
@@ -155,6 +156,9 @@ class Post:
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Make a connection of the daemon's one with the node's shepherd, until either end is gone."""
+        if self._passing is not None and not self._passing.done():
+            # Who spoke before has hung up: what was said till then still counts.
+            await asyncio.wait((self._passing,), timeout=_PATIENCE_S)
         if self._conversation is not None:
             self._conversation.cancel()
         task = self._conversation = asyncio.ensure_future(self._converse(reader, writer))
@@ -182,12 +186,15 @@ class Post:
             if self._is_given_up:
                 await ferry.give_up()  # before anything is heard of it
                 self._is_given_up = False
+            self._passing = asyncio.ensure_future(_pass_on(ferry, reader))
             directions += (
-                asyncio.ensure_future(_pass_on(ferry, reader)),
+                self._passing,
                 asyncio.ensure_future(self._bring_back(agent, conversation, ferry, writer)),
                 ferry.broken,
             )
-            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            done, _pending = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            if any(isinstance(each.exception(), OSError) for each in done):
+                await asyncio.wait((self._passing,), timeout=_PATIENCE_S)  # it has hung up
         except AgentLostError:
             return False  # the beat will tell
         except OSError as error:
