@@ -46,7 +46,7 @@ class Bridge:
         self._client: asyncio.StreamWriter | None = None
         self._leases = Leases(os.path.join(home, "cluster", "leases"))
         self._lease_s = self._leases.lease_s or 30.0  # until a daemon tells
-        self._leases.grant(self._lease_s)
+        self._grant(self._lease_s)
         self._voyages = os.path.join(home, "cluster", "voyages")
         self._wanted = False
         self._roll = Roll(queue, address, self._post_for, self.tell)

@@ -114,7 +114,7 @@ class Ferry:
                 return True
             case [verb, key, *_rest] if verb in _TO_END and key in self._going:
                 self._going.pop(key).cancel()
-                self._deliver(_report("revoked", key))
+                self._deliver(_line(["revoked", key]))
                 self._delete_copy(key)
                 return True
             case ["ack", keys]:
@@ -130,7 +130,7 @@ class Ferry:
             folder = await asyncio.to_thread(_ship, depot, passage)
         except Exception as error:  # nobody else would say what became of it
             del self._going[key]
-            self._deliver(_report("refused", key, 0, _brief(error)))
+            self._deliver(_line(["refused", key, 0, _brief(error)]))
             self._delete_copy(key)
             return
         finally:
@@ -196,9 +196,5 @@ def _brief(error: Exception) -> str:
     return str(error).partition("\n")[0] or repr(error)
 
 
-def _line(messages: list[list[Any]]) -> bytes:
-    return f"{json.dumps(messages)}\n".encode()
-
-
-def _report(*words: object) -> bytes:
-    return f"{json.dumps(words)}\n".encode()
+def _line(said: object) -> bytes:
+    return f"{json.dumps(said)}\n".encode()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 
 import msgspec
 
 from stoker.bridge.clock import boot_s
+from stoker.bridge.files import write_whole
 from stoker.executors.shepherd.trees import boot_id
 
 
@@ -29,9 +29,8 @@ class Leases:
         with contextlib.suppress(OSError, msgspec.DecodeError), open(path, "rb") as file:
             self._granted = msgspec.json.decode(file.read(), type=Granted)
         if self._granted.boot != boot_id():
-            self._granted.until_s = (
-                boot_s() + self._granted.longer_s
-            )  # how much is left is not known
+            # How much of them is left is not known.
+            self._granted.until_s = boot_s() + self._granted.longer_s
 
     @property
     def lease_s(self) -> float | None:
@@ -50,9 +49,7 @@ class Leases:
             longer_s = max(longer_s, before.lease_s)
             until_s = max(until_s, boot_s() + before.lease_s)
         granted = Granted(lease_s, longer_s, until_s, boot_id())
-        with open(f"{self._path}.new", "wb") as file:
-            file.write(msgspec.json.encode(granted))
-        os.replace(f"{self._path}.new", self._path)
+        write_whole(self._path, msgspec.json.encode(granted), durable=True)
         self._granted = granted
 
     def over_at(self) -> float:

@@ -7,6 +7,7 @@ import os
 
 import msgspec
 
+from stoker.bridge.files import write_whole
 from stoker.executors.voyage import Voyage
 
 _SUFFIX = ".json"
@@ -29,9 +30,7 @@ class Notes:
     def write(self, key: str, passage: Passage) -> None:
         """Have a note of an attempt, in the place of an older one."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        with open(f"{self._path(key)}.new", "wb") as file:
-            file.write(msgspec.json.encode(passage))
-        os.replace(f"{self._path(key)}.new", self._path(key))
+        write_whole(self._path(key), msgspec.json.encode(passage), durable=True)
         self.keys.add(key)
 
     def read(self, key: str) -> Passage | None:

@@ -16,6 +16,7 @@ import socket
 from collections import deque
 from typing import Any, NamedTuple
 
+from stoker.bridge.files import write_whole
 from stoker.bridge.trail import Piece, Trails
 
 _LOG_PERIOD_S = 0.2
@@ -242,10 +243,7 @@ class Relay:
     def _write_script(self, path: str, text: bytes) -> str:
         here = os.path.join(self._folder, "scripts", os.path.basename(path))
         os.makedirs(os.path.dirname(here), mode=0o700, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with open(os.open(f"{here}.new", flags, 0o700), "wb") as file:
-            file.write(text)
-        os.replace(f"{here}.new", here)
+        write_whole(here, text, mode=0o700)
         return here
 
 

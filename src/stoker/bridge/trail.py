@@ -12,6 +12,8 @@ import json
 import os
 from typing import NamedTuple
 
+from stoker.bridge.files import write_whole
+
 _PIECE_BYTES = 1 << 18
 _SUFFIX = ".trail"
 
@@ -53,9 +55,7 @@ class Trails:
     def begin(self, key: str, there: str, base: int) -> str:
         """Follow an attempt's log; returns the path that it is to write to."""
         note = os.path.join(self._folder, f"{key}{_SUFFIX}")
-        with open(f"{note}.new", "w", encoding="utf-8") as file:
-            json.dump([there, base], file)
-        os.replace(f"{note}.new", note)
+        write_whole(note, json.dumps([there, base]).encode())
         return self._enter(key, there, base).here
 
     def _enter(self, key: str, there: str, base: int) -> Trail:
