@@ -79,7 +79,7 @@ def assemble(
     )
     pushing = Pushing(board, engine.endings, jobs)
     sharing = Sharing(board, Rooms(database), lambda candidate: words_of(jobs, candidate.id), clock)
-    sharing.allowed_of = lambda running: _allowed(gate, running)
+    sharing.allowed_of = engine.healing.allowed_of = lambda running: _allowed(gate, running)
     engine.share(sharing, Capping(orders.surroundings))
     hub = Hub(
         home=home,

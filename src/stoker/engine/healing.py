@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,7 +38,7 @@ class Healing:
         self._tell = tell
         self._autopsy = Autopsy()
         self._avoided: dict[int, frozenset[str]] = {}
-        self._unfit: dict[int, frozenset[str]] = {}  # nodes that lack what a job needs
+        self._unfit: dict[int, dict[str, str]] = {}  # nodes, and what of a job's needs they lack
         self._needs_bytes: dict[int, int] = {}
         self._awaits_space: str | None = None
         self._check_at = 0.0
@@ -45,6 +46,8 @@ class Healing:
         self.mps: Mps | None = None
         self.xid_of: Callable[[Running], int | None] = _unknown
         self.folder_of: Callable[[Running], str] = lambda _running: "."
+        # The slots that a job may use; None for all.
+        self.allowed_of: Callable[[Running], frozenset[int] | None] = lambda _running: None
 
     def examine(self, running: Running, outcome: Outcome) -> Failure | None:
         """Why an attempt failed; None if it did not."""
@@ -110,14 +113,25 @@ class Healing:
         seen = self._avoided.get(running.attempt.job, frozenset())
         self._avoided[running.attempt.job] = seen.union(*(slot.keys for slot in running.slots))
 
-    def go_elsewhere(self, running: Running) -> bool:
+    def go_elsewhere(self, running: Running, reason: str) -> bool:
         """Keep a job off a node that lacks what it needs; False if there is no other for it."""
         job = running.attempt.job
-        unfit = self._unfit.get(job, frozenset()).union((running.where,))
-        if all(place.slot.node in unfit for place in self._board.whole()):
+        unfit = {**self._unfit.get(job, {}), running.where: reason}
+        allowed = self.allowed_of(running)
+        others = Counter(
+            place.slot.node
+            for place in self._board.whole()
+            if place.slot.node not in unfit and (allowed is None or place.slot.index in allowed)
+        )
+        # One without GPU has been where all of its kind go.
+        if not running.slots or max(others.values(), default=0) < len(running.slots):
             return False
         self._unfit[job] = unfit
         return True
+
+    def why_unfit(self, job: int, node: str) -> str | None:
+        """What a node lacks that a job needs, as far as it was tried."""
+        return self._unfit.get(job, {}).get(node)
 
     def forget(self, job: int) -> None:
         """A job is over."""
@@ -149,7 +163,7 @@ class Healing:
             return candidate
         return msgspec.structs.replace(candidate, allowed=allowed)
 
-    def _restrict(self, candidate: Candidate, unfit: frozenset[str]) -> Candidate:
+    def _restrict(self, candidate: Candidate, unfit: Collection[str]) -> Candidate:
         fit = frozenset(
             place.slot.index for place in self._board.whole() if place.slot.node not in unfit
         )

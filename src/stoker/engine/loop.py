@@ -375,11 +375,11 @@ class Engine:
             self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
             self._take_back(running)
             return
-        if running.where not in ("", self.board.head) and report.errno == errno.ENOENT:
+        lacks = report.errno == errno.ENOENT and not self.board.is_own(running.where)
+        if lacks and self.healing.go_elsewhere(running, report.reason):
             self.tell_once(f"{report.reason}: jobs that need it run elsewhere")
-            if self.healing.go_elsewhere(running):
-                self._take_back(running)
-                return
+            self._take_back(running)
+            return
         reason = f"could not start: {report.reason}"
         self._end(running, Outcome(event=Event.FAIL, reason=reason), None)
 

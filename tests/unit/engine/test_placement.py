@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -310,3 +311,32 @@ def test_a_policy_that_scatters_a_job_over_nodes_is_refused(cluster: Cluster) ->
 
     assert "of more than one node; the default policy plans from now on" in cluster.notices()
     assert cluster.places() == {1: "h1/0,h1/1"}
+
+
+class TestANodeThatLacksWhatAJobNeeds:
+    """A folder or a program that is on other boxes."""
+
+    def refuse(self, cluster: Cluster, **wish: Any) -> dict[int, str]:
+        """Have a job that its first node cannot start."""
+        cluster.executor.refuse_next(errno.ENOENT, "h2 has no folder /data")
+        cluster.add("a", **wish)
+        cluster.settle()
+        return cluster.places()
+
+    def test_leaves_it_to_another(self, cluster: Cluster) -> None:
+        cluster.add("b", "b", nodes=["h1"])  # so that h2 comes first
+        places = self.refuse(cluster)
+        assert 3 not in places
+        assert "GPU h2/0 will not do (h2 has no folder /data)" in cluster.why(3)
+        cluster.end("1.1")
+        assert cluster.places()[3] == "h1/0"
+
+    @pytest.mark.parametrize(
+        "wish", [{"nodes": ["h2"]}, {"on": "h100"}, {"nodes": ["h2"], "gpus": 0}]
+    )
+    def test_fails_it_where_no_other_may_have_it(
+        self, cluster: Cluster, wish: dict[str, Any]
+    ) -> None:
+        self.refuse(cluster, **wish)
+        job = show(cluster.hub, "1")
+        assert (job.state, job.reason) == (State.FAILED, "could not start: h2 has no folder /data")

@@ -134,7 +134,7 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
             label=place.slot.label,
             barred="is not for its project"
             if allowed is not None and place.slot.index not in allowed
-            else _too_small(hub, facts, place),
+            else _unfit(hub, facts, place) or _too_small(hub, facts, place),
             drained=place.drained,
             closed=place.closed,
             waits_for=None if place.held else place.waits_for,
@@ -148,6 +148,12 @@ def _slots(hub: Hub, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
         and (here is None or place.slot.index in here)
         and (place.drained != REMOVED or not place.is_idle)
     ]
+
+
+def _unfit(hub: Hub, facts: Facts, place: Place) -> str | None:
+    """What the node of a GPU was found to lack that a job needs."""
+    lack = hub.engine.healing.why_unfit(facts.id, place.slot.node)
+    return None if lack is None else f"will not do ({lack})"
 
 
 def _too_small(hub: Hub, facts: Facts, place: Place) -> str | None:
