@@ -55,6 +55,7 @@ class Day:
     def spend(self) -> None:
         """Do everything that can be done with a queue."""
         self.add_jobs()
+        self.add_homeless()
         self.kill_a_job()
         self.lose_a_shepherd()
         self.restart()
@@ -97,11 +98,18 @@ class Day:
         return added.first
 
     def add_jobs(self) -> None:
-        """Add jobs of all kinds, also one that cannot be started."""
+        """Add jobs of all kinds."""
         for size in (1, 12, 3, 8):
             self.add(self._work.batch(size))
-        homeless = self._work.submission([NewJob(command="true")], cwd="/nowhere")
-        self.add(Batch(homeless, [None]))
+
+    def add_homeless(self) -> None:
+        """Add a job that cannot be started, until one was refused: a shepherd's death may lose it."""
+        refused = False
+        while not refused:
+            homeless = self._work.submission([NewJob(command="true")], cwd="/nowhere")
+            job = self.add(Batch(homeless, [None]))
+            self.until(lambda job=job: self._home.state(job) in FINAL, "the job is over")  # type: ignore[misc]
+            refused = self._home.state(job) == "failed"
 
     def add_many_jobs(self) -> None:
         """Add more than goes into one transaction."""
