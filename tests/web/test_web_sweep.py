@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -40,7 +41,7 @@ def sweep(site: Site) -> str:
     site.queue.stoker.file("net.yaml", _SWEEP)
     site.queue.ok("config", "brake", "0")
     site.queue.ok("sweep", "-f", "net.yaml")
-    site.queue("wait", "--all")
+    assert site.queue("wait").code == 1
     return f"/sweeps/net?cwd={quote(str(site.queue.work), safe='')}"
 
 
@@ -115,6 +116,30 @@ def test_what_failed_alike_is_retried_together(site: Site, sweep: str) -> None:
     page.locator(".progress", has_text="6 done").wait_for(timeout=30_000)
     assert all(site.queue.show(job)["attempt"] == 2 for job in failed)
     assert "Nothing has failed" in page.inner_text(".failures")
+
+
+def test_what_changes_while_the_page_rests_between_two_looks_is_shown_after(
+    site: Site, sweep: str
+) -> None:
+    page = site.blank_tab()
+    page.clock.install()
+    heard: list[str] = []
+    page.on(
+        "websocket", lambda socket: socket.on("framereceived", lambda text: heard.append(str(text)))
+    )
+    page.goto(site.link)
+    page.wait_for_selector(".link.open")
+    page.clock.pause_at(time.time() + 60)
+    with page.expect_response(lambda response: "/v1/curves" in response.url):
+        page.goto(f"{site.url}#{sweep}")
+    page.locator(".progress", has_text="2 failed").wait_for()
+    site.queue.stoker.file("fixed", "")
+    site.queue.ok("retry", "--failed")
+    site.queue.ok("wait")
+    while not any('"done":6' in text for text in heard):
+        page.wait_for_timeout(10)
+    page.clock.run_for(3000)
+    page.locator(".progress", has_text="6 done").wait_for()
 
 
 def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:

@@ -55,14 +55,22 @@ export function page({parts, query}) {
   const inside = computed(() => runs.value.filter((run) => isBrushed(run, brushes.value, axes.value)));
   const colour = () => axes.value.get(metric.value) ?? null;
 
+  let [asked, shown] = [0, 0];
+
   async function load() {
+    asked += 1;
+    const mine = asked;
     try {
       const found = await get('/v1/results', {name, cwd});
+      if (mine < shown) return; // what was asked for later is newer, and may be there sooner
+      shown = mine;
       problem.value = '';
       results.value = found;
       if (!metric.peek() || !found.metrics.includes(metric.peek())) choose(found.metric ?? found.metrics[0] ?? '', found.goal);
       if (!across.peek()) across.value = found.params[0] ?? '';
-      if (metric.peek()) curves.value = await get('/v1/curves', {name, cwd, metric: metric.peek()});
+      if (!metric.peek()) return;
+      const drawn = await get('/v1/curves', {name, cwd, metric: metric.peek()});
+      if (mine === shown) curves.value = drawn;
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
       problem.value = error.message;
@@ -127,7 +135,6 @@ function keepFresh(name, cwd, load) {
   let timer;
 
   async function run() {
-    clearTimeout(timer);
     if (isBusy) {
       isDue = true;
       return;
