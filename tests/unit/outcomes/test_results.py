@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import statistics
-import time
 from pathlib import Path
 from typing import Any
 
@@ -218,19 +217,3 @@ def test_a_missing_extra_is_named(sweep: Path, monkeypatch: pytest.MonkeyPatch) 
         save(curves, "step", "acc", "x.png")
     with pytest.raises(StokerError, match=r"stoker\[pandas\]"):
         Results([]).to_pandas()
-
-
-def test_ten_thousand_runs_take_a_second(tmp_path: Path) -> None:
-    for number in range(10_000):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        (folder / "params.json").write_text(f'{{"lr":{number % 100},"seed":{number // 100}}}')
-        (folder / "metrics.jsonl").write_text(f'{{"step":1,"acc":{number}}}\n' * 5)
-
-    start = time.process_time()
-    table = aggregate(collect(str(tmp_path)), ["seed"])
-    to_markdown(table)
-    took_s = time.process_time() - start
-
-    assert len(table.rows) == 100
-    assert took_s < 1.0
