@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from stoker.client.transport import Connection, NoDaemonError
+from stoker.detached import start_and_hear
 from stoker.errors import StokerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+DAEMON = ("-m", "stoker.daemon")
 
 _PATIENCE_S = 60.0
 _STEP_S = 0.02
@@ -24,8 +26,6 @@ _OF_JOBS = (
     "STOKER_CHECKPOINT_DIR",
     "STOKER_RUN_DIR",
 )
-# Its parent ends at once: the daemon is nobody's child and leads no session.
-_DETACH = "import os,sys;os.fork() and os._exit(0);os.execv(sys.argv[1],sys.argv[1:])"
 
 
 def ensure_daemon(home: str) -> Connection:
@@ -75,26 +75,19 @@ class _Turn:
 
 
 def _start(home: str, arguments: Sequence[str]) -> None:
-    reader, writer = os.pipe()
-    try:
-        try:
-            _spawn(home, writer, arguments)
-        finally:
-            os.close(writer)
-        said = _read_line(reader)
-    finally:
-        os.close(reader)
+    said = start_and_hear(
+        "a daemon",
+        [*DAEMON, *arguments],
+        daemon_log(home),
+        daemon_environment(home),
+        _PATIENCE_S,
+    )
     if said == "ready":
         return
     if _is_up(home):
         return  # somebody else's was faster: the one that a service manager started, say
     reason = said.removeprefix("error: ") if said else "it ended before it was up"
-    raise StokerError(f"the daemon could not start: {reason} (its log: {home}/daemon.log)")
-
-
-def daemon_words(ready_fd: int) -> list[str]:
-    """The command that is the daemon; it tells `ready_fd` when it is up, or why it cannot be."""
-    return [sys.executable, "-m", "stoker.daemon", "--ready-fd", str(ready_fd)]
+    raise StokerError(f"the daemon could not start: {reason} (its log: {daemon_log(home)})")
 
 
 def daemon_environment(home: str) -> dict[str, str]:
@@ -103,55 +96,9 @@ def daemon_environment(home: str) -> dict[str, str]:
     return {**environment, "STOKER_HOME": home, "STOKER_PART": "daemon"}
 
 
-def open_log(home: str) -> int:
-    """A descriptor of the daemon's own log."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    try:
-        return os.open(f"{home}/daemon.log", flags, 0o600)
-    except OSError as error:
-        raise StokerError(f"cannot write {home}/daemon.log: {error.strerror}") from None
-
-
-def _spawn(home: str, writer: int, arguments: Sequence[str]) -> None:
-    import subprocess
-
-    log = open_log(home)
-    try:
-        subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _DETACH, *daemon_words(writer), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=daemon_environment(home),
-            pass_fds=(writer,),
-            start_new_session=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise StokerError(f"cannot start a daemon with {sys.executable}: {error}") from None
-    finally:
-        os.close(log)
-
-
-def _read_line(reader: int) -> str:
-    """What the daemon says when it is up, or cannot be; nothing if it ends without a word."""
-    import select
-    import time
-
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    deadline = time.monotonic() + _PATIENCE_S
-    said = b""
-    while not said.endswith(b"\n"):
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or not poll.poll(left_s * 1000):
-            return f"error: it was not up after {_PATIENCE_S:.0f} s"
-        data = os.read(reader, 4096)
-        if not data:
-            break
-        said += data
-    return said.decode(errors="replace").strip()
+def daemon_log(home: str) -> str:
+    """Where the daemon of a home says what it does."""
+    return f"{home}/daemon.log"
 
 
 def _is_up(home: str) -> bool:

@@ -7,9 +7,6 @@ import fcntl
 import os
 import select
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -18,12 +15,12 @@ from stoker.cluster.command import TOKEN_VARIABLE
 from stoker.cluster.minder import State as State
 from stoker.cluster.minder import state_path
 from stoker.cluster.settings import folder_of, load_settings
+from stoker.detached import start, start_and_hear
 from stoker.errors import StokerError
 
 _PATIENCE_S = 90.0
 _END_PATIENCE_S = 30.0
-# Its parent ends at once: the minder is nobody's child and leads no session.
-_DETACH = "import os,sys;os.fork() and os._exit(0);os.execv(sys.argv[1],sys.argv[1:])"
+_MINDER = ("-m", "stoker.cluster.minder")
 
 
 def log_path(home: str) -> str:
@@ -80,7 +77,7 @@ def ensure_minder(home: str) -> None:
     For whoever finds after a restart of the box that nobody minds it.
     """
     if load_settings(home) is not None and minder_pid(home) is None:
-        _spawn(home, None)
+        start("the minder", _MINDER, log_path(home), _environment(home))
 
 
 def start_minder(home: str) -> None:
@@ -88,15 +85,7 @@ def start_minder(home: str) -> None:
 
     The minder goes on trying then, unless it is stopped.
     """
-    reader, writer = os.pipe()
-    try:
-        try:
-            _spawn(home, writer)
-        finally:
-            os.close(writer)
-        said = _read_line(reader)
-    finally:
-        os.close(reader)
+    said = start_and_hear("the minder", _MINDER, log_path(home), _environment(home), _PATIENCE_S)
     if said != "ready":
         reason = said.removeprefix("error: ") if said else "its minder ended before it was up"
         raise StokerError(f"Ray could not start: {reason} (more in {log_path(home)})")
@@ -128,44 +117,6 @@ def stop_minder(home: str) -> bool:
     return True
 
 
-def _spawn(home: str, writer: int | None) -> None:
-    words = [sys.executable, "-m", "stoker.cluster.minder"]
-    passed: tuple[int, ...] = ()
-    if writer is not None:
-        words += ["--ready-fd", str(writer)]
-        passed = (writer,)
+def _environment(home: str) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
-    log = os.open(log_path(home), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _DETACH, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env={**environment, "STOKER_HOME": home, "STOKER_PART": "minder"},
-            pass_fds=passed,
-            start_new_session=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise StokerError(f"cannot start the minder with {sys.executable}: {error}") from None
-    finally:
-        os.close(log)
-
-
-def _read_line(reader: int) -> str:
-    """What the minder says when Ray is up, or is not; nothing if it ends without a word."""
-    poll = select.poll()
-    poll.register(reader, select.POLLIN)
-    deadline = time.monotonic() + _PATIENCE_S
-    said = b""
-    while not said.endswith(b"\n"):
-        left_s = deadline - time.monotonic()
-        if left_s <= 0 or not poll.poll(left_s * 1000):
-            return f"error: it was not up after {_PATIENCE_S:.0f} s"
-        data = os.read(reader, 4096)
-        if not data:
-            break
-        said += data
-    return said.decode(errors="replace").strip()
+    return {**environment, "STOKER_HOME": home, "STOKER_PART": "minder"}

@@ -7,8 +7,9 @@ import sys
 
 from stoker.cli.main import answer_for
 from stoker.cli.parser import Parser
-from stoker.client.autostart import daemon_environment, daemon_words, open_log
+from stoker.client.autostart import DAEMON, daemon_environment, daemon_log
 from stoker.client.transport import Connection, NoDaemonError
+from stoker.detached import open_log
 from stoker.errors import StokerError
 from stoker.home import find_home
 
@@ -38,10 +39,11 @@ def _run() -> int:
     else:
         raise StokerError(f"it runs already, for {home}: gpulimit status shows it")
     print(f"start gpulimit server.\nlistening at {home}/stoker.sock", flush=True)
-    log = open_log(home)
+    log = open_log(daemon_log(home))
     terminal = os.dup(2)
     os.set_inheritable(terminal, True)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir("/")
-    os.execve(sys.executable, daemon_words(terminal), daemon_environment(home))  # noqa: S606 - of our own
+    words = [sys.executable, *DAEMON, "--ready-fd", str(terminal)]
+    os.execve(sys.executable, words, daemon_environment(home))  # noqa: S606 - of our own
