@@ -268,7 +268,7 @@ def test_runs_of_a_box_that_leaves_run_elsewhere_and_have_not_failed(lab: Lab, w
     job = work.add_waiting(0, "--node", "h1,h2")
     host = int((lab.of(job)[-1].slots or "")[1])
     assert "left the cluster" in lab.bed.ok(host, "cluster", "leave")
-    until(lambda: len(work.starts(job)) == 2, "it has begun elsewhere", 30)
+    until(lambda: len(work.starts(job)) > 1, "it has begun elsewhere", 30)
     work.let_go()
     lab.until_state(job, "done")
     assert [(row.state, (row.slots or "")[:2]) for row in lab.of(job)] == [

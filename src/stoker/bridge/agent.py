@@ -61,6 +61,7 @@ class Agent:
         self._home = home
         self._is_minded = minder_pid(home) is not None  # not so in a cluster that others started
         self._leaving = leaving_path(home)
+        self._has_said_so = False
         self._nvml = Nvml.open()
         self._slots = self._find_slots(gpus)
         self._trails = Trails(os.path.join(self._folder, "logs"))
@@ -114,8 +115,11 @@ class Agent:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay
         if os.path.exists(self._leaving):
-            leave = LEFT if await self._take_leave(relay) else LEAVING
-            return boot_s(), time.time(), b"null", leave
+            # What is ended before the head has heard why is started here again.
+            is_over = self._has_said_so and await self._take_leave(relay)
+            self._has_said_so = True
+            return boot_s(), time.time(), b"null", LEFT if is_over else LEAVING
+        self._has_said_so = False
         sight = await self._look(relay, wanted=wanted)
         return boot_s(), time.time(), msgspec.json.encode(sight), ""
 

@@ -12,6 +12,8 @@ import pytest
 
 from stoker.bridge import agent as module
 from stoker.bridge.agent import Agent
+from stoker.bridge.calls import LEAVING, LEFT
+from stoker.cluster.settings import leaving_path
 from stoker.executors.shepherd.tether import read
 
 
@@ -49,6 +51,41 @@ def test_a_driver_that_hangs_holds_up_no_beat_and_is_asked_once(
 
     asyncio.run(beat_twice())
     assert stuck == [True]
+
+
+def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[bytes] = []
+
+    class Relay:
+        running: tuple[str, ...] = ("7.1",)
+
+        async def write(self, data: bytes) -> None:
+            written.append(data)
+
+    relay = Relay()
+    monkeypatch.setattr(agent, "_relay", relay)
+    leaving = Path(leaving_path(str(tmp_path)))
+    leaving.touch()
+
+    async def beat() -> str:
+        return (await agent.beat(None, 30.0, False))[3]
+
+    async def story() -> None:
+        assert await beat() == LEAVING
+        assert written == []
+        assert await beat() == LEAVING
+        assert b'"cut", "7.1"' in written.pop()
+        relay.running = ()
+        assert await beat() == LEFT
+        assert not leaving.exists()
+        assert await beat() == ""
+        leaving.touch()
+        assert await beat() == LEAVING
+
+    asyncio.run(story())
+    assert written == []
 
 
 def test_what_was_shipped_is_pruned_while_the_agent_lives(
