@@ -83,7 +83,7 @@ def _start(home: str, gpus: str | None, status: Status | None) -> int:
     labels = [slot.label for slot in status.slots]
     if gpus is not None and gpus != _remembered(home) and _labels(gpus) != labels:
         raise StokerError(
-            f"a daemon runs already (pid {status.pid}), on GPU {', '.join(labels) or 'none'}:"
+            f"a daemon runs already (pid {status.pid}), {_where(status)}:"
             f" stoker daemon restart --gpus {gpus} changes that, and jobs run on"
         )
     print(f"a daemon runs already (pid {status.pid})")
@@ -129,11 +129,14 @@ def _launch(home: str, gpus: str | None) -> None:
     status = _status(home)
     if status is None:
         raise StokerError(f"the daemon ended at once: {home}/daemon.log says why")
-    labels = ", ".join(slot.label for slot in status.slots)
-    where = f"on GPU {labels}" if labels else "without a GPU"
-    print(f"started (pid {status.pid}), {where}")
+    print(f"started (pid {status.pid}), {_where(status)}")
     for notice in status.notices:
         sys.stderr.write(f"stoker: {notice}\n")
+
+
+def _where(status: Status) -> str:
+    labels = ", ".join(slot.label for slot in status.slots)
+    return f"on GPU {labels}" if labels else "without a GPU"
 
 
 def _end_leftovers(home: str) -> bool:

@@ -34,7 +34,8 @@ def find(hub: Hub, job: str, attempt: int | None) -> LogFile:
     facts = hub.jobs.facts(number)
     wanted = attempt or max(facts.attempt, 1)
     if wanted > max(facts.attempt, 1):
-        raise NotFoundError(f"job {number} has had {facts.attempt} attempts, no attempt {wanted}")
+        last = f"its last is {facts.attempt}" if facts.attempt else "it has not begun"
+        raise NotFoundError(f"job {number} has no attempt {wanted}: {last}")
     path = log_path(hub.home, facts, wanted)
 
     def is_over() -> bool:

@@ -63,7 +63,7 @@ def test_the_daemons_own_log_is_never_over(world: World) -> None:
 
 def test_an_attempt_that_never_was_is_an_error(world: World) -> None:
     world.add("a")
-    with pytest.raises(NotFoundError, match="job 1 has had 1 attempts, no attempt 2"):
+    with pytest.raises(NotFoundError, match="job 1 has no attempt 2: its last is 1"):
         find(world.hub, "1", 2)
 
 
