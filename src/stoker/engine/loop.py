@@ -329,7 +329,7 @@ class Engine:
                 self._executor.kill(report.key)  # given up while its node could not be reached
             return  # told again, and on record already
         known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
-        running.begun = now
+        running.begun = report.at_s
         timeout_s = running.entry.request.timeout_s
         if running.killed_because is not None:
             self.endings.terminate(running, now)

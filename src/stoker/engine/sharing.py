@@ -333,9 +333,11 @@ class Sharing:
         now = self._clock()
         self._count(seat.gpu, now)
         del self._seats[running.key]
-        took_s = now - seat.since
-        if outcome.is_success and use is not None and took_s > 0:
-            crowd = seat.crowd_s / took_s
+        seated_s = now - seat.since
+        if outcome.is_success and use is not None and seated_s > 0:
+            crowd = seat.crowd_s / seated_s
+            # Not since it was seated: it may have waited for a warm worker to import.
+            took_s = now - running.begun - running.stopped_s
             self._learn(seat, lambda known: known.learn(use, took_s, crowd, self.rules))
 
     def withdraw(self, running: Running) -> None:

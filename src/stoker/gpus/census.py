@@ -22,6 +22,11 @@ class Count(msgspec.Struct, frozen=True):
     foreigners: tuple[Foreigner, ...]
     pids: frozenset[int]
 
+    @property
+    def tells_load_apart(self) -> bool:
+        """Whether a process's load is its own: a server of MPS, which is of no job, computes for others."""
+        return self.sight is Sight.PROCESSES and "" not in self.jobs
+
     def mem_bytes(self, key: str) -> int:
         """What an attempt holds there; only with sight of processes."""
         return sum(mem or 0 for mem in self.jobs.get(key, {}).values())

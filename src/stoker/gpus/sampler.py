@@ -266,7 +266,7 @@ class Sampler(threading.Thread):
         shares = []
         for gpu_key in gpu_keys:
             count, by_pid = self._counts.get(gpu_key), self._sm_pct.get(gpu_key)
-            if count is not None and count.sight is Sight.PROCESSES and by_pid is not None:
+            if count is not None and count.tells_load_apart and by_pid is not None:
                 shares.append(sum(by_pid.get(pid, 0) for pid in count.jobs.get(key, ())))
             elif alone and gpu_key in self.latest:
                 utilisation_pct = self.latest[gpu_key].utilisation_pct

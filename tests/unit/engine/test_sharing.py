@@ -17,6 +17,7 @@ from stoker.engine.service.status import status
 from stoker.engine.sharing import Model
 from stoker.engine.watchman import Watchman
 from stoker.errors import UsageError
+from stoker.store.rooms import Rooms
 from unit.engine.world import FAILED, MakeWorld, World
 
 if TYPE_CHECKING:
@@ -129,6 +130,19 @@ def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each(
         world.end(key)
     assert crowd(world) == {"0": 4, "1": 4}
     assert reserved(world) == {"0": 22.0, "1": 22.0}
+
+
+def test_a_kind_takes_as_long_as_its_run_whoever_took_it_over(
+    world: World, machine: Machine
+) -> None:
+    world.add("train 1", share="auto")
+    world.now += 50
+    world.restart()
+    machine.attach()
+    world.now += 10
+    world.end("1.1")
+    (profile,) = Rooms(world.database).profiles().values()
+    assert profile.alone_s == (60.0,)
 
 
 def test_what_is_set_aside_is_on_record_before_the_start(world: World, machine: Machine) -> None:

@@ -81,6 +81,19 @@ def test_a_job_s_memory_and_share_of_time_are_its_processes(scene: Scene) -> Non
     assert look.gpus["GPU-0"].may_be_packed
 
 
+def test_what_a_server_of_mps_computes_is_its_only_client_s(scene: Scene) -> None:
+    scene.start("1.1", MINE, 3 * GIB)
+    scene.owners[YOURS] = ""
+    scene.driver.held["GPU-0"][YOURS] = GIB // 32
+    scene.driver.sm = {YOURS: 70}
+    scene.pass_s(1)
+    assert scene.sampler.look.jobs["1.1"].sm_pct == 30, "what the GPU as a whole is kept busy"
+
+    scene.start("2.1", 1, GIB)
+    scene.pass_s(1)
+    assert scene.sampler.look.jobs["1.1"].sm_pct is None, "whose of the two it is"
+
+
 def test_peaks_and_means_are_kept_for_the_attempt(scene: Scene) -> None:
     scene.start("1.1", MINE, 2 * GIB)
     scene.driver.sm = {MINE: 20}
