@@ -2,13 +2,14 @@
 
     PYTHONPATH=src python benchmarks/gpu_sharing.py --warm
 
-Takes at most nine minutes: what matters most comes first, each makespan is printed when it is known, and the
-table so far is kept in RESULTS.md and, where a folder is named in $OUT, there. `--warm` measures also what is
-forked from a process that has imported torch. One run at a time is measured with a few of the runs, for they
-take their times one after another, and counted for all of them. Every makespan counts all from the command
-to the last end: also the first run, alone on the GPU because nothing is known of its kind, and the worker's
-imports. Only those called known have both behind them, as has whoever runs a second sweep. `--dry` checks
-itself on any machine: fake GPUs, a fake torch, fake trainings, and nothing kept.
+Takes at most nine minutes, in which it goes round and round: what matters most comes first, each makespan
+is printed when it is known, and the table so far is kept in RESULTS.md and, where a folder is named in $OUT,
+there. With `--times FILE` it goes on from what was measured before, with the same work. `--warm` measures
+also what is forked from a process that has imported torch. One run at a time is measured with a few of the
+runs, for they take their times one after another, and counted for all of them. Every makespan counts all from
+the command to the last end: also the first run, alone on the GPU because nothing is known of its kind, and
+the worker's imports. Only those called known have both behind them, as has whoever runs a second sweep.
+`--dry` checks itself on any machine: fake GPUs, a fake torch, fake trainings, one round, and nothing kept.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks.machine import describe_machine
-from benchmarks.measure import Spread
+from benchmarks.measure import Spread, spread
 from benchmarks.report import Bound, Figure, Result, Table, Target, render_result, render_table
 from benchmarks.sections import replace_section
 from stoker.gpus.nvml import Nvml
@@ -40,6 +41,7 @@ NAME = "gpu_sharing"
 RESULTS = os.path.join(ROOT, "benchmarks", "RESULTS.md")
 WORK = os.path.join(ROOT, "benchmarks", "gpu_work.py")
 BUDGET_S = 520.0
+ROUNDS = 5
 _STOP_WITHIN_S = 15.0
 MODES = {
     "exclusive": [],
@@ -106,6 +108,30 @@ ORDER = (
 
 
 @dataclass
+class Times:
+    """What was measured: how much work each training does, makespans round by round, final failures."""
+
+    steps: dict[str, int] = field(default_factory=dict)
+    makespans_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+
+    def add(self, workload: Workload, mode: str, makespan_s: float, failed: int) -> None:
+        """Take note of one more."""
+        self.makespans_s.setdefault(workload.kind, {}).setdefault(mode, []).append(makespan_s)
+        self.failed[workload.kind] = self.failed.get(workload.kind, 0) + failed
+
+    def of(self, workload: Workload, mode: str) -> list[float]:
+        """The makespans of a workload, of the first round first."""
+        return self.makespans_s.get(workload.kind, {}).get(mode, [])
+
+    def gain(self, workload: Workload, mode: str, base: str = "exclusive") -> Spread | None:
+        """How many times as fast it is as in another mode, round by round; None if nobody knows."""
+        rounds = zip(self.of(workload, base), self.of(workload, mode), strict=False)
+        gains = [slow_s / fast_s for slow_s, fast_s in rounds]
+        return spread(gains) if gains else None
+
+
+@dataclass
 class Bench:
     """A GPU, an environment, and the time that is left."""
 
@@ -113,7 +139,7 @@ class Bench:
     folder: str
     mem_gib: float
     dry: bool
-    steps: dict[str, int] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
     until_s: float = 0.0
 
     def commands(self, workload: Workload) -> list[str]:
@@ -123,19 +149,19 @@ class Bench:
             seconds = workload.train_s / 10
             mems = [max(size, 0.01) * self.mem_gib for size in workload.sizes]
             return [f"{train} --seconds {seconds} --mem {mem:.2f}G" for mem in mems]
-        words = [sys.executable, WORK, workload.kind, str(self.steps[workload.kind])]
+        words = [sys.executable, WORK, workload.kind, str(self.times.steps[workload.kind])]
         work = shlex.join(words)
         return [f"{work} --gib {int(size * self.mem_gib)}" for size in workload.sizes]
 
     def calibrate(self) -> None:
         """Find out how much work each training has to do on this GPU."""
-        if self.dry:
+        if self.dry or self.times.steps:
             return
         words = [sys.executable, WORK, "calibrate", "1"]
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, check=True)
         per_s = json.loads(done.stdout)
         for workload in WORKLOADS:
-            self.steps[workload.kind] = int(per_s[workload.kind] * workload.train_s)
+            self.times.steps[workload.kind] = int(per_s[workload.kind] * workload.train_s)
 
     def run(self, workload: Workload, mode: str) -> tuple[float, int]:
         """Seconds from the command to the last end, and how many runs failed for good."""
@@ -204,11 +230,18 @@ def main() -> int:
     parser.add_argument("--warm", action="store_true", help="also forked from warm workers")
     parser.add_argument("--runs", metavar="KIND", help=f"only {', '.join(KINDS)}; nothing is kept")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds at most")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="at most")
+    parser.add_argument(
+        "--times", metavar="FILE", help="go on from there, and keep makespans there"
+    )
     args = parser.parse_args()
     if args.runs not in (None, *KINDS):
         parser.error(f"--runs {args.runs}: there are {', '.join(KINDS)}")
     with tempfile.TemporaryDirectory(prefix="stoker-gpu-") as folder:
         bench = prepare(folder, args.dry)
+        if args.times and os.path.exists(args.times):
+            with open(args.times, encoding="utf-8") as file:
+                bench.times = Times(**json.load(file))
         bench.until_s = time.monotonic() + args.budget
         device = describe_device()
         wanted = [mode for mode in MODES if args.warm or "--warm" not in MODES[mode]]
@@ -217,6 +250,9 @@ def main() -> int:
         machine = render_table(describe_machine("–"))
 
         def keep(result: Result) -> None:
+            if args.times:
+                with open(args.times, "w", encoding="utf-8") as file:
+                    json.dump(asdict(bench.times), file)
             text = f"{render_result(result)}\n{machine}\n"
             if os.environ.get("OUT"):
                 with open(os.path.join(os.environ["OUT"], f"{NAME}.md"), "w") as file:
@@ -224,7 +260,8 @@ def main() -> int:
             if not args.dry and args.runs is None:
                 replace_section(RESULTS, NAME, text)
 
-        result = measure(bench, device, modes, chosen, keep)
+        rounds = 1 if args.dry else args.rounds
+        result = measure(bench, device, modes, chosen, rounds, keep)
     print(f"{render_result(result)}\n{machine}\n", flush=True)
     # What fake trainings gain means nothing; that none of them is lost does.
     judged = [each for each in result.figures if not (args.dry and each.unit == "×")]
@@ -279,65 +316,57 @@ def measure(
     device: str,
     modes: Sequence[str],
     workloads: Sequence[Workload],
+    rounds: int,
     keep: Callable[[Result], None],
 ) -> Result:
-    """Every workload in every mode that there is time for; what is known so far is kept."""
+    """Every workload in every mode, round by round while there is time; what is known so far is kept."""
     bench.calibrate()
-    took: dict[tuple[str, str], float] = {}
-    failed: dict[str, int] = {}
+    times = bench.times
     by_kind = {workload.kind: workload for workload in workloads}
     order = [(by_kind[kind], mode) for kind, mode in ORDER if kind in by_kind and mode in modes]
-    for workload, mode in order:
-        if time.monotonic() >= bench.until_s:
-            sys.stderr.write(f"gpu_sharing: no time left for {workload.name}, {mode}\n")
-            continue
-        sys.stderr.write(f"gpu_sharing: {workload.name}, {mode} …\n")
-        try:
-            took[workload.name, mode], lost = bench.run(workload, mode)
-        except subprocess.TimeoutExpired:
-            continue
-        failed[workload.name] = failed.get(workload.name, 0) + lost
-        print(
-            f"{workload.name}, {mode}: {took[workload.name, mode]:.1f} s, {lost} failed", flush=True
-        )
-        keep(report(device, modes, took, failed))
-    return report(device, modes, took, failed)
+    for round_no in range(rounds):
+        for workload, mode in order:
+            known_s = times.of(workload, mode)
+            if len(known_s) > round_no:
+                continue
+            if time.monotonic() + max(known_s, default=0.0) >= bench.until_s:
+                sys.stderr.write(f"gpu_sharing: no time left for {workload.name}, {mode}\n")
+                continue
+            sys.stderr.write(f"gpu_sharing: {workload.name}, {mode} …\n")
+            try:
+                makespan_s, lost = bench.run(workload, mode)
+            except subprocess.TimeoutExpired:
+                continue
+            times.add(workload, mode, makespan_s, lost)
+            print(f"{workload.name}, {mode}: {makespan_s:.1f} s, {lost} failed", flush=True)
+            keep(report(device, modes, times))
+    return report(device, modes, times)
 
 
-def report(
-    device: str,
-    modes: Sequence[str],
-    took: dict[tuple[str, str], float],
-    failed: dict[str, int],
-) -> Result:
+def report(device: str, modes: Sequence[str], times: Times) -> Result:
     """The makespans beside each other, and what they are worth."""
     rows, figures = [], []
     for workload in WORKLOADS:
-        alone_s = took.get((workload.name, "exclusive"))
-        cells = [workload.name]
-        for mode in modes:
-            makespan_s = took.get((workload.name, mode))
-            if makespan_s is None:
-                cells.append("–")
-                continue
-            gain = (
-                "" if alone_s is None or mode == "exclusive" else f" ({alone_s / makespan_s:.2f}×)"
-            )
-            cells.append(f"{makespan_s:.1f} s{gain}")
-        rows.append(cells)
-        shared_s = took.get((workload.name, "shared"))
-        if workload.at_least is not None and alone_s is not None and shared_s is not None:
+        rows.append([workload.name, *(_cell(times, workload, mode) for mode in modes)])
+        gain = times.gain(workload, "shared")
+        if workload.at_least is not None and gain is not None:
             target = Target(Bound.AT_LEAST, workload.at_least)
-            figures.append(_figure(f"{workload.name}: gain", alone_s / shared_s, target, "×"))
+            figures.append(_figure(f"{workload.name}: gain", gain, target, "×"))
+        with_mps = times.gain(workload, "shared with MPS", "shared")
+        if with_mps is not None:
+            target = Target(Bound.MORE_THAN, 1.0)
+            figures.append(_figure(f"{workload.name}: gain of MPS", with_mps, target, "×"))
         if workload.kind == "mlp":
-            figures += _warm_figures(workload.name, took)
-        lost = failed.get(workload.name)
+            figures += _warm_figures(workload, times)
+        lost = times.failed.get(workload.kind)
         if lost is not None:
             target = Target(Bound.AT_MOST, 0)
-            figures.append(_figure(f"{workload.name}: final failures", lost, target, "runs"))
+            name = f"{workload.name}: final failures"
+            figures.append(_figure(name, spread([lost]), target, "runs"))
+    counts = [len(times.of(workload, mode)) for workload in WORKLOADS for mode in workload.modes]
     return Result(
         name=NAME,
-        what=f"Makespans on one {device}: one run at a time (a few of"
+        what=f"Makespans on one {device}, medians of {max(counts)} rounds or fewer: one run at a time (a few of"
         " them, counted for all), and as Stoker packs what it has learned of.",
         details=Table(("runs", *modes), rows),
         figures=figures,
@@ -345,27 +374,35 @@ def report(
     )
 
 
-def _warm_figures(name: str, took: dict[tuple[str, str], float]) -> list[Figure]:
+def _cell(times: Times, workload: Workload, mode: str) -> str:
+    known_s = times.of(workload, mode)
+    if not known_s:
+        return "–"
+    gain = None if mode == "exclusive" else times.gain(workload, mode)
+    shown = "" if gain is None else f" ({gain.median:.2f}×)"
+    return f"{spread(known_s).median:.1f} s{shown}"
+
+
+def _warm_figures(workload: Workload, times: Times) -> list[Figure]:
     """What warm starts add, at first and when a worker and a first run were there before."""
     figures = []
     for mode, warm_mode in WARM_GAINS:
-        cold_s, warm_s = took.get((name, mode)), took.get((name, warm_mode))
-        if cold_s is not None and warm_s is not None:
+        gain = times.gain(workload, warm_mode, mode)
+        if gain is not None:
             target = Target(Bound.AT_LEAST, WARM_GAIN)
-            what = f"{name}: gain of warm starts, {mode}"
-            figures.append(_figure(what, cold_s / warm_s, target, "×"))
+            what = f"{workload.name}: gain of warm starts, {mode}"
+            figures.append(_figure(what, gain, target, "×"))
     for mode, by_hand_s in BY_HAND_S.items():
-        known_s = took.get((name, mode))
-        if known_s is not None:
+        known_s = times.of(workload, mode)
+        if known_s:
             target = Target(Bound.AT_MOST, BY_HAND_FACTOR)
-            what = f"{name}: {mode}, ÷ by hand ({by_hand_s} s)"
-            figures.append(_figure(what, known_s / by_hand_s, target, "×"))
+            what = f"{workload.name}: {mode}, ÷ by hand ({by_hand_s} s)"
+            figures.append(_figure(what, spread(known_s).scaled(1 / by_hand_s), target, "×"))
     return figures
 
 
-def _figure(name: str, value: float, target: Target, unit: str) -> Figure:
-    spread = Spread(median=value, q1=value, q3=value)
-    return Figure(name=name, spread=spread, target=target, unit=unit, digits=2)
+def _figure(name: str, value: Spread, target: Target, unit: str) -> Figure:
+    return Figure(name=name, spread=value, target=target, unit=unit, digits=2)
 
 
 if __name__ == "__main__":
