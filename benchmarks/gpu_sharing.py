@@ -330,7 +330,8 @@ def measure(
             if len(known_s) > round_no:
                 continue
             if time.monotonic() + max(known_s, default=0.0) >= bench.until_s:
-                sys.stderr.write(f"gpu_sharing: no time left for {workload.name}, {mode}\n")
+                if not known_s:
+                    sys.stderr.write(f"gpu_sharing: no time left for {workload.name}, {mode}\n")
                 continue
             sys.stderr.write(f"gpu_sharing: {workload.name}, {mode} …\n")
             try:
@@ -366,8 +367,8 @@ def report(device: str, modes: Sequence[str], times: Times) -> Result:
     counts = [len(times.of(workload, mode)) for workload in WORKLOADS for mode in workload.modes]
     return Result(
         name=NAME,
-        what=f"Makespans on one {device}, medians of {max(counts)} rounds or fewer: one run at a time (a few of"
-        " them, counted for all), and as Stoker packs what it has learned of.",
+        what=f"Makespans on one {device}, medians of {max(counts)} rounds or fewer: one run at a time"
+        " (a few of them, counted for all), and as Stoker packs what it has learned of.",
         details=Table(("runs", *modes), rows),
         figures=figures,
         commands=["python benchmarks/gpu_sharing.py --warm"],
