@@ -58,7 +58,7 @@ def from_wire(value: Bytes) -> bytes:
     return base64.b64decode(value.b64, validate=True)
 
 
-class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """What makes a job a run of a sweep: who it is, the folder that is its own, its parameters."""
 
     identity: Annotated[str, msgspec.Meta(min_length=64, max_length=64)]  # hexadecimal
@@ -66,7 +66,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     params: str  # JSON, as params.json will hold it
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One job of a submission: a shell line, the words of a command, or a whole script."""
 
     command: Bytes | list[Bytes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from stoker.client import log as logs
 from stoker.client.query import make_query
 from stoker.client.session import Session
 from stoker.client.split import split_submission
-from stoker.client.submit import send
+from stoker.client.submit import begin
 from stoker.client.transport import BrokenError
 
 T = TypeVar("T")
@@ -71,11 +71,17 @@ class Client:
         sent in several requests, in the order of the jobs, with one answer for each. A daemon that
         dies meanwhile does no harm: what is sent again with the same request id is added once.
         """
-        start = self._session.start
-        return [
-            _decode(send(self.home, _encode(part), part.request_id, start=start), type=wire.Added)
-            for part in split_submission(submission)
-        ]
+        return self.begin_add(submission)()
+
+    def begin_add(self, submission: wire.Submission) -> Callable[[], list[wire.Added]]:
+        """Send jobs as `add` does, without waiting; what is returned waits until they are on disk."""
+        first, *others = split_submission(submission)
+        answer = self._begin(first)
+        return lambda: [answer(), *(self._begin(part)() for part in others)]
+
+    def _begin(self, part: wire.Submission) -> Callable[[], wire.Added]:
+        answer = begin(self.home, _encode(part), part.request_id, start=self._session.start)
+        return lambda: _decode(answer(), type=wire.Added)
 
     def ls(
         self,

@@ -38,10 +38,12 @@ def _parts(jobs: list[wire.NewJob]) -> Iterator[list[wire.NewJob]]:
 
 def _size_of(job: wire.NewJob) -> int:
     if type(job.command) is str:
-        return 104 + len(job.command)
-    words = job.command if isinstance(job.command, list) else [job.command]
-    size = 100 + sum(4 + len(word if isinstance(word, str) else word.b64) for word in words)
-    return size if job.run is None else size + 300 + 2 * len(job.run.params)
+        size = 104 + len(job.command)
+    else:
+        words = job.command if isinstance(job.command, list) else [job.command]
+        size = 100 + sum(4 + len(word if isinstance(word, str) else word.b64) for word in words)
+    run = job.run
+    return size if run is None else size + 300 + 2 * len(run.params)
 
 
 def _part_id(request_id: str, number: int) -> str:

@@ -32,12 +32,27 @@ def submit(home: str, submission: dict[str, Any]) -> dict[str, Any]:
 
 def send(home: str, body: bytes, request_id: str, *, start: bool = True) -> bytes:
     """Send a submission until it is answered; it is one submission, however often it is sent."""
+    return begin(home, body, request_id, start=start)()
+
+
+def begin(home: str, body: bytes, request_id: str, *, start: bool = True) -> Callable[[], bytes]:
+    """Send a submission; what is returned waits for the answer, and sends it again if need be."""
     connect = _ensure if start else Connection
-    try:
+
+    def ask() -> Connection:
         connection = connect(home)
-        return _ask(connection, body)
-    except BrokenError:
-        return _send_again(lambda: _ask(connect(home), body), request_id)
+        connection.ask("POST", "/v1/add", body)
+        return connection
+
+    connection = ask()
+
+    def finish() -> bytes:
+        try:
+            return _answer(connection)
+        except BrokenError:
+            return _send_again(lambda: _answer(ask()), request_id)
+
+    return finish
 
 
 def new_request_id() -> str:
@@ -54,9 +69,9 @@ def _ensure(home: str) -> Connection:
         return ensure_daemon(home)
 
 
-def _ask(connection: Connection, body: bytes) -> bytes:
+def _answer(connection: Connection) -> bytes:
     try:
-        return connection.request("POST", "/v1/add", body).body
+        return connection.answer().body
     finally:
         connection.close()
 

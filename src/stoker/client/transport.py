@@ -65,7 +65,25 @@ class Connection:
 
     def request(self, method: str, target: str, body: bytes | None = None) -> Answer:
         """Ask, and read the whole answer; a refusal raises the error that it means."""
-        self._send(method, target, body)
+        self.ask(method, target, body)
+        return self.answer()
+
+    def ask(self, method: str, target: str, body: bytes | None = None) -> None:
+        """Send a request; its answer is to be read before the next one is sent."""
+        head = f"{method} {target} HTTP/1.1\r\nhost: stoker\r\n"
+        if body is not None:
+            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        try:
+            self._socket.sendall(head.encode() + b"\r\n" + (body or b""))
+        except TimeoutError:
+            self.close()
+            raise _silent(self._home, self._timeout_s) from None
+        except OSError:
+            # It may have refused before it had read all: then its answer is there to be read.
+            pass
+
+    def answer(self) -> Answer:
+        """Read the whole answer to what was asked last; a refusal raises the error that it means."""
         status, headers = self._read_head()
         data = b"".join(self._read_body(headers))
         if headers.get("connection", "").lower() == "close":
@@ -79,7 +97,7 @@ class Connection:
 
         Silence may last for ever there. The connection serves for nothing else afterwards.
         """
-        self._send("GET", target, None)
+        self.ask("GET", target)
         status, headers = self._read_head()
         if status >= 400:
             raise error_of(status, b"".join(self._read_body(headers)))
@@ -101,19 +119,6 @@ class Connection:
     def close(self) -> None:
         """Hang up."""
         self._socket.close()
-
-    def _send(self, method: str, target: str, body: bytes | None) -> None:
-        head = f"{method} {target} HTTP/1.1\r\nhost: stoker\r\n"
-        if body is not None:
-            head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        try:
-            self._socket.sendall(head.encode() + b"\r\n" + (body or b""))
-        except TimeoutError:
-            self.close()
-            raise _silent(self._home, self._timeout_s) from None
-        except OSError:
-            # It may have refused before it had read all: then its answer is there to be read.
-            pass
 
     def _read_head(self) -> tuple[int, dict[str, str]]:
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:

@@ -14,6 +14,9 @@ from stoker.failpoints import reach
 SCHEMA_VERSION = 5
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
+_WAL_PAGES = (
+    4000  # as many are written over and over by many jobs before they go to the database once
+)
 _CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever it is opened
 
 
@@ -84,6 +87,7 @@ class Database:
         version = self.execute("PRAGMA user_version").fetchone()[0]
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
+        self.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         if version == 0:
             reach("database-empty")
             self.run_script(

@@ -56,7 +56,7 @@ _ADD_RUNS = (
 )
 
 
-class RunRow(msgspec.Struct, frozen=True):
+class RunRow(msgspec.Struct, frozen=True, gc=False):
     """What makes a job a run of a sweep."""
 
     identity: bytes
@@ -64,7 +64,7 @@ class RunRow(msgspec.Struct, frozen=True):
     params: str
 
 
-class NewRow(msgspec.Struct, frozen=True):
+class NewRow(msgspec.Struct, frozen=True, gc=False):
     """What is one job's own in a submission."""
 
     command: bytes

@@ -8,7 +8,6 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
@@ -47,15 +46,13 @@ def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Itera
     Each part is on disk when its answer is there: what is interrupted is finished by submitting the
     sweep again. While the daemon takes one part, the next is made.
     """
-    parts = _parts(runs, common)
-    with ThreadPoolExecutor(1) as sender:
-        sent: Future[list[Added]] | None = None
-        for part in parts:
-            if sent is not None:
-                yield from sent.result()
-            sent = sender.submit(client.add, part)
-        if sent is not None:
-            yield from sent.result()
+    wait: Callable[[], list[Added]] | None = None
+    for part in _parts(runs, common):
+        if wait is not None:
+            yield from wait()
+        wait = client.begin_add(part)
+    if wait is not None:
+        yield from wait()
 
 
 def _parts(runs: Iterable[Run], common: Submission) -> Iterator[Submission]:

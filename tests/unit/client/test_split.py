@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from stoker.client.split import split_submission
-from stoker.wire import MAX_JOBS, NewJob, Submission
+from stoker.wire import MAX_JOBS, NewJob, NewRun, Submission
 
 
 def submission(jobs: list[NewJob], request_id: str = "") -> Submission:
@@ -35,6 +35,12 @@ def test_too_many_jobs_go_in_parts_in_their_order() -> None:
 def test_too_many_bytes_go_in_parts_too() -> None:
     jobs = [NewJob(command=["x" * 10_000_000]) for _ in range(7)]
     parts = list(split_submission(submission(jobs)))
+    assert [len(part.jobs) for part in parts] == [3, 3, 1]
+
+
+def test_what_a_run_is_called_with_counts_as_well() -> None:
+    run = NewRun(identity="0" * 64, dir="/runs/1", params='"' + "x" * 5_000_000 + '"')
+    parts = list(split_submission(submission([NewJob(command="train", run=run)] * 7)))
     assert [len(part.jobs) for part in parts] == [3, 3, 1]
 
 

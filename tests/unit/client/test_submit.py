@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,8 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from patience import PATIENCE_S
 from stoker.client import submit as module
-from stoker.client.submit import send, submit
+from stoker.client.submit import begin, send, submit
 from stoker.client.transport import NoDaemonError
 from stoker.errors import StokerError, UsageError
 
@@ -68,6 +70,22 @@ def test_what_broke_is_sent_again_with_the_same_id(
     assert submit(str(home), {"jobs": []})["last"] == 4
     assert len(asked) == 3
     assert len({each["request_id"] for each in asked}) == 1
+
+
+def test_what_was_sent_is_with_the_daemon_before_its_answer_is_waited_for(
+    serve: Serve, home: Path, answer: Script, hang_up: Script, asked: list[dict[str, object]]
+) -> None:
+    read = threading.Event()
+
+    def read_and_hang_up(connection: socket.socket) -> None:
+        hang_up(connection)
+        read.set()
+
+    serve(read_and_hang_up, answer)
+    wait = begin(str(home), b'{"request_id":"mine"}', "mine")
+    assert read.wait(PATIENCE_S)
+    assert wait() == ADDED
+    assert [each["request_id"] for each in asked] == ["mine", "mine"]
 
 
 def test_a_daemon_that_died_over_it_is_started_anew(
