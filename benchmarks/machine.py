@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
@@ -55,6 +56,7 @@ class Bystanders:
 
     def share(self) -> float:
         """Return the part of all cores' time that went to processes that are not ours."""
+        _reap_all()  # what daemons that have ended used counts as ours only then
         wall_s = time.monotonic() - self._began
         cores = os.cpu_count() or 1
         return max(0.0, _foreign_cpu_s() - self._foreign_s) / (wall_s * cores)
@@ -72,6 +74,12 @@ def _foreign_cpu_s() -> float:
     busy_s = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
     ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return busy_s - sum(usage.ru_utime + usage.ru_stime for usage in ours)
+
+
+def _reap_all() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _autogroup() -> str:
