@@ -9,12 +9,16 @@ if TYPE_CHECKING:
 
 
 def find_barriers(page: Page) -> list[str]:
-    """What axe finds wrong, each with the element it is about."""
+    """What axe finds wrong by day and in the dark, each with the element it is about."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page, options={"resultTypes": ["violations"]})
-    return [
-        f"{violation['id']}: {node['html'][:200]} ({node['failureSummary'][:200]})"
-        for violation in found.response["violations"]
-        for node in violation["nodes"]
-    ]
+    barriers = []
+    for colours in ("light", "dark"):
+        page.emulate_media(color_scheme=colours)
+        found = Axe().run(page, options={"resultTypes": ["violations"]})
+        barriers += [
+            f"{violation['id']}: {node['html'][:200]} ({node['failureSummary'][:200]}), {colours}"
+            for violation in found.response["violations"]
+            for node in violation["nodes"]
+        ]
+    return barriers

@@ -16,12 +16,11 @@ PHONE = {"width": 390, "height": 844}
 PATHS = ("/gpus", "/jobs", "/jobs/1", "/submit", "/sweeps")
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_axe_finds_nothing_on_any_page(site: Site, colours: str) -> None:
+def test_axe_finds_nothing_on_any_page(site: Site) -> None:
     site.queue.add("-n", "one", "echo hello; exit 1")
     site.queue("wait")
     site.queue.add("-n", "two", "sleep", "60")
-    page = site.tab(color_scheme=colours)
+    page = site.tab()
     for path in PATHS:
         page.evaluate("path => { location.hash = path }", path)
         page.wait_for_function(
