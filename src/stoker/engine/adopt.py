@@ -30,6 +30,7 @@ def adopt(engine: Engine, jobs: QueuedJobs, home: str, now: float) -> None:
             entry=_entry(facts),
             slots=_seat(engine, facts) if room else find_slots(engine.board, facts.slots),
             log=log_path(home, facts, facts.attempt),
+            log_since=facts.log_since or 0,
             pid=facts.pid,
             started_at_us=facts.started_at_us,
             begun=now,

@@ -605,6 +605,8 @@ class Engine:
         running.log, running.trace = order.log, order.trace
         if (story := order.trace or order.log) is not None:
             running.log_since = size_of(story)
+            if running.log_since:
+                self._jobs.note_log_since(attempt.job, running.log_since)
         if order.cold is not None:
             self.warmth.on_cold(attempt.job, order.cold)
         argv, env = order.argv, order.env

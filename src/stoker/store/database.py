@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stoker.errors import StokerError
 from stoker.failpoints import reach
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
 _WAL_PAGES = (

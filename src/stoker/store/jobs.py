@@ -90,7 +90,7 @@ _SHELVE = {
 }
 _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
     ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, grace_s = NULL, stopped_at_us = NULL,"
-    " stopped_us = NULL"
+    " stopped_us = NULL, log_since = NULL"
 )
 _START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
@@ -290,6 +290,10 @@ class Jobs:
     def note_log(self, job: int, log: str) -> None:
         """Record where a job's output goes, for those who look for it there."""
         self._write("UPDATE job SET log = ? WHERE id = ?", (os.fsencode(log), job))
+
+    def note_log_since(self, job: int, count: int) -> None:
+        """Record that the first bytes of a job's log are not of its present attempt."""
+        self._write("UPDATE job SET log_since = ? WHERE id = ?", (count, job))
 
     def command_of(self, job: int) -> bytes:
         """The command as it was given."""

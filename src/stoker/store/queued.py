@@ -24,7 +24,8 @@ _ADD = (
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
     " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
-    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir, share, gpu_mem, place"
+    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir, share, gpu_mem, place,"
+    " log_since"
     " FROM job JOIN class ON class.id = job.class LEFT JOIN sweep_run ON sweep_run.job = job.id"
 )
 
@@ -143,6 +144,7 @@ class Facts(msgspec.Struct, frozen=True):
     share: str | None = None
     gpu_mem: int | None = None
     where: str | None = None
+    log_since: int | None = None
 
     @property
     def being_ended(self) -> tuple[Ending, str] | None:

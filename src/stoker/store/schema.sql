@@ -54,7 +54,8 @@ CREATE TABLE job (
   stopped_us    INTEGER,                     -- how long it was paused before
   -- Of every kind of queue again.
   failure       TEXT,                        -- of what class its failure was
-  gpu_use       TEXT                         -- what it used of its GPUs: JSON, if it was seen at all
+  gpu_use       TEXT,                        -- what it used of its GPUs: JSON, if it was seen at all
+  log_since     INTEGER                      -- bytes of its log that are of earlier attempts; NULL: none
 );
 CREATE INDEX job_waiting ON job (class, priority DESC, rank, id) WHERE state = 'waiting';
 CREATE INDEX job_order ON job (priority DESC, rank, id) WHERE state = 'waiting';

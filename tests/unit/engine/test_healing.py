@@ -51,6 +51,19 @@ def test_the_text_of_a_success_is_not_read(world: World) -> None:
     assert failure_of(world, 1) is None
 
 
+def test_what_an_earlier_attempt_wrote_is_not_read_whoever_took_the_job_over(
+    world: World, tmp_path: Path
+) -> None:
+    world.add("train", retries=1, log=str(tmp_path / "its own"))
+    fail(world, "1.1", "no luck\n" + OOM)
+    world.restart()
+    with (tmp_path / "its own").open("a") as log:
+        log.write("another failure\n")
+    world.end("1.2", FAILED)
+
+    assert failure_of(world, 1) == "error"
+
+
 def test_gpus_that_lose_touch_are_tried_once_more_without_being_asked(world: World) -> None:
     world.add("train")
     fail(world, "1.1", NCCL)
