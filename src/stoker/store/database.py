@@ -14,9 +14,7 @@ from stoker.failpoints import reach
 SCHEMA_VERSION = 6
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
-_WAL_PAGES = (
-    4000  # as many are written over and over by many jobs before they go to the database once
-)
+_WAL_PAGES = 4000  # so that pages which many jobs change go to the database itself only once
 _CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever it is opened
 
 
