@@ -114,7 +114,7 @@ class Post:
                 self._introduction = introduction
                 self._tell(Joined(introduction, self._ahead))
             sight = _sights.decode(seen)
-            if sight is not None:
+            if sight is not None or self.wanted:
                 self._tell(Sighted(self.node, sight))
             await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
 

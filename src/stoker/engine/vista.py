@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look
-from stoker.engine.board import Board, Running
+from stoker.engine.board import Board, Place, Running
 from stoker.executors.far import far_key
 from stoker.executors.node import GpuState, Sight
+from stoker.gpus.release import PATIENCE_S
 
 _STALE_S = 10.0
 _HISTORY = 300
@@ -36,11 +37,15 @@ class Vista:
         self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
         self._uses: dict[str, deque[tuple[float, int | None, float | None]]] = {}
         self._ended: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by place
         self.on_notice: Callable[[str], None] = lambda _text: None
 
-    def see(self, node: str, sight: Sight) -> None:
-        """Take in what a node tells."""
+    def see(self, node: str, sight: Sight | None) -> None:
+        """Take in what a node tells, if only that it cannot see."""
         now = time.monotonic()
+        if sight is None:
+            self._go_on(node, now)
+            return
         gpus = {
             far_key(node, key): msgspec.structs.replace(
                 use, key=far_key(node, key), label=f"{node}/{use.label}"
@@ -92,11 +97,25 @@ class Vista:
             return None
         if job.mem_bytes and any(job.mem_bytes.values()):
             for slot in running.slots:
-                place = self._board.places[slot.index]
-                place.releasing = True
-                if place.base is not None:
-                    self._board.places[place.base].releasing = True
+                self._await_memory(self._board.places[slot.index])
         return job.so_far
+
+    def _await_memory(self, place: Place) -> None:
+        place.releasing = True
+        self._awaited_until_s[place.slot.index] = time.monotonic() + PATIENCE_S
+        if place.base is not None:
+            self._await_memory(self._board.places[place.base])
+
+    def _go_on(self, node: str, now: float) -> None:
+        """Wait no longer than elsewhere for memory of which a node cannot tell whether it is back."""
+        for place in self._board.of_node.get(node, ()):
+            if place.releasing and now >= self._awaited_until_s.get(place.slot.index, 0.0):
+                place.releasing = False
+                if place.base is None:
+                    self.on_notice(
+                        f"GPU {place.slot.label}: nobody sees whether the memory of the job before has"
+                        " come back; going on without it"
+                    )
 
     def has_seen_all(self) -> bool:
         """Whether every node that answers has told lately how its GPUs are."""

@@ -94,10 +94,10 @@ class Left(msgspec.Struct, frozen=True, tag="left"):
 
 
 class Sighted(msgspec.Struct, frozen=True, tag="sighted"):
-    """How a node's GPUs are."""
+    """How a node's GPUs are; None where it cannot see, for its driver does not answer."""
 
     node: str
-    sight: Sight
+    sight: Sight | None
 
 
 class Told(msgspec.Struct, frozen=True, tag="told"):
