@@ -59,7 +59,7 @@ class Agent:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._tether = os.path.join(self._folder, "tether")
         self._home = home
-        self._is_minded = minder_pid(home) is not None  # not so in a cluster that others started
+        self._minder = minder_pid(home)  # None in a cluster that others started
         self._leaving = leaving_path(home)
         self._has_said_so = False
         self._nvml = Nvml.open()
@@ -109,8 +109,8 @@ class Agent:
         The stamp that comes back with the next call shows that the head has heard from us after that
         moment: counted from then, jobs may run for as long as the lease.
         """
-        if self._is_minded and minder_pid(self._home) is None:
-            os._exit(0)  # Ray ends with its minder, and waits for us
+        if self._minder is not None and minder_pid(self._home) != self._minder:
+            os._exit(0)  # Ray ends with its minder, and waits for us; the next one has a Ray of its own
         if echo is not None:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay
