@@ -20,7 +20,7 @@ T = TypeVar("T")
 PARTS = {
     "daemon": ("-m stoker.daemon",),
     "bridge": ("-m stoker.bridge",),
-    "shepherd": ("stoker.executors.shepherd", "shepherd.journal"),
+    "shepherd": ("stoker.executors.shepherd", ".journal"),
     "agent": ("ray::Agent",),
     "raylet": ("raylet/raylet",),
     "gcs": ("gcs_server",),
