@@ -117,7 +117,8 @@ def test_a_full_disk_under_the_home_loses_nothing(
         f"until [ -e ran ]; do sleep 0.01; done; echo {i} >> ran\n" for i in range(400)
     )
     file = stoker.file("jobs.txt", f"{hog}\n{others}")
-    process = on_small_disk(file)
+    # So small that the log of the database could fill it, were it not emptied in time.
+    process = on_small_disk(file, options="size=600k")
     assert process.stderr is not None
 
     said = next(line for line in process.stderr if b"space" in line)

@@ -14,7 +14,11 @@ from stoker.failpoints import reach
 SCHEMA_VERSION = 6
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
-_WAL_PAGES = 4000  # so that pages which many jobs change go to the database itself only once
+# Pages that many jobs change go from the log to the database itself once for so many, and sooner where
+# the log would take more than a part of what is left of the disk: it would wait for space that it holds.
+_WAL_PAGES = 4000
+_FEWEST_WAL_PAGES = 32
+_PART_OF_DISK = 8
 _CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever it is opened
 
 
@@ -85,7 +89,6 @@ class Database:
         version = self.execute("PRAGMA user_version").fetchone()[0]
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = NORMAL")
-        self.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         if version == 0:
             reach("database-empty")
             self.run_script(
@@ -100,6 +103,18 @@ class Database:
         reach("database-prepared")
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)
         self._unsynced_since: float | None = None
+        self._page_bytes: int = self.execute("PRAGMA page_size").fetchone()[0]
+        self._wal_pages = 0
+        self._fit_wal()
+
+    def _fit_wal(self) -> None:
+        """Let the log grow as far as the disk has room for it."""
+        found = os.fstatvfs(self._wal)
+        room = found.f_bavail * found.f_frsize // self._page_bytes // _PART_OF_DISK
+        pages = max(_FEWEST_WAL_PAGES, min(_WAL_PAGES, room))
+        if pages != self._wal_pages:
+            self._wal_pages = pages
+            self.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def run_script(self, name: str, more: str = "") -> None:
         """Run one of this package's SQL files, and more, as one transaction of their own."""
@@ -238,6 +253,7 @@ class Database:
                 f"cannot sync {self.path}: {error}; what was changed last may not last: try again"
             ) from error
         self._unsynced_since = None
+        self._fit_wal()
 
     def close(self) -> None:
         """Leave one tidy file behind."""

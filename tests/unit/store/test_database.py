@@ -303,3 +303,17 @@ def fill(ballast: Path) -> None:
                     file.write(b"\0" * size)
             except OSError:
                 continue
+
+
+def test_the_log_is_emptied_sooner_where_the_disk_has_little_room_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(str(tmp_path / "run.db"))
+    pages = "PRAGMA wal_autocheckpoint"
+    assert database.execute(pages).fetchone() == (4000,)
+    found = os.statvfs(tmp_path)
+    left = [*found[:3], *(2048 * 1024 // found.f_frsize,) * 2, *found[5:]]
+    monkeypatch.setattr("os.fstatvfs", lambda _fd: os.statvfs_result(left))
+    database.sync()
+    assert database.execute(pages).fetchone() == (64,)
+    database.close()
