@@ -33,6 +33,10 @@ class Said(NamedTuple):
     err: str
 
 
+# Large enough that the log of the database is not emptied before the disk is full: it has no room then.
+_DISK = "size=64M,mode=700"
+
+
 class SmallDisk:
     """A disk of its own at the home, seen only from inside; gone when its keeper is."""
 
@@ -86,7 +90,7 @@ class SmallDisk:
 @pytest.fixture
 def disk(home: Home, request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
     """Return a small disk at the home, of 4 MB if the test does not say otherwise."""
-    disk = SmallDisk(home, getattr(request, "param", "size=4M,mode=700"))
+    disk = SmallDisk(home, getattr(request, "param", _DISK))
     try:
         if not disk.is_mounted:
             reason = "no small disk can be mounted here"
