@@ -23,7 +23,6 @@ class Namer:
         self._labels: list[tuple[str, dict[str, tuple[str, bool]]]] = [
             (each, {}) for each in varied
         ]
-        self._exact: list[tuple[str, dict[str, str]]] = [(each, {}) for each in varied]
         self._forms: dict[tuple[str, ...], tuple[list[str], str]] = {}
 
     def params(self, point: Point) -> str:
@@ -48,43 +47,33 @@ class Namer:
 
         A name that had to be changed or cut could be another's too, and gets a longer hash.
         """
-        try:
-            parts = [labels[point[name].json] for name, labels in self._exact]
-            exact = True
-        except KeyError:
-            parts, exact = self._look_up(point)
+        exact = True
+        parts = []
+        for name, labels in self._labels:
+            cell = point.get(name)
+            if cell is None:
+                continue
+            label, same = labels.get(cell.json) or _label(name, cell, labels)
+            exact = exact and same
+            parts.append(label)
         text = ",".join(parts) or "run"
         room = MAX_FOLDER - 1 - _LONG
         if len(text) > room or not (text.isascii() or len(text.encode()) <= _MAX_BYTES):
             text, exact = _cut(text, room), False
         return f"{text}-{identity[: _SHORT if exact else _LONG]}"
 
-    def _look_up(self, point: Point) -> tuple[list[str], bool]:
-        """The labels of what a run has of all that varies, and whether they can be no other's."""
-        exact = True
-        parts = []
-        for (name, labels), (_name, exact_labels) in zip(self._labels, self._exact, strict=True):
-            cell = point.get(name)
-            if cell is None:
-                continue
-            if len(labels) > _KEPT_LABELS:
-                labels.clear()
-                exact_labels.clear()
-            label, same = labels.get(cell.json) or labels.setdefault(cell.json, _label(name, cell))
-            if same:
-                exact_labels[cell.json] = label
-            exact = exact and same
-            parts.append(label)
-        return parts, exact
 
-
-def _label(name: str, cell: Cell) -> tuple[str, bool]:
+def _label(name: str, cell: Cell, labels: dict[str, tuple[str, bool]]) -> tuple[str, bool]:
     """`name=value` as a part of a folder's name, and whether it can be no other's."""
     value = "".join(char if char.isalnum() or char in _FRIENDLY else "_" for char in cell.text)
+    if len(labels) > _KEPT_LABELS:
+        labels.clear()
     # A text that could also be another kind of value is told from it by the longer hash.
     same = value == cell.text and bool(value) and not isinstance(cell.value, (str, bool))
     same = same or (value == cell.text and value.isidentifier())
-    return f"{name}={value}".replace("/", "_"), same and "/" not in name
+    found = f"{name}={value}".replace("/", "_"), same and "/" not in name
+    labels[cell.json] = found
+    return found
 
 
 def safe_label(cell: Cell) -> str:
