@@ -110,9 +110,7 @@ class Agent:
         moment: counted from then, jobs may run for as long as the lease.
         """
         if self._minder is not None and minder_pid(self._home) != self._minder:
-            os._exit(
-                0
-            )  # Ray ends with its minder, and waits for us; the next one has a Ray of its own
+            os._exit(0)  # our Ray ends with its minder, and waits for us; another one has its own
         if echo is not None:
             tether.put_off(self._tether, echo + lease_s)
         relay = self._relay

@@ -53,6 +53,30 @@ def test_a_driver_that_hangs_holds_up_no_beat_and_is_asked_once(
     assert stuck == [True]
 
 
+@pytest.mark.parametrize("next_one", [None, 8])
+def test_an_agent_ends_with_the_minder_of_its_ray_whoever_minds_the_box_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: int | None
+) -> None:
+    class EndedError(Exception):
+        pass
+
+    def end(code: int) -> None:
+        assert code == 0
+        raise EndedError
+
+    monkeypatch.setenv("STOKER_HOME", str(tmp_path))
+    monkeypatch.setattr("stoker.bridge.agent.Nvml.open", lambda: None)
+    monkeypatch.setattr("os._exit", end)
+    minder: list[int | None] = [7]
+    monkeypatch.setattr(module, "minder_pid", lambda _home: minder[0])
+    agent = Agent("queue")
+    assert asyncio.run(agent.beat(None, 30.0, False))[3] == ""
+
+    minder[0] = next_one
+    with pytest.raises(EndedError):
+        asyncio.run(agent.beat(None, 30.0, False))
+
+
 def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
