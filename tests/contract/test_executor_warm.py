@@ -39,13 +39,14 @@ def launch(
     *modules: str,
     slots: tuple[int, ...] = (0,),
     learned: Path | None = None,
+    env: dict[str, str] | None = None,
 ) -> Path:
     """Launch a python command warm; returns its log."""
     argv = [sys.executable, *words]
     warm = make_warm(argv, list(modules), str(rig.work), str(learned or rig.work.parent))
     assert not isinstance(warm, str), warm
     log = rig.work.parent / f"log-{key}"
-    rig.executor.launch([Launch(key, slots, argv, str(log), 0, None, warm)])
+    rig.executor.launch([Launch(key, slots, argv, str(log), 0, env, warm)])
     return log
 
 
@@ -212,6 +213,17 @@ class TestAWorker:
         assert real.ended("9.1").status == 0
         assert worker_of(real) != first
         assert reasons(real) == []
+
+    def test_serves_jobs_that_differ_only_in_what_stoker_tells_them(self, real: Rig) -> None:
+        name = script(real, "import os, sys\nsys.exit(int(os.environ.get('STOKER_RUN', 7)))")
+        for key, env, code in (("1.1", {"STOKER_RUN": "3"}, 3), ("2.1", None, 7)):
+            launch(real, key, [name], "json", env=env)
+            assert real.ended(key).status == code << 8
+        assert len(real.of(Warmed)) == 1
+
+        launch(real, "3.1", [name], "json", env={"OTHER": "1"})
+        assert real.ended("3.1").status == 7 << 8
+        assert len(real.of(Warmed)) == 2
 
     def test_that_is_killed_while_it_imports_is_replaced(self, real: Rig) -> None:
         for name in ("pids", "gate"):

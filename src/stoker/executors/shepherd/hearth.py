@@ -313,7 +313,7 @@ def _key_of(attempt: Attempt) -> Key:
     assert warm is not None
     interpreter = tuple(warm.words[: warm.at])
     modules = (*warm.modules, warm.learned)
-    own = frozenset(_matter(attempt.env)) if attempt.env else None
+    own = frozenset(_matter(attempt.env or {}))
     return (interpreter, warm.path, modules, context.cwd, _relevant(context), own)
 
 
