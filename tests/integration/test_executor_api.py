@@ -6,7 +6,6 @@ import asyncio
 import functools
 import os
 import threading
-import time
 from collections.abc import Iterator
 from concurrent import futures
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import pytest
 import stoker
 from integration.api import Scripts
 from integration.calls import fail, fail_awkwardly, return_lock, visible, wait_for
+from patience import until
 from stoker.errors import StokerError, UsageError
 from stoker.task.calls import JobError, RemoteError, RemoteTraceback
 from stoker.task.executor import Executor
@@ -142,8 +142,7 @@ def test_shutdown_can_cancel_what_has_not_begun(home: Path, tmp_path: Path) -> N
     gate = tmp_path / "gate"
     executor = Executor(2, gpus_per_job=0)
     begun = executor.submit(wait_for, str(gate))
-    while not begun.running():
-        time.sleep(0.005)
+    until(begun.running, "the first one has begun")
     rest = [executor.submit(wait_for, str(gate)) for _ in range(3)]
     stoker_sees = [future for future in rest if not future.running()]
 

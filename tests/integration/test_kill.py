@@ -30,6 +30,7 @@ def test_what_ignores_term_is_killed_with_all_its_children_when_grace_is_over(qu
 
     queue.until(lambda: not queue.stoker.is_alive(pid))
     queue.until(lambda: not any("sleep 60" in words for words in queue.stoker.processes().values()))
+    assert queue.show(job)["state"] == "killed"
 
 
 def test_a_waiting_job_never_starts(queue: Queue) -> None:

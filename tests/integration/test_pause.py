@@ -20,7 +20,7 @@ def test_a_paused_tree_stands_still_and_keeps_its_gpu(queue: Queue) -> None:
     assert "memory stay taken" in ended.err
     queue.until(lambda: state_of(pid) == "T")
     before = queue.ok("log", "@")
-    time.sleep(0.2)
+    time.sleep(0.2)  # not to wait for anything: this is the time in which nothing is to happen
     assert queue.ok("log", "@") == before
     status = queue.ok("status")
     assert "1 paused" in status

@@ -168,7 +168,7 @@ def test_half_open_connections_harm_nobody(desk: Desk, client: Client) -> None:
     with desk.raw() as one, desk.raw() as two:
         one.sendall(b"POST /v1/add HTTP/1.1\r\n" + JSON + b"content-length: 100\r\n\r\n{")
         two.shutdown(socket.SHUT_WR)
-        client.status()
+        assert client.status().pid == os.getpid()
 
 
 def test_a_body_that_does_not_come_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

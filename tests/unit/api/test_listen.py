@@ -40,6 +40,7 @@ def test_a_dead_daemons_socket_is_replaced(tmp_path: Path) -> None:
     bind(path).close()
     with bind(path), socket.socket(socket.AF_UNIX) as client:
         client.connect(path)
+        assert client.getpeername() == path
 
 
 def test_a_very_long_path_is_bound(tmp_path: Path) -> None:
