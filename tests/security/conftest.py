@@ -1,0 +1,62 @@
+"""Fixtures of the attack tests: a second unix user, and a folder that both users can write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.door import Queue
+from security.second_user import SecondUser, make_second_user, remove_second_user, why_not
+
+if TYPE_CHECKING:
+    from conftest import Stoker
+
+
+@pytest.fixture(scope="session")
+def account() -> Iterator[SecondUser]:
+    """Return a new account, removed at the end; skip without root, fail where CI runs as root."""
+    reason = why_not()
+    if reason is not None:
+        if os.environ.get("CI") and os.getuid() == 0:
+            pytest.fail(reason)
+        pytest.skip(reason)
+    user = make_second_user(f"stokertest{os.getpid()}")
+    yield user
+    remove_second_user(user)
+
+
+@pytest.fixture
+def second_user(account: SecondUser) -> Iterator[SecondUser]:
+    """Return the second user; its processes end with the test."""
+    yield account
+    account.close()
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """Return a new folder like /tmp: every user can write in it, and it is sticky."""
+    folder = tempfile.mkdtemp(prefix="stoker-shared-")
+    os.chmod(folder, 0o1777)
+    yield Path(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def idle_queue(stoker: Stoker) -> Iterator[Queue]:
+    """Return a queue without a daemon."""
+    queue = Queue(stoker)
+    yield queue
+    queue.close()
+
+
+@pytest.fixture
+def queue(idle_queue: Queue) -> Queue:
+    """Return a queue whose daemon runs, on two GPUs."""
+    idle_queue.start()
+    return idle_queue
