@@ -18,6 +18,11 @@ _RAY_HAS = (3, 14)
 @pytest.fixture(scope="session")
 def ray() -> None:
     """Skip a test where Ray is not installed, but fail it where all must be tested."""
+    require_ray()
+
+
+def require_ray() -> None:
+    """Skip a test where Ray is not installed; fail it in CI if Ray has a wheel for this Python."""
     if importlib.util.find_spec("ray") is not None:
         return
     reason = "Ray is not installed: pip install 'stoker[ray]'"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stoker.cluster import control, settings, survey
 from stoker.cluster.command import TOKEN_VARIABLE
+from stoker.cluster.ray_folder import remove_ray_folder
 from stoker.errors import ConflictError, UsageError
 from stoker.home import find_home
 
@@ -268,7 +269,7 @@ def _leave(home: str, _args: argparse.Namespace) -> int:
     control.stop_minder(home)
     _end_guests(home)
     settings.forget_settings(home)
-    settings.forget_ray_folder(home)
+    remove_ray_folder(home)
     if known.is_head:
         print("the cluster has ended; stoker cluster leave on the other boxes lets them forget it")
     else:

@@ -25,7 +25,8 @@ from collections.abc import Sequence
 import msgspec
 
 from stoker.cluster.command import ray_environment, ray_words
-from stoker.cluster.settings import folder_of, load_node, load_settings, ray_folder
+from stoker.cluster.ray_folder import prepare_ray_folder
+from stoker.cluster.settings import folder_of, load_node, load_settings
 from stoker.cluster.survey import reach
 from stoker.errors import StokerError
 from stoker.home import find_home
@@ -66,20 +67,25 @@ class Minder:
         if settings is None:
             raise StokerError("this box belongs to no cluster: stoker cluster up or join")
         self._home = home
-        self._folder = ray_folder(home)
-        self._words = ray_words(load_node(home), settings, self._folder)
+        self._folder = ""
+        self._folder_lock: int | None = None
+        self._node = load_node(home)
         self._settings = settings
         self._environment = ray_environment(home, os.environ)
         self._ready_fd = ready_fd
         self._state = State(pid=os.getpid(), since=time.time())
         self._wake, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_writer, False)
-        self._keep_from_cleaners()
+        self._prepare_folder()
 
-    def _keep_from_cleaners(self) -> None:
-        # systemd-tmpfiles leaves a folder of /tmp alone while somebody has it locked.
-        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_SH)
+    def _prepare_folder(self) -> None:
+        """Make or check Ray's folder, and keep it locked: systemd-tmpfiles does not clean it then."""
+        self._folder = prepare_ray_folder(self._home)
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+        outer = os.path.dirname(self._folder)
+        self._folder_lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._folder_lock, fcntl.LOCK_SH)
 
     def take_lock(self) -> None:
         """Become the home's only minder, until this process ends; raises StokerError if there is one."""
@@ -126,9 +132,14 @@ class Minder:
 
     def _run_ray(self) -> str:
         """Start Ray and stay with it; the reason of its end."""
+        try:
+            self._prepare_folder()
+        except (StokerError, OSError) as error:
+            return f"there is no folder for its files: {error}"
         self._forget_old_sessions()
+        words = ray_words(self._node, self._settings, self._folder)
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *self._words],
+            [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

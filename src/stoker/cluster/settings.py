@@ -14,9 +14,7 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
 import socket
-import stat
 import tempfile
 from collections.abc import Iterable
 from typing import TypeVar
@@ -31,8 +29,6 @@ DEFAULT_PORT = 7866
 _LAST_PORT = 65535
 # Ray gives these to its workers.
 RESERVED_PORTS = range(10002, 20000)
-# A socket's path has 107 bytes, and Ray appends its session and names of its own.
-_LONGEST_RAY_FOLDER = 40
 # Ray takes no other labels.
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 RESERVED_LABELS = ("stoker-", "ray.io/")
@@ -224,32 +220,8 @@ def save_token(home: str, token: str) -> None:
     _write(home, "token", token.encode("ascii"))
 
 
-def ray_folder(home: str) -> str:
-    """The folder of Ray's own files, made if need be; its path is short enough for Ray's sockets."""
-    path = _ray_path(home)
-    _make_folder(home)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise StokerError(f"{path} is not a folder of yours: move it away")
-    os.chmod(path, 0o700)
-    return path
-
-
-def forget_ray_folder(home: str) -> None:
-    """Remove Ray's own files, its logs among them."""
-    shutil.rmtree(_ray_path(home), ignore_errors=True)
-
-
-def _ray_path(home: str) -> str:
-    name = f"stoker-{os.getuid()}-{load_node(home).id}"
-    last = os.path.join("/tmp", name)  # noqa: S108 - it must be ours
-    wanted = (os.path.join(folder_of(home), "ray"), os.path.join(tempfile.gettempdir(), name))
-    return next((path for path in wanted if len(os.fsencode(path)) <= _LONGEST_RAY_FOLDER), last)
-
-
-def _make_folder(home: str) -> str:
+def make_folder(home: str) -> str:
+    """Make the folder of all this where it is missing, with mode 0700 whatever it had; its path."""
     folder = folder_of(home)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)
@@ -267,7 +239,7 @@ def _read(path: str, kind: type[T]) -> T | None:
 
 
 def _write(home: str, name: str, data: bytes) -> None:
-    folder = _make_folder(home)
+    folder = make_folder(home)
     fd, fresh = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # 0600
     try:
         with os.fdopen(fd, "wb") as file:

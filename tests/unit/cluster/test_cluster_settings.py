@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cluster import settings
-from stoker.cluster.settings import Node, Settings
+from stoker.cluster.settings import Settings
 from stoker.errors import StokerError, UsageError
 
 HEAD = Settings(role="head", address="10.0.0.1", port=7866, own_address="10.0.0.1")
@@ -115,30 +115,3 @@ def test_tokens_differ_and_what_is_none_is_refused() -> None:
     for wrong in ("", "short", "with blank " * 3, "ä" * 32):
         with pytest.raises(UsageError, match="no token"):
             settings.check_token(wrong)
-
-
-@pytest.mark.parametrize("scratch", ["/tmp", "/var/" + "folders/" * 9])
-def test_rays_folder_is_short_enough_for_sockets_whatever_the_home_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch: str
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", scratch)
-    home = str(tmp_path / ("long" * 20))
-    settings.save_node(home, Node(id=settings.load_node(home).id, name="n"))
-    folder = settings.ray_folder(home)
-    try:
-        assert len(folder) <= 40
-        assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
-    finally:
-        settings.forget_ray_folder(home)
-    assert not os.path.exists(folder)
-
-
-def test_a_folder_that_somebody_put_in_rays_place_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settings, "_LONGEST_RAY_FOLDER", 400)
-    settings.load_node(str(tmp_path))
-    (tmp_path / "cluster" / "ray").symlink_to(tmp_path)
-
-    with pytest.raises(StokerError, match="not a folder of yours"):
-        settings.ray_folder(str(tmp_path))
