@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stoker.cluster import control, settings, survey
 from stoker.cluster.command import TOKEN_VARIABLE
 from stoker.cluster.ray_folder import remove_ray_folder
+from stoker.cluster.tls import find_certificates, save_certificates
 from stoker.errors import ConflictError, UsageError
 from stoker.home import find_home
 
@@ -133,8 +134,10 @@ def _check_ray_address(text: str) -> None:
             f"this box belongs to the cluster at {known.target}: stoker cluster leave comes first"
         )
     token = _find_token(home)
-    survey.check_versions(survey.survey(home, address, port, token))
+    certificates = find_certificates(os.environ, survey.own_address(address, port))
+    survey.check_versions(survey.survey(home, address, port, token, certificates))
     settings.save_token(home, token)
+    save_certificates(home, certificates)
 
 
 def _refuse_another(known: settings.Settings, args: argparse.Namespace) -> None:
@@ -166,7 +169,9 @@ def _found(home: str, args: argparse.Namespace) -> settings.Settings:
         own_address=address,
         labels=labels,
     )
+    certificates = find_certificates(os.environ, address)
     settings.save_token(home, settings.make_token())
+    save_certificates(home, certificates)
     _become(home, made)
     print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
     return made
@@ -192,11 +197,13 @@ def _join(home: str, args: argparse.Namespace) -> int:
             " this one the first"
         )
     token = _find_token(home)
-    found = survey.survey(home, address, port, token)
+    certificates = find_certificates(os.environ, own)
+    found = survey.survey(home, address, port, token, certificates)
     survey.check_versions(found)
     node = _be_no_other(home, found, own)
     _name(home, args, [member.name for member in found.nodes if member.id != node.id])
     settings.save_token(home, token)
+    save_certificates(home, certificates)
     _become(
         home,
         settings.Settings(

@@ -10,6 +10,7 @@ from stoker.cli.tables import Column, print_facts, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
 from stoker.cluster import control, settings, survey
+from stoker.cluster.tls import load_certificates
 from stoker.core.durations import format_duration
 from stoker.errors import StokerError
 
@@ -36,13 +37,15 @@ def show_status(home: str, *, as_json: bool) -> int:
     minder = control.read_state(home)
     nodes, trouble = _find_nodes(home, known)
     if as_json:
-        print(json.dumps(_as_json(known, node, minder, nodes, trouble), indent=2))
+        tls = load_certificates(home) is not None
+        print(json.dumps(_as_json(known, node, minder, nodes, trouble, tls=tls), indent=2))
         return 0
     print_facts(
         [
             ("cluster", known.target),
             ("this box", f"{node.name}, {'its first' if known.is_head else 'a node'}"),
             ("Ray here", _say(minder, home)),
+            ("network", _describe_network(home)),
             *([("trouble", (trouble, "red"))] if trouble else []),
         ]
     )
@@ -74,6 +77,13 @@ def _say(minder: control.State | None, home: str) -> tuple[str, str]:
     return f"{minder.state} for {lasts}{reason}{again}; more in {control.log_path(home)}", "yellow"
 
 
+def _describe_network(home: str) -> str:
+    certificates = load_certificates(home)
+    if certificates is None:
+        return "not encrypted; Ray listens on all interfaces of each box"
+    return f"TLS, certificate {certificates.cert}; Ray listens on all interfaces of each box"
+
+
 def _find_nodes(home: str, known: settings.Settings) -> tuple[list[dict[str, Any]], str | None]:
     """Everybody in the cluster, as the daemon tells or else Ray; and why they cannot be told."""
     told = _ask_daemon(home) if known.is_head else None
@@ -82,7 +92,8 @@ def _find_nodes(home: str, known: settings.Settings) -> tuple[list[dict[str, Any
     try:
         survey.require_ray()
         token = settings.load_token(home) or ""
-        found = survey.survey(home, known.address, known.port, token)
+        certificates = load_certificates(home)
+        found = survey.survey(home, known.address, known.port, token, certificates)
     except StokerError as error:
         return [], str(error)
     return _latest(found.nodes), None
@@ -132,6 +143,8 @@ def _as_json(
     minder: control.State | None,
     nodes: list[dict[str, Any]],
     trouble: str | None,
+    *,
+    tls: bool,
 ) -> dict[str, Any]:
     import msgspec
 
@@ -142,6 +155,7 @@ def _as_json(
         "id": node.id,
         "name": node.name,
         "labels": known.labels,
+        "tls": tls,
         "minder": msgspec.to_builtins(minder),
         "nodes": nodes,
         "trouble": trouble,

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from stoker import __version__
 from stoker.capture import OURS
 from stoker.cluster.settings import Node, Settings, token_path
+from stoker.cluster.tls import load_certificates, tls_environment
 
 # Told to Ray with every node, so that whoever looks at the cluster can tell who is who.
 NODE_LABEL, NAME_LABEL, VERSION_LABEL = "stoker-node", "stoker-name", "stoker-version"
@@ -61,7 +62,7 @@ def _place(settings: Settings) -> list[str]:
 
 
 def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which Ray's processes, and whoever talks to them, find the token.
+    """The environment in which Ray's processes, and whoever talks to them, find token and certificates.
 
     The user's own settings of Ray are left out: they are meant for other clusters.
     """
@@ -78,6 +79,7 @@ def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
         "STOKER_PART": "minder",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_path(home),
+        **tls_environment(load_certificates(home)),
         "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
         # It would end the agent, which is all that Ray runs, when jobs fill the memory.
         "RAY_memory_monitor_refresh_ms": "0",

@@ -3,6 +3,7 @@
     node.json      who this box is: an id, made once, and a name; it outlasts leaving
     settings.json  what it belongs to, as head or as node; not there if it belongs to nothing
     token          what lets a box in (0600)
+    tls.json       paths of the certificates, if the cluster speaks TLS
     minder.lock    held by the minder, with its pid inside;  minder.json: how Ray is
 
 All of them lie in `<home>/cluster/` (0700). Files are replaced, never rewritten.
@@ -80,24 +81,24 @@ def token_path(home: str) -> str:
 
 def load_settings(home: str) -> Settings | None:
     """What this box belongs to; None if to nothing."""
-    return _read(os.path.join(folder_of(home), "settings.json"), Settings)
+    return read_struct(os.path.join(folder_of(home), "settings.json"), Settings)
 
 
 def save_settings(home: str, settings: Settings) -> None:
     """Let this box belong to a cluster from now on."""
-    _write(home, "settings.json", msgspec.json.encode(settings))
+    write_file(home, "settings.json", msgspec.json.encode(settings))
 
 
 def forget_settings(home: str) -> None:
     """Let this box belong to nothing; who it is stays."""
-    for name in ("settings.json", "token"):
+    for name in ("settings.json", "token", "tls.json"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder_of(home), name))
 
 
 def load_node(home: str) -> Node:
     """Who this box is; decided the first time that anybody asks."""
-    found = _read(os.path.join(folder_of(home), "node.json"), Node)
+    found = read_struct(os.path.join(folder_of(home), "node.json"), Node)
     return renew_node(home, default_name()) if found is None else found
 
 
@@ -110,7 +111,7 @@ def renew_node(home: str, name: str) -> Node:
 
 def save_node(home: str, node: Node) -> None:
     """Remember who this box is."""
-    _write(home, "node.json", msgspec.json.encode(node))
+    write_file(home, "node.json", msgspec.json.encode(node))
 
 
 def default_name() -> str:
@@ -217,7 +218,7 @@ def check_token(text: str) -> str:
 
 def save_token(home: str, token: str) -> None:
     """Keep the token where only its owner can read it."""
-    _write(home, "token", token.encode("ascii"))
+    write_file(home, "token", token.encode("ascii"))
 
 
 def make_folder(home: str) -> str:
@@ -228,7 +229,8 @@ def make_folder(home: str) -> str:
     return folder
 
 
-def _read(path: str, kind: type[T]) -> T | None:
+def read_struct(path: str, kind: type[T]) -> T | None:
+    """The content of a file of JSON; None if there is none. Raises StokerError if it is damaged."""
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=kind)
@@ -238,7 +240,8 @@ def _read(path: str, kind: type[T]) -> T | None:
         raise StokerError(f"cannot read {path} ({error}): move it away to start anew") from None
 
 
-def _write(home: str, name: str, data: bytes) -> None:
+def write_file(home: str, name: str, data: bytes) -> None:
+    """Replace a file of the cluster folder, readable by its owner alone."""
     folder = make_folder(home)
     fd, fresh = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # 0600
     try:

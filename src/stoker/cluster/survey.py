@@ -20,6 +20,7 @@ import msgspec
 from stoker import __version__
 from stoker.cluster.command import NAME_LABEL, NODE_LABEL, VERSION_LABEL, ray_environment
 from stoker.cluster.settings import join_address
+from stoker.cluster.tls import HOW_TO_NAME, Certificates, check_peer, speaks_tls, tls_environment
 from stoker.errors import StokerError
 
 _REACH_S = 5.0
@@ -155,11 +156,14 @@ def reach(address: str, port: int) -> None:
         ) from None
 
 
-def survey(home: str, address: str, port: int, token: str) -> Survey:
+def survey(
+    home: str, address: str, port: int, token: str, certificates: Certificates | None
+) -> Survey:
     """Who is in a cluster; raises StokerError if it is open to everybody, or will not have our token."""
     target = join_address(address, port)
     reach(address, port)
-    told = _ask(home, target, token)
+    _check_tls(address, port, certificates)
+    told = _ask(home, target, token, certificates)
     if told["state"] == "open":
         raise StokerError(
             f"the Ray cluster at {target} lets in everybody who can reach it, and whoever is in can run"
@@ -173,6 +177,23 @@ def survey(home: str, address: str, port: int, token: str) -> Survey:
     if told["state"] != "ok":
         raise StokerError(f"what answers at {target} is no Ray cluster: is the port right?")
     return msgspec.convert(told, type=Survey)
+
+
+def _check_tls(address: str, port: int, certificates: Certificates | None) -> None:
+    """Raise StokerError unless the cluster and this box both use TLS, or neither does."""
+    target = join_address(address, port)
+    has_tls = speaks_tls(address, port)
+    if has_tls and certificates is None:
+        raise StokerError(
+            f"the cluster at {target} speaks TLS: name this box's certificate with {HOW_TO_NAME}"
+        )
+    if certificates is not None and not has_tls:
+        raise StokerError(
+            f"the cluster at {target} does not speak TLS: leave out RAY_USE_TLS, or start the cluster with"
+            " certificates"
+        )
+    if certificates is not None:
+        check_peer(address, port, certificates)
 
 
 def check_versions(found: Survey) -> None:
@@ -202,11 +223,17 @@ def _minor(text: str) -> str:
     return ".".join(text.split(".")[:2])
 
 
-def _ask(home: str, target: str, token: str) -> dict[str, object]:
+def _ask(
+    home: str, target: str, token: str, certificates: Certificates | None
+) -> dict[str, object]:
     with tempfile.NamedTemporaryFile("w", prefix="stoker-", encoding="ascii") as file:  # 0600
         file.write(token)
         file.flush()
-        environment = {**ray_environment(home, os.environ), "RAY_AUTH_TOKEN_PATH": file.name}
+        environment = {
+            **ray_environment(home, os.environ),
+            **tls_environment(certificates),
+            "RAY_AUTH_TOKEN_PATH": file.name,
+        }
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "stoker.cluster.probe", target],

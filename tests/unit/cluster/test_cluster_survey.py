@@ -90,10 +90,11 @@ def test_a_cluster_that_cannot_be_used_is_refused_with_the_reason(
     told: dict[str, object], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "reach", lambda *_: None)
+    monkeypatch.setattr(survey, "speaks_tls", lambda *_: False)
     monkeypatch.setattr(survey, "_ask", lambda *_: told)
 
     with pytest.raises(StokerError, match=reason):
-        survey.survey("/home", "10.0.0.1", 7866, "x" * 32)
+        survey.survey("/home", "10.0.0.1", 7866, "x" * 32, None)
 
 
 def test_the_probe_reads_the_token_from_a_file_of_its_own(
@@ -107,4 +108,4 @@ def test_the_probe_reads_the_token_from_a_file_of_its_own(
     program.chmod(stat.S_IRWXU)
     monkeypatch.setattr("sys.executable", str(program))
 
-    assert survey._ask(str(tmp_path), "10.0.0.1:1", "secret")["state"] == "secret 600"
+    assert survey._ask(str(tmp_path), "10.0.0.1:1", "secret", None)["state"] == "secret 600"
