@@ -19,6 +19,7 @@ import msgspec
 
 from stoker.cluster import settings
 from stoker.cluster.command import ray_environment, ray_words
+from stoker.cluster.ray_folder import prepare_ray_folder, remove_ray_folder
 from stoker.executors.node import Introduction, Joined, News
 from stoker.executors.shepherd import sockets
 
@@ -40,7 +41,7 @@ class Harbour:
         made = settings.Settings(role="head", address=here, port=port, own_address=here)
         settings.save_token(home, settings.make_token())
         settings.save_settings(home, made)
-        words = ray_words(settings.load_node(home), made, settings.ray_folder(home))
+        words = ray_words(settings.load_node(home), made, prepare_ray_folder(home))
         env = {**ray_environment(home, os.environ), "STOKER_LEASE_DIR": str(folder / "leases")}
         self.leases = env["STOKER_LEASE_DIR"]
         self._log = open(folder / "log", "wb")  # noqa: SIM115 - until it is closed
@@ -72,7 +73,7 @@ class Harbour:
             assert process.stdout is not None
             process.stdout.close()
         self._log.close()
-        settings.forget_ray_folder(self._home)
+        remove_ray_folder(self._home)
 
     def _start(self, words: list[str], env: dict[str, str], ready: bytes) -> None:
         process = subprocess.Popen(

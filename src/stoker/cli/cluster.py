@@ -9,8 +9,14 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from stoker.cli.join_lines import (
+    find_ray_token,
+    parse_expires,
+    revoke,
+    show_join_line,
+    show_new_join_line,
+)
 from stoker.cluster import control, settings, survey
-from stoker.cluster.command import TOKEN_VARIABLE
 from stoker.cluster.ray_folder import remove_ray_folder
 from stoker.cluster.tls import find_certificates, save_certificates
 from stoker.errors import ConflictError, UsageError
@@ -24,20 +30,24 @@ if TYPE_CHECKING:
 SUMMARY = """\
 Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
 to run on the others; `join` lets a box in; `status` shows who is there; `leave` takes a box out again, and
-the first box's leaving ends the cluster. It needs Ray on every box: pip install 'stoker[ray]'. The token in
-the printed line is as good as your login on all of them."""
+the first box's leaving ends the cluster. It needs Ray on every box: pip install 'stoker[ray]'. The join token
+in the printed line is as good as your login on all of them until it expires: `token` makes another, `revoke`
+ends all. Ray listens on all interfaces of each box, whatever --address says: use a firewall, and TLS
+(RAY_USE_TLS and RAY_TLS_*, which `up` and `join` remember)."""
 EXAMPLES = """\
 examples:
   stoker cluster up                         on the first box; prints what to run on the others
   stoker cluster up --address 10.0.0.1      under this address, where the box has several
   stoker cluster join 10.0.0.1              on the others; the token comes from the printed line
+  stoker cluster token --expires 7d         on the first box: another line for the others
+  stoker cluster revoke                     no line printed so far lets a box in any more
   stoker cluster join 10.0.0.1 --name big --label disk=nvme
   stoker cluster status                     who is in the cluster
   stoker cluster leave                      take this box out; what runs on it runs elsewhere
   stoker cluster forget gpu2                on the first box: gpu2 is not coming back
 """
 
-_ACTIONS = ("up", "join", "status", "leave", "forget")
+_ACTIONS = ("up", "join", "token", "revoke", "status", "leave", "forget")
 _LEAVE_S = 15.0
 _ONLY = {
     "address": ("up",),
@@ -46,6 +56,7 @@ _ONLY = {
     "label": ("up", "join"),
     "gpus": ("join",),
     "json": ("status",),
+    "expires": ("up", "token"),
 }
 
 
@@ -56,7 +67,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "target", nargs="?", metavar="ADDRESS", help="join: the first box, with :PORT if it has one"
     )
-    add("--address", metavar="IP", help="up: the address under which the others find this box")
+    add(
+        "--address",
+        metavar="IP",
+        help="up: the address under which the others find this box; Ray listens on all interfaces",
+    )
+    add(
+        "--expires",
+        metavar="TIME",
+        help="up, token: how long the join token works, or never; default 24h",
+    )
     add("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}")
     add("--name", metavar="NAME", help="up, join: this box's name; default: its host name")
     add("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box")
@@ -83,11 +103,16 @@ def run(args: argparse.Namespace) -> int:
         return show_status(find_home(), as_json=args.json)
     home = find_home()
     with control.turn(home):
+        if args.action == "token":
+            return show_new_join_line(home, args.expires)
+        if args.action == "revoke":
+            return revoke(home)
         return {"up": _up, "join": _join, "leave": _leave}[args.action](home, args)
 
 
 def _up(home: str, args: argparse.Namespace) -> int:
     survey.require_ray()
+    parse_expires(args.expires)
     known = settings.load_settings(home)
     if known is None:
         known = _found(home, args)
@@ -98,13 +123,7 @@ def _up(home: str, args: argparse.Namespace) -> int:
         else:
             control.start_minder(home)
     _tell_daemon(known.target)
-    print("Run this on every other box, with Stoker and Ray installed as they are here:")
-    token = settings.load_token(home)
-    print(f"\n  {TOKEN_VARIABLE}={token} stoker cluster join {_short(known)}\n")
-    sys.stderr.write(
-        "Keep the token to yourself: who has it can run anything on every box of the cluster.\n"
-        f"Let only those boxes through the firewall: Ray listens at port {known.port} and others.\n"
-    )
+    show_join_line(home, known, args.expires)
     return 0
 
 
@@ -133,7 +152,7 @@ def _check_ray_address(text: str) -> None:
         raise ConflictError(
             f"this box belongs to the cluster at {known.target}: stoker cluster leave comes first"
         )
-    token = _find_token(home)
+    token = find_ray_token(home, address, port)
     certificates = find_certificates(os.environ, survey.own_address(address, port))
     survey.check_versions(survey.survey(home, address, port, token, certificates))
     settings.save_token(home, token)
@@ -161,6 +180,7 @@ def _found(home: str, args: argparse.Namespace) -> settings.Settings:
     labels = settings.parse_labels(args.label or ())
     address = survey.resolve(args.address) if args.address else survey.outward_address()
     survey.check_place(address, port)
+    survey.check_place(address, settings.join_port(port))
     _name(home, args, ())
     made = settings.Settings(
         role="head",
@@ -196,7 +216,7 @@ def _join(home: str, args: argparse.Namespace) -> int:
             f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
             " this one the first"
         )
-    token = _find_token(home)
+    token = find_ray_token(home, address, port)
     certificates = find_certificates(os.environ, own)
     found = survey.survey(home, address, port, token, certificates)
     survey.check_versions(found)
@@ -322,24 +342,6 @@ def _name(home: str, args: argparse.Namespace, taken: tuple[str, ...] | list[str
     settings.save_node(home, settings.Node(id=node.id, name=wanted))
 
 
-def _find_token(home: str) -> str:
-    """The token, from where the printed line puts it, a file of old, or whoever sits here."""
-    given = os.environ.get(TOKEN_VARIABLE)
-    if given:
-        return settings.check_token(given)
-    kept = settings.load_token(home)
-    if kept is not None:
-        return kept
-    if not sys.stdin.isatty():
-        raise UsageError(
-            f"the token is missing: {TOKEN_VARIABLE}=… stoker cluster join …, as stoker cluster up"
-            " prints it on the first box"
-        )
-    import getpass
-
-    return settings.check_token(getpass.getpass("token of the cluster (not shown): "))
-
-
 def _tell_daemon(address: str | None) -> Setting:
     """Let the daemon use a cluster, or none."""
     from stoker.client.client import Client
@@ -388,8 +390,3 @@ def _say_goodbye(home: str) -> None:
         time.sleep(0.05)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-
-
-def _short(known: settings.Settings) -> str:
-    """The address as one has to type it."""
-    return known.address if known.port == settings.DEFAULT_PORT else known.target

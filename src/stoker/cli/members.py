@@ -6,6 +6,7 @@ import json
 import time
 from typing import Any
 
+from stoker.cli.join_lines import describe_join_token, describe_listeners
 from stoker.cli.tables import Column, print_facts, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
@@ -45,7 +46,8 @@ def show_status(home: str, *, as_json: bool) -> int:
             ("cluster", known.target),
             ("this box", f"{node.name}, {'its first' if known.is_head else 'a node'}"),
             ("Ray here", _say(minder, home)),
-            ("network", _describe_network(home)),
+            ("network", _describe_network(home, known)),
+            *([("joining", describe_join_token(home))] if known.is_head else []),
             *([("trouble", (trouble, "red"))] if trouble else []),
         ]
     )
@@ -77,11 +79,10 @@ def _say(minder: control.State | None, home: str) -> tuple[str, str]:
     return f"{minder.state} for {lasts}{reason}{again}; more in {control.log_path(home)}", "yellow"
 
 
-def _describe_network(home: str) -> str:
+def _describe_network(home: str, known: settings.Settings) -> str:
     certificates = load_certificates(home)
-    if certificates is None:
-        return "not encrypted; Ray listens on all interfaces of each box"
-    return f"TLS, certificate {certificates.cert}; Ray listens on all interfaces of each box"
+    secured = "not encrypted" if certificates is None else f"TLS, certificate {certificates.cert}"
+    return f"{secured}; {describe_listeners(known)}"
 
 
 def _find_nodes(home: str, known: settings.Settings) -> tuple[list[dict[str, Any]], str | None]:

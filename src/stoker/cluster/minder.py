@@ -2,7 +2,8 @@
 
 One per home, in a session of its own. It runs `ray start --block` as its child and starts it again
 when it ends: after a crash of Ray, a cut cable, or a restart of the head. It never gives up; while
-the head cannot be reached it looks every second whether it is back. SIGTERM ends it and what it has started.
+the head cannot be reached it looks every second whether it is back. On the head it also exchanges join
+tokens for Ray's token. SIGTERM ends it and what it has started.
 Should it die itself, the kernel ends Ray with it: nothing may run that nobody minds.
 """
 
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stoker.cluster.admission import AdmissionServer
 from stoker.cluster.command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder
 from stoker.cluster.settings import folder_of, load_node, load_settings
@@ -108,8 +110,12 @@ class Minder:
             os.write(self._wake_writer, b"x")
 
     def run(self) -> None:
-        """Mind Ray until told to stop."""
+        """Mind Ray until told to stop, and on the head let boxes join."""
         pause_s = _FIRST_PAUSE_S
+        known = self._settings
+        admission = AdmissionServer(self._home, known.own_address, known.join_port, log)
+        if known.is_head:
+            admission.start()
         try:
             while True:
                 began = time.monotonic()
@@ -127,6 +133,7 @@ class Minder:
         except Stopped:
             log("told to stop")
         finally:
+            admission.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(state_path(self._home))
 

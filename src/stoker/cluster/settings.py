@@ -3,6 +3,7 @@
     node.json      who this box is: an id, made once, and a name; it outlasts leaving
     settings.json  what it belongs to, as head or as node; not there if it belongs to nothing
     token          what lets a box in (0600)
+    join-tokens.json   on the head: the join tokens that were given out (0600)
     tls.json       paths of the certificates, if the cluster speaks TLS
     minder.lock    held by the minder, with its pid inside;  minder.json: how Ray is
 
@@ -63,6 +64,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The cluster as Ray and `stoker cluster join` name it."""
         return join_address(self.address, self.port)
 
+    @property
+    def join_port(self) -> int:
+        """The port of the head at which boxes exchange their join tokens."""
+        return join_port(self.port)
+
 
 def folder_of(home: str) -> str:
     """The folder of all this; it may not be there yet."""
@@ -91,7 +97,7 @@ def save_settings(home: str, settings: Settings) -> None:
 
 def forget_settings(home: str) -> None:
     """Let this box belong to nothing; who it is stays."""
-    for name in ("settings.json", "token", "tls.json"):
+    for name in ("settings.json", "token", "tls.json", "join-tokens.json"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder_of(home), name))
 
@@ -177,12 +183,19 @@ def split_address(text: str, default_port: int | None = DEFAULT_PORT) -> tuple[s
 
 def check_port(port: int) -> int:
     """A port that a new cluster can have; raises ValueError for others."""
-    if not 1 <= port <= _LAST_PORT:
-        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}")
-    if port in RESERVED_PORTS:
+    if not 1 <= port < _LAST_PORT:
+        raise ValueError(
+            f"a port is a number from 1 to {_LAST_PORT - 1}; boxes join at the next one"
+        )
+    if port in RESERVED_PORTS or join_port(port) in RESERVED_PORTS:
         first, last = RESERVED_PORTS[0], RESERVED_PORTS[-1]
         raise ValueError(f"Ray needs the ports {first} to {last} for its workers: choose another")
     return port
+
+
+def join_port(port: int) -> int:
+    """The port at which boxes join a cluster that has this port: the next one."""
+    return port + 1
 
 
 def join_address(host: str, port: int) -> str:

@@ -104,7 +104,7 @@ def test_addresses_have_a_port_or_take_the_default() -> None:
 def test_a_new_cluster_keeps_off_the_ports_of_rays_workers() -> None:
     assert settings.check_port(6379) == 6379
     assert settings.split_address("head:12000") == ("head", 12000)  # somebody else's may be there
-    for wrong in (0, 65536, 10002, 19999):
+    for wrong in (0, 65535, 65536, 10001, 10002, 19999):
         with pytest.raises(ValueError):
             settings.check_port(wrong)
 

@@ -1,0 +1,130 @@
+"""What `stoker cluster` says about joining: join tokens, and where a cluster listens."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from stoker.cluster import settings
+from stoker.cluster.admission import exchange_join_token
+from stoker.cluster.command import TOKEN_VARIABLE
+from stoker.cluster.join_tokens import (
+    DEFAULT_EXPIRES_S,
+    JoinToken,
+    has_join_tokens,
+    issue_join_token,
+    newest_join_token,
+    parse_join_token,
+    revoke_join_tokens,
+)
+from stoker.core.durations import format_duration, parse_duration
+from stoker.errors import ConflictError, UsageError
+
+
+def parse_expires(text: str | None) -> float | None:
+    """Seconds until a join token expires, as `--expires` gives them; None for `never`."""
+    if text is None:
+        return DEFAULT_EXPIRES_S
+    return None if text == "never" else parse_duration(text)
+
+
+def show_join_line(home: str, known: settings.Settings, expires: str | None) -> None:
+    """Print the line for the other boxes, with the newest join token that works.
+
+    A new token is made for a new cluster and for `--expires` only: `up` may run at every boot.
+    """
+    token = newest_join_token(home, time.time()) if expires is None else None
+    if token is None and expires is None and has_join_tokens(home):
+        sys.stderr.write(f"stoker: {describe_join_token(home)}\n")
+    else:
+        _print_line(home, known, token, expires)
+    sys.stderr.write(f"{describe_listeners(known)}: let only the boxes of the cluster reach it.\n")
+
+
+def show_new_join_line(home: str, expires: str | None) -> int:
+    """Make a join token and print its line."""
+    _print_line(home, _require_head(home), None, expires)
+    return 0
+
+
+def revoke(home: str) -> int:
+    """Let no join token work any more."""
+    _require_head(home)
+    count = revoke_join_tokens(home, time.time())
+    what = "1 join token is" if count == 1 else f"{count} join tokens are"
+    print(f"{what} revoked; the boxes of the cluster stay in it")
+    return 0
+
+
+def describe_join_token(home: str) -> str:
+    """How long the newest join token works."""
+    token = newest_join_token(home, time.time())
+    if token is None:
+        return "no join token works: stoker cluster token makes one"
+    return f"the newest join token {_say_end(token)}"
+
+
+def describe_listeners(known: settings.Settings) -> str:
+    """Where a cluster listens: Ray binds all interfaces unless its address is the loopback's."""
+    if known.address.startswith("127."):
+        where = "on the loopback interface"
+    else:
+        where = "on every interface of each box (--address does not change that)"
+    first, last = settings.RESERVED_PORTS[0], settings.RESERVED_PORTS[-1]
+    join = settings.join_address(known.address, known.join_port)
+    return (
+        f"Ray listens {where}, at port {known.port}, at ports {first}-{last} and at some that the system"
+        f" chooses; boxes join at {join}"
+    )
+
+
+def find_ray_token(home: str, address: str, port: int) -> str:
+    """Ray's token for a cluster: from a join token, from the user, or kept from before."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    kept = settings.load_token(home)
+    if not given and kept is not None:
+        return kept
+    if not given and not sys.stdin.isatty():
+        raise UsageError(
+            f"the token is missing: {TOKEN_VARIABLE}=… stoker cluster join …, as stoker cluster up"
+            " prints it on the first box"
+        )
+    if not given:
+        import getpass
+
+        given = getpass.getpass("token of the cluster (not shown): ")
+    token = settings.check_token(given)
+    join_token = parse_join_token(token)
+    if join_token is None:
+        return token
+    return exchange_join_token(address, settings.join_port(port), join_token)
+
+
+def _print_line(
+    home: str, known: settings.Settings, token: JoinToken | None, expires: str | None
+) -> None:
+    if token is None:
+        token = issue_join_token(home, parse_expires(expires), time.time())
+    short = known.address if known.port == settings.DEFAULT_PORT else known.target
+    print("Run this on every other box, with Stoker and Ray installed as they are here:")
+    print(f"\n  {TOKEN_VARIABLE}={token.text} stoker cluster join {short}\n")
+    sys.stderr.write(
+        f"The join token {_say_end(token)}. Keep it to yourself: whoever has it can run anything on every"
+        " box of the cluster.\n"
+    )
+
+
+def _say_end(token: JoinToken) -> str:
+    if token.expires_at is None:
+        return "works until stoker cluster revoke"
+    return f"works for {format_duration(token.expires_at - time.time())} from now"
+
+
+def _require_head(home: str) -> settings.Settings:
+    known = settings.load_settings(home)
+    if known is None:
+        raise ConflictError("this box belongs to no cluster: stoker cluster up starts one")
+    if not known.is_head:
+        raise ConflictError(f"join tokens are made and revoked on the first box, {known.address}")
+    return known

@@ -1,0 +1,98 @@
+"""Join tokens of a real cluster: they expire and can be revoked, and Ray's own token is in no line."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.bed import Bed
+from cluster.conftest import require_bed
+from patience import until
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+@pytest.fixture(scope="module")
+def bed(nvml_library: str) -> Iterator[Bed]:
+    """Return three hosts, of which the first has a cluster up."""
+    require_bed()
+    with Bed(hosts=3, library=nvml_library) as bed:
+        bed.ok(0, "cluster", "up")
+        yield bed
+
+
+def line_of(said: str) -> str:
+    found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+) stoker cluster join (\S+)", said)
+    assert found is not None, said
+    return found[1]
+
+
+def refusal(bed: Bed, host: int, token: str) -> str:
+    ended = bed.stoker(host, "cluster", "join", bed.address(0), env={"STOKER_CLUSTER_TOKEN": token})
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    assert ended.stderr.count("\n") == 1
+    assert not (bed.home(host) / "cluster" / "settings.json").exists()
+    assert not (bed.home(host) / "cluster" / "token").exists()
+    assert bed.processes(host) == {}
+    return ended.stderr
+
+
+def status(bed: Bed) -> dict[str, Any]:
+    told = json.loads(bed.ok(0, "cluster", "status", "--json"))
+    assert isinstance(told, dict)
+    return told
+
+
+def test_the_printed_line_lets_a_box_in_and_does_not_hold_the_token_of_ray(bed: Bed) -> None:
+    said = bed.ok(0, "cluster", "up")
+    token = line_of(said)
+    bed.ok(1, "cluster", "join", bed.address(0), env={"STOKER_CLUSTER_TOKEN": token})
+
+    own = (bed.home(0) / "cluster" / "token").read_text()
+    assert own not in said
+    assert (bed.home(1) / "cluster" / "token").read_text() == own
+    assert line_of(bed.ok(0, "cluster", "up")) == token
+
+
+def test_boxes_join_at_the_named_address_only(bed: Bed) -> None:
+    listeners = bed.run(0, ["ss", "-ltnH", "sport = 7867"]).stdout.split()
+    assert listeners[3] == f"{bed.address(0)}:7867"
+
+
+def test_an_expired_token_lets_no_box_in(bed: Bed) -> None:
+    token = line_of(bed.ok(0, "cluster", "token", "--expires", "0.1s"))
+    kept = json.loads((bed.home(0) / "cluster" / "join-tokens.json").read_bytes())
+    until(lambda: time.time() >= kept[-1]["expires_at"], "the token has expired")
+    assert "the join token has expired" in refusal(bed, 2, token)
+
+
+def test_a_revoked_token_lets_no_box_in_and_members_stay(bed: Bed) -> None:
+    token = line_of(bed.ok(0, "cluster", "token", "--expires", "never"))
+    assert "join tokens are revoked" in bed.ok(0, "cluster", "revoke")
+
+    assert "the join token was revoked" in refusal(bed, 2, token)
+    assert "no join token works" in bed.ok(0, "cluster", "status")
+    again = bed.stoker(0, "cluster", "up")
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "no join token works: stoker cluster token makes one" in again.stderr
+    until(
+        lambda: {node["name"]: node["state"] for node in status(bed)["nodes"]}.get("h1") == "up",
+        "h1 is still a member",
+    )
+    fresh = line_of(bed.ok(0, "cluster", "token"))
+    assert fresh != token
+    bed.ok(2, "cluster", "join", bed.address(0), env={"STOKER_CLUSTER_TOKEN": fresh})
+
+
+def test_only_the_first_box_makes_and_revokes_join_tokens(bed: Bed) -> None:
+    for action in ("token", "revoke"):
+        ended = bed.stoker(1, "cluster", action)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "on the first box" in ended.stderr
+    ended = bed.stoker(0, "cluster", "token", "--expires", "soon")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
