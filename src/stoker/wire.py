@@ -473,11 +473,14 @@ class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Several jobs as one text: a command a line, or GPUPeasy's `NAME;;OUTFILE;;COMMAND;;;`."""
+    """Several jobs as one text: a command a line, or GPUPeasy's `NAME;;OUTFILE;;COMMAND;;;`.
+
+    The form `auto` knows GPUPeasy's text by its `;;;`.
+    """
 
     text: Text
     cwd: str
-    form: Literal["lines", "gpupeasy"] = "lines"
+    form: Literal["auto", "lines", "gpupeasy"] = "auto"
 
 
 class BatchJobs(msgspec.Struct, frozen=True, kw_only=True):

@@ -186,9 +186,9 @@ def test_any_error_rejects_a_whole_gpupeasy_batch(queue: Queue) -> None:
 
     assert ended.code == 2
     first, second = ended.err.splitlines()
-    assert first == "stoker: job 2: no job name was provided"
+    assert first == "stoker: Error in job: number 2: No job name was provided"
     assert second.startswith(
-        f"stoker: job 3: could not open output file: {queue.work}/no/three.txt"
+        f"stoker: Error in job: three: Could not open output file: {queue.work}/no/three.txt"
     )
     assert second.endswith("2 errors, nothing was added")
     assert queue.ls() == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from integration.door import Queue
 from stoker.client.transport import Connection
@@ -52,3 +53,69 @@ def test_a_batch_of_jobs_is_added_whole_or_not_at_all(queue: Queue) -> None:
     queue.ok("wait")
     assert queue.stoker.read("one.txt") == ["one"]
     assert queue.stoker.read("two.txt")[0] in ("0", "1")
+
+
+BATCH = """\
+first;;first.txt;;
+  echo one
+  | cat;;;
+second;;second.txt;;
+  echo two;;;
+"""
+
+
+def test_a_batch_with_its_semicolons_is_recognised_by_itself(queue: Queue) -> None:
+    assert queue.ok("add", "--batch", "-", stdin=BATCH) == "added jobs 1-2\n"
+    queue.ok("wait")
+
+    assert queue.stoker.read("first.txt") == ["one"]
+    assert queue.stoker.read("second.txt") == ["two"]
+
+
+def test_a_recognised_batch_with_an_error_adds_nothing(queue: Queue) -> None:
+    ended = queue("add", "--batch", "-", stdin=BATCH + "third;; ;;ls;;;")
+
+    assert ended.code == 2
+    assert "Error in job: third: Output file not specified" in ended.err
+    assert queue.ls() == {}
+
+
+def test_a_recognised_batch_takes_no_log_option(queue: Queue) -> None:
+    ended = queue("add", "-o", "{id}.log", "--batch", "-", stdin=BATCH)
+
+    assert ended.code == 2
+    assert "names its own output file" in ended.err
+    assert queue.ls() == {}
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ({"outFile": "a", "jobName": "a", "jobCommand": ""}, "No jobs were submitted"),
+        ({"outFile": "a", "jobName": "", "jobCommand": "ls"}, "No job name was provided"),
+        ({"outFile": "", "jobName": "a", "jobCommand": "ls"}, "Output file not specified"),
+        (
+            {"outFile": "taken", "jobName": "a", "jobCommand": "ls"},
+            "Output file already exists: {cwd}/taken",
+        ),
+        (
+            {"outFile": "no/such", "jobName": "a", "jobCommand": "ls"},
+            "Could not open output file: {cwd}/no/such",
+        ),
+        ({"jobName": "a", "jobCommand": "ls"}, "Key 'outFile' not found"),
+        ({"outFile": "a", "jobCommand": "ls"}, "Key 'jobName' not found"),
+        ({"outFile": "a", "jobName": "a"}, "Key 'jobCommand' not found"),
+    ],
+)
+def test_the_routes_errors_have_the_words_of_the_original(
+    queue: Queue, job: dict[str, str], message: str
+) -> None:
+    queue.stoker.file("taken", "")
+
+    answer = ask(queue, "addnewjob", {"job": {**job, "cwd": str(queue.work)}})
+
+    assert answer == {"status": "failed", "message": message.format(cwd=queue.work)}
+
+
+def test_a_request_without_a_job_is_told_so_as_by_the_original(queue: Queue) -> None:
+    assert ask(queue, "addnewjob", {}) == {"status": "failed", "message": "Key 'job' not found"}

@@ -101,7 +101,6 @@ def test_a_batch_of_lines_is_shown_before_it_is_added(site: Site) -> None:
 def test_a_batch_of_gpupeasy_is_added_whole_or_not_at_all(site: Site) -> None:
     page = open_form(site, "batch")
     page.fill("#batch-gpus", "0")
-    page.get_by_label("GPUPeasy").check()
     page.fill(
         "#batch-text", "a;;a.log;;echo a;;;\nb;;b.log;;;\nc;;/does/not/exist/c.log;;echo c;;;"
     )

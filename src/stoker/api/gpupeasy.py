@@ -14,18 +14,19 @@ class PeasyJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to be added: a line for the shell or the words of a command, and a file for its output.
 
     It runs in the folder `cwd`, and what is relative is so to that: by default the user's own folder.
+    A missing field is None: the answer names it in the original's words.
     """
 
-    job_name: str = msgspec.field(default="", name="jobName")
-    out_file: str = msgspec.field(default="", name="outFile")
-    job_command: str | list[str] = msgspec.field(default="", name="jobCommand")
+    job_name: str | None = msgspec.field(default=None, name="jobName")
+    out_file: str | None = msgspec.field(default=None, name="outFile")
+    job_command: str | list[str] | None = msgspec.field(default=None, name="jobCommand")
     cwd: str = "~"
 
 
 class NewPeasyJob(msgspec.Struct, frozen=True, kw_only=True):
     """What /addnewjob takes."""
 
-    job: PeasyJob = PeasyJob()
+    job: PeasyJob | None = None
 
 
 class PeasyAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

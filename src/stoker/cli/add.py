@@ -34,7 +34,7 @@ examples:
   stoker add --begin 22:00 python night.py    not before ten in the evening
   stoker add --follow python train.py         show its output; exit 0 if it succeeds
   stoker add --script experiment.sh           a whole script, as it is now
-  stoker add --batch jobs.txt                 one job a line
+  stoker add --batch jobs.txt                 one job a line, or GPUPeasy's NAME;;OUTFILE;;COMMAND;;;
   stoker add --snapshot python train.py       from a copy of the code as it is now
   stoker add --sync python train.py           on a node that has not this folder, too
   stoker add --warm torch python train.py     forked from a process that has imported torch
@@ -101,7 +101,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--shell", metavar="SH", help="the shell for lines; login: your own (default: /bin/sh)")
     add("--script", metavar="FILE", help="add a whole script; -: from standard input")
     add("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input")
-    add("--format", choices=("lines", "gpupeasy"), default="lines", help="how the batch is written")
+    add(
+        "--format",
+        choices=("auto", "lines", "gpupeasy"),
+        default="auto",
+        help="how the batch is written (default: auto, gpupeasy if it has ;;;)",
+    )
     add("--snapshot", action="store_true", help="run from a copy of the working tree, taken now")
     add("--sync", action="store_true", help="ship that copy to whatever node; results come back")
     add("--results", metavar="DIR", help="what --sync brings back (default: results)")
@@ -120,6 +125,8 @@ def run(args: argparse.Namespace) -> int:
         from stoker.cli.batch import read_batch
 
         jobs = read_batch(args.batch, args.format)
+        if args.log is not None and "log" in jobs[0]:
+            raise UsageError("-o: every job of a gpupeasy batch names its own output file")
     else:
         jobs = [_script(args.script) if args.script is not None else _job(args.command)]
     message = {"jobs": jobs, **_common(args, folder)}
@@ -150,12 +157,10 @@ def _check(args: argparse.Namespace) -> None:
     if args.results is not None and not args.sync:
         raise UsageError("--results is what --sync brings back: give --sync as well")
     if args.log is not None:
-        _check_template(args.log, is_batch=args.batch is not None, form=args.format)
+        _check_template(args.log, is_batch=args.batch is not None)
 
 
-def _check_template(log: str, *, is_batch: bool, form: str) -> None:
-    if is_batch and form == "gpupeasy":
-        raise UsageError("-o: every job of a gpupeasy batch names its own output file")
+def _check_template(log: str, *, is_batch: bool) -> None:
     from stoker.cli.templates import check_template
 
     if not {"id", "index"} & set(check_template(log)) and is_batch:

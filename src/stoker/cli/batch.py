@@ -29,10 +29,18 @@ def read_whole(path: str, what: str) -> bytes:
 def read_batch(path: str, form: str) -> list[dict[str, Any]]:
     """The jobs of a batch; any error in it rejects the whole."""
     text = read_whole(path, "jobs")
-    jobs = _read_gpupeasy(text) if form == "gpupeasy" else _read_lines(text)
+    jobs = _read_gpupeasy(text) if _is_gpupeasy(text, form) else _read_lines(text)
     if not jobs:
         raise UsageError(f"--batch {path}: no job in it; write one command a line")
     return jobs
+
+
+def _is_gpupeasy(text: bytes, form: str) -> bool:
+    if form != "auto" or b";;;" not in text:
+        return form == "gpupeasy"
+    from stoker.engine.gpupeasy import is_batch
+
+    return is_batch(text)
 
 
 def _read_lines(text: bytes) -> list[dict[str, Any]]:

@@ -142,8 +142,14 @@ def test_a_batch_is_read_and_all_that_is_wrong_is_told(desk: Desk, tmp_path: Pat
     body = {"text": text, "cwd": str(tmp_path), "form": "gpupeasy"}
     found = msgspec.json.decode(ask(desk, "POST", "/v1/batch", body)[1], type=wire.BatchJobs)
     assert [job.name for job in found.jobs] == ["a"]
-    assert [error.partition(":")[0] for error in found.errors] == ["job 2", "job 3"]
+    assert found.errors == [
+        "Malformed job: b;;b.log (write NAME;;OUTFILE;;COMMAND;;;)",
+        "Error in job: number 3: No job name was provided",
+    ]
     assert list(tmp_path.iterdir()) == [tmp_path / "home"]
+    assert ask(desk, "POST", "/v1/batch", {"text": text, "cwd": str(tmp_path)}) == ask(
+        desk, "POST", "/v1/batch", body
+    ), "it is recognised by itself"
     lines = {"text": "one\n# none\ntwo \\\nmore\n", "cwd": str(tmp_path)}
     found = msgspec.json.decode(ask(desk, "POST", "/v1/batch", lines)[1], type=wire.BatchJobs)
     assert [job.command for job in found.jobs] == ["one", "two more"]

@@ -65,13 +65,13 @@ def test_a_job_goes_through_all_lists(desk: Desk, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        ({}, "no job name was provided"),
-        ({"jobName": "a", "jobCommand": "true"}, "output file not specified"),
-        ({"jobName": "a", "outFile": "new"}, "no command was provided"),
-        ({"jobName": "a", "outFile": "new", "jobCommand": []}, "no command was provided"),
-        ({"jobName": "a", "outFile": "there", "jobCommand": "true"}, "output file already exists"),
-        ({"jobName": "a", "outFile": "no/x", "jobCommand": "true"}, "could not open output file"),
-        ({"jobName": "a", "outFile": "a\0b", "jobCommand": "true"}, "could not open output file"),
+        ({}, "Key 'outFile' not found"),
+        ({"jobName": "a", "outFile": "", "jobCommand": "true"}, "Output file not specified"),
+        ({"jobName": "a", "outFile": "new", "jobCommand": ""}, "No jobs were submitted"),
+        ({"jobName": "a", "outFile": "new", "jobCommand": []}, "No jobs were submitted"),
+        ({"jobName": "a", "outFile": "there", "jobCommand": "true"}, "Output file already exists"),
+        ({"jobName": "a", "outFile": "no/x", "jobCommand": "true"}, "Could not open output file"),
+        ({"jobName": "a", "outFile": "a\0b", "jobCommand": "true"}, "Could not open output file"),
         ({"jobName": "a/b/c", "outFile": "new", "jobCommand": "true"}, "name"),
     ],
 )

@@ -131,8 +131,9 @@ def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> 
         (["--batch", "nul"], "job 2 of the batch holds a NUL byte"),
         (["--batch", "one", "--follow"], "leave it out with --batch"),
         (["--batch", "one", "-o", "x.log"], "put {id} into its name"),
-        (["--batch", "one", "--format", "gpupeasy", "-o", "{id}"], "names its own output file"),
+        (["--batch", "peasy", "--format", "gpupeasy", "-o", "{id}"], "names its own output file"),
         (["--batch", "one", "--format", "gpupeasy"], "1 error, nothing was added"),
+        (["--batch", "peasy", "-o", "{id}"], "names its own output file"),
         (["-g", "-1", "true"], "fewer than 0 GPUs"),
         (["-g", "x", "true"], "invalid int value: 'x'"),
         (["--retries", "-1", "true"], "fewer than 0 times"),
@@ -150,6 +151,7 @@ def test_what_makes_no_sense_is_told_in_one_line_and_nothing_is_sent(
     Path("empty").write_text("\n# nothing\n" if "--batch" in words else "")
     Path("one").write_text("true\n")
     Path("nul").write_bytes(b"true\nfal\0se\n")
+    Path("peasy").write_text("a;;a.txt;;true;;;")
 
     code = main(["add", *words])
 

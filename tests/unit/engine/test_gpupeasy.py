@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine.gpupeasy import BatchJob, parse_batch
+from stoker.engine.gpupeasy import BatchJob, is_batch, parse_batch
 
 
 @pytest.fixture
@@ -40,16 +40,25 @@ def test_a_backslash_at_the_end_of_a_line_is_no_word_of_the_command(cwd: bytes) 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        (b"", "no jobs were submitted"),
-        (b" ;;; \n;;;", "no jobs were submitted"),
-        (b"just a command;;;", "job 1: malformed"),
-        (b"a;;b;;c;;d;;;", "job 1: malformed"),
-        (b";;out;;ls;;;", "job 1: no job name was provided"),
-        (b"a;; ;;ls;;;", "job 1: output file not specified"),
-        (b"a;;out;; ;;;", "job 1: no command was provided"),
-        (b"a;;taken;;ls;;;", "job 1: output file already exists: {cwd}/taken"),
-        (b"a;;out;;ls;;;b;;out;;ls;;;", "job 2: output file already exists: {cwd}/out"),
-        (b"a;;no/such/out;;ls;;;", "job 1: could not open output file: {cwd}/no/such/out"),
+        (b"", "No jobs were submitted (or incorrect syntax)"),
+        (b" ;;; \n;;;", "No jobs were submitted (or incorrect syntax)"),
+        (b"just a command;;;", "Malformed job: just a command"),
+        (b"a;;b;;c;;d;;;", "Malformed job: a;;b;;c;;d"),
+        (b";;out;;ls;;;", "Error in job: number 1: No job name was provided"),
+        (b"a;; ;;ls;;;", "Error in job: a: Output file not specified"),
+        (b"a;;out;; ;;;", "Error in job: a: No jobs were submitted"),
+        (
+            b"a;;taken;;ls;;;",
+            "Error in job: a: Output file already exists or common to multiple jobs: {cwd}/taken",
+        ),
+        (
+            b"a;;out;;ls;;;b;;out;;ls;;;",
+            "Error in job: b: Output file already exists or common to multiple jobs: {cwd}/out",
+        ),
+        (
+            b"a;;no/such/out;;ls;;;",
+            "Error in job: a: Could not open output file: {cwd}/no/such/out",
+        ),
     ],
 )
 def test_every_error_is_named_with_its_job(cwd: bytes, text: bytes, error: str) -> None:
@@ -71,3 +80,31 @@ def test_bytes_that_are_no_text_are_kept(cwd: bytes) -> None:
     jobs, errors = parse_batch(b"a;;caf\xe9;;echo \xff;;;", cwd)
 
     assert (jobs, errors) == ([BatchJob(b"a", cwd + b"/caf\xe9", b"echo \xff")], [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"a;;a.txt;;ls;;;",
+        b"a;;a.txt;;ls;;; b;;b.txt;;ls",
+        b"a;;a.txt;;\nls\n;;;\n",
+        b"just a command;;;",
+        b"a;;a.txt;;;\r\nb",
+    ],
+)
+def test_a_batch_is_known_by_its_semicolons(text: bytes) -> None:
+    assert is_batch(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"ls\nls; ls\n",
+        b"python a.py --separator ';;;' b\n",
+        b"case $x in 1) ls;; esac\n",
+        b"# NAME;;OUTFILE;;COMMAND;;;\nls\n",
+        b"",
+    ],
+)
+def test_lines_for_the_shell_are_no_batch(text: bytes) -> None:
+    assert not is_batch(text)

@@ -45,13 +45,21 @@ _FAILED: list[State] = [state for state in State if is_final(state) and state is
 async def add_new_job(hub: Hub, _query: NoQuery, body: NewPeasyJob) -> PeasyAdded:
     """Put one job into the queue, as GPUPeasy's addnewjob."""
     job = body.job
+    if job is None:
+        return PeasyAdded(status="failed", message="Key 'job' not found")
+    if job.out_file is None or job.job_name is None or job.job_command is None:
+        keys = {"outFile": job.out_file, "jobName": job.job_name, "jobCommand": job.job_command}
+        missing = next(key for key, value in keys.items() if value is None)
+        return PeasyAdded(status="failed", message=f"Key '{missing}' not found")
     cwd = os.path.expanduser(job.cwd).encode("utf-8", "surrogatepass")
     outfile = os.path.join(cwd, job.out_file.encode("utf-8", "surrogatepass"))
     command = " ".join(job.job_command) if isinstance(job.job_command, list) else job.job_command
-    fault = gpupeasy.fault_of_fields(job.job_name.encode(), job.out_file.encode(), command.encode())
+    fault: object = gpupeasy.fault_of_fields(
+        job.job_name.encode(), job.out_file.encode(), command.encode()
+    )
     fault = fault or await call_in_thread(gpupeasy.fault_of_file, outfile, set())
     if fault is not None:
-        return PeasyAdded(status="failed", message=fault)
+        return PeasyAdded(status="failed", message=str(fault))
     try:
         added = await add.add(
             hub,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.engine.gpupeasy import parse_batch
+from stoker.engine.gpupeasy import is_batch, parse_batch
 from stoker.engine.lines import Splitter
 from stoker.wire import MAX_JOBS, BatchJobs, BatchText, NewJob, to_wire
 
@@ -10,7 +10,7 @@ from stoker.wire import MAX_JOBS, BatchJobs, BatchText, NewJob, to_wire
 def read_batch(batch: BatchText) -> BatchJobs:
     """The jobs of a batch, and what is wrong with it. It looks at files, and so may take its time."""
     text = batch.text.encode()
-    if batch.form == "gpupeasy":
+    if batch.form == "gpupeasy" or (batch.form == "auto" and is_batch(text)):
         found, errors = parse_batch(text, batch.cwd.encode())
         jobs = [
             NewJob(

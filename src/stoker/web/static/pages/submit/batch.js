@@ -9,8 +9,10 @@ import {addedNote, folderField, keepFolder, needsFields, readFolder, readNeeds, 
 
 const PAUSE_MS = 250;
 const SHOWN = 20;
+const LINES = 'python train.py --lr 1e-3\npython train.py --lr 3e-4';
 const EXAMPLES = /** @type {Record<string, string>} */ ({
-  lines: 'python train.py --lr 1e-3\npython train.py --lr 3e-4',
+  auto: LINES,
+  lines: LINES,
   gpupeasy: 'first;;logs/first.log;;python train.py --lr 1e-3;;;\nsecond;;logs/second.log;;python train.py --lr 3e-4;;;',
 });
 
@@ -19,7 +21,7 @@ export function batchForm() {
   const form = new Form('batch');
   const preview = signal(/** @type {any} */ (null));
   const added = signal(/** @type {any} */ (null));
-  const kind = signal('lines');
+  const kind = signal('auto');
   let requestId = newRequestId();
   let asked = 0;
 
@@ -67,7 +69,7 @@ export function batchForm() {
   return h(
     'form',
     {class: 'card fields', novalidate: true, onsubmit: submit},
-    h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('lines', 'one command a line'), choice('gpupeasy', 'NAME;;OUTFILE;;COMMAND;;; (GPUPeasy)')),
+    h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('auto', 'recognised by itself'), choice('lines', 'one command a line'), choice('gpupeasy', 'NAME;;OUTFILE;;COMMAND;;; (GPUPeasy)')),
     form.field('text', 'Jobs', {wide: true, tag: 'textarea', props: {rows: 10, spellcheck: 'false', placeholder: () => EXAMPLES[kind.value] ?? '', oninput: lookSoon}}),
     h('div', {class: 'wide preview', 'aria-live': 'polite'}, () => show(preview.value)),
     folderField(form, lookSoon),
