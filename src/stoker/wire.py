@@ -648,6 +648,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[str]
     queue_paused: str | None = None
     projects_paused: dict[str, str] = {}
+    no_project_paused: str | None = None  # why the jobs without a project are paused, if they are
     eta_s: float | None = None
     warm: list[WarmWorker] = []
 

@@ -54,6 +54,7 @@ class Day:
 
     def spend(self) -> None:
         """Do everything that can be done with a queue."""
+        self.ask(lambda client: client.set_config(NewSetting(name="brake", value="0")))
         self.add_jobs()
         self.add_homeless()
         self.kill_a_job()

@@ -16,7 +16,7 @@ from stoker.client.autostart import start_daemon
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
 from stoker.errors import StokerError
-from stoker.wire import Status
+from stoker.wire import NewSetting, Status
 
 T = TypeVar("T")
 
@@ -62,6 +62,11 @@ class Home:
     def start(self, *arguments: str) -> None:
         """Start a daemon."""
         start_daemon(self.path, arguments)
+
+    def disable_brake(self) -> None:
+        """Let jobs that fail alike, as random ones do, pause nothing."""
+        with self.client() as client:
+            client.set_config(NewSetting(name="brake", value="0"))
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Client]:

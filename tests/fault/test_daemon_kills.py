@@ -147,6 +147,7 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     if LONG:
         batches.insert(len(batches) // 3, work.batch(1200))
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    home.disable_brake()
     run = Run(home, work, batches, KILLS)
 
     run.endure(killer)
@@ -165,6 +166,7 @@ def test_kills_at_any_moment_while_two_jobs_share_each_gpu(
     rng = random.Random(0)
     work = Work(job_program, home.work, rng)
     home.start("--gpus", "0,0,1,1")
+    home.disable_brake()
     run = Run(home, work, work.batches(10 * FEW_KILLS, most_gpus=1), FEW_KILLS)
 
     run.endure(Killer(home, rng))
@@ -180,6 +182,7 @@ def test_kills_of_daemons_and_shepherds_at_any_moment_double_nothing(
     rng = random.Random(0)
     work = Work(job_program, home.work, rng)
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    home.disable_brake()
     run = Run(home, work, work.batches(10 * FEW_KILLS), FEW_KILLS)
 
     run.endure(Butcher(home, rng))

@@ -58,6 +58,7 @@ def test_a_shepherd_that_is_killed_leaves_no_job_unaccounted_for(
     rng = random.Random(int(with_daemon))
     work = Work(job_program, home.work, rng)
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
+    home.disable_brake()
     with home.client() as client:
         answers = [
             (batch, client.add(batch.submission)[0]) for batch in batches(work, rng, 5 * KILLS)

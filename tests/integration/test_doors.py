@@ -1,4 +1,4 @@
-"""Behind the old doors jobs neither share a GPU nor are held back by the brake: as their users know it."""
+"""How jobs that came through the older tools' doors share GPUs (never) and brake (only GPUPeasy's do)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_gpulimit_runs_all_that_fail(queue: Queue) -> None:
     assert [job["state"] for job in queue.ls("-a").values()] == ["failed"] * MANY
 
 
-def test_gpupeasy_runs_all_that_fail_one_on_a_gpu(queue: Queue) -> None:
+def test_gpupeasy_pauses_when_all_fail_alike_and_runs_all_after_a_resume(queue: Queue) -> None:
     with Connection(str(queue.home)) as connection:
         for number in range(MANY):
             job = {"jobName": "same", "outFile": f"{number}.txt", "jobCommand": ALONE}
@@ -68,6 +68,9 @@ def test_gpupeasy_runs_all_that_fail_one_on_a_gpu(queue: Queue) -> None:
             answer = connection.request("POST", "/gpupeasy/addnewjob", body).body
             assert b"successful" in answer
 
+    queue.until(lambda: "jobs without a project are paused" in queue.ok("status"))
+    queue.ok("config", "brake", "0")
+    queue.ok("resume", "--queue")
     assert queue("wait").code == 1
     assert [job["state"] for job in queue.ls("-a").values()] == ["failed"] * MANY
     assert queue.stoker.read("shared") == []

@@ -51,6 +51,35 @@ def test_equal_failures_in_a_row_stop_it_and_it_says_why(queue: Queue) -> None:
     assert queue.stoker.read("ran") == ["0", "1", "2", "3", "4", "5"]
 
 
+def test_equal_failures_of_jobs_without_a_project_pause_these(queue: Queue) -> None:
+    queue.ok("pause", "--queue")
+    for number in range(6):
+        queue.add("-g", "2", f"sleep 0.2; echo {number} >> ran; exit 3")
+    queue.add("-P", "good", "true")
+    queue.add("-P", "fine", "true")
+    queue.ok("resume", "--queue")
+    queue.ok("wait", "7")
+    told = (
+        "jobs without a project are paused (3 jobs in a row failed: exit 3): stoker resume --queue"
+    )
+    queue.until(lambda: told in queue.ok("status"))
+
+    assert queue.stoker.read("ran") == ["0", "1", "2"]
+    assert queue.ok("why", "4") == f"job 4 waits: {told}\n"
+    listed = queue("ls")
+    assert "no project, paused: 3 jobs in a row failed: exit 3" in listed.out
+    assert told in listed.err
+    assert told not in queue("ls", "-P", "good").err
+    added = queue("add", "-g", "2", "true")
+    assert added.err == f"stoker: job 9 is waiting: {told}\n"
+    queue.ok("kill", "9")
+    assert queue.ok("resume", "--queue") == "the queue goes on\n"
+    queue("wait")
+    assert queue.stoker.read("ran") == ["0", "1", "2", "3", "4", "5"]
+    again = queue("resume", "--queue")
+    assert (again.code, again.err) == (1, "stoker: the queue is not paused\n")
+
+
 def test_a_list_of_several_is_grouped(queue: Queue) -> None:
     queue.ok("pause", "--queue")
     queue.add("-P", "vision", "-n", "a", "true")

@@ -98,7 +98,7 @@ def cut(text: str, width: int) -> str:
 
 
 def lines_of(
-    jobs: Sequence[Job], now: float, paused: Mapping[str, str]
+    jobs: Sequence[Job], now: float, paused: Mapping[str | None, str]
 ) -> tuple[list[Row], dict[int, Cell]]:
     """Many jobs as rows, and the titles between them: where there are several projects, one for each.
 
@@ -115,9 +115,8 @@ def lines_of(
     return rows, titles
 
 
-def _title(project: str | None, paused: Mapping[str, str]) -> Cell:
-    if project is None:
-        return ("no project", "bold")
+def _title(project: str | None, paused: Mapping[str | None, str]) -> Cell:
+    name = "no project" if project is None else project
     if project in paused:
-        return (f"{project}, paused: {paused[project]}", "bold yellow")
-    return (project, "bold")
+        return (f"{name}, paused: {paused[project]}", "bold yellow")
+    return (name, "bold")

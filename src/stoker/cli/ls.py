@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import LINES, Listing, take_listing
 from stoker.cli.selection import add_selection, join_ids, parse_states
-from stoker.cli.status import pauses
+from stoker.cli.status import paused_projects, pauses
 from stoker.cli.tables import print_line, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
@@ -80,7 +80,7 @@ def _list(client: Client, args: argparse.Namespace, selection: Selection) -> Non
 
 def _print(listing: Listing, selection: Selection, status: Status | None) -> None:
     if listing.jobs:
-        paused = status.projects_paused if status is not None else {}
+        paused = paused_projects(status) if status is not None else {}
         rows, titles = lines_of(listing.jobs, time.time(), paused)
         print_table(COLUMNS, rows, titles)
     if listing.left_out:

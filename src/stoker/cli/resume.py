@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     import argparse
 
 SUMMARY = """\
-Let paused jobs go on where they were stopped. With --queue let the queue, or a project that was paused
-by hand or by the brake, start jobs again, at once."""
+Let paused jobs go on where they were stopped. With --queue let the queue, and the jobs without a project
+if the brake paused them, start jobs again, at once; with -P a project that was paused by hand or by the
+brake."""
 EXAMPLES = """\
 examples:
   stoker resume 12                 one job

@@ -95,10 +95,21 @@ def pauses(status: Status, project: str | None = None) -> list[str]:
     told = []
     if status.queue_paused is not None:
         told.append(f"the queue is paused ({status.queue_paused}): stoker resume --queue")
+    if status.no_project_paused is not None and project is None:
+        reason = status.no_project_paused
+        told.append(f"jobs without a project are paused ({reason}): stoker resume --queue")
     for name, reason in sorted(status.projects_paused.items()):
         if project in (None, name):
             told.append(f"project {name} is paused ({reason}): stoker resume --queue -P {name}")
     return told
+
+
+def paused_projects(status: Status) -> dict[str | None, str]:
+    """Which projects are paused, and why; None stands for the jobs without a project."""
+    paused: dict[str | None, str] = dict(status.projects_paused.items())
+    if status.no_project_paused is not None:
+        paused[None] = status.no_project_paused
+    return paused
 
 
 def _sums(shared: Shared) -> str:

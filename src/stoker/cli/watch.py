@@ -14,7 +14,7 @@ from rich.text import Text
 from stoker.cli.jobs import COLUMNS, lines_of
 from stoker.cli.listing import Listing, take_listing
 from stoker.cli.states import sum_up
-from stoker.cli.status import pauses
+from stoker.cli.status import paused_projects, pauses
 from stoker.cli.tables import draw_titled, harmless
 from stoker.client.client import Client
 from stoker.core.durations import format_left
@@ -95,7 +95,7 @@ def _draw(listing: Listing, status: Status) -> Group:
     lines += [Text(harmless(notice), "yellow") for notice in status.notices]
     lines.append(Text())
     if listing.jobs:
-        rows, titles = lines_of(listing.jobs, time.time(), status.projects_paused)
+        rows, titles = lines_of(listing.jobs, time.time(), paused_projects(status))
         lines.append(draw_titled(COLUMNS, rows, titles))
     if listing.left_out:
         lines.append(Text(f"… {', '.join(listing.left_out)}", "dim"))

@@ -1,4 +1,4 @@
-"""Stops a project whose jobs fail, before all of them have."""
+"""Pauses a project, or the jobs without one, whose jobs fail alike, before all of them have."""
 
 from __future__ import annotations
 
@@ -7,36 +7,41 @@ from collections.abc import Callable
 
 from stoker.core.job import Ending, Outcome
 from stoker.core.lifecycle import Event
+from stoker.core.sharing.rules import Mode
 from stoker.engine.board import Running
-from stoker.engine.gate import Gate
+from stoker.engine.gate import Gate, name_of, remedy_of
 
 # Figures differ from run to run where the fault is the same: steps, pids, free memory.
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")
 
 
 class Brake:
-    """Counts failures, and pauses a project with the reason.
+    """Counts failures, and pauses a project with the reason; jobs without a project count as one.
 
     `limit` failures in a row, all the same way, pause it, 0 never does; `most` tells for some
-    projects how many failures in all do, counted since they were last paused for it.
+    projects how many failures in all do, counted since they were last paused for it. Tasks of
+    gpulimit are not counted: all of them ran at any time.
     """
 
     def __init__(
-        self, gate: Gate, tell: Callable[[str], None], take_back: Callable[[str], None]
+        self, gate: Gate, tell: Callable[[str], None], take_back: Callable[[str | None], None]
     ) -> None:
         self._gate = gate
         self._tell = tell
         self._take_back = take_back
         self.limit = 0
         self.most: dict[str, int] = {}
-        self._streaks: dict[str, tuple[str, int]] = {}
+        self._streaks: dict[str | None, tuple[str, int]] = {}
 
     def on_end(self, running: Running, outcome: Outcome) -> None:
         """Count an end; may pause the project, inside the engine's transaction."""
-        project = running.entry.facts.project if running.entry.facts is not None else None
-        if project is None or project in self._gate.projects_paused:
+        facts = running.entry.facts
+        if facts is None or facts.share == Mode.FREE:
             return
-        if project in self.most and self._has_failed(running, outcome):
+        project = facts.project
+        if project in self._gate.projects_paused:
+            return
+        if project is not None and project in self.most and self._has_failed(running, outcome):
             self._count_all(project, outcome)
         if self.limit and project not in self._gate.projects_paused:
             self._count_in_a_row(project, outcome)
@@ -54,7 +59,7 @@ class Brake:
             failed = "1 job" if count == 1 else f"{count} jobs"
             self._pause(project, f"{failed} failed, the last: {outcome.reason}")
 
-    def _count_in_a_row(self, project: str, outcome: Outcome) -> None:
+    def _count_in_a_row(self, project: str | None, outcome: Outcome) -> None:
         if outcome.event is not Event.FAIL or outcome.reason is None:
             if outcome.event is Event.SUCCEED:
                 self._streaks.pop(project, None)
@@ -68,11 +73,9 @@ class Brake:
             del self._streaks[project]
             self._pause(project, f"{count} jobs in a row failed: {outcome.reason}")
 
-    def _pause(self, project: str, text: str) -> None:
+    def _pause(self, project: str | None, text: str) -> None:
         if not self._gate.has_pending(project):
             return  # nothing is left that could be spared
         self._gate.pause_project(project, text)
         self._take_back(project)
-        self._tell(
-            f"project {project} is paused, {text}; stoker resume --queue -P {project} goes on"
-        )
+        self._tell(f"{name_of(project)} paused, {text}; {remedy_of(project)} goes on")

@@ -134,7 +134,11 @@ ENTRIES = {
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
     "log.cap": Entry("none", "size at which a log is cut in its middle: none, 20M, 1G", _size),
-    "brake": Entry("3", "equal failures in a row that pause a project; 0: never", _count),
+    "brake": Entry(
+        "3",
+        "equal failures in a row that pause a project, or the jobs without one; 0: never",
+        _count,
+    ),
     "on_finish": Entry("none", "a shell command to run when a job has ended", str),
     "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
     "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),

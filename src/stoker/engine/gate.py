@@ -10,6 +10,8 @@ from stoker.store.database import Database
 
 QUEUE = "queue"
 _PAUSED = "paused."
+_PROJECT = "project."
+_NO_PROJECT = "no-project"
 _FAILED = "failed."
 
 
@@ -29,8 +31,10 @@ class Gate:
         rows = self._database.execute("SELECT name, value FROM meta WHERE name GLOB 'paused.*'")
         paused = {name.removeprefix(_PAUSED): bytes(value).decode() for name, value in rows}
         self.queue_paused: str | None = paused.pop(QUEUE, None)
-        self.projects_paused: dict[str, str] = {
-            name.removeprefix("project."): reason for name, reason in paused.items()
+        # The key None stands for the jobs without a project.
+        self.projects_paused: dict[str | None, str] = {
+            None if name == _NO_PROJECT else name.removeprefix(_PROJECT): reason
+            for name, reason in paused.items()
         }
 
     @property
@@ -48,14 +52,14 @@ class Gate:
         self._forget(QUEUE)
         self.queue_paused = None
 
-    def pause_project(self, project: str, reason: str) -> None:
-        """Let nothing of a project pass; to be called inside a transaction."""
-        self._remember(f"project.{project}", reason)
+    def pause_project(self, project: str | None, reason: str) -> None:
+        """Let nothing of a project, or no job without one, pass; to be called inside a transaction."""
+        self._remember(_key_of(project), reason)
         self.projects_paused[project] = reason
 
-    def resume_project(self, project: str) -> bool:
+    def resume_project(self, project: str | None) -> bool:
         """Let a project's jobs pass again; whether it was paused. Inside a transaction."""
-        self._forget(f"project.{project}")
+        self._forget(_key_of(project))
         return self.projects_paused.pop(project, None) is not None
 
     def rooms(self) -> Callable[[str | None], int | None]:
@@ -95,9 +99,9 @@ class Gate:
         """What of a project's way is paused, for people."""
         if self.queue_paused is not None:
             yield f"the queue is paused ({self.queue_paused}): stoker resume --queue"
-        if project is not None and project in self.projects_paused:
+        if project in self.projects_paused:
             reason = self.projects_paused[project]
-            yield f"project {project} is paused ({reason}): stoker resume --queue -P {project}"
+            yield f"{name_of(project)} paused ({reason}): {remedy_of(project)}"
 
     def reasons(self, project: str | None) -> Iterable[str]:
         """Why nothing of a project may pass now, for people."""
@@ -120,10 +124,10 @@ class Gate:
         """Count a project's failures anew; to be called inside a transaction."""
         self._database.write("DELETE FROM meta WHERE name = ?", (_FAILED + project,))
 
-    def has_pending(self, project: str) -> bool:
-        """Whether a project has jobs that have not begun."""
+    def has_pending(self, project: str | None) -> bool:
+        """Whether a project, or None for no project, has jobs that have not begun."""
         row = self._database.execute(
-            "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project = ?"
+            "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project IS ?"
             " AND state IN ('waiting', 'starting', 'blocked', 'delayed') AND pid IS NULL LIMIT 1",
             (project,),
         ).fetchone()
@@ -140,3 +144,17 @@ class Gate:
 
     def _forget(self, name: str) -> None:
         self._database.write("DELETE FROM meta WHERE name = ?", (_PAUSED + name,))
+
+
+def name_of(project: str | None) -> str:
+    """A project, or the jobs without one, as the subject of a sentence."""
+    return "jobs without a project are" if project is None else f"project {project} is"
+
+
+def remedy_of(project: str | None) -> str:
+    """The command that lets a paused project go on."""
+    return "stoker resume --queue" + ("" if project is None else f" -P {project}")
+
+
+def _key_of(project: str | None) -> str:
+    return _NO_PROJECT if project is None else _PROJECT + project

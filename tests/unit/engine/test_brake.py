@@ -56,17 +56,61 @@ def test_a_success_or_another_reason_starts_the_count_anew(make_world: MakeWorld
     assert world.executor.running == ["8.1"]
 
 
-def test_kills_retries_and_jobs_without_project_do_not_count(make_world: MakeWorld) -> None:
+def test_kills_and_retries_do_not_count(make_world: MakeWorld) -> None:
     world = make_world(gpus=1)
-    world.add(*["x"] * 5)
     world.add("tried", retries=3, project="p")
     world.add(*["x"] * 5, project="p")
-    for number in range(1, 6):
-        end(world, f"{number}.1", FAILED)
     for attempt in range(1, 4):
-        end(world, f"6.{attempt}", FAILED)
+        end(world, f"1.{attempt}", FAILED)
     assert not world.hub.gate.projects_paused
-    world.kill("6-9")
+    world.kill("1-4")
+
+    assert not world.hub.gate.projects_paused
+
+
+def test_equal_failures_pause_the_jobs_without_a_project_and_no_others(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(gpus=1)
+    world.add(*["x"] * 9)
+    world.add("other", project="p")
+    for number in (1, 2, 3):
+        end(world, f"{number}.1", FAILED)
+
+    assert world.executor.running == ["10.1"]
+    assert world.notices().endswith(
+        "jobs without a project are paused, 3 jobs in a row failed: exit 1;"
+        " stoker resume --queue goes on"
+    )
+    assert world.why(4) == (
+        "job 4 waits: jobs without a project are paused (3 jobs in a row failed: exit 1):"
+        " stoker resume --queue"
+    )
+    world.restart()
+    world.settle()
+    assert world.states()[4] == "waiting", "it stays paused over a restart"
+
+    world.end("10.1")
+    world.resume(queue=True)
+    assert world.executor.running == ["4.1"]
+
+
+def test_failures_with_and_without_a_project_are_counted_apart(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    for _ in range(4):
+        world.add("x", project="p")
+        world.add("x")
+    for number in range(1, 5):
+        end(world, f"{number}.1", FAILED)
+
+    assert not world.hub.gate.projects_paused
+
+
+def test_tasks_of_gpulimit_do_not_count(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add(*["x"] * 6, share="free")
+    for number in range(1, 5):
+        end(world, f"{number}.1", FAILED)
 
     assert not world.hub.gate.projects_paused
 

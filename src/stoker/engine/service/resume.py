@@ -13,11 +13,14 @@ from stoker.wire import Changed, Resume
 
 
 async def resume(hub: Hub, order: Resume) -> Changed:
-    """Let trees go on with SIGCONT, or the queue start jobs at once."""
+    """Let trees go on with SIGCONT, or the queue start jobs at once.
+
+    The queue takes with it the jobs without a project, should the brake have paused these.
+    """
     if order.queue:
         with hub.database.transaction(durable=True):
             if order.project is None:
-                if hub.gate.queue_paused is None:
+                if not hub.gate.resume_project(None) and hub.gate.queue_paused is None:
                     raise ConflictError("the queue is not paused")
                 hub.gate.resume_queue()
             elif not hub.gate.resume_project(order.project):

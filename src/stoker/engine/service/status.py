@@ -39,7 +39,12 @@ def status(hub: Hub) -> Status:
         ],
         cpu_places=hub.engine.board.cpu_places,
         queue_paused=hub.gate.queue_paused,
-        projects_paused=hub.gate.projects_paused,
+        projects_paused={
+            project: reason
+            for project, reason in hub.gate.projects_paused.items()
+            if project is not None
+        },
+        no_project_paused=hub.gate.projects_paused.get(None),
         eta_s=hub.eta.queue_s(),
         notices=notices,
         warm=[

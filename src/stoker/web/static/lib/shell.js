@@ -76,7 +76,7 @@ function counts(status) {
 /** @param {any} status */
 function pauseButton(status) {
   if (!status) return null;
-  const paused = status.queue_paused !== null;
+  const paused = status.queue_paused !== null || status.no_project_paused !== null;
   const verb = paused ? 'resume' : 'pause';
   const done = paused ? 'The queue goes on.' : 'The queue is paused: what runs goes on.';
   return h('button', {onclick: () => attempt(() => post(`/v1/${verb}`, {queue: true}), () => done)}, paused ? 'Resume queue' : 'Pause queue');
@@ -90,6 +90,7 @@ function notices(status) {
   if (!status) return null;
   return [
     status.queue_paused !== null && h('p', {class: 'notice warn'}, `The queue is paused: ${status.queue_paused}. What runs goes on.`),
+    status.no_project_paused !== null && h('p', {class: 'notice warn'}, `Jobs without a project are paused: ${status.no_project_paused}.`),
     Object.entries(status.projects_paused).map(([project, why]) => h('p', {class: 'notice warn'}, `Project ${project} is paused: ${why}.`)),
   ];
 }
