@@ -25,6 +25,7 @@ _DEFAULTS = {
     "ignored_keys_for_folder_name": [],
     "ignored_characters_for_folder_name": [" ", "[", "]"],
 }
+_FOLDERS = ("result_root_folder", "temp_folder")
 _DIGITS = 8
 
 Config = dict[str, Any]
@@ -166,7 +167,9 @@ def _read_scheduler_config(config: Mapping[str, Any]) -> Config:
             near = difflib.get_close_matches(str(key), _DEFAULTS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             warnings.warn(f"scheduler_config has no {key}: it is ignored{hint}", stacklevel=3)
-    return {**_DEFAULTS, **given, "gpu": [_spell_gpu(gpu) for gpu in given["gpu"]]}
+    # Absolute as the original's: a task may change its folder.
+    folders = {name: os.path.abspath(str(_DEFAULTS[name])) for name in _FOLDERS}
+    return {**_DEFAULTS, **folders, **given, "gpu": [_spell_gpu(gpu) for gpu in given["gpu"]]}
 
 
 def _spell_gpu(gpu: object) -> str:

@@ -430,3 +430,26 @@ def test_two_schedulers_in_one_process_with_no_log_file_and_no_output_kept(stoke
     assert ended.err.count("gpu0 finishes task") == 2
     assert [os.listdir(stoker.work / "results" / name) for name in results(stoker)] == [[], []]
     assert not (stoker.work / "scheduler.log").exists()
+
+
+def test_a_task_that_changes_its_folder_finds_its_results_folder(stoker: Stoker) -> None:
+    stoker.file(
+        "main.py",
+        """\
+import os
+from gpu_task_scheduler.gpu_task import GPUTask
+from gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler
+class Moving(GPUTask):
+    def main(self):
+        os.chdir("/")
+        with open(os.path.join(self._work_dir, "out"), "w") as file:
+            file.write(self._work_dir)
+config = {"scheduler_config": {"gpu": ["0"]}, "test_config": [{"a": [1]}]}
+print(GPUTaskScheduler(config=config, gpu_task_class=Moving).start().summary)
+""",
+    )
+
+    ended = run(stoker)
+
+    assert ended.out == "1 done, 0 skipped, 0 failed\n", ended.err
+    assert stoker.read("results/a-1,/out") == [f"{stoker.work}/results/a-1,"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ def test_the_test_instances_of_the_sample_configuration() -> None:
             "config": INSTANCES[0],
             "test_config_string": "method-GAN,num_packing-1,num_zmode-1,",
             "test_config_string_filtered": "method-GAN,num_packing-1,num_zmode-1,",
-            "work_dir": "results/method-GAN,num_packing-1,num_zmode-1,",
+            "work_dir": f"{os.getcwd()}/results/method-GAN,num_packing-1,num_zmode-1,",
         }
         assert manager.get_num_left_config() == 0
         assert manager.get_next_config() == {"config": None}
@@ -66,12 +67,12 @@ def test_the_other_useful_interfaces() -> None:
     assert manager.get_gpu_envs()[1] == {"name": "gpu1", "env": {"CUDA_VISIBLE_DEVICES": "1"}}
     assert manager.get_all_scheduler_config() == {
         "gpu": ["0", "1", "2"],
-        "result_root_folder": "results/",
+        "result_root_folder": os.path.abspath("results/"),
         "force_rerun": False,
         "test_config_string_indicator": "-",
         "test_config_string_separator": ",",
         "test_config_string_inst_separator": "+",
-        "temp_folder": "temp/",
+        "temp_folder": os.path.abspath("temp/"),
         "log_file": "worker.log",
         "scheduler_log_file_path": "scheduler.log",
         "config_string_value_maxlen": 30,
