@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input")
     add("-n", "--samples", type=int, metavar="N", help="how many to draw")
-    add("--method", metavar="M", help="grid or random (default: grid)")
+    add("--method", metavar="M", help="grid or random: random order, or -n samples (default: grid)")
     add("--seed", type=int, metavar="N", help="the same seed draws the same (default: 0)")
     add("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on")
     add("--name", help="the sweep's name (default: the file's, or the program's)")

@@ -26,7 +26,7 @@ def bound(space: Space) -> Count:
         each.when is not None for block in space.blocks for each in block.dimensions
     )
     if space.method is Method.RANDOM:
-        samples = space.samples or 0
+        samples = total if space.samples is None else space.samples
         weighted = any(axis.weights for block in space.blocks for axis in block.axes)
         runs = samples if drawn or weighted else min(total, samples)
         exact = not (conditional or drawn or weighted or (len(space.blocks) > 1 and runs > 1))

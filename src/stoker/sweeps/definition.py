@@ -217,9 +217,9 @@ def _check_space(tree: Map, space: Space) -> None:
         tree.fail("repeats", "repeats add a seed, and there is one already: leave out one of them")
     if space.samples is None:
         drawn = [name for block in space.blocks for draw in block.draws for name in draw.names]
-        if space.method is Method.RANDOM:
+        if space.method is Method.RANDOM and not space.is_finite:
             tree.fail("method", "random needs to know how many: samples: 50 (or -n 50)")
-        if drawn:
+        if drawn and space.method is Method.GRID:
             tree.fail(
                 "parameters",
                 f"{drawn[0]} is drawn from a distribution: a grid needs to know how often"

@@ -104,10 +104,17 @@ class Expansion:
         u = _uniform(self._space.seed, key, number, draw.names[0])
         return make_cell(draw.distribution.draw(u))
 
+    def _shuffle(self) -> Iterator[Point]:
+        """Every distinct point of a finite space, in random order."""
+        points = (self._at(place, number) for number, place in enumerate(self._places()))
+        return self._distinct(point for point in points if not self._is_excluded(point))
+
     def _sample(self) -> Iterator[Point]:
         """Distinct points at random, as many as were asked for or as there are."""
         space = self._space
-        assert space.samples is not None
+        if space.samples is None:
+            yield from self._shuffle()
+            return
         places = self._places()
         seen: set[bytes] = set()
         tries = 0
@@ -116,7 +123,7 @@ class Expansion:
             if len(seen) == space.samples:
                 return
             tries += 1
-            if tries > most and not self._is_finite():
+            if tries > most and not space.is_finite:
                 break
             if tries > most:
                 raise UsageError(
@@ -135,18 +142,10 @@ class Expansion:
         self.missing = space.samples - len(seen)
         self.duplicates = 0  # they were drawn again
 
-    def _is_finite(self) -> bool:
-        """Whether every combination can be visited once."""
-        return not any(
-            isinstance(each, Draw) or each.weights is not None
-            for block in self._space.blocks
-            for each in block.dimensions
-        )
-
     def _places(self) -> Iterator[int]:
         """The numbers of combinations to look at: each once, or for ever with replacement."""
         seed, total = self._space.seed, sum(map(size_of, self._space.blocks))
-        if self._is_finite():
+        if self._space.is_finite:
             return iter(Permutation(total, str(seed)))
         return self._endless(seed, total)
 

@@ -110,6 +110,15 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int | None = None
 
     @property
+    def is_finite(self) -> bool:
+        """Whether every combination can be visited once: nothing is drawn or weighted."""
+        return not any(
+            isinstance(each, Draw) or each.weights is not None
+            for block in self.blocks
+            for each in block.dimensions
+        )
+
+    @property
     def names(self) -> list[str]:
         """Every parameter that a run can have, in the order of the definition."""
         found = [name for name, _cell in self.fixed]

@@ -168,6 +168,31 @@ def test_a_discrete_space_is_sampled_without_replacement() -> None:
     assert [each["a"] for each in every] != sorted(each["a"] for each in every)
 
 
+def test_random_without_samples_takes_a_whole_grid_in_another_order() -> None:
+    values = {"a": list(range(10)), "b": list(range(10))}
+    grid = expand(parameters=values)
+    shuffled = expand(parameters=values, method="random")
+    assert shuffled != grid
+    assert sorted(shuffled, key=str) == sorted(grid, key=str)
+    assert expand(parameters=values, method="random", seed=1) != shuffled
+    five = expand(parameters=values, method="random", samples=5)
+    assert five == shuffled[:5]
+
+
+def test_random_without_samples_drops_what_is_excluded_or_twice() -> None:
+    sweep = plan_sweep(
+        {
+            "command": "x {args}",
+            "method": "random",
+            "parameters": [{"a": [1, 2, 3]}, {"a": [3, 4]}],
+            "exclude": ["a == 2"],
+        }
+    )
+    assert sorted(run.params["a"] for run in sweep) == [1, 3, 4]
+    assert sweep.count == 3
+    assert sweep.notes == ["1 run was dropped: another one is the same"]
+
+
 def test_more_samples_than_there_are_runs_is_told() -> None:
     sweep = plan_sweep(
         {
