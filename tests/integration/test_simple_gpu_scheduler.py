@@ -167,3 +167,22 @@ def test_short_commands_are_announced_once_each_with_the_gpu_they_had(stoker: St
         f"Processing command `{line}` on gpu {gpus[str(number)]}"
         for number, line in enumerate(lines)
     )
+
+
+def test_a_quote_over_several_lines_is_explained(stoker: Stoker) -> None:
+    lines = "echo 'one\ntwo'\ntrue # it's fine\n"
+    hint = (
+        "stoker: command 1 ends inside a quote: end the lines of a longer command in \\,"
+        " or end each command with a NUL byte and use stoker run -0\n"
+    )
+
+    assert run(stoker, "0", lines=lines).err.count(hint) == 1
+    assert stoker.run("--gpus", "0", lines=lines).err.count(hint) == 1
+    assert "inside a quote" not in run(stoker, "0", lines="false 'a b'\nfalse # it's\n").err
+
+
+def test_a_command_of_several_lines_may_end_with_a_nul_byte(stoker: Stoker) -> None:
+    ended = stoker.run("-0", "--gpus", "0", lines="echo 'one\ntwo' > out\0true\0")
+
+    assert ended.code == 0, ended.err
+    assert stoker.read("out") == ["one", "two"]

@@ -15,6 +15,7 @@ from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE
 from stoker.engine.board import Running
 from stoker.engine.foreground import Foreground
+from stoker.engine.lines import has_open_quote
 from stoker.executors.contract import Ended
 
 _FAILURES_LISTED = 20
@@ -37,6 +38,7 @@ class Report:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
+        self._explained_quotes = False
 
     def __enter__(self) -> None:
         return None
@@ -64,6 +66,12 @@ class Report:
             if not retried and len(self._failures) < _FAILURES_LISTED:
                 self._failures.append(failure)
             self.tell_failure(failure, retried=retried)
+            if not self._explained_quotes and has_open_quote(running.entry.command):
+                self._explained_quotes = True
+                self.say(
+                    f"command {failure.job} ends inside a quote: end the lines of a longer command"
+                    " in \\, or end each command with a NUL byte and use stoker run -0"
+                )
 
     def on_notice(self, text: str) -> None:
         """Tell at once."""

@@ -68,6 +68,19 @@ def _is_continued(line: bytes) -> bool:
     return (len(line) - len(line.rstrip(b"\\"))) % 2 == 1
 
 
+def has_open_quote(command: bytes) -> bool:
+    """Whether a command ends inside a quote, as the first line of a longer command does."""
+    if command.count(b"'") % 2 == command.count(b'"') % 2 == 0:
+        return False
+    import shlex
+
+    try:
+        shlex.split(command.decode(errors="surrogateescape"), comments=True)
+    except ValueError:  # no closing quotation
+        return True
+    return False
+
+
 class Source:
     """Where commands come from: read no faster than they are used, and never waited for."""
 
