@@ -316,3 +316,33 @@ def test_a_log_that_cannot_be_written_fails_the_job_with_its_reason(queue: Queue
     job = queue.show()
     assert job["state"] == "failed"
     assert str(queue.work) in job["reason"]
+
+
+def test_a_quoted_line_followed_by_further_words_is_refused_with_both_ways_out(
+    queue: Queue,
+) -> None:
+    ended = queue("add", "sleep 0", "--lr", "0.1")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "stoker: no program is called 'sleep 0': quote all of it or nothing:"
+        " stoker add 'sleep 0 --lr 0.1', or stoker add sleep 0 --lr 0.1\n"
+    )
+
+
+def test_a_program_whose_name_has_a_blank_is_run(queue: Queue) -> None:
+    program = queue.work / "echo two"
+    program.write_text("#!/bin/sh\necho it: $1\n")
+    program.chmod(0o755)
+
+    queue.ok("add", "-g", "0", "./echo two", "word")
+    queue.ok("wait", "@")
+
+    assert queue.ok("log", "@") == "it: word\n"
+
+
+def test_labels_of_nodes_are_read_and_refused_where_no_node_has_them(queue: Queue) -> None:
+    ended = queue("add", "--node-label", "disk=fast", "true")
+
+    assert ended.code == 2
+    assert ended.err == "stoker: no node has the label disk=fast; no node has any\n"

@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
         if args.log is not None and "log" in jobs[0]:
             raise UsageError("-o: every job of a gpupeasy batch names its own output file")
     else:
-        jobs = [_script(args.script) if args.script is not None else _job(args.command)]
+        jobs = [_script(args.script) if args.script is not None else _job(args.command, folder)]
     message = {"jobs": jobs, **_common(args, folder)}
     added = (_send if args.batch is None else _send_many)(message, question)
     _tell(added, quiet=args.quiet)
@@ -167,12 +167,35 @@ def _check_template(log: str, *, is_batch: bool) -> None:
         raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
 
 
-def _job(words: list[str]) -> Message:
+def _job(words: list[str], folder: bytes) -> Message:
     if len(words) == 1:
         if not words[0].strip():
             raise UsageError("the command is empty")
         return {"command": to_wire(os.fsencode(words[0]))}
+    if " " in words[0]:
+        _check_program(words, folder)
     return {"command": [to_wire(os.fsencode(word)) for word in words]}
+
+
+def _check_program(words: list[str], folder: bytes) -> None:
+    """Refuse a quoted command line with further words: its blanks would be part of a program's name."""
+    import shlex
+
+    from stoker.executors.command import find_program
+
+    def is_program(name: str) -> bool:
+        place = os.path.join(os.fsdecode(folder), name) if "/" in name else name
+        return find_program(place, os.environ.get("PATH", os.defpath)) is not None
+
+    first = words[0]
+    # A path with blanks may exist on another node alone.
+    if is_program(first) or ("/" in first and not is_program(first.partition(" ")[0])):
+        return
+    rest = shlex.join(words[1:])
+    raise UsageError(
+        f"no program is called {first!r}: quote all of it or nothing:"
+        f" stoker add {shlex.quote(f'{first} {rest}')}, or stoker add {first} {rest}"
+    )
 
 
 def _script(path: str) -> Message:

@@ -9,7 +9,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, cast
+    from typing import Any
 
 
 class Namespace:
@@ -77,7 +77,7 @@ class QuickParser:
 
     def parse(self, words: Sequence[str]) -> Namespace:
         """The values of a command line; raises _NotPlainError where argparse should have a look."""
-        values = {option.name: option.default for option in self._options.values()}
+        values: dict[str, Any] = {option.name: option.default for option in self._options.values()}
         at = 0
         while at < len(words) and words[at] != "--" and _looks_like_option(words[at]):
             option, text = self._find(words[at])
@@ -94,7 +94,7 @@ class QuickParser:
                 at += 1
             value = option.read(text)
             if option.is_list:
-                value = [*cast("list[Any]", values[option.name] or []), value]
+                value = [*(values[option.name] or []), value]
             values[option.name] = value
         values[self._rest] = list(words[at:])
         return Namespace(values)

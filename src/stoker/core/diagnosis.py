@@ -14,7 +14,7 @@ from stoker.core.symptoms import find_symptom
 
 _REASON_LENGTH = 200
 _NOT_RUN = (126, 127)
-_MISSING = re.compile(r"([^:\s]+): (?:command )?not found$")
+_MISSING = re.compile(r"([^:]+): (?:command )?not found$")
 _NO_FACTS = Facts()
 
 
@@ -27,7 +27,8 @@ def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
     figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None
     line = symptom.line
     if status >> 8 in _NOT_RUN and (missing := _MISSING.search(line)):
-        line = missing[1]
+        name = missing[1].strip()
+        line = f"'{name}'" if " " in name else name
     told = _tell(kind, line, figures, facts)
     return Failure(
         kind=kind,

@@ -33,6 +33,7 @@ def slowly(configure: Callable[[Any], None], line: list[str]) -> dict[str, Any] 
 @example(["-n", "-5", "true"])
 @example(["-p", "-5", "true"])
 @example(["--", "--", "true"])
+@example(["--node-label", "a=b", "--node-label", "c=d", "true"])
 def test_what_is_read_quickly_is_what_argparse_reads(line: list[str]) -> None:
     quickly = parse_quickly(add.configure, line)
 

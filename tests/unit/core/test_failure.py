@@ -253,6 +253,12 @@ def test_a_command_that_does_not_exist_is_a_matter_of_setup() -> None:
     assert failure.reason == "exit 127: command not found: trian"
 
 
+def test_a_missing_command_is_named_whole_with_its_blanks() -> None:
+    failure = classify(127 << 8, "python train.py: 1: python train.py: not found\n")
+
+    assert failure.reason == "exit 127: command not found: 'python train.py'"
+
+
 def test_the_driver_s_word_of_a_fault_tells_what_a_silent_log_does_not() -> None:
     failure = classify(EXIT_1, "step 3\n", Facts(xid=79))
     assert failure.kind is FailureClass.GPU_FAULT
