@@ -314,3 +314,38 @@ def test_a_sweep_of_sync_runs_the_code_of_its_submission_and_fills_the_folders_o
     assert len(places) == 2
     assert not (queue.work / "waste").exists()
     assert "comes back" in queue.ok("show", "@")
+
+
+def test_results_say_which_runs_did_not_succeed_and_leave_them_out_of_means(queue: Queue) -> None:
+    line = f"""{shlex.quote(sys.executable)} -c '
+import stoker, sys
+stoker.report(0, loss={{seed}})
+sys.exit({{seed}} == 2)' {{lr}}"""
+    queue.ok("sweep", "--name", "half", "-g", "0", line, "seed=0,1,2", "lr=1,2")
+    assert queue("wait").code == 1
+
+    ended = queue("results", "half", "--over", "seed")
+    assert [each.split() for each in ended.out.splitlines()[1:]] == [
+        ["1", "0.5", "±", "0.70711", "(2)", "3", "1"],
+        ["2", "0.5", "±", "0.70711", "(2)", "3", "1"],
+    ]
+    told = "stoker: 2 of 6 runs did not succeed (2 failed)"
+    assert ended.err == f"{told}: no mean counts them; --failed tells why\n"
+    assert queue("results", "half").err == f"{told}: --failed tells why\n"
+    assert queue("results", "half", "--where", "state == 'done'").err == ""
+    assert queue("results", "half", "--failed").err == ""
+
+    queue.ok("daemon", "stop")
+    ended = queue("results", "half", "--over", "seed")
+    assert "no daemon runs, so runs that failed count too: stoker daemon start" in ended.err
+
+
+def test_the_results_of_a_run_without_parameters_are_its_name_and_state(queue: Queue) -> None:
+    queue.ok("sweep", "--name", "bare", "-g", "0", "true")
+    queue.ok("wait")
+
+    lines = [line.split() for line in queue.ok("results", "bare").splitlines()]
+
+    assert lines[0] == ["run", "state"]
+    assert lines[1][1] == "done"
+    assert lines[1][0].startswith("run-")

@@ -104,6 +104,13 @@ def test_the_best_run_is_the_best_of_those_that_have_a_value(modules: Modules) -
     assert call(modules, "outcomes", "bestRun", runs, "acc", "maximize") is None
 
 
+def test_a_run_that_did_not_succeed_is_not_the_best(modules: Modules) -> None:
+    runs = [_run(1, metrics={"loss": 0.5}), _run(2, "failed", metrics={"loss": 0.1})]
+    runs += [_run(3, "waiting", metrics={"loss": 0.2}), _run(4, "running", metrics={"loss": 0.4})]
+    assert call(modules, "outcomes", "bestRun", runs, "loss", "minimize")["job"] == 4
+    assert call(modules, "outcomes", "bestRun", runs[1:3], "loss", "minimize") is None
+
+
 def test_failures_are_grouped_by_reason_the_most_frequent_first(modules: Modules) -> None:
     runs = [_run(1, "failed", "exit 1"), _run(2), _run(3, "failed", "exit 3"), _run(4, "lost")]
     runs += [_run(5, "failed", "exit 3"), _run(6, "running", "exit 3")]

@@ -21,7 +21,7 @@ looked for in results/NAME; a folder will do as well."""
 EXAMPLES = """\
 examples:
   stoker results pacgan                        everything
-  stoker results pacgan --sort -val_acc -n 10  the ten best
+  stoker results pacgan --sort -val_acc -n 10  the ten highest
   stoker results pacgan --over seed            mean ± std (n) over the seeds
   stoker results pacgan --where 'lr < 0.01'    some
   stoker results pacgan --failed               what failed, why, and its last line
@@ -49,15 +49,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from stoker.outcomes.collect import collect, find_root, read_manifest
-    from stoker.outcomes.facts import add_facts
+    from stoker.outcomes.facts import STATES_UNKNOWN, add_facts
     from stoker.outcomes.table import aggregate, filter_records, make_table, sort_records
 
     root = find_root(args.name)
     records = collect(root)
-    add_facts(records, read_manifest(root).name)
+    if not add_facts(records, read_manifest(root).name):
+        _tell(STATES_UNKNOWN)
     for record in records:
         if record.problem is not None:
-            sys.stderr.write(f"stoker: {record.id}: {record.problem}\n")
+            _tell(f"{record.id}: {record.problem}")
     if args.where is not None:
         records = filter_records(records, args.where)
     if args.sort is not None:
@@ -72,13 +73,26 @@ def run(args: argparse.Namespace) -> int:
         table = make_table(records, _names(args.columns) or None)
     del table.rows[len(table.rows) if args.limit is None else args.limit :]
     _show(args, table)
+    if not args.failed:
+        _tell_failures(records, has_means=args.over is not None)
     return 0
 
 
-def _failures(records: Sequence[Record]) -> Table:
-    from stoker.outcomes.table import Table, varied_params
+def _tell_failures(records: Sequence[Record], *, has_means: bool) -> None:
+    """Say which of the runs did not succeed: their metrics are what they reported before they failed."""
+    from stoker.outcomes.table import BAD_STATES, tell_left_out
 
-    bad = [record for record in records if record.state in ("failed", "killed", "lost")]
+    counts = tell_left_out(records)
+    if counts is not None:
+        bad = sum(record.state in BAD_STATES for record in records)
+        means = " no mean counts them;" if has_means else ""
+        _tell(f"{bad} of {len(records)} runs did not succeed ({counts}):{means} --failed tells why")
+
+
+def _failures(records: Sequence[Record]) -> Table:
+    from stoker.outcomes.table import BAD_STATES, Table, varied_params
+
+    bad = [record for record in records if record.state in BAD_STATES]
     varied = varied_params(records)
     rows = []
     for record in bad:
@@ -100,6 +114,10 @@ def _last_line(folder: str) -> str | None:
     except OSError:
         return None
     return next((line for line in reversed(lines) if line.strip()), None)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"stoker: {text}\n")
 
 
 def _names(text: str | None) -> list[str]:

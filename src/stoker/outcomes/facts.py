@@ -19,8 +19,14 @@ if TYPE_CHECKING:
     from stoker.core.usage import AttemptUse
 
 
-def add_facts(records: Sequence[Record], name: str) -> None:
-    """Tell runs what is known of them; where the queue knows one too, it is the queue that counts."""
+STATES_UNKNOWN = "no daemon runs, so runs that failed count too: stoker daemon start"
+
+
+def add_facts(records: Sequence[Record], name: str) -> bool:
+    """Tell runs what is known of them; where the queue knows one too, it is the queue that counts.
+
+    False where there is a queue that cannot be asked, and runs of which nothing else is known.
+    """
     known = {record.dir: record for record in records}
     for each in read_outcomes(find_home(), record_key(os.getcwd(), name)):
         record = known.get(os.path.dirname(os.fsdecode(each.log)))
@@ -47,7 +53,9 @@ def add_facts(records: Sequence[Record], name: str) -> None:
                     },
                 )
     except NoDaemonError:
-        return
+        has_queue = os.path.exists(os.path.join(find_home(), "stoker.db"))
+        return not has_queue or all(record.facts for record in records)
+    return True
 
 
 def _put(record: Record, facts: dict[str, Any]) -> None:

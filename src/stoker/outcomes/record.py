@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+# Without a state nothing is known against a run.
+_COUNTING = (None, "done", "running", "starting", "paused")
+
 
 class Record(msgspec.Struct, kw_only=True):
     """A run: what it was given, what it reported, and what the queue knows about it.
@@ -25,6 +28,14 @@ class Record(msgspec.Struct, kw_only=True):
     def state(self) -> str | None:
         """Where the queue says it stands."""
         return self.facts.get("state")
+
+    @property
+    def counts(self) -> bool:
+        """Whether its metrics count in means and as the best.
+
+        Not those of a run that ended without success, nor what an earlier try left of one that waits.
+        """
+        return self.state in _COUNTING
 
     def get(self, name: str) -> Any:
         """A metric, a parameter or a fact of this name; None where it has none."""

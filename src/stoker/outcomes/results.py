@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,6 +15,7 @@ from stoker.outcomes.table import (
     filter_records,
     make_table,
     sort_records,
+    tell_left_out,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ class Results(Sequence[Record]):
         return self._records[place]
 
     def __repr__(self) -> str:
-        return f"<Results: {len(self)} run{'s' * (len(self) != 1)}>"
+        bad = tell_left_out(self._records)
+        return f"<Results: {len(self)} run{'s' * (len(self) != 1)}{f' ({bad})' if bad else ''}>"
 
     def where(self, expression: str) -> Results:
         """The runs for which a condition holds, like `lr < 0.01 and opt.name == 'sgd'`."""
@@ -60,15 +63,33 @@ class Results(Sequence[Record]):
         return self._with(sort_records(self._records, names))
 
     def best(self, metric: str, goal: str | None = None) -> Record:
-        """The run with the best value; `goal` is minimize or maximize, by default the sweep's."""
+        """The run with the best value; `goal` is minimize or maximize, by default the sweep's.
+
+        Runs that did not succeed are left out; a warning names one whose value is better.
+        """
         goal = goal or self._goal or "maximize"
         ordered = sort_records(self._records, [f"-{metric}" if goal == "maximize" else metric])
-        if not ordered or ordered[0].get(metric) is None:
-            raise NotFoundError(f"no run has a value of {metric}")
-        return ordered[0]
+        valued = [record for record in ordered if record.get(metric) is not None]
+        best = next((record for record in valued if record.counts), None)
+        if best is None:
+            bad = tell_left_out(valued)
+            raise NotFoundError(
+                f"no run has a value of {metric}{f' (left out: {bad})' if bad else ''}"
+            )
+        if best is not valued[0]:
+            first = valued[0]
+            warnings.warn(
+                f"best({metric!r}): {first.id} has a better {metric} but is {first.state}:"
+                " it is left out",
+                stacklevel=2,
+            )
+        return best
 
     def agg(self, *metrics: str, over: str | Sequence[str]) -> list[dict[str, Any]]:
-        """Means over a parameter: a dictionary for each group, with a Stat for each metric."""
+        """Means over a parameter: a dictionary for each group, with a Stat for each metric.
+
+        Runs that did not succeed are left out: `missing` counts them.
+        """
         names = [over] if isinstance(over, str) else list(over)
         table = aggregate(self._records, names, metrics or None)
         return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
@@ -93,10 +114,11 @@ class Results(Sequence[Record]):
 
 def results(name: str) -> Results:
     """The runs of a sweep, by its name (looked for in `results/`) or by its folder."""
-    from stoker.outcomes.facts import add_facts
+    from stoker.outcomes.facts import STATES_UNKNOWN, add_facts
 
     root = find_root(name)
     manifest = read_manifest(root)
     records = collect(root)
-    add_facts(records, manifest.name)
+    if not add_facts(records, manifest.name):
+        warnings.warn(STATES_UNKNOWN, stacklevel=2)
     return Results(records, manifest.goal if manifest.metric is not None else None)

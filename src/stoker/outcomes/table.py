@@ -16,6 +16,8 @@ from stoker.sweeps.conditions import Condition
 from stoker.sweeps.fault import FaultError
 from stoker.sweeps.tree import did_you_mean
 
+BAD_STATES = ("failed", "killed", "lost", "skipped")
+
 
 class Stat(msgspec.Struct, frozen=True):
     """The mean of several runs, their standard deviation (of a sample), and how many there were."""
@@ -75,9 +77,15 @@ def sort_records(records: Sequence[Record], keys: Sequence[str]) -> list[Record]
 
 
 def make_table(records: Sequence[Record], columns: Sequence[str] | None = None) -> Table:
-    """A row for each run: what varies and what was measured, or the columns named."""
+    """A row for each run: what varies and what was measured, or the columns named.
+
+    Where nothing varies and nothing was measured: all parameters, else each run's name and state.
+    """
     if columns is None:
         columns = [*varied_params(records), *metric_names(records)]
+        columns = columns or list(dict.fromkeys(name for r in records for name in r.params))
+        if not columns:
+            return Table(["run", "state"], [[record.id, record.state] for record in records])
     else:
         _check_names(records, columns)
     return Table(list(columns), [[record.get(name) for name in columns] for record in records])
@@ -88,7 +96,7 @@ def aggregate(
 ) -> Table:
     """A row for each group of runs that differ in `over` alone: mean ± std (n) of each metric.
 
-    `missing` counts the runs of a group that lack one of the metrics.
+    `missing` counts the runs of a group that did not succeed or lack one of the metrics.
     """
     _check_names(records, over)
     kept = [name for name in varied_params(records) if name not in over]
@@ -99,10 +107,19 @@ def aggregate(
         groups.setdefault(_key(params), []).append(record)
     rows = []
     for group in groups.values():
-        stats = [_stat([record.get(name) for record in group]) for name in metrics]
-        missing = sum(any(not _is_number(r.get(name)) for name in metrics) for r in group)
+        good = [record for record in group if record.counts]
+        stats = [_stat([record.get(name) for record in good]) for name in metrics]
+        whole = sum(all(_is_number(r.get(name)) for name in metrics) for r in good)
+        missing = len(group) - whole
         rows.append([*(group[0].params.get(name) for name in kept), *stats, len(group), missing])
     return Table([*kept, *metrics, "runs", "missing"], rows)
+
+
+def tell_left_out(records: Sequence[Record]) -> str | None:
+    """How many runs ended without success, by state: `2 failed, 1 lost`; None if there is none."""
+    states = [record.state for record in records]
+    counts = [f"{states.count(state)} {state}" for state in BAD_STATES if state in states]
+    return ", ".join(counts) or None
 
 
 def _numeric(records: Sequence[Record]) -> list[str]:

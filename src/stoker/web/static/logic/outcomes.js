@@ -19,6 +19,8 @@
 /** @typedef {Record<string, [number, number]>} Brushes places on axes, by their names */
 
 const BAD = new Set(['failed', 'lost', 'killed']);
+/** What else waits has at most what an earlier try left. */
+const COUNTING = new Set(['done', 'running', 'starting', 'paused']);
 
 /**
  * A parameter or a metric of a run.
@@ -31,7 +33,7 @@ export function valueOf(run, name) {
 }
 
 /**
- * The run with the best value; null if none has one.
+ * The run with the best value, of those that succeeded or run; null if none has one.
  * @param {readonly Outcome[]} runs
  * @param {string} metric
  * @param {'minimize' | 'maximize'} goal
@@ -42,7 +44,7 @@ export function bestRun(runs, metric, goal) {
   let bestValue = NaN;
   for (const run of runs) {
     const value = valueOf(run, metric);
-    if (typeof value !== 'number' || !Number.isFinite(value)) continue;
+    if (!COUNTING.has(run.state) || typeof value !== 'number' || !Number.isFinite(value)) continue;
     if (best === null || (goal === 'minimize' ? value < bestValue : value > bestValue)) [best, bestValue] = [run, value];
   }
   return best;
