@@ -117,6 +117,7 @@ def _last_line(folder: str) -> str | None:
 
 
 def _tell(text: str) -> None:
+    sys.stdout.flush()  # what is printed comes first, in a pipe too
     sys.stderr.write(f"stoker: {text}\n")
 
 
