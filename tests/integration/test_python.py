@@ -208,3 +208,47 @@ def test_python_of_the_call_is_this_one() -> None:
         assert executor.submit(os.readlink, "/proc/self/exe").result() == os.path.realpath(
             sys.executable
         )
+
+
+CHANGING = """
+import stoker
+
+def scale(lr):
+    return lr * {factor}
+
+def train(lr):
+    return {{{names!r}: scale(lr)}}
+
+if __name__ == "__main__":
+    found = stoker.sweep(train, {{"lr": [1, 2]}}, gpus="a"{more})
+    print([record.metrics for record in found])
+"""
+
+
+def test_runs_of_a_function_that_changed_are_not_reused_and_reuse_is_told(stoker: Stoker) -> None:
+    scripts = Scripts(stoker)
+
+    def sweep(factor: int, names: str = "acc", more: str = "") -> tuple[str, str]:
+        ended = scripts.run(CHANGING.format(factor=factor, names=names, more=more))
+        assert ended.code == 0, ended
+        return ended.out, ended.err
+
+    assert sweep(10) == ("[{'acc': 10}, {'acc': 20}]\n", "")
+    assert sweep(10) == (
+        "[{'acc': 10}, {'acc': 20}]\n",
+        "stoker: sweep train: 2 of 2 runs are already done (rerun='all' repeats them)\n",
+    )
+    other = "stoker: sweep train: 2 of 2 runs were done with other code: they run again\n"
+    assert sweep(30) == ("[{'acc': 30}, {'acc': 60}]\n", other)
+    assert sweep(30, "loss") == ("[{'loss': 30}, {'loss': 60}]\n", other)
+    assert sweep(30, "loss", ", rerun='all'") == ("[{'loss': 30}, {'loss': 60}]\n", "")
+    assert len(list((scripts.work / "results" / "train").iterdir())) == 3  # two runs, sweep.json
+
+
+def test_commands_that_are_reused_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    stoker.sweep("true {i}", {"i": [1, 2]}, gpus="a", name="t")
+    assert capfd.readouterr().err == ""
+    stoker.sweep("true {i}", {"i": [1, 2, 3]}, gpus="a", name="t")
+
+    told = "stoker: sweep t: 2 of 3 runs are already done (rerun='all' repeats them)\n"
+    assert capfd.readouterr().err == told

@@ -33,11 +33,15 @@ def test_only_what_has_not_succeeded_runs_again(queue: Queue) -> None:
     assert queue("wait").code == 1
     assert sorted(queue.states().values()) == ["done"] * 6 + ["failed"] * 3
 
-    assert "3 runs added, jobs 10-12 (6 done" in queue.ok(*words, "--rerun", "failed")
+    done = "6 of 9 runs are already done (--rerun all repeats them)"
+    again = queue.ok(*words, "--rerun", "failed")
+    assert again == f"sweep mod: 3 runs added, jobs 10-12; {done}\n"
     queue("wait")
     assert "3 runs added, jobs 13-15" in queue.ok(*words)
     queue("wait")
-    assert "nothing to run (9 done" in queue.ok(*words, "--rerun", "none")
+    failed = "3 of 9 runs failed before (--rerun failed repeats them)"
+    none = queue.ok(*words, "--rerun", "none")
+    assert none == f"sweep mod: nothing to run: {done}, {failed}\n"
     assert "9 runs added, jobs 16-24" in queue.ok(*words, "--rerun", "all")
     queue("wait")
 
@@ -47,7 +51,8 @@ def test_a_finished_sweep_runs_nothing_even_when_its_jobs_are_forgotten(queue: Q
     queue.ok(*words)
     queue.ok("wait")
 
-    assert "nothing to run" in queue.ok(*words)
+    told = "nothing to run: 2 of 2 runs are already done (--rerun all repeats them)"
+    assert queue.ok(*words) == f"sweep true: {told}\n"
     queue.ok("rm", "-s", "done")
     assert queue.states() == {}
     assert "nothing to run" in queue.ok(*words)
@@ -58,8 +63,9 @@ def test_what_waits_or_runs_is_not_queued_twice(queue: Queue) -> None:
     words = ("sweep", "sleep {i}", "i=600,601,602,603")
 
     queue.ok(*words)
-    assert "nothing to run (4 done, waiting" in queue.ok(*words)
-    assert "nothing to run (4 done, waiting" in queue.ok(*words, "--rerun", "all")
+    assert "nothing to run: 4 of 4 runs are waiting or running\n" in queue.ok(*words)
+    told = queue.ok(*words, "--rerun", "all")
+    assert "nothing to run: 4 of 4 runs are waiting or running\n" in told
     assert len(queue.ls("-P", "sleep")) == 4
 
 
@@ -141,7 +147,7 @@ def test_a_dry_run_queues_nothing_and_knows_the_time_once_runs_have_ended(queue:
     queue.ok(*words)
     queue.ok("wait")
     again = queue.ok(*words[:-1], "i=range(20)", "--dry-run")
-    assert "20 runs (8 done" in again
+    assert "20 runs; 8 of 20 runs are already done" in again
     assert "time: about " in again
 
 
@@ -264,7 +270,8 @@ def test_what_has_succeeded_is_known_also_after_the_daemon_was_stopped(queue: Qu
     queue.ok("wait")
     queue.ok("daemon", "stop")
 
-    assert queue.ok(*words) == "sweep true: nothing to run (2 done, waiting or not asked for)\n"
+    told = "nothing to run: 2 of 2 runs are already done (--rerun all repeats them)"
+    assert queue.ok(*words) == f"sweep true: {told}\n"
 
 
 def test_the_first_sweep_starts_the_daemon(idle_queue: Queue) -> None:

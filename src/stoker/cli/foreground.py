@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stoker.cli.run import check_gpu_mem, find_cwd, find_slots, make_environment
@@ -47,10 +48,12 @@ def run_here(args: Namespace, sweep: Sweep, common: Submission) -> int:
     )
     check_gpu_mem(request, nvml, slots)
     note_sweep(sweep)
-    runs = list(_left(args, sweep))
+    runs, passed_over = _left(args, sweep)
     if not runs:
-        print(f"sweep {sweep.name}: nothing to run: the queue has done it, or has it still")
+        print(f"sweep {sweep.name}: nothing to run: {passed_over}")
         return 0
+    if passed_over:
+        sys.stderr.write(f"stoker: sweep {sweep.name}: {passed_over}\n")
     with tempfile.TemporaryFile() as file:
         folders = _Folders(runs)
         folders.write(file.fileno())
@@ -106,15 +109,19 @@ class _Folders:
         return folder
 
 
-def _left(args: Namespace, sweep: Sweep) -> Iterable[Run]:
-    """The runs that the queue has not done and does not have; what was done here, the record tells."""
+def _left(args: Namespace, sweep: Sweep) -> tuple[list[Run], str]:
+    """The runs that the queue has not done and does not have, and what is to be told of the others.
+
+    What was done in the foreground, the record tells.
+    """
     from stoker.cli.sweep import ask_queue
     from stoker.client.client import Client
     from stoker.sweeps.history import Rerun
 
     with Client(restart=False) as client:
         history, _places = ask_queue(client, sweep)
-    return history.choose(sweep, Rerun(args.rerun or "undone"))
+    runs = list(history.choose(sweep, Rerun(args.rerun or "undone")))
+    return runs, history.tell_passed_over(sweep.count)
 
 
 def _record(sweep: Sweep, *, again: bool) -> tuple[Record, bool]:

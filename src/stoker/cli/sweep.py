@@ -10,11 +10,11 @@ from stoker.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from stoker.client.client import Client
-    from stoker.sweeps.history import History, Rerun
-    from stoker.sweeps.plan import Run, Sweep
+    from stoker.sweeps.history import History
+    from stoker.sweeps.plan import Sweep
     from stoker.wire import Submission
 
 SUMMARY = """\
@@ -205,10 +205,10 @@ def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
     from stoker.sweeps.history import Rerun
 
     with Client() as client:
-        history, places = ask_queue(client, sweep)
+        history, places = ask_queue(client, sweep, _done_here(client.home, sweep))
     rerun = Rerun(args.rerun or "undone")
     todo = sum(1 for _run in history.choose(sweep, rerun))
-    print(f"sweep {sweep.name}: {_runs(sweep.count)}{_told(sweep.count - todo)}")
+    print(f"sweep {sweep.name}: {_runs(sweep.count)}{_more(history.tell_passed_over(sweep.count))}")
     for number, run in enumerate(history.choose(sweep, rerun)):
         if number == _SHOWN:
             print(f"  … {todo - _SHOWN:,} more")
@@ -240,21 +240,20 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
 
     note_sweep(sweep)
     with Client(start=True) as client, alone(client.home, sweep.name, os.getcwd(), _tell):
-        history = History(client.sweep(sweep.name, os.getcwd()))
-        rerun = Rerun(args.rerun or "undone")
-        runs = history.choose(_not_done_here(client.home, sweep, rerun), rerun)
+        history = History(client.sweep(sweep.name, os.getcwd()), _done_here(client.home, sweep))
+        runs = history.choose(sweep, Rerun(args.rerun or "undone"))
         if args.max_failures is not None:
             name = f"max-failures.{sweep.name}"
             client.set_config(NewSetting(name=name, value=str(args.max_failures)))
         added = list(queue_runs(client, runs, common))
     count = sum(part.last - part.first + 1 for part in added)
-    passed_over = _told(sweep.count - count)
+    passed_over = history.tell_passed_over(sweep.count)
     if not added:
-        print(f"sweep {sweep.name}: nothing to run{passed_over}")
+        print(f"sweep {sweep.name}: nothing to run: {passed_over}")
         return 0
     first, last = added[0].first, added[-1].last
     jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
-    print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{passed_over}")
+    print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{_more(passed_over)}")
     if added[0].notice is not None:
         _tell(added[0].notice)
     if sys.stdout.isatty():
@@ -262,27 +261,28 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     return 0
 
 
-def _not_done_here(home: str, sweep: Sweep, rerun: Rerun) -> Iterable[Run]:
-    """The runs that have not succeeded in the foreground either."""
+def _done_here(home: str, sweep: Sweep) -> set[bytes]:
+    """The commands of a sweep that have succeeded in the foreground."""
     from stoker.store.runs import read_done
-    from stoker.sweeps.history import Rerun, record_key
+    from stoker.sweeps.history import record_key
 
-    done = set() if rerun is Rerun.ALL else read_done(home, record_key(os.getcwd(), sweep.name))
-    return (run for run in sweep if run.command.encode() not in done) if done else sweep
+    return read_done(home, record_key(os.getcwd(), sweep.name))
 
 
-def ask_queue(client: Client, sweep: Sweep) -> tuple[History, int]:
+def ask_queue(
+    client: Client, sweep: Sweep, done_here: Collection[bytes] = frozenset()
+) -> tuple[History, int]:
     """What is known of the sweep's runs, and how many can run at once; nothing without a queue."""
     from stoker.client.transport import NoDaemonError
     from stoker.sweeps.history import History
 
     cwd = os.getcwd()
     try:
-        return History(client.sweep(sweep.name, cwd)), len(client.status().slots)
+        return History(client.sweep(sweep.name, cwd), done_here), len(client.status().slots)
     except NoDaemonError:
         if os.path.exists(os.path.join(client.home, "stoker.db")):
             _tell("no daemon runs: what has succeeded before is not known")
-        return History(), 0
+        return History((), done_here), 0
 
 
 def _tell(text: str) -> None:
@@ -293,5 +293,5 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count:,} runs"
 
 
-def _told(passed_over: int) -> str:
-    return f" ({passed_over:,} done, waiting or not asked for)" if passed_over else ""
+def _more(text: str) -> str:
+    return f"; {text}" if text else ""

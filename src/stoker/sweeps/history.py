@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 from stoker.core.lifecycle import State, is_final
 from stoker.sweeps.plan import Run
 from stoker.wire import SweepRun
+
+_DONE, _LIVE, _FAILED, _NEW = "done", "live", "failed", "new"
+_TOLD = {
+    _DONE: "are already done (--rerun all repeats them)",
+    _LIVE: "are waiting or running",
+    _FAILED: "failed before (--rerun failed repeats them)",
+    _NEW: "have not failed (leave --rerun out to run them)",
+}
 
 
 def record_key(cwd: str, name: str) -> dict[str, str]:
@@ -28,9 +37,14 @@ class History:
     """Which identities have succeeded, wait or run, or ended without success.
 
     A success counts, whatever came after it. What waits or runs is never queued a second time.
+    `done_here` are commands that have succeeded without the queue.
     """
 
-    def __init__(self, runs: Iterable[SweepRun] = ()) -> None:
+    def __init__(
+        self, runs: Iterable[SweepRun] = (), done_here: Collection[bytes] = frozenset()
+    ) -> None:
+        self._done_here = done_here
+        self._passed_over: Counter[str] = Counter()
         self.done: set[bytes] = set()
         self.live: set[bytes] = set()
         self.failed: set[bytes] = set()
@@ -55,21 +69,38 @@ class History:
         """How long a run that succeeded took on average; None before one has."""
         return self._spent_s / self._ended if self._ended else None
 
-    def wants(self, run: Run, rerun: Rerun) -> bool:
-        """Whether a run is to be queued."""
+    def choose(self, runs: Iterable[Run], rerun: Rerun) -> Iterator[Run]:
+        """Those of the runs that are to be queued; `tell_passed_over` tells of the others afterwards."""
+        self._passed_over.clear()
+        known = self.done or self.live or self.failed or self._done_here
+        if not known and rerun is not Rerun.FAILED:
+            yield from runs
+            return
+        for run in runs:
+            why_not = self._why_not(run, rerun)
+            if why_not is None:
+                yield run
+            else:
+                self._passed_over[why_not] += 1
+
+    def _why_not(self, run: Run, rerun: Rerun) -> str | None:
+        """Why a run is not to be queued; None if it is."""
         key = bytes.fromhex(run.identity)
         if key in self.live:
-            return False
+            return _LIVE
         if rerun is Rerun.ALL:
-            return True
-        if key in self.done:
-            return False
+            return None
+        if key in self.done or (self._done_here and run.command.encode() in self._done_here):
+            return _DONE
         if rerun is Rerun.FAILED:
-            return key in self.failed
-        return rerun is Rerun.UNDONE or key not in self.failed
+            return None if key in self.failed else _NEW
+        return _FAILED if rerun is Rerun.NONE and key in self.failed else None
 
-    def choose(self, runs: Iterable[Run], rerun: Rerun) -> Iterator[Run]:
-        """Those of the runs that are to be queued."""
-        if not (self.done or self.live or self.failed) and rerun is not Rerun.FAILED:
-            return iter(runs)
-        return (run for run in runs if self.wants(run, rerun))
+    def tell_passed_over(self, count: int) -> str:
+        """What `choose` has passed over, of so many runs, and how to run it nevertheless; '' if nothing."""
+        parts = [
+            f"{self._passed_over[why]:,} of {count:,} runs {told}"
+            for why, told in _TOLD.items()
+            if self._passed_over[why]
+        ]
+        return ", ".join(parts)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
-from stoker.outcomes.collect import note_sweep, read_run
+from stoker.home import find_home
+from stoker.outcomes.collect import LINES, SUMMARY, note_sweep, read_run
 from stoker.outcomes.results import Results
 from stoker.sweeps.definition import Metric
 from stoker.sweeps.history import record_key
@@ -17,6 +20,7 @@ from stoker.sweeps.plan import Run, plan_sweep
 from stoker.task import words
 from stoker.task.base import Task, nest, run_function, run_task
 from stoker.task.calls import call_argv, name_of, remove_call, write_call
+from stoker.task.fingerprint import take_fingerprint
 from stoker.task.job import Job
 from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.run import JobsFailedError, places, see_through
@@ -26,6 +30,8 @@ Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Parameters as in a sweep file: a mapping, or a list of mappings, which is their union."""
 
 _PICKLED = "python:"
+_CODE = b" # code "
+_CODE_FILE = ".code"
 
 
 class SweepFailedError(JobsFailedError):
@@ -68,7 +74,8 @@ def sweep(
     `work` is a command's template, a function (called with the parameters as keyword arguments, in
     a fresh process of its own) or a Task. `space` and what follows is as in a sweep file; `gpus` and
     what follows as for `stoker.run`. Each run has a folder of its own. The same sweep again runs only
-    what has not succeeded, unless `rerun` is "all". After `max_failures` no more runs are begun. Calls
+    what has not succeeded with the same code, unless `rerun` is "all"; a line on standard error tells
+    how many runs that spares. After `max_failures` no more runs are begun. Calls
     find imported what the first one has imported, unless `warm` is false. Runs share GPUs once the
     first have shown what they need, unless `share` is "never"; `gpu_mem="10G"` tells it beforehand.
 
@@ -92,12 +99,14 @@ def sweep(
     sharing = read_share(share) if gpus_per_job == 1 else None
     plan = plan_sweep({key: value for key, value in given.items() if value is not None})
     note_sweep(plan)
+    record = record_key(os.getcwd(), plan.name)
+    done = _read_done(record) if rerun != "all" else set()
     session = Session(
         gpus="" if gpus_per_job == 0 else gpus,
         jobs_per_gpu=jobs_per_gpu,
         cpu_places=places(max_workers, gpus_per_job),
         env=None if env is None else {**os.environ, **env},
-        record=record_key(os.getcwd(), plan.name),
+        record=record,
         resume=rerun != "all",
         max_failures=max_failures,
         in_advance=isinstance(work, str),
@@ -108,6 +117,7 @@ def sweep(
     def submit_all() -> None:
         for each in plan:
             runs.submit(each, slots=gpus_per_job, timeout_s=timeout_s, retries=retries)
+        runs.tell_reuse(plan.name, done)
 
     see_through(session, submit_all, runs.heed)
     found = runs.results()
@@ -129,6 +139,7 @@ class _Runs:
         share: str | None,
     ) -> None:
         self._share = share
+        self._code = None if isinstance(work, str) else take_fingerprint(work)
         # Commands are started as they are: what is forked is a call.
         self._warm = None if isinstance(work, str) or not warm else name_of(work)
         self._session = session
@@ -146,7 +157,7 @@ class _Runs:
         self._runs[number] = run
         self.jobs.append(
             self._session.submit(
-                run.command,
+                self._command(run),
                 number=number,
                 argv=call_argv(self._path(number)) if is_call else None,
                 folder=run.dir,
@@ -159,6 +170,25 @@ class _Runs:
                 share=self._share,
             )
         )
+
+    def tell_reuse(self, name: str, done: set[bytes]) -> None:
+        """Say how many runs are not repeated, and how many are because their code has changed."""
+        known = {command.partition(_CODE)[0] for command in done}
+        reused = changed = 0
+        for job in self.jobs:
+            command = job.command.encode()
+            if command in done:
+                reused += 1
+            elif command.partition(_CODE)[0] in known:
+                changed += 1
+        if reused:
+            again = "rerun='all' repeats them"
+            _tell(f"sweep {name}: {reused} of {len(self.jobs)} runs are already done ({again})")
+        if changed:
+            _tell(
+                f"sweep {name}: {changed} of {len(self.jobs)} runs were done with other code:"
+                " they run again"
+            )
 
     def heed(self, event: words.Event, job: Job) -> None:
         """Write down what a run does when it has its GPU, and forget it when it has ended."""
@@ -190,6 +220,7 @@ class _Runs:
         params = nest(run.params)
         path = self._path(job.number)
         os.makedirs(run.dir, exist_ok=True)
+        self._note_code(run.dir)
         if isinstance(self._work, type) and issubclass(self._work, Task):
             task = self._work(params, run.dir)
             env = task.required_env()
@@ -198,6 +229,27 @@ class _Runs:
         assert callable(self._work)
         write_call(path, run_function, (self._work, params), is_loud=True)
         return {}
+
+    def _command(self, run: Run) -> str:
+        """What the record knows a run by: for calls with the fingerprint of their code."""
+        return run.command if self._code is None else f"{run.command}{_CODE.decode()}{self._code}"
+
+    def _note_code(self, folder: str) -> None:
+        """Remove the metrics of other code from a run's folder, and note whose come there now."""
+        assert self._code is not None
+        path = os.path.join(folder, _CODE_FILE)
+        try:
+            with open(path, encoding="ascii") as file:
+                if file.read().strip() == self._code:
+                    return
+        except FileNotFoundError:
+            pass
+        else:
+            for name in (LINES, SUMMARY):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"{self._code}\n")
 
     def _path(self, number: int) -> str:
         return os.path.join(self._calls, str(number))
@@ -209,3 +261,14 @@ def _template(work: Callable[..., Any] | type[Task]) -> str:
         raise UsageError(f"a sweep is over a command, a function or a Task, not over {work!r}")
     name = name_of(work).replace("{", "{{").replace("}", "}}")
     return f"{_PICKLED}{name} {{params_json}}"
+
+
+def _read_done(record: Mapping[str, str]) -> set[bytes]:
+    """The commands of this sweep that have succeeded before."""
+    from stoker.store.runs import read_done
+
+    return read_done(find_home(), record)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"stoker: {text}\n")

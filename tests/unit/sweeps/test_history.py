@@ -67,3 +67,23 @@ def test_the_mean_time_is_that_of_successes(runs: list[Run]) -> None:
         ]
     )
     assert history.mean_s == 20.0
+
+
+def test_what_is_passed_over_is_told_with_the_way_to_run_it(runs: list[Run]) -> None:
+    found = [
+        known(runs[0], State.DONE),
+        known(runs[1], State.FAILED),
+        known(runs[2], State.RUNNING),
+    ]
+    history = History(found, {runs[3].command.encode()})
+
+    assert chosen(history, runs, Rerun.NONE) == [4]
+    assert history.tell_passed_over(5) == (
+        "2 of 5 runs are already done (--rerun all repeats them),"
+        " 1 of 5 runs are waiting or running,"
+        " 1 of 5 runs failed before (--rerun failed repeats them)"
+    )
+    assert chosen(history, runs, Rerun.ALL) == [0, 1, 3, 4]
+    assert history.tell_passed_over(5) == "1 of 5 runs are waiting or running"
+    assert chosen(History(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
+    assert History().tell_passed_over(5) == ""
