@@ -14,7 +14,7 @@ from stoker.errors import StokerError, UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from stoker.gpus.lease import Holder
+    from stoker.gpus.lease_holder import Holder
     from stoker.gpus.survey import GpuState
     from stoker.gpus.users import GpuUser
     from stoker.wire import GpuInfo
@@ -38,6 +38,8 @@ _COLUMNS = [
 _QUEUE = Column("QUEUE", fold=True)
 _ACTIONS = ("add", "drain", "remove")
 _PATIENCE_S = 2.0
+# Why a slot is closed, where no other column tells it.
+_TOLD = ("sick", "has no lease")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +83,7 @@ def _change(action: str, gpu: str) -> int:
 def _show(args: argparse.Namespace) -> int:
     """Print the GPUs; without any, a table is an error and JSON is an empty list."""
     # Imported late, so that other verbs start fast.
-    from stoker.gpus.lease import holder
+    from stoker.gpus.lease_holder import holder
     from stoker.gpus.nvml import Nvml, why_unavailable
     from stoker.gpus.survey import survey
 
@@ -164,8 +166,8 @@ def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
     for slot in slots:
         if label in (slot["label"], *slot["label"].split("+")):
             jobs = [f"job {job}" for job in slot["jobs"]]
-            sick = slot["closed"] if (slot["closed"] or "").startswith("sick") else None
-            words += [*jobs, *_sums(slot), *filter(None, [slot["drained"], sick])] or ["in use"]
+            closed = slot["closed"] if (slot["closed"] or "").startswith(_TOLD) else None
+            words += [*jobs, *_sums(slot), *filter(None, [slot["drained"], closed])] or ["in use"]
     return ", ".join(dict.fromkeys(words)) or "-"
 
 
@@ -223,8 +225,10 @@ def _user_text(user: GpuUser) -> str:
 
 
 def _holder_text(held_by: Holder) -> str:
-    minutes = max(0, int(time.time() - held_by.since)) // 60
-    return f"{held_by.user}: {held_by.what} (pid {held_by.pid}, {minutes} min)"
+    minutes = f"{int(time.time() - held_by.since) // 60} min" if held_by.since else None
+    facts = [f"pid {held_by.pid}" if held_by.pid else None, minutes]
+    known = ", ".join(filter(None, facts))
+    return f"{held_by.user}: {held_by.what}" + (f" ({known})" if known else "")
 
 
 def _brief(command: str, limit: int = 40) -> str:

@@ -6,10 +6,17 @@ from collections.abc import Callable
 
 from stoker.engine.board import Board, Place
 from stoker.executors.contract import Executor, Unheld
-from stoker.gpus.lease import holder
+from stoker.gpus.lease_holder import holder
 
 _LEASE_RETRY_S = 1.0
 _NEVER = float("inf")
+_NO_LEASE = "has no lease"
+
+
+def lease_fault(place: Place) -> str | None:
+    """Why no Stoker could hold a slot when this one tried last; None if the slot can be held."""
+    text = None if place.held else place.waits_for
+    return text if text is not None and text.startswith(_NO_LEASE) else None
 
 
 class Holds:
@@ -49,16 +56,17 @@ class Holds:
         place.held, place.asked, place.waits_for = True, False, None
 
     def on_unheld(self, report: Unheld, now: float) -> None:
-        """A slot is somebody else's for now."""
+        """A slot is not ours: another process has its lease, or no lease can be kept."""
         place = self._board.places[report.slot]
-        place.asked = False
+        place.held = place.asked = False
         place.ask_again_at = now + _LEASE_RETRY_S
-        held_by = holder(report.gpu_key)
-        who = f"{held_by.user}'s {held_by.what} (pid {held_by.pid})" if held_by else "another"
-        place.waits_for = f"held by {who}"
         if report.reason is not None:
+            place.waits_for = f"{_NO_LEASE}: {report.reason}"
             self._tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
-        elif held_by is not None:
+            return
+        held_by = holder(report.gpu_key)
+        place.waits_for = f"held by {held_by or 'another'}"
+        if held_by is not None:
             self._tell_once(f"GPU {place.slot.label} is {place.waits_for}: waiting for it")
 
     def forget(self, node: str = "") -> None:

@@ -1,7 +1,9 @@
-"""Leases: a GPU has one file, and whoever holds its flock holds the GPU, whatever user they are.
+"""Leases: a GPU has one file, and the Stoker that holds the file's flock holds the GPU.
 
-The descriptor is inherited by the jobs on that GPU, so killing their scheduler frees nothing while
-they run. Standard library only: the shepherd, which takes the leases, has nothing else.
+The descriptor is inherited by the jobs on that GPU, so the GPU stays taken while a job runs, even if
+its scheduler is killed. Every user of the machine can write in the folder of these files: each file is
+checked before it is used, and a lease is confirmed again while it is held. Standard library only: the
+supervisor takes the leases.
 """
 
 from __future__ import annotations
@@ -11,73 +13,182 @@ import errno
 import fcntl
 import json
 import os
-import pwd
 import stat
 import time
 import zlib
 from typing import NamedTuple
 
+ROOT_FOLDER = "/run/stoker/leases"
+SHARED_FOLDER = "/tmp/stoker-leases"  # noqa: S108 - shared by design; its files are checked
+
 _SAFE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+# A pipe or a file with a kernel lease (fcntl F_SETLEASE) of another user must not make open() wait.
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_MADE_FOR_ALL = 0o1777
 
 
-class Holder(NamedTuple):
-    """Who holds a lease."""
+class UnsafeError(OSError):
+    """A lease folder or file that cannot be trusted; the text says what to do."""
 
-    pid: int
-    user: str
-    what: str
-    since: float
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.EPERM, text)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class Lock(NamedTuple):
+    """A locked lease file: the descriptor, and the file that it was when it was locked."""
+
+    fd: int
+    path: str
+    file: tuple[int, int]
+
+    def is_in_place(self) -> bool:
+        """Whether other Stokers find this very file under its path."""
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == self.file
 
 
 class Lease:
     """An exclusive hold on one GPU, from `take` until `release`."""
 
-    def __init__(self, key: str, fd: int) -> None:
+    def __init__(self, key: str, locks: list[Lock]) -> None:
         self.key = key
-        self.fd = fd
+        self._locks = locks
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the lock that decides."""
+        return self._locks[0].fd
+
+    @property
+    def fds(self) -> list[int]:
+        """All descriptors that a job on this GPU inherits."""
+        return [lock.fd for lock in self._locks]
 
     def touch(self) -> None:
-        """Tell cleaners of old files that this one is in use."""
-        with contextlib.suppress(OSError):
-            os.utime(self.fd)
+        """Mark the files as used, so that cleaners of old files keep them."""
+        for lock in self._locks:
+            with contextlib.suppress(OSError):
+                os.utime(lock.fd)
+
+    def is_in_force(self) -> bool:
+        """Whether every other Stoker sees this lease: its file is where they look for it."""
+        first = self._locks[0]
+        return first.path == _path(lease_folders()[0], self.key) and first.is_in_place()
+
+    def renew(self, what: str) -> bool:
+        """Take a lease again that is not in force any more; False if another process has it now.
+
+        Raises OSError where leases cannot be kept at all. What is held stays held in both cases.
+        """
+        locks = _lock_all(self.key, self._locks)
+        if locks is None:
+            return False
+        kept = {lock.fd for lock in locks}
+        for lock in self._locks:
+            if lock.fd not in kept:
+                os.close(lock.fd)
+        self._locks = locks
+        _write_note(locks, what)
+        return True
 
     def release(self) -> None:
-        """Give the GPU back, also where jobs' leftovers still have the descriptor open."""
-        with contextlib.suppress(OSError):
-            os.ftruncate(self.fd, 0)
-        fcntl.flock(self.fd, fcntl.LOCK_UN)
-        os.close(self.fd)
+        """Give the GPU back, even if leftovers of jobs still have the descriptor open."""
+        for lock in reversed(self._locks):
+            with contextlib.suppress(OSError):
+                os.ftruncate(lock.fd, 0)
+            fcntl.flock(lock.fd, fcntl.LOCK_UN)
+            os.close(lock.fd)
 
 
-def lease_folder() -> str:
-    """The folder that all users of this host share."""
-    return os.environ.get("STOKER_LEASE_DIR") or "/tmp/stoker-leases"  # noqa: S108 - shared by design
+def lease_folders() -> list[str]:
+    """The folders with the lease files of this host, in the order in which they are locked.
+
+    The first folder decides. The second keeps a Stoker out that took its lease before root made the
+    first one; it is used only if it is there.
+    """
+    named = os.environ.get("STOKER_LEASE_DIR")
+    if named:
+        return [named]
+    if os.path.lexists(ROOT_FOLDER):
+        return [ROOT_FOLDER, SHARED_FOLDER]
+    return [SHARED_FOLDER]
 
 
 def take(key: str, what: str) -> Lease | None:
-    """Hold a GPU, or None if somebody else does. Raises OSError where leases cannot be kept at all."""
+    """Hold a GPU; None if another process holds it. Raises OSError where leases cannot be kept at all."""
+    locks = _lock_all(key, [])
+    if locks is None:
+        return None
+    _write_note(locks, what)
+    return Lease(key, locks)
+
+
+def open_to_read(key: str) -> list[int]:
+    """Descriptors of a GPU's lease files, as far as they are there and plain files."""
+    found = []
+    for folder in lease_folders():
+        with contextlib.suppress(OSError):
+            found.append(_open_plain(_path(folder, key), os.O_RDONLY))
+    return found
+
+
+def _lock_all(key: str, own: list[Lock]) -> list[Lock] | None:
+    """Lock the GPU's file in each folder, or keep the lock that is `own`; None if one is taken."""
+    first, *others = lease_folders()
+    locks: list[Lock] = []
+    try:
+        for folder in (first, *others):
+            path = _path(folder, key)
+            kept = next((lock for lock in own if lock.path == path and lock.is_in_place()), None)
+            try:
+                lock = kept or _lock_file(path)
+            except OSError:
+                if folder == first:
+                    raise
+                continue  # the folder that decides is root's: nobody depends on this one
+            if lock is None:
+                _unlock(locks, own)
+                return None
+            locks.append(lock)
+    except OSError:
+        _unlock(locks, own)
+        raise
+    return locks
+
+
+def _unlock(locks: list[Lock], own: list[Lock]) -> None:
+    for lock in locks:
+        if lock not in own:
+            os.close(lock.fd)
+
+
+def _lock_file(path: str) -> Lock | None:
+    """Lock a file, which is made if it is missing; None if another process has locked it."""
+    _check_folder(os.path.dirname(path), make=os.path.dirname(path) != ROOT_FOLDER)
     while True:
-        fd = _open(_path(key))
+        fd = _open(path)
         try:
-            locked = _lock(fd)
+            if not _lock(fd):
+                os.close(fd)
+                return None
         except OSError:
             os.close(fd)
             raise
-        if not locked:
-            os.close(fd)
-            return None
-        if _is_still_at(fd, _path(key)):
-            break
+        found = os.fstat(fd)
+        lock = Lock(fd, path, (found.st_dev, found.st_ino))
+        if lock.is_in_place():
+            return lock
         os.close(fd)  # a cleaner unlinked the file between open and flock
-    note = {"pid": os.getpid(), "user": _user_name(), "what": what, "since": time.time()}
-    with contextlib.suppress(OSError):  # a full disk must not keep a GPU idle
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(note).encode(), 0)
-    return Lease(key, fd)
 
 
 def _lock(fd: int) -> bool:
-    # Tried twice: someone may just be asking who the holder is.
+    # Tried twice: another process may just be asking who the holder is.
     for pause_s in (0.002, 0.0):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,72 +199,96 @@ def _lock(fd: int) -> bool:
     return False
 
 
-def holder(key: str) -> Holder | None:
-    """Who holds a GPU now; None if nobody does."""
-    try:
-        fd = os.open(_path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _read_note(fd)
-    finally:
-        os.close(fd)
-    return None
+def _write_note(locks: list[Lock], what: str) -> None:
+    note = json.dumps({"pid": os.getpid(), "what": what, "since": time.time()}).encode()
+    for lock in locks:
+        with contextlib.suppress(OSError):  # a full disk must not keep a GPU idle
+            os.ftruncate(lock.fd, 0)
+            os.pwrite(lock.fd, note, 0)
 
 
-def _read_note(fd: int) -> Holder:
-    try:
-        note = json.loads(os.pread(fd, 4096, 0))
-        return Holder(int(note["pid"]), str(note["user"]), str(note["what"]), float(note["since"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return Holder(0, "?", "another Stoker", 0.0)
-
-
-def _path(key: str) -> str:
+def _path(folder: str, key: str) -> str:
     raw = key.encode("utf-8", "surrogatepass")
     name = "".join(chr(b) if b in _SAFE else f"%{b:02x}" for b in raw)
     if len(name) > 200:
         name = f"{name[:160]}~{zlib.crc32(raw):08x}"
-    return os.path.join(lease_folder(), f"gpu-{name}")
+    return os.path.join(folder, f"gpu-{name}")
 
 
 def _open(path: str) -> int:
     # No O_CREAT at first: fs.protected_regular refuses it on another user's file in a sticky folder.
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
+        with contextlib.suppress(FileNotFoundError):
+            return _open_plain(path, os.O_RDWR)
         try:
-            return os.open(path, flags)
-        except FileNotFoundError:
-            _make_folder(os.path.dirname(path))
-        try:
-            fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            fd = os.open(path, _FLAGS | os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             continue
         os.fchmod(fd, 0o666)
         return fd
 
 
-def _make_folder(folder: str) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder)
-        os.chmod(folder, 0o1777)  # noqa: S103 - like /tmp: all users, sticky
-    if not stat.S_ISDIR(os.lstat(folder).st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "the lease folder is not a folder", folder)
-
-
-def _is_still_at(fd: int, path: str) -> bool:
+def _open_plain(path: str, access: int) -> int:
+    """Open a file that is a plain file under one name only: what is written goes nowhere else."""
     try:
-        there = os.stat(path, follow_symlinks=False)
+        fd = os.open(path, _FLAGS | access)
+    except BlockingIOError:
+        raise UnsafeError(f"{path} is kept closed by a process of {_owner_of(path)}") from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise _no_plain_file(path) from None
+    found = os.fstat(fd)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        return fd
+    os.close(fd)
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+        raise FileNotFoundError(errno.ENOENT, "removed", path)
+    raise _no_plain_file(path)
+
+
+def _no_plain_file(path: str) -> UnsafeError:
+    remedy = f"{_owner_of(path)} or root can remove it (rm -r {path})"
+    return UnsafeError(f"{path} is not a plain file with one name: {remedy}")
+
+
+def _check_folder(folder: str, *, make: bool) -> None:
+    """Make sure that in this folder only the owner of a file, of the folder, or root removes it."""
+    try:
+        found = os.lstat(folder)
     except FileNotFoundError:
-        return False
-    here = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+        if not make:
+            raise
+        found = _make_folder(folder)
+    mode = stat.S_IMODE(found.st_mode)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "the lease folder is not a folder", folder)
+    if mode & 0o022 and not mode & stat.S_ISVTX:
+        raise UnsafeError(
+            f"every user can remove the leases of others in {folder}: chmod 1777 {folder}"
+        )
+    if folder == ROOT_FOLDER and found.st_uid != 0:
+        raise UnsafeError(f"{folder} is not root's: sudo chown root {folder}")
 
 
-def _user_name() -> str:
+def _make_folder(folder: str) -> os.stat_result:
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return os.lstat(folder)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(fd, _MADE_FOR_ALL)  # like /tmp: all users, sticky
+        return os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def _owner_of(path: str) -> str:
+    """The name of a file's owner, for messages."""
+    from stoker.gpus.accounts import name_of
+
+    try:
+        return name_of(os.lstat(path).st_uid)
+    except OSError:
+        return "its owner"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import pwd
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from stoker.gpus.accounts import name_of, printable
 
 if TYPE_CHECKING:
     from stoker.gpus.nvml import GpuProcess
 
 _DEAD = {"Z", "X"}
+_COMMAND_CHARACTERS = 1000
 
 
 class GpuUser(msgspec.Struct, frozen=True):
@@ -49,12 +51,6 @@ def look_up(process: GpuProcess) -> GpuUser | None:
     if status["State"].split()[0] in _DEAD:
         return None
     # A process may have wiped its command line; the kernel still knows a short name.
-    command = b" ".join(words).decode(errors="replace") or status["Name"].strip()
-    return GpuUser(process.pid, _name_of(int(status["Uid"].split()[0])), command, process.mem_bytes)
-
-
-def _name_of(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    text = b" ".join(words).decode(errors="replace") or status["Name"].strip()
+    user, command = name_of(int(status["Uid"].split()[0])), printable(text, _COMMAND_CHARACTERS)
+    return GpuUser(process.pid, user, command, process.mem_bytes)

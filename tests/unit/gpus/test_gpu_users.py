@@ -4,7 +4,9 @@ import os
 import pwd
 import subprocess
 import sys
+from pathlib import Path
 
+from patience import until
 from stoker.gpus.nvml import GpuProcess
 from stoker.gpus.users import look_up
 
@@ -33,3 +35,18 @@ def test_a_process_that_only_waits_to_be_reaped_uses_nothing() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
         assert look_up(GpuProcess(process.pid, 42)) is None
+
+
+def test_a_command_line_is_cut_to_printable_text() -> None:
+    name = "\x1b[2Jtrain\nstoker: job 1 is done\x07" + "x" * 5000
+    with subprocess.Popen([name, "600"], executable="/bin/sleep") as process:
+        path = f"/proc/{process.pid}/cmdline"
+        until(lambda: "600" in Path(path).read_text(), "its words are in the process table")
+        user = look_up(GpuProcess(process.pid, 42))
+        process.kill()
+
+    assert user is not None
+    assert user.command is not None
+    assert user.command.isprintable()
+    assert user.command.startswith("[2Jtrainstoker: job 1 is done")
+    assert len(user.command) == 1000

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import stat
 import subprocess
@@ -13,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from patience import until
-from stoker.gpus import lease
+from stoker.gpus import lease, lease_holder
+from stoker.gpus.lease_holder import Holder, holder
 
 KEY = "GPU-1a2b"
 TAKE_AND_WAIT = """
 import sys, time
-from stoker.gpus import lease
+from stoker.gpus import lease, lease_holder
 held = lease.take(sys.argv[1], "another run")
 print("held" if held else "unheld", flush=True)
 time.sleep(600 if held else 0)
@@ -26,7 +28,7 @@ time.sleep(600 if held else 0)
 # A taker whose job inherits the descriptor; the job's pid is told.
 TAKE_FOR_A_JOB = """
 import os, subprocess, sys, time
-from stoker.gpus import lease
+from stoker.gpus import lease, lease_holder
 held = lease.take(sys.argv[1], "another run")
 job = subprocess.Popen(["sleep", "600"], pass_fds=[held.fd], stdout=subprocess.DEVNULL)
 print(job.pid, flush=True)
@@ -106,7 +108,7 @@ def test_a_job_keeps_the_lease_after_its_scheduler_was_killed() -> None:
             process.kill()
             process.wait()
             assert not is_free()
-            told = lease.holder(KEY)
+            told = holder(KEY)
             assert told is not None
             assert (told.pid, told.what) == (process.pid, "another run")
         finally:
@@ -221,7 +223,7 @@ def test_a_holder_is_told_with_what_it_does_and_since_when() -> None:
     before = time.time()
     held = taken()
 
-    told = lease.holder(KEY)
+    told = holder(KEY)
     held.release()
 
     assert told is not None
@@ -231,25 +233,57 @@ def test_a_holder_is_told_with_what_it_does_and_since_when() -> None:
 
 
 def test_nobody_holds_what_was_released_or_never_taken() -> None:
-    assert lease.holder(KEY) is None
+    assert holder(KEY) is None
     taken().release()
-    assert lease.holder(KEY) is None
+    assert holder(KEY) is None
 
 
 def test_asking_who_holds_a_gpu_makes_nothing(folder: Path) -> None:
-    assert lease.holder(KEY) is None
+    assert holder(KEY) is None
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("note", ["", "nonsense", "[]", '{"pid": "x"}', "null", "5"])
+@pytest.mark.parametrize(
+    "note", ["", "nonsense", "[]", '{"pid": "x"}', "null", "5", "[" * 1024, '{"pid": Infinity}']
+)
 def test_a_holder_whose_note_cannot_be_read_is_still_told(folder: Path, note: str) -> None:
     held = taken()
     (folder / f"gpu-{KEY}").write_text(note)
 
-    told = lease.holder(KEY)
+    told = holder(KEY)
     held.release()
 
-    assert told == lease.Holder(0, "?", "another Stoker", 0.0)
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert told == Holder(os.getpid(), user, "another Stoker", 0.0)
+
+
+def test_a_process_that_got_the_pid_of_a_dead_holder_is_not_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lock lives on in a job; the pid that took it belongs to a younger process by now."""
+    held = taken()
+    with subprocess.Popen(["sleep", "600"]) as younger:
+        monkeypatch.setattr(lease_holder, "_locking_pid", lambda _fd: younger.pid)
+        monkeypatch.setattr(lease_holder, "_first_seen", lambda _fd, _pid: 0.0)
+        told = holder(KEY)
+        younger.kill()
+    held.release()
+
+    assert told is not None
+    assert (told.user, str(told)) == ("?", f"an unknown user's this run (pid {younger.pid})")
+
+
+def test_without_the_kernels_list_of_locks_the_user_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_holder, "_locking_pid", lambda _fd: None)
+    held = taken()
+
+    told = holder(KEY)
+    held.release()
+
+    assert told is not None
+    assert (told.pid, told.user, told.what) == (os.getpid(), "?", "this run")
 
 
 def test_a_shorter_note_leaves_nothing_of_a_longer_one() -> None:
@@ -258,7 +292,7 @@ def test_a_shorter_note_leaves_nothing_of_a_longer_one() -> None:
     os.close(long.fd)
     held = taken()
 
-    told = lease.holder(KEY)
+    told = holder(KEY)
     held.release()
 
     assert told is not None
@@ -283,11 +317,11 @@ def test_a_link_in_the_place_of_a_lease_is_not_followed(folder: Path, tmp_path: 
     folder.mkdir()
     (folder / f"gpu-{KEY}").symlink_to(precious)
 
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, match="not a plain file"):
         lease.take(KEY, "this run")
 
     assert precious.read_text() == "keep me"
-    assert lease.holder(KEY) is None
+    assert holder(KEY) is None
 
 
 def test_a_file_in_the_place_of_the_folder_is_told(folder: Path) -> None:

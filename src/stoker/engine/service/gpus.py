@@ -13,6 +13,7 @@ from stoker.core.node import split_label
 from stoker.core.slot import Slot
 from stoker.core.usage import GpuUse
 from stoker.engine.board import DRAINED, REMOVED, Place
+from stoker.engine.holds import lease_fault
 from stoker.engine.hub import Hub
 from stoker.engine.lookout import Lookout, Sentinel
 from stoker.errors import ConflictError, NotFoundError
@@ -140,7 +141,7 @@ def _in_queue(hub: Hub, places: list[Place]) -> dict[str, Any]:
     return {
         "slot": places[0].slot.label,
         "jobs": sorted({each.attempt.job for each in tenants}),
-        "closed": places[0].shut,
+        "closed": places[0].shut or lease_fault(places[0]),
         "drained": places[0].drained,
     }
 

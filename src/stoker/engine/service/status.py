@@ -6,9 +6,10 @@ import os
 
 from stoker import __version__
 from stoker.engine.board import REMOVED, Place
+from stoker.engine.holds import lease_fault
 from stoker.engine.hub import Hub
 from stoker.engine.warmth import mem_bytes_of
-from stoker.gpus.lease import holder
+from stoker.gpus.lease_holder import holder
 from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 
@@ -72,7 +73,8 @@ def _shared(hub: Hub, place: Place) -> Shared | None:
 
 
 def _held_by(place: Place) -> str | None:
-    """Who had a slot that is not ours when it was asked for last, if somebody has it still."""
-    if place.held or place.waits_for is None or not any(map(holder, place.slot.keys)):
+    """What kept a slot from us when it was asked for last, if its holder has it still."""
+    if place.held or place.waits_for is None:
         return None
-    return place.waits_for
+    fault = lease_fault(place)
+    return fault or (place.waits_for if any(map(holder, place.slot.keys)) else None)

@@ -111,7 +111,7 @@ class Leases:
     def fit(self, places: Iterable[Place]) -> None:
         """Let what starts on these places inherit the leases that are held by now."""
         for place in places:
-            held = [self.held[key].fd for key in place.keys if key in self.held]
+            held = [fd for key in place.keys if key in self.held for fd in self.held[key].fds]
             place.lease_actions = [
                 (os.POSIX_SPAWN_DUP2, fd, _FIRST_LEASE_FD + i) for i, fd in enumerate(held)
             ]

@@ -1,0 +1,150 @@
+"""Tells which process of which user holds a GPU's lease.
+
+The kernel's list of locks names the process; the process table names its user. The note in a lease file
+can be written by every user of the machine: it only adds what the process does and since when, cut down to
+a few printable characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from typing import NamedTuple
+
+from stoker.gpus.accounts import name_of, printable
+from stoker.gpus.lease import open_to_read
+
+_NOTE_BYTES = 1024
+_TEXT_CHARACTERS = 64
+_MOST_PID = 1 << 22  # PID_MAX_LIMIT of the kernel
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_SEEN_FILES = 256
+_UNKNOWN_USER = "?"
+_UNKNOWN_WHAT = "another Stoker"
+
+
+class Holder(NamedTuple):
+    """The process that holds a lease. Without proof of the user it is "?"; an unknown pid or time is 0."""
+
+    pid: int
+    user: str
+    what: str
+    since: float
+
+    def __str__(self) -> str:
+        whose = "an unknown user" if self.user == _UNKNOWN_USER else self.user
+        return f"{whose}'s {self.what}" + (f" (pid {self.pid})" if self.pid else "")
+
+
+class _Note(NamedTuple):
+    pid: int = 0
+    what: str = _UNKNOWN_WHAT
+    since: float = 0.0
+
+
+# By file: the process that had it locked, and when this process saw that first, by the boot clock.
+_seen: dict[tuple[int, int], tuple[int, float]] = {}
+
+
+def holder(key: str) -> Holder | None:
+    """The process that holds a GPU now; None if there is none."""
+    found = None
+    for fd in open_to_read(key):
+        if found is None and _is_locked(fd):
+            found = _describe(fd)
+        os.close(fd)
+    return found
+
+
+def _is_locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _describe(fd: int) -> Holder:
+    note = _read_note(fd)
+    pid = _locking_pid(fd)
+    user = None if pid is None else _user_of(pid, _first_seen(fd, pid))
+    return Holder(pid or note.pid, user or _UNKNOWN_USER, note.what, note.since)
+
+
+def _read_note(fd: int) -> _Note:
+    try:
+        found = json.loads(os.pread(fd, _NOTE_BYTES, 0))
+    except (OSError, ValueError, RecursionError):
+        return _Note()
+    if not isinstance(found, dict):
+        return _Note()
+    pid, what, since = found.get("pid"), found.get("what"), found.get("since")
+    return _Note(
+        pid if type(pid) is int and 0 < pid <= _MOST_PID else 0,
+        (printable(what, _TEXT_CHARACTERS) if isinstance(what, str) else "") or _UNKNOWN_WHAT,
+        float(since) if type(since) in (int, float) and 0 < since <= time.time() else 0.0,
+    )
+
+
+def _locking_pid(fd: int) -> int | None:
+    """The process that has locked a file, as the kernel tells; None where it belongs to no process here.
+
+    It may have ended: a lock lives as long as any process has the descriptor that it was taken with.
+    """
+    inode = os.fstat(fd).st_ino
+    devices = {_mount_device(fd), os.fstat(fd).st_dev}
+    try:
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            for line in file:
+                words = line.split()
+                if words[1] == "FLOCK" and _file_of(words[5]) in {(d, inode) for d in devices}:
+                    return int(words[4]) if int(words[4]) > 0 else None
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _file_of(word: str) -> tuple[int, int]:
+    major, minor, inode = word.split(":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(inode)
+
+
+def _mount_device(fd: int) -> int | None:
+    """The device of a file's mount, by which the kernel lists locks; stat tells another one on btrfs."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
+            mount = next(line.split()[1] for line in file if line.startswith("mnt_id:"))
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
+            found = next(line.split()[2] for line in file if line.startswith(f"{mount} "))
+        major, minor = found.split(":")
+        return os.makedev(int(major), int(minor))
+    return None
+
+
+def _first_seen(fd: int, pid: int) -> float:
+    """When this process first saw that a file was locked by that one, by the boot clock."""
+    status = os.fstat(fd)
+    file = (status.st_dev, status.st_ino)
+    if file not in _seen or _seen[file][0] != pid:
+        if len(_seen) >= _SEEN_FILES:
+            _seen.clear()
+        _seen[file] = (pid, time.clock_gettime(time.CLOCK_BOOTTIME))
+    return _seen[file][1]
+
+
+def _user_of(pid: int, seen_at_s: float) -> str | None:
+    """The user of a process; None if it is gone or hidden, or has started since its lock was seen.
+
+    A pid that is used again belongs to another process, which has no part in the lock.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        with open(f"/proc/{pid}/status", "rb") as file:
+            uid = next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+    return name_of(uid) if ticks / _TICKS_PER_S <= seen_at_s else None
