@@ -21,7 +21,7 @@ from stoker.executors.contract import (
     Unheld,
 )
 from stoker.executors.kept import KeptExecutor
-from stoker.gpus import lease
+from stoker.gpus.lease_holder import holder
 
 # A client that launches what it is told, says so, and waits to be killed.
 CLIENT = """
@@ -120,14 +120,14 @@ def test_leases_that_no_job_needs_are_given_back_when_the_client_goes(kept: Rig)
     kept.sh("1.1", FOREVER, 1)
     kept.started("1.1")
     kept.reconnect()
-    assert lease.holder("GPU-0") is None
-    assert lease.holder("GPU-2") is not None
-    assert lease.holder("GPU-3") is not None
+    assert holder("GPU-0") is None
+    assert holder("GPU-2") is not None
+    assert holder("GPU-3") is not None
 
     kept.executor.kill("1.1")
     kept.ended("1.1")
-    kept.until(lambda: lease.holder("GPU-2") is None)
-    assert lease.holder("GPU-3") is None
+    kept.until(lambda: holder("GPU-2") is None)
+    assert holder("GPU-3") is None
 
 
 def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kept: Rig) -> None:
@@ -137,13 +137,13 @@ def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kep
     kept.executor.hold(1)
     kept.executor.release(1, ["GPU-2"])  # in vain: a job needs it
     kept.reach()
-    assert lease.holder("GPU-2") is not None
+    assert holder("GPU-2") is not None
 
     kept.executor.kill("1.1")
     kept.ended("1.1")
     kept.reach()
-    assert lease.holder("GPU-2") is None
-    assert lease.holder("GPU-3") is not None
+    assert holder("GPU-2") is None
+    assert holder("GPU-3") is not None
 
 
 def test_a_place_passes_on_the_leases_held_now_however_often_they_were_given_back(

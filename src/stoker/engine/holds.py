@@ -60,11 +60,12 @@ class Holds:
         place = self._board.places[report.slot]
         place.held = place.asked = False
         place.ask_again_at = now + _LEASE_RETRY_S
+        held_by = holder(report.gpu_key)
         if report.reason is not None:
-            place.waits_for = f"{_NO_LEASE}: {report.reason}"
+            now_held = f"; it is held by {held_by} now" if held_by else ""
+            place.waits_for = f"{_NO_LEASE}: {report.reason}{now_held}"
             self._tell_once(f"no lease for GPU {place.slot.label} can be kept: {report.reason}")
             return
-        held_by = holder(report.gpu_key)
         place.waits_for = f"held by {held_by or 'another'}"
         if held_by is not None:
             self._tell_once(f"GPU {place.slot.label} is {place.waits_for}: waiting for it")

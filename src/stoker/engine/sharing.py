@@ -22,6 +22,7 @@ from stoker.core.size import format_bytes
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look, Sight
 from stoker.engine.board import Board, Place, Running
+from stoker.engine.holds import lease_fault
 from stoker.errors import UsageError
 from stoker.gpus.nvml import Gpu as NvmlGpu
 from stoker.store.rooms import Need, Reserved, Rooms
@@ -278,7 +279,8 @@ class Sharing:
         ]
 
     def _is_shared(self, place: Place) -> bool:
-        return place.guests > 0 and place.is_open and place.slot.keys[0] in self._models()
+        is_usable = place.is_open and lease_fault(place) is None
+        return place.guests > 0 and is_usable and place.slot.keys[0] in self._models()
 
     def sit(self, running: Running, join: Join, now: float, *, capped: bool) -> None:
         """Put on record what is set aside for a job that is about to start."""

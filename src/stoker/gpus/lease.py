@@ -25,6 +25,7 @@ _SAFE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 # A pipe or a file with a kernel lease (fcntl F_SETLEASE) of another user must not make open() wait.
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MADE_FOR_ALL = 0o1777
+_ROOT_UID = 0
 
 
 class UnsafeError(OSError):
@@ -66,6 +67,11 @@ class Lease:
         return self._locks[0].fd
 
     @property
+    def path(self) -> str:
+        """The file that decides whether this lease is in force."""
+        return _path(lease_folders()[0], self.key)
+
+    @property
     def fds(self) -> list[int]:
         """All descriptors that a job on this GPU inherits."""
         return [lock.fd for lock in self._locks]
@@ -79,7 +85,7 @@ class Lease:
     def is_in_force(self) -> bool:
         """Whether every other Stoker sees this lease: its file is where they look for it."""
         first = self._locks[0]
-        return first.path == _path(lease_folders()[0], self.key) and first.is_in_place()
+        return first.path == self.path and first.is_in_place()
 
     def renew(self, what: str) -> bool:
         """Take a lease again that is not in force any more; False if another process has it now.
@@ -170,7 +176,8 @@ def _unlock(locks: list[Lock], own: list[Lock]) -> None:
 
 def _lock_file(path: str) -> Lock | None:
     """Lock a file, which is made if it is missing; None if another process has locked it."""
-    _check_folder(os.path.dirname(path), make=os.path.dirname(path) != ROOT_FOLDER)
+    folder = os.path.dirname(path)
+    _check_folder(folder, make=folder == lease_folders()[0] != ROOT_FOLDER)
     while True:
         fd = _open(path)
         try:
@@ -267,7 +274,7 @@ def _check_folder(folder: str, *, make: bool) -> None:
         raise UnsafeError(
             f"every user can remove the leases of others in {folder}: chmod 1777 {folder}"
         )
-    if folder == ROOT_FOLDER and found.st_uid != 0:
+    if folder == ROOT_FOLDER and found.st_uid != _ROOT_UID:
         raise UnsafeError(f"{folder} is not root's: sudo chown root {folder}")
 
 

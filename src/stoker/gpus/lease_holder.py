@@ -85,7 +85,7 @@ def _read_note(fd: int) -> _Note:
     return _Note(
         pid if type(pid) is int and 0 < pid <= _MOST_PID else 0,
         (printable(what, _TEXT_CHARACTERS) if isinstance(what, str) else "") or _UNKNOWN_WHAT,
-        float(since) if type(since) in (int, float) and 0 < since <= time.time() else 0.0,
+        float(since) if isinstance(since, int | float) and 0 < since <= time.time() else 0.0,
     )
 
 

@@ -329,3 +329,108 @@ def test_a_file_in_the_place_of_the_folder_is_told(folder: Path) -> None:
 
     with pytest.raises(NotADirectoryError):
         lease.take(KEY, "this run")
+
+
+class TestRootsFolder:
+    """Root may make /run/stoker/leases, also while Stokers hold leases in /tmp."""
+
+    @pytest.fixture(autouse=True)
+    def folders(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+        """Return root's folder, which is not there yet, and the shared one."""
+        monkeypatch.delenv("STOKER_LEASE_DIR")
+        root, shared = tmp_path / "run", tmp_path / "shared"
+        monkeypatch.setattr(lease, "ROOT_FOLDER", str(root))
+        monkeypatch.setattr(lease, "SHARED_FOLDER", str(shared))
+        monkeypatch.setattr(lease, "_ROOT_UID", os.getuid())
+        return root, shared
+
+    @staticmethod
+    def make(folder: Path, mode: int = 0o1777) -> None:
+        folder.mkdir()
+        folder.chmod(mode)
+
+    def test_it_is_used_where_it_exists_and_nothing_is_made_elsewhere(
+        self, folders: tuple[Path, Path]
+    ) -> None:
+        root, shared = folders
+        self.make(root)
+        held = taken()
+        assert os.listdir(root) == [f"gpu-{KEY}"]
+        assert not shared.exists()
+        assert held.is_in_force()
+        assert lease.take(KEY, "another") is None
+        held.release()
+        assert is_free()
+
+    def test_a_lease_from_before_it_existed_still_excludes_others(
+        self, folders: tuple[Path, Path]
+    ) -> None:
+        early = taken()
+        self.make(folders[0])
+        assert not early.is_in_force()
+        assert not is_free()
+
+        assert early.renew("this run")
+
+        assert early.is_in_force()
+        assert len(early.fds) == 2
+        assert not is_free()
+        early.release()
+        assert is_free()
+
+    def test_a_lease_from_before_is_kept_also_where_another_has_roots_folder(
+        self, folders: tuple[Path, Path]
+    ) -> None:
+        early = taken()
+        self.make(folders[0])
+        with monkeypatched_shared_folder(folders[1]):
+            other = taken()
+        assert not early.renew("this run")
+        assert not early.is_in_force()
+        other.release()
+        assert early.renew("this run")
+        early.release()
+
+    def test_what_others_put_into_the_shared_folder_does_not_matter_then(
+        self, folders: tuple[Path, Path]
+    ) -> None:
+        root, shared = folders
+        self.make(root)
+        self.make(shared)
+        os.mkfifo(shared / f"gpu-{KEY}")
+        assert is_free()
+
+    def test_it_must_be_roots(
+        self, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.make(folders[0])
+        monkeypatch.setattr(lease, "_ROOT_UID", os.getuid() + 1)
+        with pytest.raises(OSError, match="sudo chown root"):
+            lease.take(KEY, "this run")
+
+
+@contextmanager
+def monkeypatched_shared_folder(folder: Path) -> Iterator[None]:
+    """See another shared folder, as a Stoker in a container does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease, "SHARED_FOLDER", f"{folder}-of-a-container")
+        yield
+
+
+def test_a_lease_whose_file_was_removed_is_not_in_force_until_it_is_renewed(folder: Path) -> None:
+    held = taken()
+    (folder / f"gpu-{KEY}").unlink()
+    assert not held.is_in_force()
+
+    assert held.renew("this run")
+
+    assert held.is_in_force()
+    assert not is_free()
+    held.release()
+
+
+def test_a_folder_in_which_everybody_can_remove_everything_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(OSError, match=f"chmod 1777 {folder}"):
+        lease.take(KEY, "this run")

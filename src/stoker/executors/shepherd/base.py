@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from stoker import failpoints
 from stoker.executors.shepherd import trees, wire
 from stoker.executors.shepherd.journal import Ending, Journal, Refusal, Start, end_line, refuse_line
+from stoker.executors.shepherd.lease_check import LeaseCheck
 from stoker.executors.shepherd.places import Attempt, Context, Leases, Place, bytes_env
 from stoker.executors.shepherd.trees import TICKS_PER_S
 
@@ -59,6 +60,7 @@ class Shepherd:
         self.composites: list[Place] = []
         self.occupied: set[Place] = set()
         self.leases = Leases()
+        self.lease_check = LeaseCheck(self.leases, self.places, self.tell)
         self.hearth: Hearth | None = None  # once something is to be started warm
         self.running: dict[int, Attempt] = {}
         self.pids: dict[str, int] = {}
@@ -88,6 +90,8 @@ class Shepherd:
         if now >= self.touch_at:
             self.touch_at = now + _TOUCH_PERIOD_S
             self.leases.touch()
+        if now >= self.lease_check.due_at():
+            self.confirm_leases()
 
     def is_done(self) -> bool:
         """Whether nothing is left, or only what cannot even be killed (another user's, or stuck)."""
@@ -99,7 +103,8 @@ class Shepherd:
         """How long to wait for the next event before a promise falls due."""
         if self.reports:
             return _START_REPORT_DELAY_S
-        return max(0.0, min(self.sweep_at, self.touch_at) - time.monotonic())
+        due = min(self.sweep_at, self.touch_at, self.lease_check.due_at())
+        return max(0.0, due - time.monotonic())
 
     def carry_out(self, messages: list[Any]) -> None:
         """Do what the client asks for."""
@@ -142,12 +147,14 @@ class Shepherd:
         failpoints.reach("shepherd-leased")
         if missing is None:
             self.leases.fit(self.places.values())
+            self.lease_check.grant(number)
             self.tell("held", number)
         else:
             self.tell("unheld", number, *missing)
 
     def on_release(self, number: int, keys: list[str]) -> None:
         """Give back the named leases of a place."""
+        self.lease_check.withdraw(number)
         self.leases.release(keys)
         failpoints.reach("shepherd-released")
         self.leases.fit(self.places.values())
@@ -215,6 +222,9 @@ class Shepherd:
         """Start the first attempt that waits for a place, if the place is free."""
         queue = place.queue
         while queue and self.occupied.isdisjoint(place.parts):
+            if place.keys and not self.lease_check.may_start(place, self.name):
+                self.take_back(place)
+                return
             attempt = queue.popleft()
             if attempt.warm is not None and self.waits_for_worker(attempt):
                 continue
@@ -227,6 +237,19 @@ class Shepherd:
                 self.refuse(attempt, Refusal(error.errno or 0, _reason_of(error)))
             except ValueError as error:  # a NUL byte in a word, or a variable without a name
                 self.refuse(attempt, Refusal(errno.EINVAL, str(error)))
+
+    def confirm_leases(self) -> None:
+        """Confirm the leases, and take back what was to start on GPUs that are lost."""
+        self.lease_check.confirm(self.name)
+        if self.leases.lost:
+            for place in list(self.places.values()):
+                if not self.leases.lost.keys().isdisjoint(place.keys):
+                    self.take_back(place)
+
+    def take_back(self, place: Place) -> None:
+        """Give the client back what waits to start on a place."""
+        for attempt in list(place.queue):
+            self.on_revoke(attempt.key)
 
     def waits_for_worker(self, attempt: Attempt) -> bool:
         """Whether an attempt must wait until it can be forked; its place is taken already."""

@@ -231,6 +231,7 @@ class Keeper(Shepherd):
         self.occupied.clear()
         self.contexts.clear()
         self.claimed.clear()
+        self.lease_check.forget()
         self.ordered.clear()
         self.finishing = False
         self.release_unused()

@@ -73,15 +73,19 @@ class Unavailable(NamedTuple):
 
 
 class Leases:
-    """The leases this process holds."""
+    """The leases this process holds; `lost` tells why those are not in force of which that is so."""
 
     def __init__(self) -> None:
         self.held: dict[str, lease.Lease] = {}
+        self.lost: dict[str, str] = {}
 
     def take(self, keys: Iterable[str], what: str) -> Unavailable | None:
         """Hold all of these GPUs; None if so, else which one cannot be held, and none is kept."""
         taken: list[str] = []
         for key in keys:
+            if key in self.lost:
+                self.release(taken)
+                return Unavailable(key, self.lost[key])
             if key in self.held:
                 continue
             try:
@@ -101,7 +105,27 @@ class Leases:
         for key in keys:
             found = self.held.pop(key, None)
             if found is not None:
+                self.lost.pop(key, None)
                 found.release()
+
+    def confirm(self, what: str) -> bool:
+        """Take every lease again that is not in force; whether any descriptor has changed."""
+        has_changed = False
+        for key, found in self.held.items():
+            if found.is_in_force():
+                self.lost.pop(key, None)
+                continue
+            try:
+                is_renewed = found.renew(what)
+            except OSError as error:
+                self.lost[key] = str(error)
+                continue
+            if is_renewed:
+                has_changed = True
+                self.lost.pop(key, None)
+            else:
+                self.lost[key] = f"{found.path} was removed or replaced while it was held"
+        return has_changed
 
     def touch(self) -> None:
         """Keep cleaners of old files away."""
