@@ -24,6 +24,8 @@ _NETWORK = (
 )
 
 _MOUNTS = "/proc/self/mountinfo"
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
+_ENTERABLE = stat.S_IXGRP | stat.S_IXOTH
 _LOCAL_HOME = "/var/tmp/stoker-{}"  # noqa: S108 - owner and mode are checked
 
 
@@ -54,19 +56,86 @@ def _state_folder() -> str:
     return os.path.join(base, "stoker")
 
 
-def _own(home: str) -> str:
+def make_folder(path: str) -> None:
+    """Make a folder and those above it as far as they are missing, for this user alone."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    if above != path:
+        make_folder(above)
     try:
-        os.makedirs(home, mode=0o700, exist_ok=True)
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+
+
+def _own(home: str) -> str:
+    """Make a home if it is missing, and see that nobody but this user and root can change what is in it."""
+    try:
+        make_folder(home)
     except OSError as error:
         raise StokerError(
             f"cannot make the state folder {home}: {error.strerror}; name another in STOKER_HOME"
         ) from error
     found = os.lstat(home)
-    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise StokerError(f"{home} is not a folder of yours: name another in STOKER_HOME")
+    if found.st_mode & _WRITABLE:
+        raise StokerError(
+            f"other users can write in the state folder {home}: make sure that all in it is yours,"
+            f" then chmod 700 {home}, or name another in STOKER_HOME"
+        )
     if not os.access(home, os.W_OK | os.X_OK):
         raise StokerError(f"the state folder {home} is not writable: name another in STOKER_HOME")
+    _check_above(home)
+    _check_inside(home, can_be_entered=bool(found.st_mode & _ENTERABLE))
     return home
+
+
+def _check_above(home: str) -> None:
+    """Refuse a home in whose place everybody could put another one."""
+    folder = os.path.dirname(os.path.realpath(home))
+    while True:
+        mode = os.stat(folder).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise StokerError(
+                f"every user can replace the state folder {home}, because all may write in {folder}:"
+                f" chmod +t {folder}, or name another in STOKER_HOME"
+            )
+        if folder == os.path.dirname(folder):
+            return
+        folder = os.path.dirname(folder)
+
+
+def _check_inside(home: str, *, can_be_entered: bool) -> None:
+    """Refuse a home with files of other users, or with files that others can write."""
+    with os.scandir(home) as entries:
+        for entry in entries:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if found.st_uid != os.getuid():
+                raise StokerError(
+                    f"{entry.path} belongs to {_name_of(found.st_uid)}, not to you: remove it, or if"
+                    f" you trust it, sudo chown -R {_name_of(os.getuid())} {home}"
+                )
+            is_link = stat.S_ISLNK(found.st_mode)
+            if can_be_entered and found.st_mode & _WRITABLE and not is_link:
+                raise StokerError(
+                    f"other users can write {entry.path}: make sure that it is as you left it, then"
+                    f" chmod -R go-w {home}"
+                )
+
+
+def _name_of(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _network_kind(path: str) -> str | None:

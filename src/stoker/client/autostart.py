@@ -63,7 +63,7 @@ class _Turn:
     def __enter__(self) -> None:
         import fcntl
 
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._fd = os.open(self._path, flags, 0o600)
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _socket import AF_UNIX, MSG_PEEK, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET
+from _socket import AF_UNIX, MSG_PEEK, SO_PEERCRED, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET
 from _socket import socket as Socket  # noqa: N812 - the class of `socket`, without its imports
 
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
@@ -218,6 +218,7 @@ def _connect(home: str, timeout_s: float) -> Socket:
         sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(timeout_s))
         sock.connect(path)
         sock.settimeout(timeout_s)
+        _check_peer(sock, home)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         sock.close()
         raise NoDaemonError(
@@ -234,6 +235,24 @@ def _connect(home: str, timeout_s: float) -> Socket:
         if folder >= 0:
             os.close(folder)
     return sock
+
+
+def _check_peer(sock: Socket, home: str) -> None:
+    """Refuse a socket that another user serves."""
+    peer = sock.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # pid, uid, gid
+    uid = int.from_bytes(peer[4:8], sys.byteorder)
+    if uid == os.getuid():
+        return
+    import pwd
+
+    sock.close()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = f"user {uid}"
+    raise StokerError(
+        f"{home}/{SOCKET_NAME} is served by {name}, not by a daemon of yours: remove it"
+    )
 
 
 def _timeval(seconds: float) -> bytes:

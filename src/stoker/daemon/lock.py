@@ -18,9 +18,8 @@ class Lock:
     """A lock file with the holder's pid in it, held until this process ends."""
 
     def __init__(self, home: str) -> None:
-        self._fd = os.open(
-            os.path.join(home, "daemon.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(os.path.join(home, "daemon.lock"), flags, 0o600)
         if not self._take():
             pid = os.pread(self._fd, 20, 0).decode("ascii", "replace")
             os.close(self._fd)

@@ -18,6 +18,7 @@ from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandL
 from stoker.executors.contract import Executor
 from stoker.executors.voyage import Voyage
 from stoker.failpoints import reach
+from stoker.home import make_folder
 from stoker.store.queued import Facts, QueuedJobs, Surroundings
 
 _CONTEXTS = 64
@@ -181,8 +182,9 @@ class Orders:
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._made_folders:
+            is_ours = folder.startswith(self._home + os.sep)
             try:
-                os.makedirs(folder, exist_ok=True)
+                make_folder(folder) if is_ours else os.makedirs(folder, exist_ok=True)
             except OSError as error:
                 # In text that can be kept, whatever the path is made of.
                 name = os.fsencode(error.filename or folder).decode("utf-8", "backslashreplace")
