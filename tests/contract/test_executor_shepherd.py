@@ -67,8 +67,9 @@ def test_with_nothing_to_do_it_goes_when_its_client_does(kept: Rig, path: Path) 
 def test_it_goes_only_when_the_last_leftover_is_gone(kept: Rig) -> None:
     pid = shepherd_of(kept)
     let_go = kept.fifo("fifo")
-    kept.sh("1.1", "setsid sh -c 'read x < fifo' & exit 0")
-    kept.ended("1.1")
+    kept.sh("1.1", "setsid sh -c 'trap \"\" TERM; echo $$ > left; read x < fifo' & exit 0")
+    kept.read("left")
+    kept.until(lambda: not alive([kept.started("1.1").pid]))
     kept.executor.stop(kill=False)  # type: ignore[attr-defined]
     assert alive([pid])
     kept.executor.close()

@@ -1,6 +1,9 @@
 // A tiny job: it writes down that it starts, waits, writes down that it ends, and ends as it is told.
 //
-//     job RECORD MILLISECONDS CODE
+//     job RECORD MILLISECONDS CODE [SAVED]
+//
+// With SAVED it is deaf to HUP, and after a TERM it goes on until the file SAVED exists, as a training run
+// that saves its state.
 //
 // Each line is one write to a file opened for appending, so the order of the lines is the order of
 // what happened. A negative CODE is the signal it ends itself with. On each of its GPUs it takes the
@@ -15,6 +18,13 @@
 #include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
+
+static volatile sig_atomic_t asked_to_end;
+
+static void on_term(int signum) {
+    (void)signum;
+    asked_to_end = 1;
+}
 
 static const char *get(const char *name) {
     const char *value = getenv(name);
@@ -54,8 +64,17 @@ static void tell(int fd, const char *what, int seat, const char *host, int rival
     if (write(fd, line, size) != size) _exit(99);
 }
 
+static void wait_for(const char *path) {
+    struct timespec pause = {0, 1000000};
+    while (access(path, F_OK) != 0) nanosleep(&pause, NULL);
+}
+
 int main(int argc, char **argv) {
-    if (argc != 4) return 98;
+    if (argc != 4 && argc != 5) return 98;
+    if (argc == 5) {
+        signal(SIGTERM, on_term);
+        signal(SIGHUP, SIG_IGN);
+    }
     int fd = open(argv[1], O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return 97;
     char host[256] = "";
@@ -66,6 +85,7 @@ int main(int argc, char **argv) {
     long ms = atol(argv[2]);
     struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&pause, NULL);
+    if (asked_to_end) wait_for(argv[4]);
     tell(fd, "end", seat, host, rivals);
     int code = atoi(argv[3]);
     if (code < 0) {

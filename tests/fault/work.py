@@ -117,6 +117,10 @@ class Work:
         line = f"{self._program} {self.record} {ms} {code}"
         return NewJob(command=["bash", "-c", f"{close}; exec env -i {keep} {line}"])
 
+    def line(self, ms: int, code: int, saved: Path | None = None) -> str:
+        """The command line of a tiny job; with `saved`, a TERM ends it once that file exists."""
+        return " ".join(map(str, [self._program, self.record, ms, code, *filter(None, [saved])]))
+
     def submission(
         self,
         jobs: list[NewJob],
@@ -124,6 +128,8 @@ class Work:
         gpus: int = 1,
         retries: int = 0,
         timeout_s: float | None = None,
+        grace_s: float = 10.0,
+        linger: bool = False,
         cwd: str | None = None,
     ) -> Submission:
         """Jobs, ready to be sent."""
@@ -135,6 +141,8 @@ class Work:
             gpus=gpus,
             retries=retries,
             timeout_s=timeout_s,
+            grace_s=grace_s,
+            linger=linger,
         )
 
     def events(self) -> list[Event]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import enum
 import signal
+from collections.abc import Sequence
 
 import msgspec
 
 from stoker.core.lifecycle import TABLE, Event, State
+
+_MOST_NAMES = 8
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,6 +105,27 @@ def judge(status: int, *, killed_because: str | None = None) -> Outcome:
     if status == 0:
         return Outcome(event=Event.SUCCEED, status=0)
     return Outcome(event=Event.FAIL, status=status, reason=describe(status))
+
+
+def describe_leftovers(names: Sequence[str], stuck: Sequence[int] = ()) -> str | None:
+    """What became of processes that an attempt left, by their names, and of those that cannot be killed."""
+    told = []
+    if names:
+        count = (
+            "1 process of this job was"
+            if len(names) == 1
+            else f"{len(names)} processes of this job were"
+        )
+        was = "was" if len(names) == 1 else "were"
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        some = ", ".join(names[:_MOST_NAMES])
+        told.append(f"{count} still running after it ended and {was} killed: {some}{more}")
+    if stuck:
+        pids = ", ".join(map(str, stuck[:_MOST_NAMES]))
+        told.append(
+            f"processes of this job could not be killed and may still use its GPU: pid {pids}"
+        )
+    return "; ".join(told) or None
 
 
 def describe(status: int) -> str:

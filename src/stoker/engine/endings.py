@@ -103,7 +103,8 @@ class Endings:
         running.asked_to_end = True
         running.deadline = now + running.grace_s
         self._deadlines.note(running)
-        self._signal(running, running.entry.request.options.stop_signal)
+        stop_signal, grace_s = running.entry.request.options.stop_signal, running.grace_s
+        self._orders.append(lambda: self._executor.signal(running.key, stop_signal, grace_s))
         if running.paused_at is not None:
             # What is stopped hears no signal but KILL.
             running.paused_at = None

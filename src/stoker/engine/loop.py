@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from stoker.core.failure import Again, Failure, Remedy
-from stoker.core.job import Attempt, Ending, Outcome, judge
+from stoker.core.job import Attempt, Ending, Outcome, describe_leftovers, judge
 from stoker.core.lifecycle import Event, State
 from stoker.core.plan import DEPTH, Plan, Start, plan
 from stoker.core.slot import Slot
@@ -260,7 +260,7 @@ class Engine:
             if record is None and running.pid is None:
                 self._go_round_again(running, revoked=True)
                 continue
-            ending = record.ending if record else None
+            ending = record.last_known if record else None
             ended = Ended(running.key, *ending) if ending else None
             self._end(running, outcome_of(ending), ended)
         self._database.commit()
@@ -345,9 +345,10 @@ class Engine:
         running = self.board.running.get(report.key)
         if running is None:
             return
-        # SIGKILL never leads to a status of 0: that one had succeeded before we killed it.
-        spared = report.status == 0 and not running.asked_to_end
-        if running.is_preempted:
+        # SIGKILL never leads to a status of 0: that one had succeeded before we killed it. What was ended
+        # for a job that had ended by itself says nothing about the job.
+        spared = bool(report.leftovers) or (report.status == 0 and not running.asked_to_end)
+        if running.is_preempted and not report.leftovers:
             outcome = Outcome(
                 event=Event.PREEMPT, status=report.status, reason=running.killed_because
             )
@@ -429,6 +430,7 @@ class Engine:
         if failure is not None:
             why = failure.reason if verdict is None else f"{failure.reason}; {verdict.why}"
             outcome = Outcome(event=outcome.event, status=outcome.status, reason=why)
+        outcome = self._with_leftovers(job, outcome, ended)
         self._jobs.end(job, outcome, usage, running.pid, running.started_at_us)
         if failure is not None:
             self._jobs.note_failure(job, failure.kind.value)
@@ -463,6 +465,17 @@ class Engine:
         if self.sharing is not None:
             self.sharing.leave(running, outcome, use, is_over=not retried)
         self._listener.on_end(running, outcome, ended, retried)
+
+    def _with_leftovers(self, job: int, outcome: Outcome, ended: Ended | None) -> Outcome:
+        """Add to the reason what a job left behind; tell it too, once for the same processes."""
+        if ended is None or not (ended.leftovers or ended.stuck):
+            return outcome
+        note = describe_leftovers(ended.leftovers, ended.stuck) or ""
+        if note not in self._told:
+            self._told.add(note)
+            self._listener.on_notice(f"job {job}: {note}")
+        reason = f"{outcome.reason}; {note}" if outcome.reason else note
+        return Outcome(event=outcome.event, status=outcome.status, reason=reason)
 
     def _judge_room(
         self, running: Running, failure: Failure | None, use: AttemptUse | None

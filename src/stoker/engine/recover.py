@@ -33,7 +33,7 @@ def _settle(jobs: Jobs, live: Live, record: Record | None) -> None:
         jobs.revoke(live.attempt.job)
         return
     record = record or Record()  # a power cut may take the journal's last lines
-    ending = record.ending
+    ending = record.last_known
     pid = live.pid or record.pid
     jobs.end(live.attempt.job, outcome_of(ending), usage_of(ending), pid, live.started_at_us)
 

@@ -4,6 +4,10 @@ An attempt's key is `job.attempt`; under one key at most one process is ever sta
 was asked for ends in exactly one of Ended, Refused, Revoked or Lost. Reports of one attempt come in
 order; reports of different attempts need not.
 
+An attempt is over, and Ended or Lost is told, when the last of its processes is gone; until then nothing
+starts on its slots. If its first process ends by itself, the processes that it leaves are asked to end
+after a second, and are killed after five. A process that may linger is not waited for.
+
 An executor that dies with its client tells that it is lost by raising ExecutorLostError. One that
 outlives its client tells first of all what it knows: Started for what runs, the ends that were not
 acknowledged, and then Synced. Attempts that it does not know by then never started.
@@ -77,13 +81,19 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
-    """The attempt's first process ended with this wait status."""
+    """The attempt is over: nothing of it runs. Its first process ended with this wait status.
+
+    `leftovers` are the names of processes that were still running after the first process had ended by
+    itself, and were ended for it. `stuck` are the pids of processes that could not be killed.
+    """
 
     key: str
     status: int
     at_us: int
     cpu_us: int
     max_rss_kb: int
+    leftovers: tuple[str, ...] = ()
+    stuck: tuple[int, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
@@ -200,8 +210,12 @@ class Executor(Protocol):
     def revoke(self, key: str) -> None:
         """Take back an attempt that waits for its slot; answered by Revoked if in time."""
 
-    def signal(self, key: str, signum: int) -> None:
-        """Signal the attempt's whole process tree once."""
+    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+        """Signal the attempt's whole process tree once.
+
+        With a grace the signal is to end the attempt: whatever of it runs when the grace is over is
+        killed, whether or not its first process has ended.
+        """
 
     def kill(self, key: str) -> None:
         """Kill the attempt's whole process tree until nothing of it is left."""

@@ -117,10 +117,10 @@ class FarExecutor(Speaker):
         if self._is_open:
             super().revoke(key)
 
-    def signal(self, key: str, signum: int) -> None:
+    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree; orders to end are given again when there is a stream."""
         if self._is_open:
-            super().signal(key, signum)
+            super().signal(key, signum, grace_s)
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

@@ -204,9 +204,9 @@ class FleetExecutor:
         """Take an attempt back."""
         self._of(key).revoke(key)
 
-    def signal(self, key: str, signum: int) -> None:
+    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
-        self._of(key).signal(key, signum)
+        self._of(key).signal(key, signum, grace_s)
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

@@ -151,9 +151,9 @@ class LocalExecutor:
         """Take an attempt back."""
         self._tell_all(["revoke", key])
 
-    def signal(self, key: str, signum: int) -> None:
+    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
-        self._tell_all(["signal", key, int(signum)])
+        self._tell_all(["signal", key, int(signum), grace_s])
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

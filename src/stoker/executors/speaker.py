@@ -9,7 +9,7 @@ from stoker.core.slot import Slot
 from stoker.executors.atlas import Atlas, Message
 from stoker.executors.contract import Launch
 from stoker.executors.line import Line
-from stoker.executors.shepherd.wire import WARM_PROTOCOL
+from stoker.executors.shepherd.wire import GRACE_PROTOCOL, WARM_PROTOCOL
 
 _CONTEXTS_HELD = 64
 # Those used last are remembered for a new shepherd; callers define anew what they have not used for so long.
@@ -89,9 +89,10 @@ class Speaker:
         """Take an attempt back."""
         self._line.send(["revoke", key])
 
-    def signal(self, key: str, signum: int) -> None:
-        """Signal a tree."""
-        self._line.send(["signal", key, int(signum)])
+    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+        """Signal a tree; a shepherd of an earlier version does not see to the grace itself."""
+        ends = grace_s is not None and self._line.protocol >= GRACE_PROTOCOL
+        self._line.send(["signal", key, int(signum), *([grace_s] if ends else [])])
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

@@ -62,6 +62,7 @@ class FakeExecutor:
         self.acknowledged: list[str] = []
         self.revoked: list[str] = []
         self.signals: list[tuple[str, int]] = []
+        self.graces: dict[str, float] = {}
         self._clock = clock
         self._script = script
         self._kept = kept
@@ -201,10 +202,12 @@ class FakeExecutor:
                 self._tell(Revoked(key))
                 return
 
-    def signal(self, key: str, signum: int) -> None:
+    def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """End an attempt by a signal, unless it ignores signals; stopped and continued it lives on."""
         if key in self._running and not self._is_deaf:
             self.signals.append((key, signum))
+            if grace_s is not None:
+                self.graces[key] = grace_s
             if key not in self._stubborn and signum not in (signal.SIGSTOP, signal.SIGCONT):
                 self.end(key, signum)
 

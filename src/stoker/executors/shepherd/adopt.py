@@ -38,7 +38,11 @@ def find_orphans(story: Story, boot: str) -> Findings:
         cookies = {f"{name}:{key}" for name in story.names}
         known = record if record.pid else _seen(record, bearers.get(key, set()), snapshot)
         orphan = _verify(known, cookies, boot) if known else None
-        if orphan is None:
+        if orphan is None and key in bearers:
+            pass  # what becomes of it is told when the last of them is gone
+        elif orphan is None and record.exit is not None:
+            found.records[key] = record._replace(ending=record.exit)
+        elif orphan is None:
             reason = UNWATCHED if record.boot == boot else RESTARTED
             found.records[key] = record._replace(loss=reason)
         else:

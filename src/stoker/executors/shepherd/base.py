@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
 from stoker.executors.shepherd import trees, wire
-from stoker.executors.shepherd.journal import Ending, Journal, Refusal, Start, end_line, refuse_line
+from stoker.executors.shepherd.journal import (
+    Ending,
+    Journal,
+    Refusal,
+    Start,
+    end_line,
+    exit_line,
+    refuse_line,
+)
 from stoker.executors.shepherd.lease_check import LeaseCheck
-from stoker.executors.shepherd.places import Attempt, Context, Leases, Place, bytes_env
+from stoker.executors.shepherd.leftovers import LEFTOVER_GRACE_S
+from stoker.executors.shepherd.places import (
+    Attempt,
+    Context,
+    Leases,
+    Place,
+    bytes_env,
+)
+from stoker.executors.shepherd.reaper import Reaper
 from stoker.executors.shepherd.trees import TICKS_PER_S
 
 if TYPE_CHECKING:
     from stoker.executors.shepherd.hearth import Hearth
 
-LEFTOVER_GRACE_S = 5.0
 _START_REPORT_DELAY_S = 0.02
-_SWEEP_PERIOD_S = 0.5
 _TOUCH_PERIOD_S = 3600.0
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
 RESET_SIGNALS = [
@@ -32,19 +45,13 @@ RESET_SIGNALS = [
 ]
 
 
-class Doom(NamedTuple):
-    """A tree to be killed: its root, and how often in a row nothing of it was found."""
-
-    pid: int
-    misses: int
-
-
-class Shepherd:
+class Shepherd(Reaper):
     """All state of the process, and one method per message; who serves whom, and until when, is added."""
 
     apart: ClassVar[dict[str, Any]] = {"setsid": True}  # what tells a job's processes from others'
 
     def __init__(self) -> None:
+        super().__init__()
         self.poll = select.epoll()
         self.wake = _wake_on_child()
         self.poll.register(self.wake, select.EPOLLIN)
@@ -52,7 +59,6 @@ class Shepherd:
         self.reports = self.wire.reports
         self.tell = self.wire.tell
         self.journal = Journal()
-        self.name = ""
         self.cookie = b""
         self.cwd = ""
         self.contexts: dict[int, Context] = {}
@@ -62,11 +68,6 @@ class Shepherd:
         self.leases = Leases()
         self.lease_check = LeaseCheck(self.leases, self.places, self.tell)
         self.hearth: Hearth | None = None  # once something is to be started warm
-        self.running: dict[int, Attempt] = {}
-        self.pids: dict[str, int] = {}
-        self.doomed: dict[str, Doom] = {}
-        self.orphans: dict[int, float] = {}
-        self.sweep_at = float("inf")
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
         self.finishing = False
         self.verbs: dict[str, Callable[..., None]] = {
@@ -95,6 +96,8 @@ class Shepherd:
 
     def is_done(self) -> bool:
         """Whether nothing is left, or only what cannot even be killed (another user's, or stuck)."""
+        if self.leftovers.waiting:
+            return False
         left = self.running.keys() | self.strays()
         given_up = time.monotonic() - 2 * LEFTOVER_GRACE_S
         return all(self.orphans.get(pid, float("inf")) < given_up for pid in left)
@@ -125,6 +128,7 @@ class Shepherd:
         self.name = name
         outer = os.environ.get(trees.COOKIE)
         self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
+        self.leftovers.prefix = f"{name}:"
 
     def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
         """Remember what many starts share."""
@@ -189,26 +193,6 @@ class Shepherd:
         if waiting is not None:
             self.tell("revoked", key)
             self.vacate(waiting.place)
-
-    def on_signal(self, key: str, signum: int) -> None:
-        """Signal a job's whole tree once."""
-        if key in self.pids:
-            failpoints.reach("shepherd-before-signal")
-            self.signal_tree(trees.Snapshot(), key, self.pids[key], signum)
-            failpoints.reach("shepherd-after-signal")
-
-    def on_kill(self, key: str) -> None:
-        """Kill a job's whole tree, again and again until nothing of it is left."""
-        if key in self.pids:
-            self.strike(key)
-            failpoints.reach("shepherd-struck")
-            self.doomed[key] = Doom(self.pids[key], 0)
-            self.sweep_at = 0.0
-
-    def strike(self, key: str) -> None:
-        """Kill a job's group at once, so that a shell does not go on to its next command."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pids[key], signal.SIGKILL)
 
     def on_finish(self) -> None:
         """No more jobs will come: end when the last process has, or its grace is over."""
@@ -345,112 +329,28 @@ class Shepherd:
         self.journal.note(refuse_line(attempt.key, refusal))
         self.tell("refused", attempt.key, *refusal)
 
-    def reap(self) -> None:
-        """Record every end, and start what waited for it."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.orphans.pop(pid, None)
-            attempt = self.running.pop(pid, None)
-            if attempt is None:
-                self.sweep_soon()  # what it leaves may have nobody else to look after it
-            else:
-                if failpoints.is_armed:
-                    failpoints.reach("shepherd-reaped")
-                cpu_us = int((usage.ru_utime + usage.ru_stime) * 1e6)
-                self.end(attempt, Ending(status, time.time_ns() // 1000, cpu_us, usage.ru_maxrss))
-                if self.wire.is_overdue():  # on a busy machine there may always be one more
-                    self.flush()
-
     def end(self, attempt: Attempt, ending: Ending) -> None:
-        """An attempt is over when its first process is."""
+        """An attempt is over: its first process has ended, and nothing else of it runs."""
         key, place = attempt.key, attempt.place
         self.note_end(key, ending)
         del self.pids[key]
+        self.kill_at.pop(key, None)
         self.vacate(place)
         # While the place has more to do, the client need not be woken for this end alone.
         if not place.queue:
             self.wire.urgent = True
         self.sweep_soon()
+        if self.wire.is_overdue():  # on a busy machine there may always be one more
+            self.flush()
 
     def note_end(self, key: str, ending: Ending) -> None:
         """Put an end into the journal, and report it."""
         self.journal.note(end_line(key, ending))
         self.reports.append(wire.ended(key, ending))
 
-    def sweep_soon(self) -> None:
-        """Look for leftovers before long."""
-        if self.sweep_at == float("inf"):
-            self.sweep_at = time.monotonic() + _SWEEP_PERIOD_S
-
-    def signal_tree(self, snapshot: trees.Snapshot, key: str, pid: int, signum: int) -> bool:
-        """Signal every living process of a job; whether there is any."""
-        found = snapshot.members(pid, f"{self.name}:{key}", trees.living_children())
-        trees.send(found, signum)
-        return bool(found)
-
-    def own_children(self) -> set[int]:
-        """Living children that are attempts, or come from them."""
-        running = self.running.keys()
-        return {
-            pid
-            for pid in trees.living_children()
-            if pid in running or not self.is_foreign(trees.marks_of(pid))
-        }
-
-    def strays(self) -> set[int]:
-        """Living children that are left over from attempts."""
-        return self.own_children() - self.running.keys()
-
-    def is_foreign(self, marks: trees.Marks) -> bool:
-        """Whether a process is another Stoker's that was started by a job, or a job of that Stoker's."""
-        if marks.is_part:
-            return True
-        return bool(marks.cookies) and not any(
-            cookie.startswith(f"{self.name}:") for cookie in marks.cookies
-        )
-
-    def sweep(self) -> None:
-        """Kill what is doomed, and leftovers whose grace is over; come back while any are left."""
-        now = time.monotonic()
-        strays = self.strays()
-        if strays or self.doomed:
-            self.purge(strays, now)
-        if self.doomed:
-            self.sweep_at = now + 0.01
-        elif self.orphans.keys() & strays:
-            self.sweep_at = now + 0.1
-        else:
-            self.orphans.clear()
-            self.sweep_at = float("inf")
-
-    def purge(self, strays: set[int], now: float) -> None:
-        """Kill what is to be killed by now."""
-        snapshot = trees.Snapshot()
-        for key, (pid, misses) in list(self.doomed.items()):
-            if self.signal_tree(snapshot, key, pid, signal.SIGKILL) or key in self.pids:
-                self.doomed[key] = Doom(pid, 0)
-            elif misses:
-                del self.doomed[key]
-            else:
-                self.doomed[key] = Doom(pid, 1)
-        for pid in strays & snapshot.table.keys():
-            if self.belongs_to_running(snapshot, pid):
-                continue
-            if now - self.orphans.setdefault(pid, now) >= LEFTOVER_GRACE_S:
-                trees.send(snapshot.below([pid]), signal.SIGKILL)
-
-    def belongs_to_running(self, snapshot: trees.Snapshot, pid: int) -> bool:
-        """Whether a daemonised process is part of a job that still runs."""
-        process = snapshot.table[pid]
-        if {process.group, process.session} & self.running.keys():
-            return True
-        cookies = snapshot.marks(pid).cookies
-        return any(f"{self.name}:{key}" in cookies for key in self.pids)
+    def note_exit(self, key: str, ending: Ending) -> None:
+        """Put the end of an attempt's first process into the journal, while others of its processes run."""
+        self.journal.note(exit_line(key, ending))
 
     def slay_all(self) -> None:
         """Kill every tree: what loses its parent becomes our child, so the loop ends with none left.
@@ -470,6 +370,8 @@ class Shepherd:
             time.sleep(0.001)
             self.reap()
         self.reap()
+        while self.leftovers.waiting:
+            self.conclude(self.leftovers.waiting.popitem()[1])
 
 
 def _as_warm(attempt: Attempt, warm: list[Any]) -> Attempt:

@@ -3,7 +3,9 @@
     boot   BOOT_ID NAME .                      a shepherd began, under this name in cookies
     spawn  KEY .                               from here on the attempt may have run
     start  KEY PID TICKS UNTIL AT_US .         it runs since a moment between these ticks since boot
-    end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when, and what it used
+    exit   KEY STATUS AT_US CPU_US RSS_KB .    its first process has ended so, others of its processes run
+    end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when it was over, and what it used
+    left   KEY NAMES PIDS .                    processes that it left and were killed, or could not be
     refuse KEY ERRNO REASON .                  it could not be started
     lose   KEY REASON .                        it is over, and nobody knows how it ended
     ack    KEY .                               the client has its end on record
@@ -22,19 +24,25 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import IO, NamedTuple
 
 from stoker import failpoints
 
 
 class Ending(NamedTuple):
-    """How an attempt ended, as the shepherd saw it."""
+    """How an attempt ended, as the shepherd saw it.
+
+    `leftovers` are the names of processes that it left when it ended by itself and that were ended for
+    it. `stuck` are the pids of processes that could not be killed.
+    """
 
     status: int
     at_us: int
     cpu_us: int
     max_rss_kb: int
+    leftovers: tuple[str, ...] = ()
+    stuck: tuple[int, ...] = ()
 
 
 class Start(NamedTuple):
@@ -64,6 +72,12 @@ class Record(NamedTuple):
     refusal: Refusal | None = None
     loss: str | None = None
     boot: str | None = None
+    exit: Ending | None = None  # of its first process, while others of its processes run
+
+    @property
+    def last_known(self) -> Ending | None:
+        """How it ended; if nobody saw its last process go, how its first process did."""
+        return self.ending or self.exit
 
     @property
     def is_over(self) -> bool:
@@ -75,6 +89,8 @@ class Record(NamedTuple):
         told = f"spawn {key} .\n"
         if self.pid is not None:
             told += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
+        if self.exit is not None and self.ending is None:
+            told += exit_line(key, self.exit)
         if self.ending is not None:
             told += end_line(key, self.ending)
         if self.refusal is not None:
@@ -86,8 +102,17 @@ class Record(NamedTuple):
 
 def end_line(key: str, ending: Ending) -> str:
     """What the journal says of an end."""
-    status, at_us, cpu_us, max_rss_kb = ending
-    return f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
+    status, at_us, cpu_us, max_rss_kb, leftovers, stuck = ending
+    line = f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
+    if leftovers or stuck:
+        return f"{line}left {key} {_word(leftovers)} {_word(stuck)} .\n"
+    return line
+
+
+def exit_line(key: str, ending: Ending) -> str:
+    """What the journal says of the end of an attempt's first process while others of its processes run."""
+    status, at_us, cpu_us, max_rss_kb, *_rest = ending
+    return f"exit {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
 
 
 def refuse_line(key: str, refusal: Refusal) -> str:
@@ -100,8 +125,8 @@ def lose_line(key: str, reason: str) -> str:
     return f"lose {key} {_word(reason)} .\n"
 
 
-def _word(text: str) -> str:
-    return json.dumps(text).replace(" ", "\\u0020")
+def _word(value: str | Sequence[object]) -> str:
+    return json.dumps(value, separators=(",", ":")).replace(" ", "\\u0020")
 
 
 class Journal:
@@ -283,8 +308,14 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
             record = record._replace(
                 pid=int(pid), ticks=int(ticks), until=int(until), at_us=int(at_us), boot=boot
             )
+        case ["exit", _, *figures] if len(figures) == 4:
+            record = record._replace(exit=_ending(figures))
         case ["end", _, *figures] if len(figures) == 4:
-            record = record._replace(ending=Ending(*map(int, figures)))
+            record = record._replace(ending=_ending(figures))
+        case ["left", _, names, pids] if record.ending is not None:
+            left = tuple(map(str, json.loads(names)))
+            stuck = tuple(map(int, json.loads(pids)))
+            record = record._replace(ending=record.ending._replace(leftovers=left, stuck=stuck))
         case ["refuse", _, number, reason]:
             record = record._replace(refusal=Refusal(int(number), str(json.loads(reason))))
         case ["lose", _, reason]:
@@ -295,3 +326,8 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
         case _:
             return
     records[key] = record
+
+
+def _ending(figures: list[str]) -> Ending:
+    status, at_us, cpu_us, max_rss_kb = map(int, figures)
+    return Ending(status, at_us, cpu_us, max_rss_kb)

@@ -20,11 +20,7 @@ import stoker
 from stoker import failpoints
 from stoker.executors.shepherd import sockets, trees, wire
 from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
-from stoker.executors.shepherd.base import (
-    LEFTOVER_GRACE_S,
-    Shepherd,
-    ignore_signals,
-)
+from stoker.executors.shepherd.base import Shepherd, ignore_signals
 from stoker.executors.shepherd.journal import (
     Ending,
     Record,
@@ -33,6 +29,7 @@ from stoker.executors.shepherd.journal import (
     Story,
     lose_line,
 )
+from stoker.executors.shepherd.leftovers import LEFTOVER_GRACE_S
 from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
 from stoker.executors.shepherd.spawn import start_guard
@@ -82,7 +79,13 @@ class Keeper(Shepherd):
         found = find_orphans(story, self.boot)
         self.records = found.records
         for key, orphan in found.leftovers.items():
-            self.orphanage.leftovers[key] = Leftover(orphan, time.monotonic())
+            record = self.records.get(key)
+            is_open = record is not None and not record.is_over
+            ending = record.exit if record is not None else None
+            self.orphanage.leftovers[key] = Leftover(orphan, is_open=is_open, ending=ending)
+            if is_open:
+                self.pids[key] = 0  # its number may be another's by now
+                self.sweep_at = 0.0
         for key, orphan in found.living.items():
             self.orphanage.watch(key, orphan)
             self.pids[key] = orphan.pid
@@ -220,7 +223,8 @@ class Keeper(Shepherd):
 
     def forget_orders(self) -> None:
         """Forget what the client ordered and defined; what runs keeps the leases it was started with."""
-        for attempt in self.running.values():
+        left = [each.attempt for each in self.leftovers.waiting.values()]
+        for attempt in [*self.running.values(), *left]:
             self.detached.setdefault(attempt.key, attempt.place.keys)
         for place in self.places.values():
             place.queue.clear()
@@ -348,6 +352,11 @@ class Keeper(Shepherd):
         if self.detached.pop(attempt.key, None):
             self.release_unused()
 
+    def note_exit(self, key: str, ending: Ending) -> None:
+        """Remember how the first process of an attempt ended that is not over."""
+        super().note_exit(key, ending)
+        self.records[key] = self.records[key]._replace(exit=ending)
+
     def note_end(self, key: str, ending: Ending) -> None:
         """Remember an end; how one would have ended that was cut off, nobody knows."""
         reason = self.why_cut(key)
@@ -369,33 +378,60 @@ class Keeper(Shepherd):
         """The first process of an earlier shepherd's job is over; others may have seen how."""
         failpoints.reach("shepherd-orphan-ended")
         status = self.orphanage.mourn(key)
+        left = self.orphanage.leftovers[key]
+        if (kill_at := self.kill_at.get(key)) is not None:
+            left.grant(kill_at)
+        if status is not None:
+            left.ending = Ending(status, time.time_ns() // 1000, 0, 0)
+            self.note_exit(key, left.ending)
+        self.sweep_at = 0.0
+
+    def conclude_orphan(self, key: str, left: Leftover) -> None:
+        """Nothing is left of an earlier shepherd's job, or only what cannot be killed."""
+        if not left.is_open:
+            return
         del self.pids[key]
-        if status is None:
+        self.kill_at.pop(key, None)
+        if left.ending is None:
             self.note_loss(key, self.why_cut(key) or UNWATCHED)
         else:
-            self.note_end(key, Ending(status, time.time_ns() // 1000, 0, 0))
+            at_us = time.time_ns() // 1000
+            self.note_end(key, left.ending._replace(at_us=at_us, leftovers=left.names))
             self.wire.urgent = True
-        self.sweep_at = 0.0
 
     def strike(self, key: str) -> None:
         """Kill a job's first process at once, and its group where that is surely its own."""
         if key in self.orphanage.living:
             self.orphanage.strike(key)
-        else:
+        elif key not in self.orphanage.leftovers:
             super().strike(key)
 
-    def signal_tree(self, snapshot: trees.Snapshot, key: str, pid: int, signum: int) -> bool:
+    def signal_tree(self, snapshot: trees.Snapshot, key: str, signum: int) -> bool:
         """Signal every living process of a job; whether there is any."""
         if key in self.orphanage.living or key in self.orphanage.leftovers:
             return self.orphanage.signal(snapshot, key, signum)
-        return super().signal_tree(snapshot, key, pid, signum)
+        return super().signal_tree(snapshot, key, signum)
+
+    def end_within(self, key: str, grace_s: float) -> None:
+        """Kill what is left of a job when its grace is over."""
+        super().end_within(key, grace_s)
+        if (left := self.orphanage.leftovers.get(key)) is not None:
+            left.grant(self.kill_at[key])
 
     def sweep(self) -> None:
         """Look also after what earlier shepherds have left."""
         super().sweep()
+        due = self.sweep_at
         for key in self.orphanage.ended():
             self.end_orphan(key)
-        self.sweep_at = min(self.sweep_at, self.orphanage.sweep(LEFTOVER_GRACE_S))
+        over, again_at = self.orphanage.sweep()
+        for key, left in over:
+            self.conclude_orphan(key, left)
+        self.sweep_at = min(due, again_at)
+
+    def is_nobodys(self, marks: trees.Marks) -> bool:
+        """Whether no attempt has to wait for a process that it left: another's, or one that may linger."""
+        return super().is_nobodys(marks) or (marks.lingers and not self.ends_all)
 
     def strays(self) -> set[int]:
         """Living children that are left over; those that may linger count only when all must end."""

@@ -7,9 +7,10 @@ import os
 import select
 import signal
 import time
-from typing import NamedTuple
 
 from stoker.executors.shepherd import pidfd, trees
+from stoker.executors.shepherd.journal import Ending
+from stoker.executors.shepherd.leftovers import LEFTOVER_GRACE_S, MOMENT_S, NEVER, names_of
 
 _GLANCE_PERIOD_S = 1.0
 _SWEEP_PERIOD_S = 0.1
@@ -66,11 +67,37 @@ class Orphan:
         return [snapshot.table[pid] for pid in snapshot.below(seeds)]
 
 
-class Leftover(NamedTuple):
-    """What remains of an orphan whose first process is over, and since when."""
+class Leftover:
+    """What remains of an orphan whose first process is over.
 
-    orphan: Orphan
-    since: float
+    It gets TERM at `term_at` and KILL at `kill_at`. `ending` is how its first process ended, if that is
+    known. `is_open` is whether the end of its attempt is still to be told.
+    """
+
+    __slots__ = ("ending", "is_open", "kill_at", "names", "orphan", "term_at")
+
+    def __init__(
+        self, orphan: Orphan, *, is_open: bool = False, ending: Ending | None = None
+    ) -> None:
+        self.orphan = orphan
+        self.is_open = is_open
+        self.ending = ending
+        self.term_at = time.monotonic() + MOMENT_S
+        self.kill_at = time.monotonic() + LEFTOVER_GRACE_S
+        self.names: tuple[str, ...] = ()
+
+    def grant(self, kill_at: float) -> None:
+        """Leave it the rest of the grace that the client gave; it has been signalled already."""
+        self.term_at, self.kill_at = NEVER, kill_at
+
+    def press(self, processes: list[trees.Process], now: float) -> None:
+        """Ask these processes to end, or kill them, as far as due."""
+        if now >= self.kill_at:
+            pidfd.send(processes, signal.SIGKILL)
+        elif now >= self.term_at:
+            self.term_at = NEVER
+            self.names = names_of({process.pid for process in processes})
+            pidfd.send(processes, signal.SIGTERM)
 
 
 class Orphanage:
@@ -97,7 +124,7 @@ class Orphanage:
         return self._watched.get(fd)
 
     def mourn(self, key: str) -> int | None:
-        """A job's first process is over; returns its wait status, if anybody can still tell."""
+        """A job's first process is over, which leaves the rest; returns its wait status, if known."""
         orphan = self.living.pop(key)
         status = orphan.exit_status()
         if orphan.fd >= 0:
@@ -105,7 +132,7 @@ class Orphanage:
             self._poll.unregister(orphan.fd)
             os.close(orphan.fd)
             orphan.fd = -1
-        self.leftovers[key] = Leftover(orphan, time.monotonic())
+        self.leftovers[key] = Leftover(orphan, is_open=True)
         return status
 
     def strike(self, key: str) -> None:
@@ -126,20 +153,22 @@ class Orphanage:
         """The jobs whose first process is over."""
         return [key for key, orphan in self.living.items() if orphan.has_ended()]
 
-    def sweep(self, grace_s: float) -> float:
-        """Kill leftovers whose grace is over, forget what cannot be killed; returns when to come back."""
+    def sweep(self) -> tuple[list[tuple[str, Leftover]], float]:
+        """End leftovers as far as due.
+
+        Returns those that are gone or cannot be killed, and when to come back.
+        """
         now = time.monotonic()
+        over = []
         snapshot = trees.Snapshot() if self.leftovers else None
-        for key, (orphan, since) in list(self.leftovers.items()):
+        for key, left in list(self.leftovers.items()):
             assert snapshot is not None
-            members = orphan.members(snapshot)
+            members = left.orphan.members(snapshot)
             found = [each for each in members if not snapshot.marks(each.pid).lingers]
-            if not found or now - since > 2 * grace_s:
-                del self.leftovers[key]
-            elif now - since > grace_s:
-                pidfd.send(found, signal.SIGKILL)
+            if not found or now > left.kill_at + LEFTOVER_GRACE_S:
+                over.append((key, self.leftovers.pop(key)))
+            else:
+                left.press(found, now)
         if self.leftovers:
-            return now + _SWEEP_PERIOD_S
-        if len(self._watched) < len(self.living):
-            return now + _GLANCE_PERIOD_S
-        return float("inf")
+            return over, now + _SWEEP_PERIOD_S
+        return over, now + _GLANCE_PERIOD_S if len(self._watched) < len(self.living) else NEVER

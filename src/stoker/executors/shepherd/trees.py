@@ -132,6 +132,15 @@ def marks_of(pid: int) -> Marks:
     return Marks(cookies, is_part, lingers, not environ)
 
 
+def is_foreign(marks: Marks, name: str) -> bool:
+    """Whether a process is another Stoker's that a job of `name` has started, or a job of that Stoker's."""
+    if marks.is_part:
+        return True
+    return bool(marks.cookies) and not any(
+        cookie.startswith(f"{name}:") for cookie in marks.cookies
+    )
+
+
 class Snapshot:
     """The process table of one moment, for several questions."""
 

@@ -15,10 +15,12 @@ from typing import Any
 
 from stoker.executors.shepherd.journal import Ending
 
-PROTOCOL = 3
+PROTOCOL = 4
 LOWEST_PROTOCOL = 2
 WARM_PROTOCOL = 3
 """From here on a start may say how it can be forked."""
+GRACE_PROTOCOL = 4
+"""From here on a signal may say that it is to end the attempt, and how long that may take."""
 # However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
 _LONGEST_WAIT_S = 0.04
 
@@ -142,5 +144,7 @@ def started(key: str, pid: int, at_us: int, at_s: float) -> str:
 
 def ended(key: str, ending: Ending) -> str:
     """The report of an end."""
-    status, at_us, cpu_us, max_rss_kb = ending
+    if ending.leftovers or ending.stuck:
+        return json.dumps(["ended", key, *ending])
+    status, at_us, cpu_us, max_rss_kb, *_rest = ending
     return f'["ended","{key}",{status},{at_us},{cpu_us},{max_rss_kb}]'

@@ -1,0 +1,169 @@
+"""Attempts whose first process has ended while other processes of theirs still run.
+
+An attempt is over when the last of its processes is gone; until then it keeps its place. What it leaves
+when it ends by itself gets TERM after `MOMENT_S` and KILL after `LEFTOVER_GRACE_S`. What is left of an
+attempt that the client is ending has the rest of the grace that the client gave.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from stoker.executors.shepherd import trees
+from stoker.executors.shepherd.journal import Ending
+from stoker.executors.shepherd.places import Attempt
+
+LEFTOVER_GRACE_S = 5.0
+# Of that they have this long to end unasked, as helpers do that end with their job.
+MOMENT_S = 1.0
+NEVER = float("inf")
+_PAGE_BYTES = 2048  # a list of children that is cut short is longer than this
+_MOST_NAMES = 256
+
+
+class Remainder:
+    """What is left of one attempt.
+
+    `root` is the process group and session of its first process; 0 once no process is in them, because
+    the number may then be used again. `names` are those of the processes that it left by itself and that
+    were signalled for it.
+    """
+
+    __slots__ = ("attempt", "ending", "names", "root", "term_at")
+
+    def __init__(self, attempt: Attempt, ending: Ending, root: int, term_at: float) -> None:
+        self.attempt = attempt
+        self.ending = ending
+        self.root = root
+        self.term_at = term_at
+        self.names: tuple[str, ...] = ()
+
+
+class Leftovers:
+    """Knows which children of this process belong to attempts whose first process has ended.
+
+    A process that loses its parent becomes a child of this process. So the list of the own children, one
+    system call, tells after each end whether anything is left. `running` and `pids` are the supervisor's.
+    """
+
+    def __init__(
+        self,
+        running: dict[int, Attempt],
+        pids: dict[str, int],
+        is_nobodys: Callable[[trees.Marks], bool],
+    ) -> None:
+        self.waiting: dict[str, Remainder] = {}
+        self.prefix = ""
+        self._running = running
+        self._pids = pids
+        self._is_nobodys = is_nobodys
+        self._owners: dict[int, str | None] = {}  # of every child that is no first process
+        self._guessed: set[int] = set()  # those that show nothing of their attempt
+        self._heir: str | None = None
+        me = os.getpid()
+        try:
+            self._fd = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
+            self._fd = -1
+
+    def are_possible(self, key: str) -> bool:
+        """Whether an attempt that has just ended may have left processes. Costs one system call."""
+        known = len(self._running) + len(self._owners)
+        return self._list().count(b" ") != known or key in self._owners.values()
+
+    def keep(self, attempt: Attempt, ending: Ending, root: int, term_at: float) -> bool:
+        """Wait for what an attempt has left; False if nothing is left of it."""
+        self._heir = attempt.key
+        if attempt.key not in self._held(attempt.key):
+            return False
+        self.waiting[attempt.key] = Remainder(attempt, ending, root, term_at)
+        return True
+
+    def forget(self, pid: int) -> None:
+        """A child is gone; what it leaves in turn belongs where it did."""
+        owner = self._owners.pop(pid, None)
+        self._guessed.discard(pid)
+        if owner is not None:
+            self._heir = owner
+
+    def gone(self) -> list[Remainder]:
+        """Take out the attempts of which nothing is left."""
+        heir = self._heir if self._heir in self.waiting else next(iter(self.waiting))
+        held = self._held(heir)
+        over = [key for key in self.waiting if key not in held]
+        for key, remainder in self.waiting.items():
+            if remainder.root and not _has_member(remainder.root, held.get(key, ())):
+                remainder.root = 0
+        return [self.waiting.pop(key) for key in over]
+
+    def owner(self, pid: int) -> str | None:
+        """The attempt that a child belongs to, as far as it was asked for."""
+        return self._owners.get(pid)
+
+    def guessed(self, key: str) -> set[int]:
+        """The children of an attempt that show nothing of it."""
+        return {pid for pid in self._guessed if self._owners[pid] == key}
+
+    def _held(self, fallback: str) -> dict[str | None, list[int]]:
+        """All children that are no first process, by their attempt; unmarked new ones are `fallback`'s."""
+        held: dict[str | None, list[int]] = {}
+        roots = {each.root: key for key, each in self.waiting.items() if each.root}
+        for pid in map(int, self._list().split()):
+            if pid in self._running:
+                continue
+            if pid not in self._owners or pid in self._guessed:
+                self._classify(pid, roots, self._owners.get(pid) or fallback)
+            held.setdefault(self._owners[pid], []).append(pid)
+        return held
+
+    def _classify(self, pid: int, roots: dict[int, str], fallback: str) -> None:
+        marks, process = trees.marks_of(pid), trees.look(pid)
+        self._guessed.discard(pid)
+        if self._is_nobodys(marks):
+            self._owners[pid] = None
+            return
+        for cookie in marks.cookies:
+            key = cookie.removeprefix(self.prefix)
+            if key != cookie:
+                self._owners[pid] = key if key in self._pids else None
+                return
+        for number in () if process is None else (process.group, process.session):
+            first = self._running.get(number)
+            owner = roots.get(number) if first is None else first.key
+            if owner is not None:
+                self._owners[pid] = owner
+                return
+        self._guessed.add(pid)
+        self._owners[pid] = fallback
+
+    def _list(self) -> bytes:
+        """The pids of all children, each with a blank behind it."""
+        if self._fd < 0:
+            me = os.getpid()
+            found = [each.pid for each in trees.processes().values() if each.parent == me]
+            return b"".join(b"%d " % pid for pid in found)
+        data = os.pread(self._fd, 1 << 16, 0)
+        if len(data) > _PAGE_BYTES:
+            while more := os.pread(self._fd, 1 << 16, len(data)):
+                data += more
+        return data
+
+
+def _has_member(root: int, pids: list[int] | tuple[()]) -> bool:
+    processes = filter(None, map(trees.look, pids))
+    return any(root in (process.group, process.session) for process in processes)
+
+
+def names_of(pids: set[int]) -> tuple[str, ...]:
+    """What processes are called, in words that are safe to show; at most `_MOST_NAMES` of them."""
+    return tuple(sorted(filter(None, map(_name_of, pids)))[:_MOST_NAMES])
+
+
+def _name_of(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/comm", "rb") as file:
+            name = file.read().rstrip(b"\n").decode("ascii", "replace")
+    except OSError:
+        return None
+    return "".join(char if char.isascii() and char.isprintable() else "?" for char in name) or "?"

@@ -1,0 +1,188 @@
+"""An attempt is over when the last of its processes is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from contract.rig import Rig, alive, put_away
+from stoker.executors.contract import Ended, Finished, Lost, Started
+from stoker.executors.kept import KeptExecutor
+from stoker.executors.shepherd.journal import read_journal
+
+# Deaf to TERM; ends when it has read a line from the pipe `fifo`.
+STUBBORN = "trap '' TERM HUP; echo $$ > {name}; read x < fifo"
+# After a TERM it saves, which takes until there is a line in the pipe `fifo`.
+SAVER = "trap 'read x < fifo; echo saved > out; exit 0' TERM; echo $$ > saver; while :; do sleep 0.01; done"
+
+
+def keys_of_started(rig: Rig) -> list[str]:
+    return [report.key for report in rig.of(Started)]
+
+
+def until_dead(rig: Rig, pid: int) -> None:
+    rig.until(lambda: not alive([pid]))
+    rig.reach()
+
+
+def launch_saver(rig: Rig) -> int:
+    """Launch a shell with a saver behind it; returns the shell's pid once the saver can hear."""
+    saver = rig.work / "saver.sh"
+    saver.write_text(SAVER)
+    rig.sh("1.1", f"sh {saver}; true")
+    rig.read("saver")
+    return rig.started("1.1").pid
+
+
+def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real: Rig) -> None:
+    let_go = real.fifo("fifo")
+    shell = launch_saver(real)
+    real.sh("2.1", "exit 0")
+    real.executor.signal("1.1", signal.SIGTERM, 600.0)
+    until_dead(real, shell)
+    assert real.of(Ended) == []
+    assert keys_of_started(real) == ["1.1"]
+
+    let_go()
+    ended = real.ended("1.1")
+    assert (ended.status, ended.leftovers, real.read("out")) == (signal.SIGTERM, (), "saved\n")
+    assert real.started("2.1").at_us >= ended.at_us
+
+
+def test_what_is_left_when_the_grace_is_over_is_killed(real: Rig) -> None:
+    real.fifo("fifo")
+    launch_saver(real)
+    saver = int(real.read("saver"))
+    real.executor.signal("1.1", signal.SIGTERM, 0.1)
+
+    assert real.ended("1.1").status == signal.SIGTERM
+    assert not alive([saver])
+
+
+def test_a_first_process_that_outlives_its_grace_is_killed_without_being_asked_again(
+    real: Rig,
+) -> None:
+    real.fifo("fifo")
+    real.sh("1.1", STUBBORN.format(name="stubborn"))
+    real.read("stubborn")
+    real.executor.signal("1.1", signal.SIGTERM, 0.1)
+
+    assert real.ended("1.1").status == signal.SIGKILL
+
+
+@pytest.mark.parametrize("how", ["{}", "setsid {}", "env -i PATH=$PATH setsid {}"])
+def test_leftovers_keep_the_slot_and_are_killed_and_named(real: Rig, how: str) -> None:
+    real.fifo("fifo")
+    script = real.work / "stubborn.sh"
+    script.write_text(STUBBORN.format(name="left"))
+    wait = "until [ -s left ]; do sleep 0.01; done"
+    real.sh("1.1", f"{how.format(f'sh {script}')} & {wait}; exit 3")
+    real.sh("2.1", "exit 0")
+
+    ended = real.ended("1.1")
+    assert (ended.status, ended.leftovers, ended.stuck) == (3 << 8, ("sh",), ())
+    assert not alive([int(real.read("left"))])
+    assert real.started("2.1").at_us >= ended.at_us
+
+
+def test_leftovers_that_end_within_their_grace_are_waited_for(real: Rig) -> None:
+    let_go = real.fifo("fifo")
+    real.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}; echo done > out" & exit 0')
+    real.sh("2.1", "exit 0")
+    real.read("left")
+    real.executor.finish()
+    let_go()
+    real.until(lambda: real.of(Finished))
+
+    assert real.read("out") == "done\n"
+    assert [report.key for report in real.of(Ended)] == ["1.1", "2.1"]
+
+
+def test_an_attempt_that_leaves_nothing_names_nothing(real: Rig) -> None:
+    real.sh("1.1", "sleep 0.01 & exit 0")
+
+    assert real.ended("1.1").leftovers == ()
+
+
+def test_a_daemonised_part_of_another_attempt_is_no_leftover(real: Rig) -> None:
+    real.sh("1.1", "(setsid sleep 600 & echo $! > helper); sleep 600", 1)
+    helper = int(real.read("helper"))
+    real.sh("2.1", "exit 0")
+
+    assert real.ended("2.1").leftovers == ()
+    assert alive([helper])
+
+
+def test_a_slot_waits_also_while_another_attempt_has_left_something(real: Rig) -> None:
+    let_go = real.fifo("fifo")
+    real.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 0', 1)
+    real.read("left")
+    for number in range(2, 6):
+        real.sh(f"{number}.1", "exit 0")
+    assert real.ended("5.1").leftovers == ()
+    assert "1.1" not in [report.key for report in real.of(Ended)]
+    let_go()
+    real.ended("1.1")
+
+
+def test_closing_while_leftovers_end_keeps_the_exit_status(local: Rig, surroundings: Path) -> None:
+    local.fifo("fifo")
+    local.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
+    left = int(local.read("left"))
+    until_dead(local, local.started("1.1").pid)
+    put_away(local.executor)
+
+    ending = read_journal(str(surroundings.parent / "journal"))["1.1"].ending
+    assert ending is not None
+    assert ending.status == 3 << 8
+    assert not alive([left])
+
+
+class TestCrashes:
+    """The supervisor of a daemon is killed while leftovers of a job still run."""
+
+    def crash(self, rig: Rig) -> None:
+        assert isinstance(rig.executor, KeptExecutor)
+        rig.reports.clear()
+        os.kill(rig.executor.pids[0], signal.SIGKILL)
+        rig.synced()
+
+    def test_the_exit_status_of_the_first_process_is_not_lost(self, kept: Rig) -> None:
+        let_go = kept.fifo("fifo")
+        kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
+        kept.read("left")
+        until_dead(kept, kept.started("1.1").pid)
+        self.crash(kept)
+        assert kept.of(Ended) == []
+        assert keys_of_started(kept) == ["1.1"]
+
+        let_go()
+        assert kept.ended("1.1").status == 3 << 8
+
+    def test_the_next_supervisor_keeps_to_the_rule(self, kept: Rig) -> None:
+        go, let_go = kept.fifo("go"), kept.fifo("fifo")
+        kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & read x < go; exit 0')
+        kept.read("left")
+        pid = kept.started("1.1").pid
+        self.crash(kept)
+        go()
+        kept.until(lambda: not alive([pid]))
+        assert kept.of(Ended) == []
+
+        let_go()
+        kept.until(lambda: kept.of(Ended) or kept.of(Lost))  # as far as the kernel tells
+        assert not alive([int(kept.read("left"))])
+
+    def test_a_client_that_comes_back_is_told_that_it_runs(self, kept: Rig) -> None:
+        let_go = kept.fifo("fifo")
+        kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
+        kept.read("left")
+        until_dead(kept, kept.started("1.1").pid)
+        assert kept.reconnect().keys == {"1.1"}
+        assert kept.of(Ended) == []
+        let_go()
+
+        assert kept.ended("1.1").status == 3 << 8
