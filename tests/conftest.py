@@ -235,6 +235,11 @@ class Stoker:
 
     def shepherd(self, process: subprocess.Popen[bytes]) -> int:
         """The pid of a running stoker's shepherd."""
+        (pid,) = _children(self.cleaner(process))
+        return pid
+
+    def cleaner(self, process: subprocess.Popen[bytes]) -> int:
+        """The pid of the process that cleans up after a running stoker's shepherd."""
         (pid,) = _children(process.pid)
         return pid
 

@@ -290,7 +290,7 @@ def put_away(executor: Executor) -> None:
         executor.close()
     elif isinstance(executor, LocalExecutor):
         executor.close()
-        for pid in executor.pids:
+        for pid in executor.parents:
             see_off(pid)
 
 

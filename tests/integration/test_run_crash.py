@@ -156,9 +156,11 @@ def test_what_outlived_stoker_and_shepherd_is_ended_before_it_runs_again(stoker:
     file = stoker.file("jobs.txt", line)
     process = stoker.start("run", file, "--gpus", "0")
     stoker.until(lambda: stoker.read("pids"), "it runs")
-    shepherd = stoker.shepherd(process)
+    shepherd, cleaner = stoker.shepherd(process), stoker.cleaner(process)
     os.kill(shepherd, signal.SIGSTOP)  # so that it cannot clean up
+    os.kill(cleaner, signal.SIGSTOP)
     process.send_signal(signal.SIGKILL)
+    os.kill(cleaner, signal.SIGKILL)
     os.kill(shepherd, signal.SIGKILL)
     process.wait(timeout=PATIENCE_S)  # its output is still open: the survivor has it
     (survivor,) = map(int, stoker.read("pids"))

