@@ -29,6 +29,7 @@ from stoker.executors.shepherd.places import (
     Leases,
     Place,
     bytes_env,
+    lack_of_descriptors,
 )
 from stoker.executors.shepherd.reaper import Reaper
 from stoker.executors.shepherd.trees import TICKS_PER_S
@@ -413,7 +414,7 @@ def _open_log(path: str) -> int:
 
 
 def _reason_of(error: OSError) -> str:
-    text = error.strerror or str(error)
+    text = lack_of_descriptors(error) or error.strerror or str(error)
     if isinstance(error.filename, str):
         name = os.fsencode(error.filename).decode("utf-8", "backslashreplace")
         return f"{text}: {name}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+import resource
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.gpus import lease
@@ -12,7 +15,7 @@ from stoker.gpus import lease
 if TYPE_CHECKING:
     from stoker.executors.warm.order import Warm
 
-_FIRST_LEASE_FD = 200
+_FIRST_LEASE_FD = 200  # scripts use small numbers themselves
 
 
 class Context:
@@ -92,7 +95,7 @@ class Leases:
                 found = lease.take(key, what)
             except OSError as error:
                 self.release(taken)
-                return Unavailable(key, str(error))
+                return Unavailable(key, lack_of_descriptors(error) or str(error))
             if found is None:
                 self.release(taken)
                 return Unavailable(key, None)
@@ -136,9 +139,25 @@ class Leases:
         """Let what starts on these places inherit the leases that are held by now."""
         for place in places:
             held = [fd for key in place.keys if key in self.held for fd in self.held[key].fds]
+            targets = _inherited_numbers(held)
             place.lease_actions = [
-                (os.POSIX_SPAWN_DUP2, fd, _FIRST_LEASE_FD + i) for i, fd in enumerate(held)
+                (os.POSIX_SPAWN_DUP2, fd, target) for fd, target in zip(held, targets, strict=False)
             ]
+
+
+def _inherited_numbers(fds: list[int]) -> Iterator[int]:
+    """Numbers under which a job can inherit these descriptors: below its limit, and none of these."""
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first = min(_FIRST_LEASE_FD, limit - 2 * len(fds))
+    return (number for number in itertools.count(first) if number not in fds)
+
+
+def lack_of_descriptors(error: OSError) -> str | None:
+    """What to do about an error that says that this process has too many open files; None for others."""
+    if error.errno != errno.EMFILE:
+        return None
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"too many open files: the limit is {limit}; raise it with `ulimit -n 1024`, then restart Stoker"
 
 
 def bytes_env(env: dict[str, str]) -> dict[bytes, bytes]:

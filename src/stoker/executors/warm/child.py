@@ -8,11 +8,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib.machinery
 import io
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -30,6 +32,12 @@ _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 _OF_THE_JOB = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
 _FOLDER = os.path.dirname(__file__)
 _exit = ctypes.PyDLL(None).exit  # of C, with its own hooks; found once for all forks
+
+
+def _inherit_lease(fd: int) -> None:
+    """Let what this process executes have a descriptor too, under a number that scripts do not use."""
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fcntl.fcntl(fd, fcntl.F_DUPFD, min(_FIRST_LEASE_FD, limit // 2))
 
 
 class Origin:
@@ -61,8 +69,8 @@ class Job:
         self._origin.show(self._order["words"], self._order["shown"])
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)
-        for place, fd in enumerate(outputs[2:]):
-            os.dup2(fd, _FIRST_LEASE_FD + place)
+        for fd in outputs[2:]:
+            _inherit_lease(fd)
         while os.getppid() == between:
             os.sched_yield()
         with socket.socket(fileno=line) as handshake:
