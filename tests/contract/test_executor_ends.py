@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contract.rig import Rig, alive, put_away
-from stoker.executors.contract import Ended, Finished, Lost, Started
+from contract.rig import Rig, alive, environment, put_away
+from stoker.executors.contract import Ended, Finished, Launch, Lost, Started
 from stoker.executors.kept import KeptExecutor
+from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.journal import read_journal
 
 # Deaf to TERM; ends when it has read a line from the pipe `fifo`.
@@ -186,3 +187,50 @@ class TestCrashes:
         let_go()
 
         assert kept.ended("1.1").status == 3 << 8
+
+
+class TestLingering:
+    """A job whose leftovers may linger, in an executor that outlives its client."""
+
+    @pytest.fixture
+    def lingering(self, kept: Rig) -> Rig:
+        """Return an executor in whose context 1 leftovers may linger."""
+        env = {**environment(), trees.LINGER: "1"}
+        kept.executor.define_context(1, env, str(kept.work), "/bin/sh")
+        return kept
+
+    def sh(self, rig: Rig, key: str, text: str) -> None:
+        rig.executor.launch([Launch(key, (0,), ["/bin/sh", "-c", text], context=1)])
+
+    def test_it_keeps_its_slot_until_its_tree_is_gone_when_it_is_ended(
+        self, lingering: Rig
+    ) -> None:
+        let_go = lingering.fifo("fifo")
+        (lingering.work / "saver.sh").write_text(SAVER)
+        self.sh(lingering, "1.1", "sh saver.sh; true")
+        lingering.read("saver")
+        lingering.sh("2.1", "exit 0")
+        lingering.executor.signal("1.1", signal.SIGTERM, 600.0)
+        until_dead(lingering, lingering.started("1.1").pid)
+        assert lingering.of(Ended) == []
+
+        let_go()
+        ended = lingering.ended("1.1")
+        assert lingering.started("2.1").at_us >= ended.at_us
+
+    def test_what_may_linger_survives_what_may_not(self, lingering: Rig) -> None:
+        lingering.fifo("fifo")
+        (lingering.work / "stubborn.sh").write_text(STUBBORN.format(name="left"))
+        leave = "sleep 600 & echo $! > stays; env -u STOKER_LINGER sh stubborn.sh &"
+        self.sh(lingering, "1.1", f"{leave} until [ -s left ]; do sleep 0.01; done; exit 0")
+        stays = int(lingering.read("stays"))
+        try:
+            ended = lingering.ended("1.1")
+            assert ended.leftovers == ("sh",)
+            assert not alive([int(lingering.read("left"))])
+            lingering.sh("2.1", "exit 0")
+            lingering.ended("2.1")
+            lingering.reach()
+            assert alive([stays])
+        finally:
+            os.kill(stays, signal.SIGKILL)

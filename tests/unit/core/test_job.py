@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.core.job import Attempt, Outcome, Request, describe, judge
+from stoker.core.job import Attempt, Outcome, Request, describe, describe_leftovers, judge
 from stoker.core.lifecycle import Event
 
 
@@ -82,3 +82,19 @@ def test_what_never_was_a_process_has_no_exit_code() -> None:
 )
 def test_a_wait_status_is_told_in_words(status: int, words: str) -> None:
     assert describe(status) == words
+
+
+def test_leftovers_are_told_by_name_and_number() -> None:
+    assert describe_leftovers(()) is None
+    assert describe_leftovers(("sleep",)) == (
+        "1 process of this job was still running after it ended and was killed: sleep"
+    )
+    assert describe_leftovers(("python", "sleep")) == (
+        "2 processes of this job were still running after it ended and were killed: python, sleep"
+    )
+    many = describe_leftovers(("a",) * 20, (7, 8))
+    assert many == (
+        "20 processes of this job were still running after it ended and were killed:"
+        " a, a, a, a, a, a, a, a and 12 more; processes of this job could not be killed and may still use"
+        " its GPU: pid 7, 8"
+    )

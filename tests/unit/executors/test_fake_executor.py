@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -69,3 +70,12 @@ def test_stopping_with_a_kill_ends_everything(fake: FakeExecutor) -> None:
     fake.launch([Launch("1.1", (0,), ["x"])])
     assert [type(report) for report in fake.stop(kill=False)] == [Started]
     assert [type(report) for report in fake.stop(kill=True)] == [Ended]
+
+
+def test_a_signal_that_is_to_end_an_attempt_comes_with_its_grace(fake: FakeExecutor) -> None:
+    fake.launch([Launch("1.1", (0,), ["job"])])
+    fake.signal("1.1", signal.SIGSTOP)
+    assert fake.graces == {}
+    fake.signal("1.1", signal.SIGTERM, 2.5)
+
+    assert fake.graces == {"1.1": 2.5}

@@ -323,3 +323,28 @@ def until_waited_for(inode: int) -> None:
     """Wait until somebody waits for the lock of a file."""
     while not re.search(rf"-> FLOCK .*:{inode} ", Path("/proc/locks").read_text()):
         time.sleep(0.001)
+
+
+def test_the_exit_of_a_first_process_is_no_end_until_its_attempt_is_over(path: str) -> None:
+    figures = "256 1700000000250000 750000 2048"
+    Path(path).write_text(f"{BOOT}spawn 1.1 .\nexit 1.1 {figures} .\n")
+    record = read_journal(path)["1.1"]
+
+    assert not record.is_over
+    assert record.exit == record.last_known == ENDING
+    assert f"exit 1.1 {figures} ." in record.lines("1.1")
+
+
+def test_what_was_left_of_an_attempt_is_read_back(path: str) -> None:
+    ending = ENDING._replace(leftovers=("python", 'a "b" ?'), stuck=(7, 8))
+    Path(path).write_text(BOOT + Record(ending=ending, exit=ENDING).lines("1.1"))
+
+    assert read_journal(path)["1.1"].ending == ending
+
+
+def test_an_end_whose_leftovers_were_torn_off_is_still_that_end(path: str) -> None:
+    ending = ENDING._replace(leftovers=("python",))
+    lines = Record(ending=ending).lines("1.1")
+    Path(path).write_text(BOOT + lines[: lines.index("left") + 8])
+
+    assert read_journal(path)["1.1"].ending == ENDING

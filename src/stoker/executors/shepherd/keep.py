@@ -44,6 +44,8 @@ _FIRST_CLIENT_WITHIN_S = 30.0
 class Keeper(Shepherd):
     """Serves clients one after another, and remembers for them."""
 
+    lets_linger = True
+
     def __init__(self, name: str, boot: str, tether: Tether | None = None) -> None:
         super().__init__()
         self.take_name(name)
@@ -428,10 +430,6 @@ class Keeper(Shepherd):
         for key, left in over:
             self.conclude_orphan(key, left)
         self.sweep_at = min(due, again_at)
-
-    def is_nobodys(self, marks: trees.Marks) -> bool:
-        """Whether no attempt has to wait for a process that it left: another's, or one that may linger."""
-        return super().is_nobodys(marks) or (marks.lingers and not self.ends_all)
 
     def strays(self) -> set[int]:
         """Living children that are left over; those that may linger count only when all must end."""

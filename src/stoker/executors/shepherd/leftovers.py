@@ -1,13 +1,15 @@
 """Attempts whose first process has ended while other processes of theirs still run.
 
 An attempt is over when the last of its processes is gone; until then it keeps its place. What it leaves
-when it ends by itself gets TERM after `MOMENT_S` and KILL after `LEFTOVER_GRACE_S`. What is left of an
-attempt that the client is ending has the rest of the grace that the client gave.
+when it ends by itself gets TERM after `MOMENT_S` and KILL after `LEFTOVER_GRACE_S`, except for processes that
+may linger: those are left alone and not waited for. What is left of an attempt that the client is ending has
+the rest of the grace that the client gave, and may not linger.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 from stoker.executors.shepherd import trees
@@ -26,17 +28,18 @@ class Remainder:
     """What is left of one attempt.
 
     `root` is the process group and session of its first process; 0 once no process is in them, because
-    the number may then be used again. `names` are those of the processes that it left by itself and that
-    were signalled for it.
+    the number may then be used again. `is_asked` is whether the client is ending the attempt; otherwise it
+    gets TERM at `term_at`, and `names` are those of the processes that were signalled for it.
     """
 
-    __slots__ = ("attempt", "ending", "names", "root", "term_at")
+    __slots__ = ("attempt", "ending", "is_asked", "names", "root", "term_at")
 
-    def __init__(self, attempt: Attempt, ending: Ending, root: int, term_at: float) -> None:
+    def __init__(self, attempt: Attempt, ending: Ending, root: int, *, is_asked: bool) -> None:
         self.attempt = attempt
         self.ending = ending
         self.root = root
-        self.term_at = term_at
+        self.is_asked = is_asked
+        self.term_at = NEVER if is_asked else time.monotonic() + MOMENT_S
         self.names: tuple[str, ...] = ()
 
 
@@ -45,21 +48,26 @@ class Leftovers:
 
     A process that loses its parent becomes a child of this process. So the list of the own children, one
     system call, tells after each end whether anything is left. `running` and `pids` are the supervisor's.
+    With `lets_linger`, processes that may linger are waited for only where the client ends their attempt.
     """
 
     def __init__(
         self,
         running: dict[int, Attempt],
         pids: dict[str, int],
-        is_nobodys: Callable[[trees.Marks], bool],
+        is_foreign: Callable[[trees.Marks], bool],
+        *,
+        lets_linger: bool,
     ) -> None:
         self.waiting: dict[str, Remainder] = {}
         self.prefix = ""
         self._running = running
         self._pids = pids
-        self._is_nobodys = is_nobodys
+        self._is_foreign = is_foreign
+        self._lets_linger = lets_linger
         self._owners: dict[int, str | None] = {}  # of every child that is no first process
         self._guessed: set[int] = set()  # those that show nothing of their attempt
+        self._lingering: set[int] = set()
         self._heir: str | None = None
         me = os.getpid()
         try:
@@ -72,18 +80,19 @@ class Leftovers:
         known = len(self._running) + len(self._owners)
         return self._list().count(b" ") != known or key in self._owners.values()
 
-    def keep(self, attempt: Attempt, ending: Ending, root: int, term_at: float) -> bool:
+    def keep(self, remainder: Remainder) -> bool:
         """Wait for what an attempt has left; False if nothing is left of it."""
-        self._heir = attempt.key
-        if attempt.key not in self._held(attempt.key):
+        key = self._heir = remainder.attempt.key
+        if not self._awaited(remainder, self._held(key)):
             return False
-        self.waiting[attempt.key] = Remainder(attempt, ending, root, term_at)
+        self.waiting[key] = remainder
         return True
 
     def forget(self, pid: int) -> None:
         """A child is gone; what it leaves in turn belongs where it did."""
         owner = self._owners.pop(pid, None)
         self._guessed.discard(pid)
+        self._lingering.discard(pid)
         if owner is not None:
             self._heir = owner
 
@@ -91,11 +100,20 @@ class Leftovers:
         """Take out the attempts of which nothing is left."""
         heir = self._heir if self._heir in self.waiting else next(iter(self.waiting))
         held = self._held(heir)
-        over = [key for key in self.waiting if key not in held]
+        over = []
         for key, remainder in self.waiting.items():
-            if remainder.root and not _has_member(remainder.root, held.get(key, ())):
+            left = self._awaited(remainder, held)
+            if not left:
+                over.append(key)
+            elif remainder.root and not _has_member(remainder.root, left):
                 remainder.root = 0
         return [self.waiting.pop(key) for key in over]
+
+    def may_linger(self, key: str, marks: trees.Marks) -> bool:
+        """Whether a process of an attempt is left alone: it may linger, and the attempt ended by itself."""
+        remainder = self.waiting.get(key)
+        by_itself = remainder is not None and not remainder.is_asked
+        return by_itself and self._lets_linger and marks.lingers
 
     def owner(self, pid: int) -> str | None:
         """The attempt that a child belongs to, as far as it was asked for."""
@@ -104,6 +122,13 @@ class Leftovers:
     def guessed(self, key: str) -> set[int]:
         """The children of an attempt that show nothing of it."""
         return {pid for pid in self._guessed if self._owners[pid] == key}
+
+    def _awaited(self, remainder: Remainder, held: dict[str | None, list[int]]) -> list[int]:
+        """The children for which an attempt is waited for."""
+        left = held.get(remainder.attempt.key, [])
+        if remainder.is_asked:
+            return left
+        return [pid for pid in left if pid not in self._lingering]
 
     def _held(self, fallback: str) -> dict[str | None, list[int]]:
         """All children that are no first process, by their attempt; unmarked new ones are `fallback`'s."""
@@ -120,9 +145,11 @@ class Leftovers:
     def _classify(self, pid: int, roots: dict[int, str], fallback: str) -> None:
         marks, process = trees.marks_of(pid), trees.look(pid)
         self._guessed.discard(pid)
-        if self._is_nobodys(marks):
+        if self._is_foreign(marks):
             self._owners[pid] = None
             return
+        if self._lets_linger and marks.lingers:
+            self._lingering.add(pid)
         for cookie in marks.cookies:
             key = cookie.removeprefix(self.prefix)
             if key != cookie:
@@ -150,7 +177,7 @@ class Leftovers:
         return data
 
 
-def _has_member(root: int, pids: list[int] | tuple[()]) -> bool:
+def _has_member(root: int, pids: list[int]) -> bool:
     processes = filter(None, map(trees.look, pids))
     return any(root in (process.group, process.session) for process in processes)
 

@@ -70,17 +70,19 @@ class Orphan:
 class Leftover:
     """What remains of an orphan whose first process is over.
 
-    It gets TERM at `term_at` and KILL at `kill_at`. `ending` is how its first process ended, if that is
-    known. `is_open` is whether the end of its attempt is still to be told.
+    It gets TERM at `term_at` and KILL at `kill_at`. `is_asked` is whether the client is ending its attempt,
+    `ending` is how its first process ended, if that is known, and `is_open` is whether the end of the
+    attempt is still to be told.
     """
 
-    __slots__ = ("ending", "is_open", "kill_at", "names", "orphan", "term_at")
+    __slots__ = ("ending", "is_asked", "is_open", "kill_at", "names", "orphan", "term_at")
 
     def __init__(
         self, orphan: Orphan, *, is_open: bool = False, ending: Ending | None = None
     ) -> None:
         self.orphan = orphan
         self.is_open = is_open
+        self.is_asked = False
         self.ending = ending
         self.term_at = time.monotonic() + MOMENT_S
         self.kill_at = time.monotonic() + LEFTOVER_GRACE_S
@@ -88,6 +90,7 @@ class Leftover:
 
     def grant(self, kill_at: float) -> None:
         """Leave it the rest of the grace that the client gave; it has been signalled already."""
+        self.is_asked = True
         self.term_at, self.kill_at = NEVER, kill_at
 
     def press(self, processes: list[trees.Process], now: float) -> None:
@@ -164,7 +167,9 @@ class Orphanage:
         for key, left in list(self.leftovers.items()):
             assert snapshot is not None
             members = left.orphan.members(snapshot)
-            found = [each for each in members if not snapshot.marks(each.pid).lingers]
+            found = [
+                each for each in members if left.is_asked or not snapshot.marks(each.pid).lingers
+            ]
             if not found or now > left.kill_at + LEFTOVER_GRACE_S:
                 over.append((key, self.leftovers.pop(key)))
             else:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from stoker import failpoints
 from stoker.executors.shepherd import trees
@@ -36,12 +36,16 @@ class Doom(NamedTuple):
 class Reaper(abc.ABC):
     """Parent of all jobs: knows what runs, what is being ended, and what is left of what has ended."""
 
+    lets_linger: ClassVar[bool] = False  # whether leftovers that may linger are left alone
+
     def __init__(self) -> None:
         self.name = ""
         self.running: dict[int, Attempt] = {}
         self.pids: dict[str, int] = {}
         self.doomed: dict[str, Doom] = {}
-        self.leftovers = Leftovers(self.running, self.pids, self.is_nobodys)
+        self.leftovers = Leftovers(
+            self.running, self.pids, self.is_foreign, lets_linger=self.lets_linger
+        )
         self.kill_at: dict[str, float] = {}  # when the grace of what is being ended is over
         self.orphans: dict[int, float] = {}
         self.sweep_at = NEVER
@@ -59,10 +63,10 @@ class Reaper(abc.ABC):
         if key in self.pids:
             failpoints.reach("shepherd-before-signal")
             snapshot = trees.Snapshot()
-            self.name_leftovers(snapshot, key)
-            self.signal_tree(snapshot, key, signum)
             if grace_s is not None:
+                self.name_leftovers(snapshot, key)
                 self.end_within(key, grace_s)
+            self.signal_tree(snapshot, key, signum)
             failpoints.reach("shepherd-after-signal")
 
     def end_within(self, key: str, grace_s: float) -> None:
@@ -78,18 +82,23 @@ class Reaper(abc.ABC):
                 self.name_leftovers(trees.Snapshot(), key)
             self.strike(key)
             failpoints.reach("shepherd-struck")
-            self.doomed[key] = Doom(self.pids[key], 0, time.monotonic())
+            known = self.doomed.get(key)
+            since = time.monotonic() if known is None else known.since
+            self.doomed[key] = Doom(self.pids[key], 0, since)
             self.sweep_at = 0.0
 
     def strike(self, key: str) -> None:
         """Kill a job's group at once, so that a shell does not go on to its next command."""
-        if root := self.root_of(key):
+        left = self.leftovers.waiting.get(key)
+        root = self.root_of(key)
+        if root and (left is None or left.is_asked):  # else some of the group may linger
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(root, signal.SIGKILL)
 
     def root_of(self, key: str) -> int:
         """The number of a job's process group; 0 once it may be another's."""
-        if (left := self.leftovers.waiting.get(key)) is not None:
+        left = self.leftovers.waiting.get(key)
+        if left is not None:
             return left.root
         doom = self.doomed.get(key)
         pid = self.pids.get(key, 0) or (0 if doom is None else doom.pid)
@@ -130,10 +139,10 @@ class Reaper(abc.ABC):
         """End an attempt whose first process has ended, or wait for what it has left."""
         # The client gave a grace to what it is ending, and has signalled all of it.
         is_asked = attempt.key in self.kill_at or attempt.key in self.doomed
-        term_at = NEVER if is_asked else time.monotonic() + MOMENT_S
-        if self.leftovers.keep(attempt, ending, pid, term_at):
+        remainder = Remainder(attempt, ending, pid, is_asked=is_asked)
+        if self.leftovers.keep(remainder):
             self.note_exit(attempt.key, ending)
-            self.sweep_at = min(self.sweep_at, term_at)
+            self.sweep_at = min(self.sweep_at, remainder.term_at)
         else:
             self.end(attempt, ending)
 
@@ -141,6 +150,8 @@ class Reaper(abc.ABC):
         """End an attempt of which nothing is left, or only what cannot be killed."""
         at_us = time.time_ns() // 1000
         ending = remainder.ending._replace(at_us=at_us, leftovers=remainder.names, stuck=stuck)
+        if not remainder.is_asked:  # what may linger must not be killed with the rest
+            self.doomed.pop(remainder.attempt.key, None)
         self.end(remainder.attempt, ending)
 
     def sweep_soon(self) -> None:
@@ -150,8 +161,10 @@ class Reaper(abc.ABC):
 
     def members(self, snapshot: trees.Snapshot, key: str) -> set[int]:
         """Every living process of a job."""
-        found = snapshot.members(self.root_of(key), f"{self.name}:{key}", trees.living_children())
-        return found | snapshot.below(self.leftovers.guessed(key))
+        cookie = f"{self.name}:{key}"
+        found = snapshot.members(self.root_of(key), cookie, trees.living_children())
+        found |= snapshot.below(self.leftovers.guessed(key))
+        return {pid for pid in found if not self.leftovers.may_linger(key, snapshot.marks(pid))}
 
     def signal_tree(self, snapshot: trees.Snapshot, key: str, signum: int) -> bool:
         """Signal every living process of a job; whether there is any."""
@@ -162,7 +175,7 @@ class Reaper(abc.ABC):
     def name_leftovers(self, snapshot: trees.Snapshot, key: str) -> None:
         """Remember what a job left that has ended by itself, before that is signalled for the first time."""
         left = self.leftovers.waiting.get(key)
-        if left is not None and left.term_at != NEVER:
+        if left is not None and not left.is_asked and not left.names:
             left.term_at = NEVER
             left.names = names_of(self.members(snapshot, key))
 
@@ -182,10 +195,6 @@ class Reaper(abc.ABC):
     def is_foreign(self, marks: trees.Marks) -> bool:
         """Whether a process is another Stoker's that was started by a job, or a job of that Stoker's."""
         return trees.is_foreign(marks, self.name)
-
-    def is_nobodys(self, marks: trees.Marks) -> bool:
-        """Whether no attempt has to wait for a process that it left."""
-        return self.is_foreign(marks)
 
     def press(self, now: float) -> float:
         """Ask leftovers to end and kill what is over its grace, as far as due; returns when to come back."""

@@ -178,7 +178,7 @@ class Snapshot:
         return self.below(
             pid
             for pid in self.below(flock)
-            if root in (pid, self.table[pid].group, self.table[pid].session)
+            if (root and root in (pid, self.table[pid].group, self.table[pid].session))
             or cookie in self.marks(pid).cookies
         )
 
