@@ -92,7 +92,7 @@ def test_asked_to_stop_it_stays_while_something_runs(kept: Rig, path: Path) -> N
 
     assert stop_shepherd(str(path), kill=True)
     assert not alive([pid])
-    assert stop_shepherd(str(path), kill=True)
+    assert stop_shepherd(str(path), kill=True) is None
     kept.executor = kept_executor(kept.work)
     assert kept.ended("1.1").status == signal.SIGKILL
 

@@ -144,9 +144,8 @@ def _end_leftovers(home: str) -> bool:
     from stoker.executors.kept import stop_shepherd
 
     sockets = glob.glob(os.path.join(glob.escape(home), "shepherd-*.sock"))
-    for path in sockets:
-        stop_shepherd(path, kill=True)
-    return bool(sockets)
+    stopped = [stop_shepherd(path, kill=True) for path in sockets]
+    return any(answer is not None for answer in stopped)
 
 
 def _end(home: str, status: Status, *, kill: bool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,9 +15,11 @@ from stoker.api.listen import bind, serve
 from stoker.core.job import Outcome
 from stoker.core.slot import Slot
 from stoker.daemon.cluster import Cluster
+from stoker.daemon.identity import identify, settle_copy
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.board import Running
+from stoker.engine.catch_up import catch_up
 from stoker.engine.config import Config
 from stoker.engine.mps import Mps
 from stoker.engine.owners import Owners
@@ -50,21 +51,23 @@ class Daemon:
         self._home = home
         self._database = Database(os.path.join(home, "stoker.db"))
         self._config = Config(self._database)
-        identity = _identify(self._database)
+        identity = identify(self._database, home)
+        if identity.original is not None and self._config.ray_address is not None:
+            self._config.change("ray.address", "none")  # the original is a member, not its copy
         self._nvml = Nvml.open()
         self._cluster = Cluster.of(home, self._config)
         slots, no_gpu_reason = self._slots(gpus)
-        self._name = f"stoker-{identity}"
+        self._name = f"stoker-{identity.name}"
         # A database made anew counts its jobs anew: what ran for the old one keeps its own shepherd.
         self._own = KeptExecutor(
             name=self._name,
-            socket=os.path.join(home, f"shepherd-{identity}.sock"),
-            journal=os.path.join(home, f"shepherd-{identity}.journal"),
+            socket=os.path.join(home, f"shepherd-{identity.name}.sock"),
+            journal=os.path.join(home, f"shepherd-{identity.name}.journal"),
             log=os.path.join(home, "daemon.log"),
         )
         self._executor: KeptExecutor | FleetExecutor = self._own
         if self._cluster is not None:
-            self._executor = self._cluster.extend(self._own, identity)
+            self._executor = self._cluster.extend(self._own, identity.name)
         self.hub = assemble(
             home=home,
             database=self._database,
@@ -86,6 +89,8 @@ class Daemon:
         self.engine.use(self._mps)
         if self._cluster is not None:
             self._cluster.enter(self.hub, self._models)
+        settle_copy(self.hub, identity)
+        self._own.disown(catch_up(self.hub, self._own.told))
         adopt(self.engine, self.hub.jobs, home, boot_clock_s())
         self._watchman: Watchman | None = None
         self._watch_all()
@@ -285,29 +290,3 @@ class Daemon:
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")
         time.sleep(1.0)
-
-
-def _identify(database: Database) -> str:
-    """The queue's own name, given to it at its birth; a home belongs to the machine it was made on."""
-    machine = _machine_id()
-    rows = dict(database.execute("SELECT name, value FROM meta").fetchall())
-    if "identity" not in rows:
-        rows = {"identity": uuid.uuid4().hex[:12].encode(), "machine": machine}
-        with database.transaction(durable=True):
-            for name, value in rows.items():
-                database.write("INSERT INTO meta VALUES (?, ?)", (name, value))
-    if rows["machine"] != machine:
-        raise StokerError(
-            f"{database.path} belongs to another machine: name a folder of this one in STOKER_HOME"
-        )
-    return bytes(rows["identity"]).decode("ascii")
-
-
-def _machine_id() -> bytes:
-    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        try:
-            with open(path, "rb") as file:
-                return file.read().strip()
-        except OSError:
-            continue
-    return os.uname().nodename.encode()

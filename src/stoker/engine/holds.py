@@ -60,6 +60,11 @@ class Holds:
         place = self._board.places[report.slot]
         place.held = place.asked = False
         place.ask_again_at = now + _LEASE_RETRY_S
+        if report.attempt is not None:
+            place.waits_for = (
+                f"used by attempt {report.attempt}, of which stoker.db does not know the GPU"
+            )
+            return
         held_by = holder(report.gpu_key)
         if report.reason is not None:
             now_held = f"; it is held by {held_by} now" if held_by else ""

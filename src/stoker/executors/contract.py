@@ -58,11 +58,15 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
 
 
 class Unheld(msgspec.Struct, frozen=True, array_like=True, tag="unheld"):
-    """A GPU of the slot is somebody else's, or (with a reason) no lease can be kept."""
+    """A GPU of the slot is somebody else's, or (with a reason) no lease can be kept.
+
+    With `attempt`, an attempt that the client disowned still runs on it.
+    """
 
     slot: int
     gpu_key: str
     reason: str | None
+    attempt: str | None = None
 
 
 class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):

@@ -52,6 +52,11 @@ class KeptExecutor(Speaker):
         """The shepherd's own."""
         return [self._line.pid]
 
+    @property
+    def told(self) -> Sequence[Report]:
+        """What the shepherd has told and `observe` has not returned yet."""
+        return self._news
+
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
         return self._poll.fileno()
@@ -160,12 +165,15 @@ def _as_fresh(report: Report) -> Report:
     return Synced(report.keys, fresh=True) if isinstance(report, Synced) else report
 
 
-def stop_shepherd(socket: str, kill: bool) -> bool:
-    """Stop the shepherd at a socket, whatever its version is; False if it stays, for something runs."""
+def stop_shepherd(socket: str, kill: bool) -> bool | None:
+    """Stop the shepherd at a socket, whatever its version is.
+
+    Returns False if it stays, for something runs, and None if no shepherd is there.
+    """
     try:
         line = Line(0, sockets.connect(socket))
     except (FileNotFoundError, ConnectionError):
-        return True
+        return None
     with line.socket:
         if _wait_for_hello(line, time.monotonic() + _PATIENCE_S):
             _stop(line, kill)

@@ -9,7 +9,7 @@ from stoker.core.slot import Slot
 from stoker.executors.atlas import Atlas, Message
 from stoker.executors.contract import Launch
 from stoker.executors.line import Line
-from stoker.executors.shepherd.wire import GRACE_PROTOCOL, WARM_PROTOCOL
+from stoker.executors.shepherd.wire import DISOWN_PROTOCOL, GRACE_PROTOCOL, WARM_PROTOCOL
 
 _CONTEXTS_HELD = 64
 # Those used last are remembered for a new shepherd; callers define anew what they have not used for so long.
@@ -84,6 +84,11 @@ class Speaker:
         """Let the shepherd forget ends."""
         if keys:
             self._line.send(["ack", list(keys)])
+
+    def disown(self, keys: Sequence[str]) -> None:
+        """Name attempts that run and of which this client has no record: their GPUs stay taken."""
+        if keys and self._line.protocol >= DISOWN_PROTOCOL:
+            self._line.send(["disown", list(keys)])
 
     def revoke(self, key: str) -> None:
         """Take an attempt back."""

@@ -340,6 +340,20 @@ class QueuedJobs(Jobs):
         self._write("UPDATE job SET forced = 1 WHERE id = ?", (job,))
         self.has_forced = True
 
+    @property
+    def last_id(self) -> int:
+        """The highest id that was given out."""
+        return self._last_id
+
+    def advance_ids(self, past: int) -> None:
+        """Give out only ids above this one from now on."""
+        self._last_id = max(self._last_id, past)
+
+    def attempt_of(self, job: int) -> int | None:
+        """How many attempts of a job were claimed; None if there is no such job."""
+        row = self._execute("SELECT attempt FROM job WHERE id = ?", (job,)).fetchone()
+        return None if row is None else int(row[0])
+
     def state_of(self, job: int) -> State:
         """Where a job that exists stands."""
         return State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])

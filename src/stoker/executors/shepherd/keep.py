@@ -58,6 +58,7 @@ class Keeper(Shepherd):
         self.claimed: set[str] = set()
         self.ordered: set[str] = set()
         self.detached: dict[str, list[str]] = {}
+        self.disowned: set[str] = set()
         self.listener: socket.socket | None = None
         self.has_client = False
         self.had_client = False
@@ -73,6 +74,7 @@ class Keeper(Shepherd):
             "forget": self.on_forget,
             "stop": self.on_stop,
             "cut": self.on_cut,
+            "disown": self.on_disown,
         }
 
     def take_over(self, story: Story) -> None:
@@ -251,6 +253,7 @@ class Keeper(Shepherd):
     def on_sync(self, _protocol: int) -> None:
         """Begin with a client that knows nothing yet: tell all there is to know."""
         self.forget_orders()
+        self.disowned.clear()
         self.wire.open()
         for key, record in self.records.items():
             self.retell(key, record)
@@ -296,10 +299,18 @@ class Keeper(Shepherd):
         else:
             self.wire.say("busy")
 
+    def on_disown(self, keys: list[str]) -> None:
+        """Give their GPUs to nobody while these attempts run: the client has no record of them."""
+        self.disowned = set(keys)
+
     def on_hold(self, number: int) -> None:
         """Take the leases of a place: all of them or none."""
-        super().on_hold(number)
         keys = self.places[number].keys
+        for attempt in self.disowned & self.detached.keys():
+            if shared := set(keys).intersection(self.detached[attempt]):
+                self.tell("unheld", number, min(shared), None, attempt)
+                return
+        super().on_hold(number)
         if self.leases.held.keys() >= set(keys):
             self.claimed.update(keys)
 

@@ -15,12 +15,14 @@ from typing import Any
 
 from stoker.executors.shepherd.journal import Ending
 
-PROTOCOL = 4
+PROTOCOL = 5
 LOWEST_PROTOCOL = 2
 WARM_PROTOCOL = 3
 """From here on a start may say how it can be forked."""
 GRACE_PROTOCOL = 4
 """From here on a signal may say that it is to end the attempt, and how long that may take."""
+DISOWN_PROTOCOL = 5
+"""From here on a client may name attempts that it does not know."""
 # However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
 _LONGEST_WAIT_S = 0.04
 

@@ -1,0 +1,143 @@
+"""Tells a home from its copies.
+
+A home has a name that its supervisor's files and its jobs' environments carry. The database remembers with
+the name on which machine and in which folder (device and inode) the home was last. A home in another folder
+is a copy, and gets a name of its own: the supervisor, the jobs and the leases of the original are not the
+copy's. A home that was renamed has the same folder, and stays itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from typing import NamedTuple
+
+from stoker.core.job import Outcome
+from stoker.core.lifecycle import Event, State
+from stoker.engine.hub import Hub
+from stoker.errors import StokerError
+from stoker.executors.shepherd.trees import boot_id
+from stoker.store.database import Database
+
+_PUT = "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+
+
+class Folder(NamedTuple):
+    """Where a home is: its folder by number and by name, and the machine's boot, which counts devices."""
+
+    device: int
+    inode: int
+    boot: str
+    path: str
+
+    @classmethod
+    def of(cls, home: str) -> Folder:
+        """Look at the folder of a home."""
+        found = os.stat(home)
+        return cls(found.st_dev, found.st_ino, boot_id(), os.path.realpath(home))
+
+    @classmethod
+    def from_text(cls, text: str) -> Folder:
+        """Read what `to_text` has written."""
+        device, inode, boot, path = text.split(" ", 3)
+        return cls(int(device), int(inode), boot, path)
+
+    def to_text(self) -> str:
+        """Write it down."""
+        return f"{self.device} {self.inode} {self.boot} {self.path}"
+
+    def is_same(self, other: Folder) -> bool:
+        """Whether both are one folder; devices may get other numbers when the machine starts."""
+        return self.inode == other.inode and (
+            self.device == other.device or self.boot != other.boot
+        )
+
+
+class Identity(NamedTuple):
+    """The name of a home; of a copy that has just been found also the original's name and path."""
+
+    name: str
+    original: str | None = None
+    original_path: str = ""
+
+
+def identify(database: Database, home: str) -> Identity:
+    """Find out who a home is; the new name of a copy is not recorded before `settle_copy`."""
+    rows = {
+        name: bytes(value)
+        for name, value in database.execute(
+            "SELECT name, value FROM meta WHERE name IN ('identity', 'machine', 'folder')"
+        )
+    }
+    here = Folder.of(home)
+    if "identity" not in rows:
+        identity = Identity(_new_name())
+        _record(database, identity.name, here, machine=_machine_id())
+        return identity
+    if rows["machine"] != _machine_id():
+        raise StokerError(
+            f"{database.path} belongs to another machine: name a folder of this one in STOKER_HOME"
+        )
+    name = rows["identity"].decode("ascii")
+    known = Folder.from_text(os.fsdecode(rows["folder"])) if "folder" in rows else here
+    if not known.is_same(here):
+        return Identity(_new_name(), name, known.path)
+    if "folder" not in rows or known != here:
+        _record(database, name, here)
+    return Identity(name)
+
+
+def settle_copy(hub: Hub, identity: Identity) -> None:
+    """Make a copy a home of its own.
+
+    Attempts that were live belong to the original: they are lost here. What waits could run in both
+    homes: nothing starts before a person says so.
+    """
+    if identity.original is None:
+        return
+    live = hub.jobs.live_facts()
+    reason = f"this home is a copy of {identity.original_path}, where the attempt belongs"
+    pending = sum(hub.jobs.count(state) for state in (State.WAITING, State.BLOCKED, State.DELAYED))
+    with hub.database.transaction(durable=True):
+        for facts in live:
+            hub.jobs.end(facts.id, Outcome(event=Event.LOSE, reason=reason))
+        for facts in live:
+            hub.engine.queue.on_over(facts.id)
+        if pending and hub.gate.queue_paused is None:
+            hub.gate.pause_queue(f"copy of {identity.original_path}")
+        _write(hub.database, identity.name, Folder.of(hub.home))
+    for suffix in ("sock", "journal"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(hub.home, f"shepherd-{identity.original}.{suffix}"))
+    paused = "; the queue is paused: stoker resume --queue starts what waits" if pending else ""
+    hub.publisher.on_notice(
+        f"this home is a copy of {identity.original_path}: it leaves that home's processes alone,"
+        f" and calls {len(live)} attempts lost that were running there{paused}"
+    )
+
+
+def _record(database: Database, name: str, folder: Folder, machine: bytes | None = None) -> None:
+    with database.transaction(durable=True):
+        _write(database, name, folder)
+        if machine is not None:
+            database.write(_PUT, ("machine", machine))
+
+
+def _write(database: Database, name: str, folder: Folder) -> None:
+    database.write(_PUT, ("identity", name.encode("ascii")))
+    database.write(_PUT, ("folder", os.fsencode(folder.to_text())))
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex[:12]
+
+
+def _machine_id() -> bytes:
+    for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            with open(path, "rb") as file:
+                return file.read().strip()
+        except OSError:
+            continue
+    return os.uname().nodename.encode()
