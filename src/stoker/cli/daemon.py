@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from stoker.cli.status import print_status
 from stoker.client.autostart import start_daemon
 from stoker.client.client import Client
-from stoker.client.transport import NoDaemonError
+from stoker.client.holder import daemon_pid, end_daemon
+from stoker.client.transport import NoDaemonError, unreachable
 from stoker.core.lifecycle import State, is_live
 from stoker.errors import StokerError, UsageError
 from stoker.home import find_home
@@ -63,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "install":
         return _install(home, status)
     if status is None:
-        raise StokerError("no daemon runs: stoker daemon start")
+        pid = daemon_pid(home)
+        raise StokerError(
+            "no daemon runs: stoker daemon start" if pid is None else unreachable(home, pid)
+        )
     print_status(status)
     return 0
 
@@ -91,6 +95,10 @@ def _start(home: str, gpus: str | None, status: Status | None) -> int:
 
 
 def _stop(home: str, status: Status | None, *, kill: bool) -> int:
+    if status is None and _end_unreachable(home):
+        ended = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
+        print(f"stopped{ended}")
+        return 0
     if status is None:
         ended = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
         print(f"no daemon runs{ended}")
@@ -112,6 +120,8 @@ def _restart(home: str, gpus: str | None, status: Status | None) -> int:
         _labels(gpus)  # nobody wants to be left without a daemon over a slip of the keyboard
     if status is not None:
         _end(home, status, kill=False)
+    else:
+        _end_unreachable(home)
     _launch(home, gpus)
     return 0
 
@@ -121,6 +131,8 @@ def restart(home: str) -> None:
     status = _status(home)
     if status is not None:
         _end(home, status, kill=False)
+    else:
+        _end_unreachable(home)
     start_daemon(home, [])
 
 
@@ -165,6 +177,23 @@ def _end(home: str, status: Status, *, kill: bool) -> None:
         os.close(process)
 
 
+def _end_unreachable(home: str) -> bool:
+    """Stop a daemon that runs and does not listen, by a signal; whether there was one."""
+    pid = daemon_pid(home)
+    if pid is None:
+        return False
+    if not pid:
+        raise StokerError(
+            f"a daemon holds {home}/daemon.lock, but which process it is cannot be told: end it yourself"
+        )
+    if not end_daemon(home, pid, _PATIENCE_S):
+        raise StokerError(
+            f"the daemon (pid {pid}) has not ended within {_PATIENCE_S:.0f} s: {home}/daemon.log may"
+            f" say why; kill -KILL {pid} ends it, and jobs run on"
+        )
+    return True
+
+
 def _install(home: str, status: Status | None) -> int:
     from stoker.capture import find_user
     from stoker.cli import unit
@@ -185,6 +214,8 @@ def _install(home: str, status: Status | None) -> int:
     unit.write_unit(path, unit.unit_text(command, environment))
     if status is not None:
         _end(home, status, kill=False)
+    else:
+        _end_unreachable(home)
     unit.systemctl("daemon-reload")
     unit.systemctl("enable", "--now", name)
     print(f"installed and started: {path}")

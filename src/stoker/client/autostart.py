@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from stoker.client.transport import Connection, NoDaemonError
+from stoker.client.holder import age_s, daemon_pid
+from stoker.client.transport import Connection, NoDaemonError, unreachable
 from stoker.detached import start_and_hear
 from stoker.errors import StokerError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 DAEMON = ("-m", "stoker.daemon")
 
 _PATIENCE_S = 60.0
+_SHORT_PATIENCE_S = 10.0  # for a daemon that has long been up: it goes, or makes its socket again
 _STEP_S = 0.02
 # What belongs to a job must not belong to a daemon that a job happened to start.
 _OF_JOBS = (
@@ -35,21 +37,21 @@ def ensure_daemon(home: str) -> Connection:
     except NoDaemonError:
         pass
     with _Turn(home):
-        try:
-            return Connection(home)
-        except NoDaemonError:
-            _start(home, ())
+        found = _await_listener(home)
+        if found is not None:
+            return found
+        _start(home, ())
         return Connection(home)
 
 
 def start_daemon(home: str, arguments: Sequence[str] = ()) -> None:
     """Start a daemon with these arguments; raises StokerError where one runs, or it cannot start."""
     with _Turn(home):
-        try:
-            Connection(home).close()
-        except NoDaemonError:
+        found = _await_listener(home)
+        if found is None:
             _start(home, arguments)
             return
+        found.close()
     raise StokerError(f"a daemon runs already for {home}: see stoker daemon status")
 
 
@@ -84,7 +86,8 @@ def _start(home: str, arguments: Sequence[str]) -> None:
     )
     if said == "ready":
         return
-    if _is_up(home):
+    if (found := _await_listener(home)) is not None:
+        found.close()
         return  # somebody else's was faster: the one that a service manager started, say
     reason = said.removeprefix("error: ") if said else "it ended before it was up"
     raise StokerError(f"the daemon could not start: {reason} (its log: {daemon_log(home)})")
@@ -101,34 +104,22 @@ def daemon_log(home: str) -> str:
     return f"{home}/daemon.log"
 
 
-def _is_up(home: str) -> bool:
-    """Whether there is another daemon; one that holds the home but does not listen yet is waited for."""
+def _await_listener(home: str) -> Connection | None:
+    """Connect to the daemon that holds a home; None if none does.
+
+    A daemon that starts up, or goes, is waited for. Raises StokerError where one runs and does not listen.
+    """
     import time
 
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
+    begun = time.monotonic()
+    while True:
         try:
-            Connection(home).close()
+            return Connection(home)
         except NoDaemonError:
-            if not _is_held(home):
-                return False
-            time.sleep(_STEP_S)
-        else:
-            return True
-    return False
-
-
-def _is_held(home: str) -> bool:
-    import fcntl
-
-    try:
-        fd = os.open(f"{home}/daemon.lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+            pid = daemon_pid(home)
+        if pid is None:
+            return None
+        waited_s = time.monotonic() - begun
+        if waited_s > _SHORT_PATIENCE_S and waited_s > _PATIENCE_S - age_s(pid):
+            raise StokerError(unreachable(home, pid))
+        time.sleep(_STEP_S)

@@ -221,10 +221,7 @@ def _connect(home: str, timeout_s: float) -> Socket:
         _check_peer(sock, home)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         sock.close()
-        raise NoDaemonError(
-            f"no daemon runs for {home}: stoker add or stoker daemon start starts one",
-            died=isinstance(error, ConnectionRefusedError),
-        ) from None
+        raise _no_daemon(home, died=isinstance(error, ConnectionRefusedError)) from None
     except BlockingIOError:
         sock.close()
         raise _silent(home, timeout_s) from None
@@ -252,6 +249,26 @@ def _check_peer(sock: Socket, home: str) -> None:
         name = f"user {uid}"
     raise StokerError(
         f"{home}/{SOCKET_NAME} is served by {name}, not by a daemon of yours: remove it"
+    )
+
+
+def _no_daemon(home: str, *, died: bool) -> NoDaemonError:
+    from stoker.client.holder import daemon_pid
+
+    pid = daemon_pid(home)
+    if pid is None:
+        text = f"no daemon runs for {home}: stoker add or stoker daemon start starts one"
+    else:
+        text = unreachable(home, pid)
+    return NoDaemonError(text, died=died)
+
+
+def unreachable(home: str, pid: int) -> str:
+    """What to say of a daemon that runs and does not listen."""
+    who = f"pid {pid}" if pid else "its pid is not known"
+    return (
+        f"a daemon runs for {home} ({who}), but nobody listens at {home}/{SOCKET_NAME}:"
+        " stoker daemon restart replaces it, and jobs run on"
     )
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from stoker.api.app import make_app
-from stoker.api.listen import bind, serve
+from stoker.api.listen import bind
 from stoker.core.job import Outcome
 from stoker.core.slot import Slot
 from stoker.daemon.cluster import Cluster
 from stoker.daemon.identity import identify, settle_copy
+from stoker.daemon.listening import listen_for_ever
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.board import Running
@@ -101,7 +102,9 @@ class Daemon:
         with bind(os.path.join(self._home, "stoker.sock")) as listener:
             reach("daemon-listening")
             self.hub.pulse.start()
-            server = asyncio.ensure_future(serve(make_app(self.hub), listener))
+            server = asyncio.ensure_future(
+                listen_for_ever(make_app(self.hub), listener, self.hub.publisher.on_notice)
+            )
             tasks = [
                 asyncio.ensure_future(prune_for_ever(self.hub)),
                 asyncio.ensure_future(cap_logs_for_ever(self.hub)),
