@@ -340,6 +340,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: list[int]
     refused: list[Refusal] = []
+    notice: str | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,8 @@ def tell(changed: Changed, done: str, nothing: str) -> int:
     elif not changed.refused:
         print(nothing)
     sys.stdout.flush()
+    if changed.notice is not None:
+        sys.stderr.write(f"stoker: {changed.notice}\n")
     for refusal in changed.refused[:_REASONS_SHOWN]:
         sys.stderr.write(f"stoker: {refusal.reason}\n")
     if len(changed.refused) > _REASONS_SHOWN:

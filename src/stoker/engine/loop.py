@@ -116,6 +116,7 @@ class Engine:
         self._ended_keys: list[str] = []
         self._launches: list[Launch] = []
         self.recorder = Recorder(database, listener, outlived=rules.outlived)
+        database.on_unsynced = listener.on_notice
         executor.define_slots([place.slot for place in board.places])
 
     def turn(self) -> None:

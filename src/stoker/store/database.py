@@ -36,6 +36,8 @@ class Database:
         self.on_rollback: Callable[[], None] = _nothing
         self.refusal: str | None = None
         """Why what was written last is not committed yet; nothing else can be written until it is."""
+        self.on_unsynced: Callable[[str], None] = _tell_nobody
+        self._sync_problem: str | None = None
         self._written: list[tuple[str, Sequence[object]]] = []
         self._patient = True
         try:
@@ -243,17 +245,35 @@ class Database:
         ):
             self.sync()
 
-    def sync(self) -> None:
-        """Push all commits to the disk itself, now."""
+    def sync(self) -> str | None:
+        """Push all commits to the disk itself, now; returns a warning if the disk cannot.
+
+        What is committed stays committed either way, and counts as long as the machine runs. The disk is
+        tried again once a second; `on_unsynced` is told when that begins and when it is over.
+        """
         reach("database-before-sync")
         try:
             os.fdatasync(self._wal)
-        except OSError as error:
-            raise StokerError(
-                f"cannot sync {self.path}: {error}; what was changed last may not last: try again"
-            ) from error
+            if self._sync_problem is not None:
+                # What the disk refused once it does not write again by itself: write it elsewhere.
+                self.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        except (OSError, sqlite3.OperationalError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            warning = (
+                f"the disk reports an error for {self.path} ({reason}): what was changed is in the queue,"
+                " but a loss of power may undo it; look at the disk"
+            )
+            if self._sync_problem is None:
+                self.on_unsynced(warning)
+            self._sync_problem = warning
+            self._unsynced_since = time.monotonic()
+            return warning
+        if self._sync_problem is not None:
+            self._sync_problem = None
+            self.on_unsynced(f"the disk takes {self.path} again: what was changed is durable again")
         self._unsynced_since = None
         self._fit_wal()
+        return None
 
     def close(self) -> None:
         """Leave one tidy file behind."""
@@ -272,6 +292,10 @@ def open_read_only(path: str, *, alone: bool = False) -> sqlite3.Connection:
 
 def _wait_a_second(_message: str) -> None:
     time.sleep(1.0)
+
+
+def _tell_nobody(_message: str) -> None:
+    """Say nothing."""
 
 
 def _nothing() -> None:

@@ -514,17 +514,24 @@ class TestRefused:
         assert jobs.tally() == tally
         assert submit(database, jobs, "request-3").first_job > 1
 
-    def test_a_disk_that_refuses_to_sync_is_no_acknowledgement(
+    def test_a_disk_that_refuses_to_sync_is_told_once_and_tried_again(
         self, database: Database, jobs: QueuedJobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def refuse(_fd: int) -> None:
             raise OSError(5, "Input/output error")
 
+        told: list[str] = []
+        database.on_unsynced = told.append
         monkeypatch.setattr("stoker.store.database.os.fdatasync", refuse)
-        with pytest.raises(StokerError, match=r"cannot sync .* Input/output error"):
-            submit(database, jobs)
+        submit(database, jobs)
+        assert "Input/output error" in (database.sync() or "")
+        assert database.sync_due_s() is not None
+        assert len(told) == 1
         monkeypatch.undo()
 
+        assert database.sync() is None
+        assert database.sync_due_s() is None
+        assert "durable again" in told[1]
         assert jobs.tally() == counted(database)
 
     def test_other_errors_are_passed_on_and_undo_it_too(

@@ -59,13 +59,13 @@ async def add(hub: Hub, submission: Submission) -> Added:
     if len(rows) > _SLICE:
         await _fill_in_slices(hub, reservation, rows, submission, needs)
     # Also for a repeat: a crash may have come between its commit and this.
-    hub.database.sync()
+    warning = hub.database.sync()
     reach("add-synced")
     hub.events.touch()
     hub.pulse.poke()
     first, last = reservation.first_job, reservation.first_job + len(rows) - 1
     repeated = reservation.added == len(rows)
-    notice = _notice(hub, submission, first, last)
+    notice = warning or _notice(hub, submission, first, last)
     return Added(first=first, last=last, repeated=repeated, notice=notice)
 
 

@@ -48,10 +48,10 @@ async def change_each(
             if running is not None and then is not None:
                 then(running)
         await asyncio.sleep(0)
-    hub.database.sync()
+    warning = hub.database.sync()
     hub.events.touch()
     hub.pulse.poke()
-    return Changed(ids=changed, refused=refused if named else [])
+    return Changed(ids=changed, refused=refused if named else [], notice=warning)
 
 
 def state_of(hub: Hub, job: int) -> State | None:

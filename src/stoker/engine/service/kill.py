@@ -28,8 +28,8 @@ async def kill(hub: Hub, order: Kill) -> Changed:
         _kill_slice(hub, part, order.grace_s, ended, refused)
         hub.pulse.poke()
         await asyncio.sleep(0)
-    hub.database.sync()
-    return Changed(ids=ended, refused=refused if named else [])
+    warning = hub.database.sync()
+    return Changed(ids=ended, refused=refused if named else [], notice=warning)
 
 
 def _kill_slice(

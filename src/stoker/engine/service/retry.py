@@ -37,8 +37,8 @@ async def retry(hub: Hub, order: Retry) -> Changed:
     for start in range(0, len(found), SLICE):
         again += _retry_slice(hub, found[start : start + SLICE], order, refused)
         await asyncio.sleep(0)
-    hub.database.sync()
-    return Changed(ids=sorted(again), refused=refused)
+    warning = hub.database.sync()
+    return Changed(ids=sorted(again), refused=refused, notice=warning)
 
 
 def _retry_slice(hub: Hub, rows: list[Found], order: Retry, refused: list[Refusal]) -> list[int]:

@@ -38,10 +38,10 @@ async def rm(hub: Hub, order: Remove) -> Changed:
         for job in (found if named else ())
         if (state := state_of(hub, job)) is not None
     ]
-    hub.database.sync()
+    warning = hub.database.sync()
     hub.events.touch()
     hub.pulse.poke()
-    return Changed(ids=sorted(gone), refused=refused)
+    return Changed(ids=sorted(gone), refused=refused, notice=warning)
 
 
 async def _forget_those(hub: Hub, jobs: list[int], goes: Callable[[State], bool]) -> list[int]:
