@@ -17,6 +17,7 @@ from stoker.core.slot import Slot
 from stoker.daemon.cluster import Cluster
 from stoker.daemon.identity import identify, settle_copy
 from stoker.daemon.listening import listen_for_ever
+from stoker.daemon.preload import preload
 from stoker.engine.adopt import adopt
 from stoker.engine.assembly import assemble
 from stoker.engine.board import Running
@@ -111,6 +112,7 @@ class Daemon:
             ]
             await self._page.reopen()
             on_ready()
+            preloading = asyncio.ensure_future(preload())
             wanted: set[asyncio.Future[Any]] = {
                 self.hub.stopping,
                 self.hub.pulse.stopped,
@@ -123,9 +125,9 @@ class Daemon:
             reach("daemon-stopping")
             self.hub.events.close()
             await self._page.close()
-            for task in (*tasks, server):
+            for task in (*tasks, server, preloading):
                 task.cancel()
-            await asyncio.gather(*tasks, server, return_exceptions=True)
+            await asyncio.gather(*tasks, server, preloading, return_exceptions=True)
             for future in done - {self.hub.stopping}:
                 future.result()
 

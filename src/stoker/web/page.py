@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Page:
     """The page of a hub: closed until somebody asks for it, and then remembered over restarts.
 
-    What serves it is imported only when it is wanted: a daemon without a page is none the larger.
+    What serves it is imported late, so that a daemon starts quickly (see `daemon/preload.py`).
     """
 
     def __init__(self, hub: Hub) -> None:

@@ -513,11 +513,20 @@ def main() -> None:
         return
     failpoints.reach("shepherd-listening")
     _say("ready")
+    _import_the_rest()
     keeper.serve(listener)
     failpoints.reach("shepherd-leaving")
     # The journal is still locked: whoever is next finds no socket of ours, and does not lose its own.
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def _import_the_rest() -> None:
+    """Import what may be needed later: Stoker can be upgraded or removed while this process lives."""
+    import traceback  # noqa: F401
+
+    from stoker.executors.shepherd import hearth  # noqa: F401
+    from stoker.executors.warm import order  # noqa: F401
 
 
 def _say(word: str) -> None:

@@ -1,0 +1,50 @@
+"""What a long-lived process imports late, it has imported before: its package may be gone by then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# Prints every import inside a function of a loaded module whose module is not loaded.
+FIND = """
+import ast, sys
+for name, module in sorted(sys.modules.items()):
+    path = getattr(module, "__file__", None)
+    if name.split(".")[0] != "stoker" or path is None:
+        continue
+    for function in ast.walk(ast.parse(open(path).read())):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ImportFrom):
+                    wanted = [node.module]
+                elif isinstance(node, ast.Import):
+                    wanted = [each.name for each in node.names]
+                else:
+                    continue
+                for each in wanted:
+                    if each not in sys.modules:
+                        print(f"{name}.{function.name}: {each}")
+"""
+DAEMON = """
+import stoker.daemon.main
+from stoker.daemon.preload import _import_all
+_import_all()
+"""
+SUPERVISOR = "from stoker.executors.shepherd.keep import _import_the_rest; _import_the_rest()"
+# A daemon opens NVML once, when it starts; fakes are for tests; Python itself stays.
+KNOWN = {
+    "stoker.__getattr__: importlib",
+    "stoker.gpus.nvml.__init__: stoker.testing",
+    "stoker.gpus.nvml.__init__: pynvml",
+}
+
+
+@pytest.mark.parametrize("start", [DAEMON, SUPERVISOR], ids=["daemon", "supervisor"])
+def test_nothing_is_left_to_import(start: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", f"{start}\n{FIND}"], capture_output=True, text=True, check=True
+    )
+
+    assert {*found.stdout.splitlines()} - KNOWN == set()
