@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from stoker.errors import StokerError
+from stoker.repository import find_git, is_own, open_plain
 
 MAX_BYTES = 1 << 30
 MAX_FILES = 50_000
@@ -42,7 +43,8 @@ def take(cwd: str | bytes, home: str) -> str:
     In a git repository that is the whole of it, less what git ignores; else all below the folder.
     """
     cwd = os.path.realpath(os.fsencode(cwd))
-    top = _top_of_repository(cwd)
+    git = find_git(cwd)
+    top = None if git is None else os.path.dirname(git)
     tree = _Tree(top or cwd, in_git=top is not None, without=os.path.realpath(os.fsencode(home)))
     below = os.path.relpath(cwd, tree.top)
     inside = b"" if below == b"." else below
@@ -101,6 +103,7 @@ class _Tree:
 
     def _list_git(self, below: bytes) -> Iterator[bytes]:
         folder = os.path.join(self.top, below)
+        _check_trust(folder)
         what = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         words = [*_GIT, "-C", os.fsdecode(folder), *what]
         listed = subprocess.run(words, capture_output=True, check=False)
@@ -144,6 +147,23 @@ class _Tree:
         )
 
 
+def _check_trust(top: bytes) -> None:
+    """Refuse to run git in a repository of another user, unless git's own settings name it."""
+    top = os.path.normpath(top)
+    if is_own(os.path.join(top, b".git")):
+        return
+    # Asked elsewhere: what the repository says of itself does not count. Neither does "all of them".
+    words = ["git", "-C", "/", "config", "--get-all", "safe.directory"]
+    listed = subprocess.run(words, capture_output=True, check=False).stdout.splitlines()
+    if top not in listed:
+        name = os.fsdecode(top)
+        raise StokerError(
+            f"cannot take a snapshot of {name}: that git repository is not yours alone, and git would run"
+            f" what others have set there; git init makes one of your own folder, or if you trust"
+            f" it: git config --global --add safe.directory {name}"
+        )
+
+
 def _copy(tree: _Tree, names: Iterable[bytes], inside: bytes, store: bytes) -> str:
     """Copy under another name; the copy, which nobody changes, says what its own name is."""
     folder = tempfile.mkdtemp(prefix=b".new-", dir=store)
@@ -169,7 +189,7 @@ def _copy_one(source: bytes, target: bytes) -> None:
     if os.path.islink(source):
         os.symlink(os.readlink(source), target)
         return
-    with open(source, "rb") as reader, open(target, "xb") as writer:
+    with open(open_plain(source), "rb") as reader, open(target, "xb") as writer:
         found = os.fstat(reader.fileno())
         copy_content(reader.fileno(), writer.fileno())
         os.utime(writer.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -196,7 +216,7 @@ def _describe(top: bytes, name: bytes) -> _Entry:
     if os.path.islink(path):
         return _Entry(name, b"l", hashlib.sha256(os.readlink(path)).digest())
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open(open_plain(path), "rb") as file:
         executable = os.fstat(file.fileno()).st_mode & stat.S_IXUSR
         while data := file.read(_CHUNK_BYTES):
             digest.update(data)
@@ -231,12 +251,3 @@ def flush(folder: bytes, how: Callable[[int], object]) -> None:
         how(fd)
     finally:
         os.close(fd)
-
-
-def _top_of_repository(cwd: bytes) -> bytes | None:
-    folder = cwd
-    while not os.path.lexists(os.path.join(folder, b".git")):
-        if folder == os.path.dirname(folder):
-            return None
-        folder = os.path.dirname(folder)
-    return folder

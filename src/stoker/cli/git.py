@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from stoker.repository import find_git, is_hash, is_own, read_head
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -12,12 +14,16 @@ _PATIENCE_S = 2.0
 
 
 class Question:
-    """Asks git about a folder. Outside of a repository nothing is asked, and no process started."""
+    """Asks git about a folder.
+
+    Starts no process outside of a repository, nor in one of another user: git would run programs there
+    that the other user has named.
+    """
 
     def __init__(self, folder: bytes) -> None:
-        self._git = _find(folder)
+        self._git = find_git(folder)
         self._pid = 0
-        if self._git is None:
+        if self._git is None or not is_own(self._git):
             return
         self._reader, writer = os.pipe()
         words = [b"git", b"-C", folder, b"-c", b"core.fsmonitor=false", b"--no-optional-locks"]
@@ -46,7 +52,7 @@ class Question:
         found = self._ask() if self._pid else None
         if found is not None:
             return found or None
-        commit = _read_head(self._git)
+        commit = read_head(self._git)
         return {"commit": commit, "dirty": True} if commit else None
 
     def _ask(self) -> dict[str, Any] | None:
@@ -60,7 +66,7 @@ class Question:
             return None
         lines = told.splitlines()
         commit = next((line.split()[2] for line in lines if line.startswith(b"# branch.oid ")), b"")
-        if not _is_hash(commit):
+        if not is_hash(commit):
             return {}
         dirty = any(not line.startswith(b"#") for line in lines)
         return {"commit": commit.decode(), "dirty": dirty}
@@ -80,49 +86,3 @@ class Question:
             told += piece
         os.kill(self._pid, 9)
         return None
-
-
-def _find(folder: bytes) -> bytes | None:
-    """The `.git` that a folder belongs to."""
-    while True:
-        candidate = os.path.join(folder, b".git")
-        if os.path.lexists(candidate):
-            return candidate
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return None
-        folder = parent
-
-
-def _read_head(git: bytes) -> str | None:
-    try:
-        folder = git
-        if os.path.isfile(git):  # a worktree or a submodule: the file says where the folder is
-            named = _read_line(git).removeprefix(b"gitdir: ")
-            folder = os.path.join(os.path.dirname(git), named)
-        head = _read_line(os.path.join(folder, b"HEAD"))
-        if head.startswith(b"ref: "):
-            head = _read_ref(folder, head[5:])
-    except OSError:
-        return None
-    return head.decode() if _is_hash(head) else None
-
-
-def _read_ref(folder: bytes, ref: bytes) -> bytes:
-    common = folder
-    if os.path.exists(os.path.join(folder, b"commondir")):
-        common = os.path.join(folder, _read_line(os.path.join(folder, b"commondir")))
-    try:
-        return _read_line(os.path.join(common, ref))
-    except FileNotFoundError:
-        with open(os.path.join(common, b"packed-refs"), "rb") as file:
-            return next((line.split()[0] for line in file if line.split()[1:] == [ref]), b"")
-
-
-def _read_line(path: bytes) -> bytes:
-    with open(path, "rb") as file:
-        return file.readline().strip()
-
-
-def _is_hash(word: bytes) -> bool:
-    return len(word) in (40, 64) and not word.strip(b"0123456789abcdef")
