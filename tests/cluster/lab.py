@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 # The words of a process's command line by which it is told from all others of its host.
 PARTS = {
-    "daemon": ("-m stoker.daemon",),
-    "bridge": ("-m stoker.bridge",),
+    "daemon": (" stoker.daemon",),
+    "bridge": (" stoker.bridge ",),
     "shepherd": ("stoker.executors.shepherd", ".journal"),
     "agent": ("ray::Agent",),
     "raylet": ("raylet/raylet",),
     "gcs": ("gcs_server",),
-    "minder": ("-m stoker.cluster.minder",),
+    "minder": (" stoker.cluster.minder",),
 }
 _ROWS = """
 SELECT job, number, outcome, slots, status, reason FROM earlier_attempt

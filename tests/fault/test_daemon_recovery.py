@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -191,11 +193,16 @@ def other_version(folder: Path, protocol: int, lowest: int) -> str:
     return str(copy)
 
 
+def start_version(path: str) -> None:
+    """Start the daemon of a copy of Stoker that is found by PYTHONPATH."""
+    words = [sys.executable, "-m", "stoker", "daemon", "start", "--gpus", "0"]
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, cwd="/", check=True)
+
+
 def test_a_daemon_of_another_version_takes_over_a_shepherd_that_speaks_its_protocol(
-    home: Home, work: Work, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    home: Home, work: Work, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", other_version(tmp_path, 99, 1))
-    home.start("--gpus", "0")
+    start_version(other_version(tmp_path, 99, 1))
     go = work.folder / "go"
     with home.client() as client:
         line = f"until [ -e {go} ]; do sleep 0.01; done; exit 7"
@@ -204,7 +211,6 @@ def test_a_daemon_of_another_version_takes_over_a_shepherd_that_speaks_its_proto
         (shepherd,) = home.shepherds()
         client.stop()
     until(lambda: home.daemon() is None, "the daemon has stopped")
-    monkeypatch.delenv("PYTHONPATH")
 
     home.start()
     assert home.status().shepherd_pids == [shepherd]
@@ -216,10 +222,9 @@ def test_a_daemon_of_another_version_takes_over_a_shepherd_that_speaks_its_proto
 
 
 def test_a_shepherd_that_speaks_no_common_protocol_keeps_its_jobs(
-    home: Home, work: Work, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    home: Home, work: Work, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", other_version(tmp_path, 99, 99))
-    home.start("--gpus", "0")
+    start_version(other_version(tmp_path, 99, 99))
     go = work.folder / "go"
     with home.client() as client:
         line = f"until [ -e {go} ]; do sleep 0.01; done; exit 7"
@@ -227,7 +232,6 @@ def test_a_shepherd_that_speaks_no_common_protocol_keeps_its_jobs(
         (attempt,) = running(home)
         client.stop()
     until(lambda: home.daemon() is None, "the daemon has stopped")
-    monkeypatch.delenv("PYTHONPATH")
 
     with pytest.raises(StokerError, match="wait until they have ended"):
         home.start()

@@ -25,6 +25,7 @@ from stoker.cluster.control import ensure_minder
 from stoker.errors import StokerError
 from stoker.executors.node import Forget, Known, News, Order, Sighted, Stop, Stream, Told, Watch
 from stoker.executors.shepherd import sockets
+from stoker.interpreter import module_command
 
 READY_FD = 3
 _orders = msgspec.json.Decoder(Order)
@@ -202,7 +203,7 @@ def _start_over() -> None:
     """Be another process: nothing else can be done with a driver whose Ray is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, READY_FD)  # whoever started us has been told
-    words = [sys.executable, "-m", "stoker.bridge", *sys.argv[1:]]
+    words = module_command("stoker.bridge", *sys.argv[1:])
     os.execv(words[0], words)  # noqa: S606 - there is no shell to want
 
 

@@ -9,13 +9,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from stoker.cli.status import print_status
-from stoker.client.autostart import start_daemon
+from stoker.client.autostart import DAEMON, start_daemon
 from stoker.client.client import Client
 from stoker.client.holder import daemon_pid, end_daemon
 from stoker.client.transport import NoDaemonError, unreachable
 from stoker.core.lifecycle import State, is_live
 from stoker.errors import StokerError, UsageError
 from stoker.home import find_home
+from stoker.interpreter import module_command
 
 if TYPE_CHECKING:
     import argparse
@@ -210,7 +211,7 @@ def _install(home: str, status: Status | None) -> int:
     environment = {key: value for key in passed if (value := os.environ.get(key))}
     if named:
         environment["STOKER_HOME"] = home
-    command = [sys.executable, "-m", "stoker.daemon"]
+    command = module_command(DAEMON)
     unit.write_unit(path, unit.unit_text(command, environment))
     if status is not None:
         _end(home, status, kill=False)

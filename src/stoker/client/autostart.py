@@ -8,12 +8,13 @@ from stoker.client.holder import age_s, daemon_pid
 from stoker.client.transport import Connection, NoDaemonError, unreachable
 from stoker.detached import start_and_hear
 from stoker.errors import StokerError
+from stoker.interpreter import module_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DAEMON = ("-m", "stoker.daemon")
+DAEMON = "stoker.daemon"
 
 _PATIENCE_S = 60.0
 _SHORT_PATIENCE_S = 10.0  # for a daemon that has long been up: it goes, or makes its socket again
@@ -79,7 +80,7 @@ class _Turn:
 def _start(home: str, arguments: Sequence[str]) -> None:
     said = start_and_hear(
         "a daemon",
-        [*DAEMON, *arguments],
+        module_words(DAEMON, *arguments),
         daemon_log(home),
         daemon_environment(home),
         _PATIENCE_S,

@@ -17,10 +17,11 @@ from stoker.cluster.minder import state_path
 from stoker.cluster.settings import folder_of, load_settings
 from stoker.detached import start, start_and_hear
 from stoker.errors import StokerError
+from stoker.interpreter import module_words
 
 _PATIENCE_S = 90.0
 _END_PATIENCE_S = 30.0
-_MINDER = ("-m", "stoker.cluster.minder")
+_MINDER = "stoker.cluster.minder"
 
 
 def log_path(home: str) -> str:
@@ -77,7 +78,7 @@ def ensure_minder(home: str) -> None:
     For whoever finds after a restart of the box that nobody minds it.
     """
     if load_settings(home) is not None and minder_pid(home) is None:
-        start("the minder", _MINDER, log_path(home), _environment(home))
+        start("the minder", module_words(_MINDER), log_path(home), _environment(home))
 
 
 def start_minder(home: str) -> None:
@@ -85,7 +86,9 @@ def start_minder(home: str) -> None:
 
     The minder goes on trying then, unless it is stopped.
     """
-    said = start_and_hear("the minder", _MINDER, log_path(home), _environment(home), _PATIENCE_S)
+    said = start_and_hear(
+        "the minder", module_words(_MINDER), log_path(home), _environment(home), _PATIENCE_S
+    )
     if said != "ready":
         reason = said.removeprefix("error: ") if said else "its minder ended before it was up"
         raise StokerError(f"Ray could not start: {reason} (more in {log_path(home)})")

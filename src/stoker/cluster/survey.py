@@ -11,7 +11,6 @@ import platform
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 
@@ -22,6 +21,7 @@ from stoker.cluster.command import NAME_LABEL, NODE_LABEL, VERSION_LABEL, ray_en
 from stoker.cluster.settings import join_address
 from stoker.cluster.tls import HOW_TO_NAME, Certificates, check_peer, speaks_tls, tls_environment
 from stoker.errors import StokerError
+from stoker.interpreter import module_command
 
 _REACH_S = 5.0
 _PATIENCE_S = 60.0
@@ -236,7 +236,7 @@ def _ask(
         }
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "stoker.cluster.probe", target],
+                module_command("stoker.cluster.probe", target),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 env=environment,

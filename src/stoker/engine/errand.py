@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 
 import msgspec
 
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
+from stoker.interpreter import module_command
 
 PATIENCE_S = 120.0
 _AT_ONCE = 2
@@ -40,7 +40,7 @@ class Errands:
         """What an errand brings back; the StokerError that it met."""
         async with self._few:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "stoker.errands", name, self._home),
+                *module_command("stoker.errands", name, self._home),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

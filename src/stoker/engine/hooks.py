@@ -7,12 +7,12 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping
 
 from stoker.core.job import Outcome
 from stoker.engine.board import Running
 from stoker.engine.config import Config
+from stoker.interpreter import module_command
 
 _PATIENCE_S = 60.0
 _AT_ONCE = 4
@@ -40,8 +40,7 @@ class Hooks:
         url = self._config.text("notify")
         if url != "none":
             message = json.dumps({"url": url, "title": _title(facts), "body": _body(facts)})
-            argv = [sys.executable, "-m", "stoker.notify"]
-            self._begin("notify", argv, {}, message.encode())
+            self._begin("notify", module_command("stoker.notify"), {}, message.encode())
 
     def close(self) -> None:
         """Let go of what still runs."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import select
 import socket
-import sys
 from collections.abc import Mapping
 
 import msgspec
 
 from stoker.executors.node import Known, News, Order, Stop, Stream
 from stoker.executors.shepherd import sockets
+from stoker.interpreter import module_command
 
 _READY_FD = 3
 _LONGEST_PAUSE_S = 10.0
@@ -117,7 +117,7 @@ class Link:
     def _start(self) -> None:
         pause_s = 0.0 if not self._deaths else min(_LONGEST_PAUSE_S, 0.5 * 2**self._deaths)
         self._deaths += 1
-        argv = [sys.executable, "-m", "stoker.bridge", *self._words, str(pause_s)]
+        argv = module_command("stoker.bridge", *self._words, str(pause_s))
         log = os.path.join(self._home, "cluster", "bridge.log")
         reader, writer = os.pipe()
         append = os.O_WRONLY | os.O_APPEND | os.O_CREAT

@@ -154,8 +154,8 @@ class Stand:
 
 @pytest.fixture
 def stand(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    """Return what is started instead of a daemon, by this process and by its children."""
+    """Return what is started instead of a daemon by this process."""
     stand = Stand(home, tmp_path / "path")
-    monkeypatch.setenv("PYTHONPATH", str(stand.folder))
+    monkeypatch.setattr("stoker.interpreter._ROOT", str(stand.folder))
     yield stand
     stand.kill()

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from unit.client.conftest import Stand
 
-SOURCE = str(Path(__file__).parents[3] / "src")
-
 
 def environment_of(pid: int) -> dict[str, str]:
     entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -117,11 +115,12 @@ def test_its_output_is_appended_to_a_log_for_the_owner_alone(stand: Stand) -> No
 
 def test_racing_starters_all_reach_the_one_daemon(stand: Stand) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv[2]); import stoker.client.autostart as a;"
+        "import sys, stoker.client.autostart as a, stoker.interpreter as i; i._ROOT = sys.argv[2];"
         "a.ensure_daemon(sys.argv[1]).close()"
     )
     starters = [
-        subprocess.Popen([sys.executable, "-c", program, str(stand.home), SOURCE]) for _ in range(6)
+        subprocess.Popen([sys.executable, "-c", program, str(stand.home), str(stand.folder)])
+        for _ in range(6)
     ]
     assert [starter.wait(30) for starter in starters] == [0] * 6
     assert len(stand.pids()) == 1
@@ -129,10 +128,10 @@ def test_racing_starters_all_reach_the_one_daemon(stand: Stand) -> None:
 
 def test_a_pipe_behind_the_starter_ends_with_it(stand: Stand) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv[2]); import stoker.client.autostart as a;"
+        "import sys, stoker.client.autostart as a, stoker.interpreter as i; i._ROOT = sys.argv[2];"
         "a.ensure_daemon(sys.argv[1]).close(); print('started')"
     )
-    words = [sys.executable, "-c", program, str(stand.home), SOURCE]
+    words = [sys.executable, "-c", program, str(stand.home), str(stand.folder)]
     ended = subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True)
     assert ended.stdout == b"started\n"
     assert Path(f"/proc/{stand.pids()[0]}").exists()

@@ -121,7 +121,9 @@ def test_a_notification_goes_through_a_process_of_its_own_and_its_address_is_no_
         "title": "Stoker: job 7 is failed",
         "body": "exit 1",
     }
-    assert (tmp_path / "words").read_text() == "-m stoker.notify\n"
+    words = (tmp_path / "words").read_text()
+    assert words.startswith("-I -c ")
+    assert words.endswith(" stoker.notify\n")
 
 
 def test_an_address_for_notifications_is_never_shown(tmp_path: Path) -> None:

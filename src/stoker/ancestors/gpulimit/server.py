@@ -12,6 +12,7 @@ from stoker.client.transport import Connection, NoDaemonError
 from stoker.detached import open_log
 from stoker.errors import StokerError
 from stoker.home import find_home
+from stoker.interpreter import module_command
 
 PROGRAM = "gpulimit_server"
 SUMMARY = "Be the daemon that gpulimit's commands speak to, until Ctrl-C or SIGTERM; jobs run on."
@@ -45,5 +46,5 @@ def _run() -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir("/")
-    words = [sys.executable, *DAEMON, "--ready-fd", str(terminal)]
+    words = module_command(DAEMON, "--ready-fd", str(terminal))
     os.execve(sys.executable, words, daemon_environment(home))  # noqa: S606 - of our own
