@@ -175,6 +175,7 @@ class DocPage:
         # It is not reaped before the end: its number stays that of its process group.
         how = os.WEXITED | os.WNOWAIT | os.WNOHANG
         ended = until(lambda: os.waitid(os.P_PID, shell.pid, how), command)
+        assert ended is not None
         output = path.read_text()
         return ended.si_status, output if output.endswith("\n") or not output else f"{output}\n"
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
 import shlex
 
 import pytest
 
+from integration.doc_page import DOCS
 from integration.test_cli_help import stoker
 from stoker.cli.main import VERBS
-from stoker.cli.topics import TOPICS, explain
+from stoker.cli.topics import TOOLS, TOPICS, explain
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -63,3 +65,21 @@ def test_an_unknown_topic_is_answered_with_the_nearest() -> None:
         ended.stderr
         == "stoker: there is nothing about 'dependency': did you mean 'dependencies'?\n"
     )
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_an_older_tools_name_leads_to_its_page(tool: str) -> None:
+    """The page's commands are executed by a test of their own."""
+    page = (DOCS / "how-to" / "migrate" / f"{tool}.md").read_text().replace("\\|", "|")
+    text = stoker("help", tool).stdout
+
+    assert f"docs/how-to/migrate/{tool}.md" in text
+    native = re.findall(r"^  (stoker .*?)(?:   .*)?$", text, re.MULTILINE)
+    assert len(native) > 3
+    for command in native:
+        assert command in page, command
+
+
+@pytest.mark.parametrize("word", ["GPUPeasy", "simple-gpu-scheduler", "simple_hypersearch"])
+def test_an_older_tools_other_names_are_known_too(word: str) -> None:
+    assert "docs/how-to/migrate/" in stoker("help", word).stdout

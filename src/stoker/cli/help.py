@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from stoker.cli.topics import TOPICS, explain
+from stoker.cli.topics import TOOLS, TOPICS, explain, find_topic
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 SUMMARY = f"""\
 Explain a verb, as VERB -h does, or one of these topics, with examples to paste:
-{", ".join(TOPICS)}."""
+{", ".join(TOPICS[: -len(TOOLS)])}.
+For users of an older tool: {", ".join(TOOLS)}."""
 EXAMPLES = """\
 examples:
   stoker help dependencies   jobs that wait for others
   stoker help add            a verb and its options
+  stoker help gpupeasy       what a user of GPUPeasy types here
 """
 
 
@@ -32,8 +34,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.topic is None:
         return main(["help"])
-    if args.topic in TOPICS:
-        sys.stdout.write(explain(args.topic))
+    topic = find_topic(args.topic)
+    if topic is not None:
+        sys.stdout.write(explain(topic))
         if args.topic in VERBS:
             sys.stdout.write(f"\nstoker {args.topic} -h explains the verb.\n")
         return 0

@@ -147,15 +147,18 @@ def _overview() -> str:
         "Stoker keeps every GPU fed.\n\n"
         f"usage: stoker VERB …\n\n{verbs}\n"
         "stoker VERB -h explains a verb, with examples; stoker --version tells the version.\n"
-        f"stoker help TOPIC explains {_topics()}.\n"
+        f"{_topics()}"
     )
 
 
 def _topics() -> str:
-    from stoker.cli.topics import TOPICS
+    from stoker.cli.topics import TOOLS, TOPICS
 
-    *most, last = TOPICS
-    return f"{', '.join(most)} and {last}"
+    *most, last = TOPICS[: -len(TOOLS)]
+    return (
+        f"stoker help TOPIC explains {', '.join(most)} and {last};\n"
+        f"for users of an older tool: {', '.join(TOOLS)}.\n"
+    )
 
 
 def _unknown(word: str) -> str:

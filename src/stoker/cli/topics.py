@@ -5,6 +5,8 @@ A test reads each example with the parser of its verb, so that none goes stale.
 
 from __future__ import annotations
 
+# Older tools whose users find their way here by the tool's name.
+TOOLS = ("simple_gpu_scheduler", "gpu_task_scheduler", "gpupeasy", "gpulimit")
 TOPICS = (
     "queue",
     "states",
@@ -16,7 +18,9 @@ TOPICS = (
     "config",
     "hooks",
     "policies",
+    *TOOLS,
 )
+_ALIASES = {"simple_hypersearch": "simple_gpu_scheduler", "gputaskscheduler": "gpu_task_scheduler"}
 
 _TEXTS = {
     "queue": """\
@@ -136,8 +140,19 @@ docs/explanation/policies.md has the signature and an example.
 }
 
 
+def find_topic(word: str) -> str | None:
+    """The topic that a word means, older tools' names in any spelling; None if it means none."""
+    name = word.lower().replace("-", "_")
+    name = _ALIASES.get(name, name)
+    return name if name in TOPICS else None
+
+
 def explain(topic: str) -> str:
     """The text of a topic."""
+    if topic in TOOLS:
+        from stoker.cli.older_tools import TEXTS
+
+        return TEXTS[topic]
     text = _TEXTS[topic]
     if "{states}" in text:
         return text.replace("{states}", _states())
