@@ -2,7 +2,8 @@
 
 - A `python` block that begins with `# NAME`, and any block with a name after its language, is a file.
 - A `console` block is a session: `$ COMMAND`, then the output; `…` stands for anything within a line. A
-  command that ends in a backslash goes on in the next line. Of files and logs the output is waited for.
+  command that ends in a backslash goes on in the next line. Of files and logs the output is waited for, and a
+  command in the background until it follows the files that it names.
 - A command in a column of a table runs on its own and must succeed.
 """
 
@@ -161,6 +162,7 @@ class DocPage:
     def _shell(self, command: str) -> tuple[int, str]:
         """Run a line as a user types it; what goes on in its background is not waited for."""
         path = self._work.parent / "output"
+        followed = {str(self._work / word) for word in command.split() if self._has_file(word)}
         with path.open("wb") as file:
             shell = subprocess.Popen(
                 ["/bin/bash", "-c", command],
@@ -176,8 +178,24 @@ class DocPage:
         how = os.WEXITED | os.WNOWAIT | os.WNOHANG
         ended = until(lambda: os.waitid(os.P_PID, shell.pid, how), command)
         assert ended is not None
+        if command.endswith("&"):
+            until(lambda: followed <= _open_files(shell.pid), f"{command}: follows {followed}")
         output = path.read_text()
         return ended.si_status, output if output.endswith("\n") or not output else f"{output}\n"
+
+    def _has_file(self, word: str) -> bool:
+        return re.fullmatch(r"[\w.]+", word) is not None and (self._work / word).is_file()
+
+
+def _open_files(group: int) -> set[str]:
+    """The files that processes of a group hold open while they wait for something."""
+    found: set[str] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, _parent, own_group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            if state == "S" and int(own_group) == group:
+                found |= {os.readlink(link) for link in (folder / "fd").iterdir()}
+    return found
 
 
 def _first_comment(kind: str, body: str) -> str | None:
