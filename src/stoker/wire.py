@@ -150,6 +150,17 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     all: bool = False
 
 
+class WaitFor(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs are waited for; with `unfinished` those that wait or run now, not those that are held.
+
+    `since` and `last` of a Progress, sent along, mean what waited or ran then.
+    """
+
+    unfinished: bool = False
+    since: float | None = None
+    last: int | None = None
+
+
 class Hold(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Let jobs that have not begun wait until they are released."""
 
@@ -681,12 +692,15 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far the jobs one waits for have come.
 
     Once none is left, `took_s` is how long those that were named took: from the first start to the last
-    end, without what came before a pause in which none of them ran.
+    end, without what came before a pause in which none of them ran. For what is `unfinished`, `since` and
+    `last` tell from which moment on, and up to which job.
     """
 
     counts: dict[State, int]
     left: int
     took_s: float | None = None
+    since: float | None = None
+    last: int | None = None
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="event"):

@@ -165,7 +165,7 @@ def test_while_the_disk_is_full_verbs_answer_and_afterwards_all_is_recorded(
         assert said.code == 1, (words, said)
         assert is_one_line(said.err), (words, said)
     disk.free()
-    assert disk.stoker("wait").code == 1
+    assert disk.stoker("wait", "--all").code == 1
 
     jobs = {job["id"]: job for job in disk.jobs()}
     assert jobs.keys() == {first, *more, *later}
@@ -189,7 +189,7 @@ def test_a_daemon_killed_while_the_disk_is_full_loses_nothing(home: Home, disk: 
     until(lambda: not is_alive(daemon), "the daemon is dead")
     disk.stoker("ls")
     disk.free()
-    assert disk.stoker("wait").code == 1
+    assert disk.stoker("wait", "--all").code == 1
     until(lambda: "going on" in disk.stoker("status").out, "all is on record")
 
     jobs = {job["id"]: job for job in disk.jobs()}
@@ -231,7 +231,7 @@ def test_daemon_stop_with_kill_works_on_a_full_disk(home: Home, disk: SmallDisk)
     assert not [words for words in home.processes().values() if "1000" not in words]
     disk.free()
     assert disk.stoker("daemon", "start").code == 0
-    assert disk.stoker("wait").code == 1
+    assert disk.stoker("wait", "--all").code == 1
 
     states = {str(job["id"]): job["state"] for job in disk.jobs()}
     assert states.keys() == {*jobs}

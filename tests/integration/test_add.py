@@ -214,7 +214,7 @@ def test_following_goes_on_through_retries(queue: Queue) -> None:
 def test_a_time_limit_and_retries_count_for_the_job(queue: Queue) -> None:
     queue.add("-t", "1s", "sleep 60")
     queue.add("--retries", "2", "exit 3")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
 
     assert queue.show(1)["state"] == "killed"
     assert queue.show(2)["attempt"] == 3
@@ -311,7 +311,7 @@ def test_a_log_that_cannot_be_written_fails_the_job_with_its_reason(queue: Queue
         queue.stoker.file("file", "")
 
     queue.add("-o", "out" if how == "folder" else "file/out", "true")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
 
     job = queue.show()
     assert job["state"] == "failed"

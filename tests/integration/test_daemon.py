@@ -56,7 +56,7 @@ def test_stopping_leaves_jobs_running_and_the_next_daemon_knows_how_they_ended(
     (queue.work / "go").touch()
     queue.until(lambda: not queue.stoker.is_alive(pid))
     queue.ok("daemon", "start")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     assert queue.show(job)["exit_code"] == 7
     assert queue.show(job)["attempt"] == 1
 

@@ -56,7 +56,7 @@ def test_gpulimit_runs_all_that_fail(queue: Queue) -> None:
     for _ in range(MANY):
         assert run(queue.stoker, "gpulimit", "add", "exit 3").code == 0
 
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     assert [job["state"] for job in queue.ls("-a").values()] == ["failed"] * MANY
 
 
@@ -71,6 +71,6 @@ def test_gpupeasy_pauses_when_all_fail_alike_and_runs_all_after_a_resume(queue: 
     queue.until(lambda: "jobs without a project are paused" in queue.ok("status"))
     queue.ok("config", "brake", "0")
     queue.ok("resume", "--queue")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     assert [job["state"] for job in queue.ls("-a").values()] == ["failed"] * MANY
     assert queue.stoker.read("shared") == []

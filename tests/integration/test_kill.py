@@ -14,7 +14,7 @@ def test_a_running_job_gets_term_and_time_to_tidy(queue: Queue) -> None:
     queue.until(lambda: queue.ok("log", "@") == "ready\n")
 
     assert queue.ok("kill", str(job)) == "ending job 1\n"
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
 
     assert queue.ok("log", "@").endswith("tidied\n")
     assert queue.show()["state"] == "killed"
@@ -92,6 +92,6 @@ def test_an_outside_kill_is_noticed_with_its_signal(queue: Queue) -> None:
 
     os.kill(pid, 9)
 
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     assert queue.show()["signal"] == 9
     assert queue.show()["state"] == "failed"

@@ -89,3 +89,20 @@ def test_a_reader_that_goes_away_is_no_trouble(queue: Queue) -> None:
     assert process.wait(timeout=PATIENCE_S) == 1
     assert process.stderr is not None
     assert process.stderr.read() == b""
+
+
+def test_a_stopped_daemon_ends_following_with_a_line_and_exit_1(queue: Queue) -> None:
+    queue.add("-g", "0", f"echo first; {HOLD}")
+    process = queue.stoker.start("log", "-f", "@", stdin=subprocess.DEVNULL)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"first\n"
+    queue.ok("daemon", "stop")
+    out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, out) == (1, b"")
+    first, second = err.decode().splitlines()
+    assert first.startswith("stoker: the daemon was stopped; running jobs go on")
+    assert second.startswith("stoker: the daemon was stopped and is not back after 10 s")
+    queue.start()
+    (queue.work / "go").touch()
+    queue.ok("wait", "1")

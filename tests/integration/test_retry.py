@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 def test_a_job_runs_once_more_under_its_id(queue: Queue) -> None:
     queue.add("test -e fixed")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     queue.stoker.file("fixed", "")
 
     assert queue.ok("retry", "1") == "queued again job 1\n"

@@ -30,7 +30,7 @@ def test_only_what_has_not_succeeded_runs_again(queue: Queue) -> None:
     words = ("sweep", "--name", "mod", "-g", "0", FAILING, "i=range(9)")
 
     assert queue.ok(*words) == "sweep mod: 9 runs added, jobs 1-9\n"
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     assert sorted(queue.states().values()) == ["done"] * 6 + ["failed"] * 3
 
     done = "6 of 9 runs are already done (--rerun all repeats them)"
@@ -329,7 +329,7 @@ import stoker, sys
 stoker.report(0, loss={{seed}})
 sys.exit({{seed}} == 2)' {{lr}}"""
     queue.ok("sweep", "--name", "half", "-g", "0", line, "seed=0,1,2", "lr=1,2")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
 
     ended = queue("results", "half", "--over", "seed")
     assert [each.split() for each in ended.out.splitlines()[1:]] == [

@@ -15,7 +15,7 @@ def test_one_failure_among_successes_is_exit_1(queue: Queue) -> None:
     queue.add("false")
     queue.add("true")
 
-    ended = queue("wait")
+    ended = queue("wait", "--all")
 
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == "stoker: 1 failed: stoker ls -s failed tells which\n"
@@ -53,7 +53,7 @@ def test_a_terminal_gets_a_bar_and_a_summary(queue: Queue) -> None:
     queue.add("true")
     queue.add(HOLD)
 
-    with queue.terminal("wait") as terminal:
+    with queue.terminal("wait", "--all") as terminal:
         terminal.read_until(lambda text: "1/2" in text)
         (queue.work / "go").touch()
         assert terminal.read_all() == 0
@@ -73,3 +73,97 @@ def test_ctrl_c_leaves_the_jobs_alone(queue: Queue) -> None:
 
 def test_unknown_ids_are_told(queue: Queue) -> None:
     assert queue("wait", "99").err == "stoker: there is no job 99: stoker ls -a shows all\n"
+
+
+def test_without_ids_what_ended_before_does_not_count(queue: Queue) -> None:
+    queue.add("false")
+    assert queue("wait", "--all").code == 1
+
+    told = (
+        "stoker: nothing is waiting or running (1 failed before: stoker wait --all counts them)\n"
+    )
+    assert queue("wait") == (0, b"", told.encode())
+    queue.add(HOLD)
+    with queue.terminal("wait") as terminal:
+        terminal.read_until(lambda text: "0/1" in text)
+        (queue.work / "go").touch()
+        assert terminal.read_all() == 0
+
+
+def test_without_ids_a_failure_of_what_waited_counts_and_what_comes_later_does_not(
+    queue: Queue,
+) -> None:
+    queue.add(f"{HOLD}; exit 3")
+    with queue.terminal("wait") as terminal:
+        terminal.read_until(lambda text: "0/1" in text)
+        later = queue.add("sleep 600")
+        (queue.work / "go").touch()
+        assert terminal.read_all() == 1
+        assert "waiting for what is there now: 1 running" in terminal.plain()
+    assert queue.show(later)["state"] == "running"
+
+
+def test_a_failure_while_the_daemon_restarts_is_not_missed(queue: Queue) -> None:
+    queue.add(f"{HOLD}; exit 3")
+    with queue.terminal("wait") as terminal:
+        terminal.read_until(lambda text: "0/1" in text)
+        queue.kill_daemon()
+        (queue.work / "go").touch()
+        assert terminal.read_all() == 1
+
+
+def test_held_jobs_are_named_and_not_waited_for(queue: Queue) -> None:
+    queue.add("--hold", "true")
+    queue.add("--hold", "true")
+    queue.add("sleep 0.2")
+
+    ended = queue("wait")
+
+    assert (ended.code, ended.out) == (0, "")
+    told = "stoker: not waiting for held jobs 1-2: stoker release 1-2 lets them go on\n"
+    assert ended.err == told
+    assert queue.states() == {1: "held", 2: "held", 3: "done"}
+
+
+def test_a_stopped_daemon_is_told_at_once_and_its_return_too(queue: Queue) -> None:
+    queue.add(HOLD)
+    with queue.terminal("wait") as terminal:
+        terminal.read_until(lambda text: "0/1" in text)
+        queue.ok("daemon", "stop")
+        terminal.read_until(lambda text: "the daemon was stopped; running jobs go on" in text)
+        queue.start()
+        terminal.read_until(lambda text: "the daemon is back" in text)
+        (queue.work / "go").touch()
+        assert terminal.read_all() == 0
+
+
+def test_a_daemon_that_stays_stopped_ends_the_wait_with_exit_1(queue: Queue) -> None:
+    job = queue.add(HOLD)
+    with queue.terminal("wait", columns=200) as terminal:
+        terminal.read_until(lambda text: "0/1" in text)
+        queue.ok("daemon", "stop")
+        assert terminal.read_all() == 1
+        assert (
+            terminal.plain()
+            .rstrip()
+            .endswith(
+                "stoker: the daemon was stopped and is not back after 10 s: running jobs go on;"
+                " stoker daemon start starts it, then ask again"
+            )
+        )
+    queue.start()
+    (queue.work / "go").touch()
+    queue.ok("wait", str(job))
+
+
+def test_an_unknown_project_is_an_error(queue: Queue) -> None:
+    assert queue("wait", "-P", "nope").err == "stoker: no project 'nope'; no job has a project\n"
+    queue.add("-P", "vision", "true")
+    queue.add("-P", "rates", "true")
+
+    for verb in ("wait", "ls", "kill", "retry", "rm", "hold", "pause"):
+        ended = queue(verb, "-P", "nope")
+        assert (ended.code, ended.out) == (1, ""), verb
+        assert ended.err == "stoker: no project 'nope'; projects: rates, vision\n", verb
+    assert queue("ls", "--json", "-P", "nope").code == 1
+    assert queue("ls", "-a", "-P", "nope").code == 1

@@ -71,7 +71,7 @@ def test_the_worker_is_known_to_the_next_daemon(warm_queue: Queue) -> None:
 
     assert [worker["pid"] for worker in workers(warm_queue)] == [before["pid"]]
     (warm_queue.work / "go").write_text("4")
-    assert warm_queue("wait").code == 1
+    assert warm_queue("wait", "--all").code == 1
     assert warm_queue.show(1)["reason"] == "exit 4"
 
 
@@ -111,7 +111,7 @@ def test_a_job_of_a_worker_that_imports_can_be_killed(queue: Queue) -> None:
     queue.until(lambda: queue.states()[1] == "starting")
     queue.ok("kill", "1")
 
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
     assert queue.states() == {1: "killed"}
     with open(queue.work / "gate", "w") as gate:
         gate.write("go")

@@ -26,7 +26,7 @@ def test_a_wait_for_gpus_is_explained_slot_by_slot(queue: Queue) -> None:
 def test_a_failed_need_is_told_and_its_retry_revives(queue: Queue) -> None:
     queue.ok("add", "-n", "a", "test -e mended")
     queue.ok("add", "-n", "b", "--after", "a", "echo b")
-    assert queue("wait").code == 1
+    assert queue("wait", "--all").code == 1
 
     assert queue.ok("why", "b") == (
         "job 2 was skipped: it needs what did not succeed: job 1 is failed;"

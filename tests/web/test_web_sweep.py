@@ -41,7 +41,7 @@ def sweep(site: Site) -> str:
     site.queue.stoker.file("net.yaml", _SWEEP)
     site.queue.ok("config", "brake", "0")
     site.queue.ok("sweep", "-f", "net.yaml")
-    assert site.queue("wait").code == 1
+    assert site.queue("wait", "--all").code == 1
     return f"/sweeps/net?cwd={quote(str(site.queue.work), safe='')}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from stoker.cli.log import print_stream
+from stoker.cli.log import print_stream, tell_gone
 from stoker.client.client import Client
 from stoker.core.lifecycle import State
 
@@ -13,7 +13,7 @@ def follow(job: int) -> int:
     """Show a job's output until it is over; 0 if it has succeeded."""
     name = str(job)
     try:
-        with Client() as client:
+        with Client(tell=tell_gone) as client:
             attempt = 1
             while True:
                 # One after another: the first may have ended before we could ask.

@@ -41,9 +41,15 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-n {args.lines}: a number of lines, 0 or more")
     if args.attempt is not None and args.attempt < 1:
         raise UsageError(f"--attempt {args.attempt}: attempts are counted from 1")
-    with Client() as client:
+    with Client(tell=tell_gone) as client:
         print_stream(client.log(args.id, args.attempt, args.lines, args.follow))
     return 0
+
+
+def tell_gone(text: str) -> None:
+    """Say on standard error that output stops because the daemon is gone, or that it is back."""
+    sys.stdout.flush()
+    sys.stderr.write(f"stoker: {text}\n")
 
 
 def print_stream(chunks: Iterable[bytes]) -> None:

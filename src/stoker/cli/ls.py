@@ -16,7 +16,7 @@ from stoker.cli.tables import print_line, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
 from stoker.core.durations import format_left
-from stoker.errors import UsageError
+from stoker.errors import NotFoundError, UsageError
 from stoker.wire import Job, Selection, Status
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
             # Where there never was a queue, nothing is in it.
             if selection.ids or os.path.exists(os.path.join(client.home, "stoker.db")):
                 raise
+            if selection.project is not None:
+                raise NotFoundError(
+                    f"no project {selection.project!r}; no job was added yet"
+                ) from None
             if args.json:
                 print("[]")
             else:

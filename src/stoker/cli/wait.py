@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from stoker.cli.selection import add_selection, join_ids, parse_states
+from stoker.cli.selection import add_selection, format_ids, join_ids, parse_states
 from stoker.cli.states import BAD, sum_up
 from stoker.cli.status import pauses
 from stoker.cli.tables import print_line
@@ -19,36 +20,47 @@ if TYPE_CHECKING:
     import argparse
 
 SUMMARY = """\
-Wait until jobs are over: those named, else all. The exit code is 0 only if every one of them
-succeeded. Says nothing in a pipe; shows a bar on a terminal."""
+Wait until jobs are over: those named, else those that wait or run now. Jobs that ended before do not
+count, and held jobs are not waited for. The exit code is 0 only if every one that was waited for
+succeeded. Shows a bar on a terminal."""
 EXAMPLES = """\
 examples:
-  stoker wait                           for everything in the queue
+  stoker wait                           for all that waits or runs now
   stoker wait 12 && python report.py    go on if job 12 succeeds
   stoker wait 5-9,train                 for some
-  stoker wait -P vision                 for a project
+  stoker wait -P vision                 for a project, with what has ended of it
+  stoker wait --all                     for all jobs in the list, with those that ended before
 """
 
 # States that lead on by themselves, and those that somebody has to end.
 _GOING = (State.RUNNING, State.STARTING, State.DELAYED)
-_STUCK = {State.PAUSED: "stoker resume --all", State.HELD: "stoker release --all"}
+_STUCK = {
+    State.PAUSED: "stoker resume --all",
+    State.HELD: "stoker release --all",
+    State.BLOCKED: "stoker ls -s blocked",
+}
+_NAMED = 20
+_HELD = Selection(states=[State.HELD])
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what this verb takes."""
-    add_selection(parser, all_help=None)
+    add_selection(parser, all_help="all in the list, with those that ended before or are held")
 
 
 def run(args: argparse.Namespace) -> int:
     """Wait; 1 if any failed, was killed or is lost."""
+    named = bool(args.ids or args.state or args.project or args.all)
     selection = Selection(
         ids=join_ids(args.ids),
         states=parse_states(args.state),
         project=args.project,
-        all=not (args.ids or args.state or args.project),
+        all=args.all,
     )
-    with Client() as client:
-        steps = _mind_standstill(client, client.wait(selection), args.project)
+    with Client(tell=_tell) as client:
+        progress = client.wait(selection, unfinished=not named)
+        steps = progress if named else _announce(client, progress)
+        steps = _mind_standstill(client, steps, args.project)
         last = _show(steps) if sys.stdout.isatty() else _last(steps)
     if last is None:
         return 0
@@ -60,8 +72,44 @@ def run(args: argparse.Namespace) -> int:
         return 0
     told = ", ".join(text for text, _style in sum_up(bad))
     states = ",".join(state.value for state in bad)
-    sys.stderr.write(f"stoker: {told}: stoker ls -s {states} tells which\n")
+    _tell(f"{told}: stoker ls -s {states} tells which")
     return 1
+
+
+def _announce(client: Client, steps: Iterator[Progress]) -> Iterator[Progress]:
+    """Say first what is waited for and what is not."""
+    first = next(steps, None)
+    if first is None:
+        return
+    held = [job.id for job in itertools.islice(client.jobs(_HELD), _NAMED + 1)]
+    if held:
+        more = ",…" if len(held) > _NAMED else ""
+        jobs = "job" if len(held) == 1 else "jobs"
+        ids = f"{format_ids(held[:_NAMED])}{more}"
+        _tell(f"not waiting for held {jobs} {ids}: stoker release {ids} lets them go on")
+    if first.left:
+        if sys.stdout.isatty():
+            counts = ", ".join(text for text, _style in sum_up(first.counts))
+            _tell(f"waiting for what is there now: {counts}")
+    else:
+        _tell_nothing(client)
+    yield first
+    yield from steps
+
+
+def _tell_nothing(client: Client) -> None:
+    """Say that nothing is waited for: always where earlier failures are not counted."""
+    counts = client.status().counts
+    bad = {state: counts[state] for state in BAD if counts.get(state)}
+    if bad:
+        told = ", ".join(text for text, _style in sum_up(bad))
+        _tell(f"nothing is waiting or running ({told} before: stoker wait --all counts them)")
+    elif sys.stdout.isatty():
+        _tell("nothing is waiting or running")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"stoker: {text}\n")
 
 
 def _mind_standstill(
@@ -77,7 +125,7 @@ def _mind_standstill(
                 f"{text}: {way}" for state, way in _STUCK.items() for text in _some(step, state)
             ]
             if reasons:
-                sys.stderr.write(f"stoker: nothing runs; {'; '.join(reasons)}\n")
+                _tell(f"nothing runs; {'; '.join(reasons)}")
                 told = True
         yield step
 

@@ -30,7 +30,8 @@ class Client:
     false; one that was stopped is not. Every method raises StokerError
     when it cannot do its work: UsageError for what makes no sense, NotFoundError for what does not
     exist, ConflictError for what is in no state for it, NoDaemonError where no daemon runs, and
-    BrokenError where it went away before it had answered.
+    BrokenError where it went away before it had answered. Where `wait` or a followed log has to wait
+    for a daemon that was stopped, `tell` is called with a line that says so.
 
         with Client(start=True) as client:
             jobs = [NewJob(command="python train.py --lr 0.1")]
@@ -40,13 +41,19 @@ class Client:
     """
 
     def __init__(
-        self, home: str | None = None, start: bool = False, *, restart: bool = True
+        self,
+        home: str | None = None,
+        start: bool = False,
+        *,
+        restart: bool = True,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         if home is None:
             from stoker.home import find_home
 
             home = find_home()
         self.home = home
+        self._tell = tell
         self._session = Session(home, start=start, restart=restart)
 
     def __enter__(self) -> Client:  # noqa: PYI034 - Self came with Python 3.11
@@ -94,8 +101,10 @@ class Client:
         """One page of the jobs selected (of all, by default), at most 1000 of them.
 
         `after` is the `next` of the page before; `text` must occur in a job's name or command.
+        NotFoundError for a project that no job was ever added to.
         """
-        query = make_query(selection, text=text, after=after, limit=limit)
+        strict = selection is not None and selection.project is not None
+        query = make_query(selection, text=text, strict=strict or None, after=after, limit=limit)
         return _decode(self._session.get(f"/v1/ls{query}"), type=wire.Page)
 
     def jobs(
@@ -144,8 +153,9 @@ class Client:
         `follow` it goes on until the job is over: through further attempts unless one was named, and
         through a new start of the daemon.
         """
-        read = logs.follow_log if follow else logs.read_log
-        return read(self._session, str(job), attempt, tail)
+        if not follow:
+            return logs.read_log(self._session, str(job), attempt, tail)
+        return logs.follow_log(self._session, str(job), attempt, tail, self._tell)
 
     def kill(self, order: wire.Kill) -> wire.Changed:
         """End jobs, each with everything it has started."""
@@ -213,12 +223,15 @@ class Client:
         order = wire.NodeOrder(action="forget", node=name)
         return self._change("POST", "nodes", order, list[wire.NodeInfo])
 
-    def wait(self, selection: wire.Selection | None = None) -> Iterator[wire.Progress]:
+    def wait(
+        self, selection: wire.Selection | None = None, *, unfinished: bool = False
+    ) -> Iterator[wire.Progress]:
         """How far jobs are: now, after each change, and for the last time when none is left.
 
-        Changes that follow each other quickly are told as one. It outlasts a new start of the daemon.
+        With `unfinished` instead of a selection: those that wait or run now, without held ones. Changes
+        that follow each other quickly are told as one. It outlasts a new start of the daemon.
         """
-        target = f"/v1/wait{make_query(selection)}"
+        target = f"/v1/wait{make_query(selection, unfinished=unfinished or None)}"
         while True:
             try:
                 for line in self._session.lines(target):
@@ -226,8 +239,13 @@ class Client:
                     yield progress
                     if not progress.left:
                         return
+                    if unfinished:
+                        query = make_query(
+                            unfinished=True, since=progress.since, last=progress.last
+                        )
+                        target = f"/v1/wait{query}"
             except BrokenError:
-                self._session.wait_for_daemon()
+                self._session.wait_for_daemon(self._tell)
 
     def status(self) -> wire.Status:
         """How the daemon is: its slots, how many jobs stand where, what a person should know."""

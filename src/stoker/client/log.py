@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stoker.client.query import make_query
 from stoker.client.session import Session
@@ -17,12 +17,16 @@ def read_log(session: Session, job: str, attempt: int | None, tail: int | None) 
 
 
 def follow_log(
-    session: Session, job: str, attempt: int | None, tail: int | None
+    session: Session,
+    job: str,
+    attempt: int | None,
+    tail: int | None,
+    tell: Callable[[str], None] | None = None,
 ) -> Iterator[bytes]:
     """What a log holds and gets; with the attempts that follow, unless one was named."""
     query = make_query(job=job, attempt=attempt, tail=tail, follow=True)
     headers, chunks = session.stream(f"/v1/log{query}")
-    return _follow(session, job, attempt, headers, chunks)
+    return _follow(session, job, attempt, headers, chunks, tell)
 
 
 def _follow(
@@ -31,6 +35,7 @@ def _follow(
     attempt: int | None,
     headers: dict[str, str],
     chunks: Iterator[bytes],
+    tell: Callable[[str], None] | None,
 ) -> Iterator[bytes]:
     number = int(headers["stoker-job"])
     who = str(number) if number else job  # a name may come to mean another job meanwhile
@@ -42,7 +47,7 @@ def _follow(
                 offset += len(chunk)
                 yield chunk
         except BrokenError:
-            session.wait_for_daemon()
+            session.wait_for_daemon(tell)
         else:
             if attempt is not None or not number:
                 return

@@ -7,7 +7,7 @@ import msgspec
 from stoker import wire
 from stoker.client.transport import quote
 
-Value = str | int | bool | list[str] | None
+Value = str | int | float | bool | list[str] | None
 
 
 def make_query(selection: wire.Selection | None = None, **values: Value) -> str:
@@ -32,5 +32,5 @@ def _of_selection(selection: wire.Selection) -> dict[str, Value]:
     return values
 
 
-def _spell(value: str | int | bool) -> str:
+def _spell(value: str | float | bool) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

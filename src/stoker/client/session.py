@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stoker.client.transport import BrokenError, Connection, NoDaemonError
 
@@ -60,18 +60,34 @@ class Session:
         _headers, chunks = self.stream(target)
         return _split_lines(chunks)
 
-    def wait_for_daemon(self) -> None:
-        """Return when a daemon listens again; one that was stopped gets a while to be started anew."""
+    def wait_for_daemon(self, tell: Callable[[str], None] | None = None) -> None:
+        """Return when a daemon listens again; one that was stopped gets a while to be started anew.
+
+        `tell` is called when there is something to wait for, and when the daemon is back.
+        """
         self.close()
         deadline = time.monotonic() + _PATIENCE_S
+        is_told = False
         while True:
             try:
                 self._connection = self._connect()
-            except NoDaemonError:
+            except NoDaemonError as error:
                 if time.monotonic() > deadline:
-                    raise
+                    raise NoDaemonError(
+                        f"the daemon was stopped and is not back after {_PATIENCE_S:.0f} s:"
+                        " running jobs go on; stoker daemon start starts it, then ask again",
+                        died=error.died,
+                    ) from None
+                if tell is not None and not is_told:
+                    tell(
+                        "the daemon was stopped; running jobs go on:"
+                        f" waiting up to {_PATIENCE_S:.0f} s for it to be back"
+                    )
+                    is_told = True
                 time.sleep(_STEP_S)
             else:
+                if tell is not None and is_told:
+                    tell("the daemon is back")
                 return
 
     def _connect(self) -> Connection:

@@ -99,10 +99,10 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
 
 def _method(tree: Map) -> Method:
     if "early_terminate" in tree:
-        tree.fail("early_terminate", "early_terminate comes with [tune]: leave it out for now")
+        tree.fail("early_terminate", "early_terminate is not there yet: leave it out")
     method = tree.get("method", "grid")
     if method in _TUNED:
-        tree.fail("method", f"method {method} comes with [tune]: use grid or random for now")
+        tree.fail("method", f"method {method} is not there yet: use grid or random")
     if method not in ("grid", "random"):
         known = ("grid", "random", *_TUNED)
         tree.fail("method", f"no method {method!r}: {did_you_mean(str(method), known)}")

@@ -133,6 +133,8 @@ def test_a_selection_becomes_a_query(
     selection = Selection(ids="1,5-9", states=[State.DONE, State.LOST], project="a b", all=True)
     with Client(str(home)) as client:
         client.ls(selection, text="lr=0.1", limit=5)
-    assert asked == [
-        "/v1/ls?ids=1%2C5-9&states=done&states=lost&project=a%20b&all=true&text=lr%3D0.1&limit=5"
-    ]
+    [target] = asked
+    assert target == (
+        "/v1/ls?ids=1%2C5-9&states=done&states=lost&project=a%20b&all=true&text=lr%3D0.1"
+        "&strict=true&limit=5"
+    )

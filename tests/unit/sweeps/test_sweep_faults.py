@@ -93,11 +93,14 @@ FAULTS = {
         ),
         r"s.yaml:2: the conditions of a, b depend on each other",
     ),
-    "bayes": ("command: x\nmethod: bayes", r"s.yaml:2: method bayes comes with \[tune\]"),
-    "tpe": ("command: x\nmethod: tpe", r"s.yaml:2: method tpe comes with \[tune\]"),
+    "bayes": (
+        "command: x\nmethod: bayes",
+        r"s.yaml:2: method bayes is not there yet: use grid or random",
+    ),
+    "tpe": ("command: x\nmethod: tpe", r"s.yaml:2: method tpe is not there yet"),
     "early_terminate": (
         "command: x\nearly_terminate: {type: asha}",
-        r"s.yaml:2: early_terminate comes with \[tune\]",
+        r"s.yaml:2: early_terminate is not there yet: leave it out",
     ),
     "unknown method": (
         "command: x\nmethod: gird",

@@ -24,12 +24,13 @@ _PAUSE_PER_JOB_S = 0.0005
 _PAUSE_PER_LOOK = 20
 
 
-async def wait(hub: Hub, query: wire.Selection, _body: None) -> Stream:
+async def wait(hub: Hub, query: wire.WaitFor, _body: None) -> Stream:
     """Tell how far these jobs are: at once, after every change, and for the last time when none is left."""
-    return Stream(_lines(hub, query, service.progress(hub, query)), Media.LINES.value)
+    wanted = service.begin(hub, query, time.time())
+    return Stream(_lines(hub, wanted, service.progress(hub, wanted)), Media.LINES.value)
 
 
-async def _lines(hub: Hub, selection: wire.Selection, progress: wire.Progress) -> Chunks:
+async def _lines(hub: Hub, selection: wire.WaitFor, progress: wire.Progress) -> Chunks:
     told: wire.Progress | None = None
     while True:
         if progress != told:
@@ -57,7 +58,7 @@ WAIT = Endpoint(
     method="GET",
     path="/v1/wait",
     call=wait,
-    query=wire.Selection,
+    query=wire.WaitFor,
     body=type(None),
     answer=wire.Progress,
     media=Media.LINES,

@@ -26,12 +26,26 @@ def find_one(hub: Hub, text: str) -> int:
 
 def find(hub: Hub, selection: Selection) -> list[tuple[int, State]]:
     """The jobs of a selection with their states, in the order of their ids."""
+    if selection.project is not None:
+        check_project(hub, selection.project)
     if selection.ids is not None:
         rows = dict(row for term in parse_selector(selection.ids) for row in _find(hub, term))
         return sorted(_narrow(hub, rows, selection).items())
     if not (selection.all or selection.states or selection.project):
         raise UsageError("no job is named: give ids, a state (-s), a project (-P), or --all")
     return _rows(hub, f"WHERE {_where(selection)} ORDER BY id", _values(selection))
+
+
+def check_project(hub: Hub, project: str) -> None:
+    """Refuse a project that no job was ever added to, and name those that there are."""
+    rows = hub.database.execute(
+        "SELECT project FROM class WHERE project IS NOT NULL GROUP BY project ORDER BY max(id) DESC"
+    )
+    known = [name for (name,) in rows]
+    if project not in known:
+        shown = ", ".join(known[:_LISTED]) + (", …" if len(known) > _LISTED else "")
+        there_are = f"projects: {shown}" if known else "no job has a project"
+        raise NotFoundError(f"no project {project!r}; {there_are}")
 
 
 def count(hub: Hub, selection: Selection) -> dict[State, int]:

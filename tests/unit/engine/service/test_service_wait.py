@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from stoker.core.lifecycle import State
-from stoker.engine.service.wait import progress
+from stoker.engine.service.wait import begin, progress
 from stoker.errors import NotFoundError
-from stoker.wire import Progress, Selection
+from stoker.wire import Progress, Selection, WaitFor
 from unit.engine.world import FAILED, MakeWorld, World
 
 
@@ -72,3 +72,37 @@ def test_an_empty_queue_is_done(world: World) -> None:
 def test_what_is_not_there_is_an_error(world: World) -> None:
     with pytest.raises(NotFoundError):
         progress(world.hub, Selection(ids="1"))
+
+
+def test_what_is_unfinished_is_what_waits_or_runs_at_that_moment(make_world: MakeWorld) -> None:
+    world = make_world(gpus=1)
+    world.add("a", "b", "c")
+    world.add("d", hold=True)
+    world.now += 5
+    world.end("1.1", FAILED)
+    world.now += 1
+    wanted = begin(world.hub, WaitFor(unfinished=True), world.now)
+    assert wanted.last == 4
+
+    assert progress(world.hub, wanted).counts == {State.RUNNING: 1, State.WAITING: 1}
+    world.add("e")
+    world.now += 5
+    world.end("2.1", FAILED)
+    found = progress(world.hub, wanted)
+    assert found.counts == {State.FAILED: 1, State.RUNNING: 1}
+    assert (found.left, found.since, found.last) == (1, wanted.since, 4)
+    # Another daemon is asked with what the first has told.
+    assert begin(world.hub, wanted, world.now) == wanted
+    world.end("3.1")
+    found = progress(world.hub, wanted)
+    assert (found.counts, found.left) == ({State.FAILED: 1, State.DONE: 1}, 0)
+
+
+def test_an_unknown_project_is_refused_and_the_known_ones_are_named(world: World) -> None:
+    with pytest.raises(NotFoundError, match="no project 'nope'; no job has a project"):
+        begin(world.hub, WaitFor(project="nope"), world.now)
+    world.add("a", project="vision")
+    with pytest.raises(NotFoundError, match="no project 'nope'; projects: vision"):
+        begin(world.hub, WaitFor(project="nope"), world.now)
+    known = WaitFor(project="vision")
+    assert begin(world.hub, known, world.now) == known
