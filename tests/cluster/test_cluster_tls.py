@@ -1,4 +1,4 @@
-"""A cluster whose boxes speak TLS: a box without a certificate gets no answer at all."""
+"""A cluster with certificates of the user's own: a box without one gets no answer at all."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_box_with_the_certificate_of_another_authority_cannot_join(cluster: Tl
     assert f"the certificate of {cluster.bed.address(0)} is not accepted here" in said
 
 
-def test_a_call_without_a_certificate_ends_nothing(cluster: TlsCluster) -> None:
+def test_no_port_answers_a_call_without_a_certificate(cluster: TlsCluster) -> None:
     bed = cluster.bed
 
     def parts() -> set[int]:
@@ -80,7 +80,11 @@ def test_a_call_without_a_certificate_ends_nothing(cluster: TlsCluster) -> None:
 
     before = parts()
     assert len(before) == 2
-    for scheme in ("http", "https"):
-        assert call_grpc(bed, 2, START_SYNC, 0, 7866, scheme) is None
+    for host in (0, 1):
+        for line in bed.run(host, ["ss", "-ltnpH"]).stdout.splitlines():
+            port = int(line.split()[3].rpartition(":")[2])
+            for scheme in ("http", "https"):
+                for method in (START_SYNC, "/grpc.health.v1.Health/Check"):
+                    assert call_grpc(bed, 2, method, host, port, scheme) is None, line
     until(lambda: "h1" in bed.ok(0, "cluster", "status"), "the head answers")
     assert parts() == before

@@ -38,6 +38,7 @@ def refusal(bed: Bed, host: int, token: str) -> str:
     assert ended.stderr.count("\n") == 1
     assert not (bed.home(host) / "cluster" / "settings.json").exists()
     assert not (bed.home(host) / "cluster" / "token").exists()
+    assert not [*(bed.home(host) / "cluster").glob("tls*")]
     assert bed.processes(host) == {}
     return ended.stderr
 
@@ -57,6 +58,16 @@ def test_the_printed_line_lets_a_box_in_and_does_not_hold_the_token_of_ray(bed: 
     assert own not in said
     assert (bed.home(1) / "cluster" / "token").read_text() == own
     assert line_of(bed.ok(0, "cluster", "up")) == token
+
+
+def test_the_boxes_speak_tls_and_only_the_first_has_the_key_of_the_authority(bed: Bed) -> None:
+    names = [{path.name for path in (bed.home(host) / "cluster").glob("tls*")} for host in (0, 1)]
+    assert names[1] == {"tls.json", "tls-ca.crt", "tls-node.crt", "tls-node.key"}
+    assert names[0] == {*names[1], "tls-ca.key"}
+    for host in (0, 1):
+        assert "TLS, certificate" in bed.ok(host, "cluster", "status")
+    own = (bed.home(0) / "cluster" / "token").read_text()
+    assert "speaks TLS" in refusal(bed, 2, own)
 
 
 def test_boxes_join_at_the_named_address_only(bed: Bed) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.bed import Bed
 from cluster.conftest import require_bed
+from cluster.grpc_call import call_grpc
 
 pytestmark = pytest.mark.usefixtures("ray")
 TOKEN = {"STOKER_CLUSTER_TOKEN": "a" * 64}
@@ -47,7 +48,9 @@ def test_who_has_a_wrong_token_or_none_is_not_let_in_and_nothing_is_left(bed: Be
     silent = bed.stoker(1, "cluster", "join", address, env=TOKEN)
     assert "no cluster answers" in silent.stderr
 
-    bed.ok(0, "cluster", "up", "--name", "first")
+    bed.ok(0, "cluster", "up", "--name", "first", "--no-tls")
+    assert call_grpc(bed, 1, "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo", 0, 7866) == 16
+    assert call_grpc(bed, 1, "/grpc.health.v1.Health/Check", 0, 7866) == 0
     wrong = bed.stoker(1, "cluster", "join", address, env=TOKEN)
     without = bed.stoker(1, "cluster", "join", address)
     misnamed = bed.stoker(1, "cluster", "join", address, "--name", "a b", env=TOKEN)

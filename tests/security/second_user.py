@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 
 from patience import PATIENCE_S
 
@@ -35,6 +36,8 @@ class SecondUser:
         self.name = name
         self.uid = entry.pw_uid
         self.gid = entry.pw_gid
+        # Wraps a command, so that it runs in other namespaces.
+        self.enter: Callable[[list[str]], list[str]] = list
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, source: str, *arguments: str) -> subprocess.Popen[str]:
@@ -43,8 +46,9 @@ class SecondUser:
         The source may use the modules that are imported before the process gives up its rights,
         and prints "ready" if the caller waits for that with `ready`.
         """
+        words = [sys.executable, "-I", "-c", _BECOME, str(self.uid), str(self.gid), *arguments]
         process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BECOME, str(self.uid), str(self.gid), *arguments],
+            self.enter(words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

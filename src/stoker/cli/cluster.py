@@ -9,8 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from stoker.cli.credentials import find_credentials, make_credentials
 from stoker.cli.join_lines import (
-    find_ray_token,
     parse_expires,
     revoke,
     show_join_line,
@@ -18,7 +18,6 @@ from stoker.cli.join_lines import (
 )
 from stoker.cluster import control, settings, survey
 from stoker.cluster.ray_folder import remove_ray_folder
-from stoker.cluster.tls import find_certificates, save_certificates
 from stoker.errors import ConflictError, UsageError
 from stoker.home import find_home
 
@@ -32,8 +31,8 @@ Let one queue have the GPUs of several boxes. `up` makes this box the first of a
 to run on the others; `join` lets a box in; `status` shows who is there; `leave` takes a box out again, and
 the first box's leaving ends the cluster. It needs Ray on every box: pip install 'stoker[ray]'. The join token
 in the printed line is as good as your login on all of them until it expires: `token` makes another, `revoke`
-ends all. Ray listens on all interfaces of each box, whatever --address says: use a firewall, and TLS
-(RAY_USE_TLS and RAY_TLS_*, which `up` and `join` remember)."""
+ends all. The boxes speak TLS with certificates that the first box makes; RAY_USE_TLS and RAY_TLS_* name your
+own. Ray listens on all interfaces of each box, whatever --address says: use a firewall."""
 EXAMPLES = """\
 examples:
   stoker cluster up                         on the first box; prints what to run on the others
@@ -57,6 +56,7 @@ _ONLY = {
     "gpus": ("join",),
     "json": ("status",),
     "expires": ("up", "token"),
+    "no_tls": ("up",),
 }
 
 
@@ -80,6 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}")
     add("--name", metavar="NAME", help="up, join: this box's name; default: its host name")
     add("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box")
+    add("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes")
     add("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use")
     add("--json", action="store_true", help="status: print a JSON object")
 
@@ -88,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     """Do one of the actions."""
     for option, actions in _ONLY.items():
         if getattr(args, option) not in (None, False) and args.action not in actions:
-            raise UsageError(f"--{option} is for {' and '.join(actions)}, not for {args.action}")
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} is for {' and '.join(actions)}, not for {args.action}")
     if args.action == "join" and args.target is None:
         raise UsageError(
             "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
@@ -152,11 +154,11 @@ def _check_ray_address(text: str) -> None:
         raise ConflictError(
             f"this box belongs to the cluster at {known.target}: stoker cluster leave comes first"
         )
-    token = find_ray_token(home, address, port)
-    certificates = find_certificates(os.environ, survey.own_address(address, port))
-    survey.check_versions(survey.survey(home, address, port, token, certificates))
-    settings.save_token(home, token)
-    save_certificates(home, certificates)
+    if known is not None:
+        return  # its credentials are kept already
+    with find_credentials(home, address, port) as credentials:
+        survey.check_versions(survey.survey(home, address, port, *credentials))
+        credentials.save(home)
 
 
 def _refuse_another(known: settings.Settings, args: argparse.Namespace) -> None:
@@ -189,9 +191,7 @@ def _found(home: str, args: argparse.Namespace) -> settings.Settings:
         own_address=address,
         labels=labels,
     )
-    certificates = find_certificates(os.environ, address)
-    settings.save_token(home, settings.make_token())
-    save_certificates(home, certificates)
+    make_credentials(home, address, use_tls=not args.no_tls).save(home)
     _become(home, made)
     print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
     return made
@@ -216,25 +216,24 @@ def _join(home: str, args: argparse.Namespace) -> int:
             f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
             " this one the first"
         )
-    token = find_ray_token(home, address, port)
-    certificates = find_certificates(os.environ, own)
-    found = survey.survey(home, address, port, token, certificates)
-    survey.check_versions(found)
-    node = _be_no_other(home, found, own)
-    _name(home, args, [member.name for member in found.nodes if member.id != node.id])
-    settings.save_token(home, token)
-    save_certificates(home, certificates)
-    _become(
-        home,
-        settings.Settings(
-            role="node",
-            address=address,
-            port=port,
-            own_address=own,
-            labels=labels,
-            gpus=_slots(args.gpus),
-        ),
-    )
+    with find_credentials(home, address, port) as credentials:
+        found = survey.survey(home, address, port, *credentials)
+        survey.check_versions(found)
+        node = _be_no_other(home, found, own)
+        _name(home, args, [member.name for member in found.nodes if member.id != node.id])
+        slots = _slots(args.gpus)
+        credentials.save(home)
+        _become(
+            home,
+            settings.Settings(
+                role="node",
+                address=address,
+                port=port,
+                own_address=own,
+                labels=labels,
+                gpus=slots,
+            ),
+        )
     print(f"joined the cluster at {settings.join_address(address, port)} as", end=" ")
     print(settings.load_node(home).name)
     return 0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
 from stoker.cluster import settings
-from stoker.cluster.admission import exchange_join_token
 from stoker.cluster.command import TOKEN_VARIABLE
 from stoker.cluster.join_tokens import (
     DEFAULT_EXPIRES_S,
@@ -15,11 +13,10 @@ from stoker.cluster.join_tokens import (
     has_join_tokens,
     issue_join_token,
     newest_join_token,
-    parse_join_token,
     revoke_join_tokens,
 )
 from stoker.core.durations import format_duration, parse_duration
-from stoker.errors import ConflictError, UsageError
+from stoker.errors import ConflictError
 
 
 def parse_expires(text: str | None) -> float | None:
@@ -66,39 +63,13 @@ def describe_join_token(home: str) -> str:
 
 
 def describe_listeners(known: settings.Settings) -> str:
-    """Where a cluster listens: Ray binds all interfaces unless its address is the loopback's."""
-    if known.address.startswith("127."):
-        where = "on the loopback interface"
-    else:
-        where = "on every interface of each box (--address does not change that)"
+    """Where a cluster listens: Ray binds all interfaces, whatever address it is given."""
     first, last = settings.RESERVED_PORTS[0], settings.RESERVED_PORTS[-1]
     join = settings.join_address(known.address, known.join_port)
     return (
-        f"Ray listens {where}, at port {known.port}, at ports {first}-{last} and at some that the system"
-        f" chooses; boxes join at {join}"
+        "Ray listens on every interface of each box (--address does not change that), at port"
+        f" {known.port}, at ports {first}-{last} and at some that the system chooses; boxes join at {join}"
     )
-
-
-def find_ray_token(home: str, address: str, port: int) -> str:
-    """Ray's token for a cluster: from a join token, from the user, or kept from before."""
-    given = os.environ.get(TOKEN_VARIABLE)
-    kept = settings.load_token(home)
-    if not given and kept is not None:
-        return kept
-    if not given and not sys.stdin.isatty():
-        raise UsageError(
-            f"the token is missing: {TOKEN_VARIABLE}=… stoker cluster join …, as stoker cluster up"
-            " prints it on the first box"
-        )
-    if not given:
-        import getpass
-
-        given = getpass.getpass("token of the cluster (not shown): ")
-    token = settings.check_token(given)
-    join_token = parse_join_token(token)
-    if join_token is None:
-        return token
-    return exchange_join_token(address, settings.join_port(port), join_token)
 
 
 def _print_line(

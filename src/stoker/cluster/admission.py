@@ -1,13 +1,13 @@
-"""Exchange of a join token for Ray's token, between a joining box and the head.
+"""Exchange of a join token for Ray's token and a certificate, between a joining box and the head.
 
     box   {"join": ID, "nonce": C}
-    head  {"nonce": S, "proof": HMAC(secret, "head" C S)}        or {"refused": REASON}
-    box   {"proof": HMAC(secret, "box" C S)}
-    head  {"token": Ray's token XOR HMAC(secret, "pad" C S …), "proof": HMAC(secret, "token" C S …)}
+    head  {"nonce": S, "proof": HMAC(secret, "head" C S)}                or {"refused": REASON}
+    box   {"request": R, "proof": HMAC(secret, "box" C S R)}             R: certificate request, or ""
+    head  {"sealed": X, "proof": HMAC(secret, "pass" C S X)}             X: Pass XOR HMAC(secret, "pad" C S …)
 
 Neither side sends the secret. The head proves first that it knows the secret, so a process that has
 taken the head's port learns nothing. A listener on the network does not learn Ray's token here.
-Each message is one line of JSON of at most 1 KiB. The head gives a connection five seconds.
+Each message is one line of JSON. A peer that has proven nothing yet has five seconds.
 """
 
 from __future__ import annotations
@@ -24,21 +24,32 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+from stoker.cluster.authority import find_authority, sign_request
 from stoker.cluster.join_tokens import JoinToken, find_join_token
 from stoker.cluster.settings import join_address, load_token
 from stoker.errors import StokerError
 
-_MAX_LINE_BYTES = 1024
-_TIMEOUT_S = 5.0
+_MAX_LINE_BYTES = 16384
+_TIMEOUT_S, _TIMEOUT_OF_KNOWN_PEER_S = 5.0, 60.0
 _MAX_CONNECTIONS, _MAX_PER_ADDRESS = 64, 8
 _RETRY_S = 5.0
 _NONCE_BYTES = 32
-_HEX = re.compile(r"(?:[0-9a-f]{2}){1,512}")
+_HEX = re.compile(r"(?:[0-9a-f]{2}){1,8192}")
 EXPIRED, UNKNOWN = "expired", "unknown"
 
 
 class AdmissionError(Exception):
     """The other side does not follow the protocol, or does not know the secret."""
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """What a box needs to be in a cluster: Ray's token, and certificates if the head makes them."""
+
+    token: str
+    authority: str | None = None
+    certificate: str | None = None
 
 
 class AdmissionServer:
@@ -111,7 +122,7 @@ class AdmissionServer:
     def _serve(self, connection: socket.socket, address: str) -> None:
         try:
             with connection:
-                self._admit(_Lines(connection))
+                self._admit(_Lines(connection), address)
         except (AdmissionError, OSError):
             pass  # whoever it was has been told nothing
         except StokerError as error:
@@ -119,7 +130,7 @@ class AdmissionServer:
         finally:
             self._leave_place(address)
 
-    def _admit(self, lines: _Lines) -> None:
+    def _admit(self, lines: _Lines, address: str) -> None:
         hello = lines.receive()
         token_id, box_nonce = _text(hello, "join"), _nonce(hello)
         known = self._find(token_id)
@@ -129,14 +140,27 @@ class AdmissionServer:
         head_nonce = secrets.token_bytes(_NONCE_BYTES)
         nonces = box_nonce + head_nonce
         lines.send({"nonce": head_nonce.hex(), "proof": _prove(known, b"head", nonces).hex()})
-        _check_proof(lines.receive(), known, b"box", nonces)
-        ray_token = load_token(self._home)
-        if ray_token is None or self._find(token_id) != known:  # revoked meanwhile
+        answer = lines.receive()
+        request = _text(answer, "request")
+        _check_proof(answer, known, b"box", nonces + request.encode())
+        lines.trust()
+        made = self._make_pass(request, address)
+        if made is None or self._find(token_id) != known:  # revoked meanwhile
             lines.send({"refused": UNKNOWN})
             return
-        sealed = _cipher(known, nonces, ray_token.encode())
-        proof = _prove(known, b"token", nonces + sealed)
-        lines.send({"token": sealed.hex(), "proof": proof.hex()})
+        sealed = _cipher(known, nonces, msgspec.json.encode(made))
+        proof = _prove(known, b"pass", nonces + sealed)
+        lines.send({"sealed": sealed.hex(), "proof": proof.hex()})
+
+    def _make_pass(self, request: str, address: str) -> Pass | None:
+        """What lets the box at an address in; None if the cluster has just ended."""
+        token, authority = load_token(self._home), find_authority(self._home)
+        if token is None:
+            return None
+        if authority is None or not request:
+            return Pass(token=token, authority=authority)
+        certificate = sign_request(self._home, request, address)
+        return Pass(token=token, authority=authority, certificate=certificate)
 
     def _find(self, token_id: str) -> JoinToken | str:
         """The join token that a box speaks of, or why it does not let the box in."""
@@ -146,12 +170,15 @@ class AdmissionServer:
         return EXPIRED if known.is_expired(time.time()) else known
 
 
-def exchange_join_token(address: str, port: int, given: JoinToken) -> str:
-    """Ray's token, from the head, for a join token; raises StokerError with the reason if it gives none."""
+def exchange_join_token(address: str, port: int, given: JoinToken, request: str = "") -> Pass:
+    """What the head gives for a join token, and for a request for a certificate.
+
+    Raises StokerError with the reason if it gives nothing.
+    """
     place = join_address(address, port)
     try:
         with socket.create_connection((address, port), timeout=_TIMEOUT_S) as connection:
-            return _ask(_Lines(connection), given)
+            return _ask(_Lines(connection), given, request)
     except AdmissionError:
         raise StokerError(
             f"what answers at {place} does not know this join token, and was told nothing: is {address}"
@@ -164,19 +191,21 @@ def exchange_join_token(address: str, port: int, given: JoinToken) -> str:
         ) from None
 
 
-def _ask(lines: _Lines, given: JoinToken) -> str:
+def _ask(lines: _Lines, given: JoinToken, request: str) -> Pass:
     box_nonce = secrets.token_bytes(_NONCE_BYTES)
     lines.send({"join": given.id, "nonce": box_nonce.hex()})
     answer = lines.receive()
     _raise_refusal(answer)
     nonces = box_nonce + _nonce(answer)
     _check_proof(answer, given, b"head", nonces)
-    lines.send({"proof": _prove(given, b"box", nonces).hex()})
+    lines.trust()
+    proof = _prove(given, b"box", nonces + request.encode())
+    lines.send({"request": request, "proof": proof.hex()})
     answer = lines.receive()
     _raise_refusal(answer)
-    sealed = _bytes(answer, "token")
-    _check_proof(answer, given, b"token", nonces + sealed)
-    return _cipher(given, nonces, sealed).decode("ascii")
+    sealed = _bytes(answer, "sealed")
+    _check_proof(answer, given, b"pass", nonces + sealed)
+    return msgspec.json.decode(_cipher(given, nonces, sealed), type=Pass)
 
 
 def _raise_refusal(answer: dict[str, Any]) -> None:
@@ -219,6 +248,10 @@ class _Lines:
             raise AdmissionError
         return message
 
+    def trust(self) -> None:
+        """Give a peer that knows the secret the time that openssl may take."""
+        self._deadline = time.monotonic() + _TIMEOUT_OF_KNOWN_PEER_S
+
     def _limit(self) -> None:
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
@@ -252,7 +285,7 @@ def _nonce(message: dict[str, Any]) -> bytes:
 
 def _text(message: dict[str, Any], name: str) -> str:
     value = message.get(name)
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value.isascii():
         raise AdmissionError
     return value
 

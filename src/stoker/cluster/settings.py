@@ -4,7 +4,7 @@
     settings.json  what it belongs to, as head or as node; not there if it belongs to nothing
     token          what lets a box in (0600)
     join-tokens.json   on the head: the join tokens that were given out (0600)
-    tls.json       paths of the certificates, if the cluster speaks TLS
+    tls.json       paths of the certificates, if the cluster speaks TLS; tls-*: those that Stoker made
     minder.lock    held by the minder, with its pid inside;  minder.json: how Ray is
 
 All of them lie in `<home>/cluster/` (0700). Files are replaced, never rewritten.
@@ -31,6 +31,9 @@ DEFAULT_PORT = 7866
 _LAST_PORT = 65535
 # Ray gives these to its workers.
 RESERVED_PORTS = range(10002, 20000)
+# Files that go when a box leaves its cluster.
+_TLS_FILES = ("tls.json", "tls-ca.key", "tls-ca.crt", "tls-node.key", "tls-node.crt")
+_OF_A_CLUSTER = ("settings.json", "token", "join-tokens.json", *_TLS_FILES)
 # Ray takes no other labels.
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 RESERVED_LABELS = ("stoker-", "ray.io/")
@@ -97,7 +100,7 @@ def save_settings(home: str, settings: Settings) -> None:
 
 def forget_settings(home: str) -> None:
     """Let this box belong to nothing; who it is stays."""
-    for name in ("settings.json", "token", "tls.json", "join-tokens.json"):
+    for name in _OF_A_CLUSTER:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder_of(home), name))
 

@@ -185,7 +185,8 @@ def _check_tls(address: str, port: int, certificates: Certificates | None) -> No
     has_tls = speaks_tls(address, port)
     if has_tls and certificates is None:
         raise StokerError(
-            f"the cluster at {target} speaks TLS: name this box's certificate with {HOW_TO_NAME}"
+            f"the cluster at {target} speaks TLS: use the line that stoker cluster token prints on its first"
+            f" box, or name a certificate for this box with {HOW_TO_NAME}"
         )
     if certificates is not None and not has_tls:
         raise StokerError(

@@ -13,7 +13,7 @@ import pytest
 
 from integration.door import free_port
 from patience import until
-from stoker.cluster import admission, settings
+from stoker.cluster import admission, authority, settings, tls
 from stoker.cluster.admission import AdmissionServer, exchange_join_token
 from stoker.cluster.join_tokens import (
     JoinToken,
@@ -22,7 +22,7 @@ from stoker.cluster.join_tokens import (
     parse_join_token,
     revoke_join_tokens,
 )
-from stoker.errors import StokerError
+from stoker.errors import StokerError, UsageError
 
 RAY_TOKEN = "5" * 64
 NOW = 1000.0
@@ -53,7 +53,7 @@ class Head:
         return token
 
     def exchange(self, token: JoinToken) -> str:
-        return exchange_join_token(HOST, self.port, token)
+        return exchange_join_token(HOST, self.port, token).token
 
     def close(self) -> None:
         self._server.close()
@@ -68,6 +68,25 @@ def head(tmp_path: Path) -> Iterator[Head]:
 
 def test_a_join_token_gives_the_token_of_ray(head: Head) -> None:
     assert head.exchange(head.issue()) == RAY_TOKEN
+
+
+def test_a_head_with_an_authority_signs_for_the_address_of_the_box(
+    head: Head, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority.make_authority(head.home, HOST)
+    key, request = authority.make_request()
+    made = exchange_join_token(HOST, head.port, head.issue(), request)
+
+    assert made.certificate is not None
+    assert made.authority is not None
+    assert made.authority == authority.find_authority(head.home)
+    home = str(tmp_path_factory.mktemp("box"))
+    kept = authority.keep_certificate(home, key, made.certificate, made.authority)
+    named = tls.tls_environment(kept)
+    assert tls.find_certificates(named, HOST) == kept
+    with pytest.raises(UsageError, match="would not accept"):
+        tls.find_certificates(named, "127.0.0.2")
+    assert authority.find_authority(home) is None
 
 
 def test_an_expired_and_a_revoked_token_give_the_reason(head: Head) -> None:
@@ -114,11 +133,12 @@ def test_a_process_that_took_the_port_of_the_head_learns_nothing(head: Head) -> 
         b"\n",
         b"[" * 900 + b"\n",
         b"9" * 900 + b"\n",
-        b"x" * 5000,
+        b"x" * 50000,
         b'{"join": 1, "nonce": "00"}\n',
         b'{"join": "../token", "nonce": "\xff"}\n',
         b'{"join": "ab", "nonce": "' + b"0" * 62 + b'"}\n',
         b"\x16\x03\x01\n",
+        b'{"join": "\\ud800", "nonce": "' + b"0" * 64 + b'"}\n',
     ],
 )
 def test_hostile_input_ends_its_own_connection_only(head: Head, data: bytes) -> None:
@@ -153,7 +173,7 @@ def test_a_taken_port_is_logged_once_and_used_when_it_is_free(
 
     def joins() -> bool:
         with contextlib.suppress(StokerError):
-            return exchange_join_token(HOST, port, token) == RAY_TOKEN
+            return exchange_join_token(HOST, port, token).token == RAY_TOKEN
         return False
 
     until(joins, "the head listens")

@@ -1,0 +1,113 @@
+"""What lets this box into a cluster: Ray's token and, with TLS, certificates."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stoker.cluster import settings, survey
+from stoker.cluster.admission import exchange_join_token
+from stoker.cluster.authority import (
+    forget_authority,
+    keep_certificate,
+    make_authority,
+    make_request,
+)
+from stoker.cluster.command import TOKEN_VARIABLE
+from stoker.cluster.join_tokens import JoinToken, parse_join_token
+from stoker.cluster.tls import (
+    Certificates,
+    find_certificates,
+    load_certificates,
+    save_certificates,
+)
+from stoker.errors import StokerError, UsageError
+
+
+class Credentials(NamedTuple):
+    """Ray's token, and the certificates of this box; none in a cluster without TLS."""
+
+    token: str
+    certificates: Certificates | None
+
+    def save(self, home: str) -> None:
+        """Use them from now on."""
+        settings.save_token(home, self.token)
+        save_certificates(home, self.certificates)
+
+
+def make_credentials(home: str, address: str, *, use_tls: bool) -> Credentials:
+    """Credentials of a new cluster whose head has this address."""
+    certificates = find_certificates(os.environ, address)
+    if certificates is None and use_tls:
+        try:
+            certificates = make_authority(home, address)
+        except StokerError as error:
+            raise StokerError(
+                f"{error}; or, where nobody else can log in or listen: stoker cluster up --no-tls"
+            ) from None
+    return Credentials(settings.make_token(), certificates)
+
+
+@contextlib.contextmanager
+def find_credentials(home: str, address: str, port: int) -> Iterator[Credentials]:
+    """Credentials for a cluster: from a join token, from the user, or kept from before.
+
+    Certificates that were made for them are removed if the block fails.
+    """
+    given = _find_token(home)
+    own = find_certificates(os.environ, survey.own_address(address, port))
+    if given is None:
+        yield Credentials(settings.load_token(home) or "", own or load_certificates(home))
+        return
+    join_token = parse_join_token(given)
+    if join_token is None or own is not None:
+        yield Credentials(_exchange_for_token(given, join_token, address, port), own)
+        return
+    try:
+        yield _exchange(home, address, port, join_token)
+    except BaseException:
+        forget_authority(home)
+        raise
+
+
+def _exchange_for_token(given: str, join_token: JoinToken | None, address: str, port: int) -> str:
+    if join_token is None:
+        return given
+    return exchange_join_token(address, settings.join_port(port), join_token).token
+
+
+def _exchange(home: str, address: str, port: int, join_token: JoinToken) -> Credentials:
+    """Ray's token and a certificate from the head."""
+    missing: StokerError | None = None
+    key = request = ""
+    try:
+        key, request = make_request()
+    except StokerError as error:
+        missing = error  # it matters only if the cluster speaks TLS
+    made = exchange_join_token(address, settings.join_port(port), join_token, request)
+    if made.authority is None:
+        return Credentials(made.token, None)
+    if made.certificate is None:
+        raise missing or StokerError("the first box gave no certificate: is its Stoker the same?")
+    return Credentials(made.token, keep_certificate(home, key, made.certificate, made.authority))
+
+
+def _find_token(home: str) -> str | None:
+    """The token that the user gives; None if one is kept from before."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given:
+        return settings.check_token(given)
+    if settings.load_token(home) is not None:
+        return None
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"the token is missing: {TOKEN_VARIABLE}=… stoker cluster join …, as stoker cluster up"
+            " prints it on the first box"
+        )
+    import getpass
+
+    return settings.check_token(getpass.getpass("token of the cluster (not shown): "))
