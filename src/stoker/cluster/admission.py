@@ -33,7 +33,7 @@ from stoker.errors import StokerError
 
 _MAX_LINE_BYTES = 16384
 _TIMEOUT_S, _TIMEOUT_OF_KNOWN_PEER_S = 5.0, 60.0
-_MAX_CONNECTIONS, _MAX_PER_ADDRESS = 64, 8
+_MAX_CONNECTIONS, _MAX_PER_ADDRESS = 256, 8
 _RETRY_S = 5.0
 _NONCE_BYTES = 32
 _HEX = re.compile(r"(?:[0-9a-f]{2}){1,8192}")
