@@ -1,9 +1,10 @@
 // A tiny job: it writes down that it starts, waits, writes down that it ends, and ends as it is told.
 //
-//     job RECORD MILLISECONDS CODE [SAVED]
+//     job RECORD MILLISECONDS CODE [SAVED [LEFTOVER_MILLISECONDS]]
 //
-// With SAVED it is deaf to HUP, and after a TERM it goes on until the file SAVED exists, as a training run
-// that saves its state.
+// With SAVED it is deaf to HUP, and after a TERM it goes on until the file SAVED exists, or for SAVED
+// milliseconds, as a training run that saves its state. It leaves a process behind that holds the same
+// seats, is deaf to HUP too, and ends by itself after LEFTOVER_MILLISECONDS.
 //
 // Each line is one write to a file opened for appending, so the order of the lines is the order of
 // what happened. A negative CODE is the signal it ends itself with. On each of its GPUs it takes the
@@ -64,14 +65,26 @@ static void tell(int fd, const char *what, int seat, const char *host, int rival
     if (write(fd, line, size) != size) _exit(99);
 }
 
-static void wait_for(const char *path) {
-    struct timespec pause = {0, 1000000};
-    while (access(path, F_OK) != 0) nanosleep(&pause, NULL);
+static void sleep_ms(long ms) {
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+static void save(const char *saved) {
+    if (saved[0] != '/') sleep_ms(atol(saved));
+    while (saved[0] == '/' && access(saved, F_OK) != 0) sleep_ms(1);
+}
+
+static void leave_behind(long ms) {
+    if (ms <= 0 || fork() != 0) return;
+    signal(SIGTERM, SIG_DFL);
+    sleep_ms(ms);
+    _exit(0);
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4 && argc != 5) return 98;
-    if (argc == 5) {
+    if (argc < 4 || argc > 6) return 98;
+    if (argc > 4) {
         signal(SIGTERM, on_term);
         signal(SIGHUP, SIG_IGN);
     }
@@ -82,10 +95,9 @@ int main(int argc, char **argv) {
     int rivals = take_seat(argv[1], "job", get("STOKER_JOB_ID"));
     int seat = take_seats(argv[1], host);
     tell(fd, "start", seat, host, rivals);
-    long ms = atol(argv[2]);
-    struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&pause, NULL);
-    if (asked_to_end) wait_for(argv[4]);
+    if (argc > 5) leave_behind(atol(argv[5]));
+    sleep_ms(atol(argv[2]));
+    if (asked_to_end) save(argv[4]);
     tell(fd, "end", seat, host, rivals);
     int code = atoi(argv[3]);
     if (code < 0) {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stoker.executors.shepherd.places import Leases, Place, Unavailable
-from stoker.gpus.lease import Lease
+from stoker.gpus.lease import Lease, Lock
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def test_a_job_inherits_every_lease_whatever_numbers_they_have(tmp_path: Path, f
         opened = os.open(tmp_path / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         fd = os.dup2(opened, first + number, inheritable=False)
         os.close(opened)
-        leases.held[key] = Lease(key, fd)
+        found = os.fstat(fd)
+        lock = Lock(fd, str(tmp_path / key), (found.st_dev, found.st_ino))
+        leases.held[key] = Lease(key, [lock])
     place = Place({}, keys)
     leases.fit([place])
     try:
