@@ -40,6 +40,7 @@ fault: $(VENV)/.dev $(VENV)/.cluster
 
 soak: $(VENV)/.dev
 	STOKER_LONG=1 $(BIN)/pytest tests/unit tests/contract tests/integration -n 2 --timeout 1200
+	STOKER_LIFE_S=600 $(BIN)/pytest tests/fault/test_life.py -v -s
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

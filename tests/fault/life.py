@@ -216,7 +216,7 @@ class LifeClient(threading.Thread):
         code = rng.choices((0, 1, 7, -9), (80, 10, 7, 3))[0]
         ms = rng.choices((0, 20, 150, 800), (25, 35, 30, 10))[0]
         save_ms = rng.choice((0, 0, 100, 400))
-        leftover_ms = rng.choices((0, 300, 20_000), (80, 14, 6))[0]
+        leftover_ms = rng.choices((0, 300, 20_000), (80, 17, 3))[0]
         record = self._home.work / "record"
         words = [self._program, str(record), str(ms), str(code), str(save_ms), str(leftover_ms)]
         line = " ".join(words)
@@ -315,14 +315,18 @@ class Life:
                 raise client.failure
 
     def settle(self) -> None:
-        """Let everything that waits run to its end."""
-        self._ask(lambda client: client.resume(Resume(queue=True)))
+        """Let everything that waits run to its end; fail if nothing changes for a minute."""
         for gpu in range(GPUS):
             order = GpuOrder(action="add", gpu=str(gpu))
             self._ask(lambda client, order=order: client.gpus(order))  # type: ignore[misc]
-        self._ask(lambda client: client.release(Release(all=True)))
-        self._ask(lambda client: client.resume(Resume(states=[State.PAUSED])))
-        until(self._is_over, "every job is over", _PATIENCE_S)
+        last = self._left()
+        deadline = time.monotonic() + _PATIENCE_S
+        while (left := self._left()) and time.monotonic() < deadline:
+            self._let_go_on()
+            if left != last:
+                last, deadline = left, time.monotonic() + _PATIENCE_S
+            time.sleep(0.05)
+        assert not left, self._explain(left)
         until(
             lambda: not any(slot.held for slot in self._home.status().slots),
             "the GPUs are given back",
@@ -347,10 +351,21 @@ class Life:
         verdict.leaked.extend(leaks(self._home))
         return verdict
 
-    def _is_over(self) -> bool:
+    def _let_go_on(self) -> None:
+        """Undo every pause and hold; jobs that fail alike pause the queue again."""
+        self._ask(lambda client: client.resume(Resume(queue=True)))
         self._ask(lambda client: client.release(Release(states=[State.HELD])))
-        states = self._home.query("SELECT DISTINCT state FROM job")
-        return all(state in (*FINAL, "skipped") for (state,) in states)
+        self._ask(lambda client: client.resume(Resume(states=[State.PAUSED])))
+
+    def _left(self) -> list[tuple[int, str]]:
+        over = ", ".join(f"'{state}'" for state in (*FINAL, "skipped"))
+        return self._home.query(f"SELECT id, state FROM job WHERE state NOT IN ({over})")
+
+    def _explain(self, left: list[tuple[int, str]]) -> str:
+        """Why jobs are not over."""
+        with self._home.client() as client:
+            reasons = [f"{job} ({state}): {client.why(job).text}" for job, state in left[:10]]
+        return f"{len(left)} jobs are not over: {'; '.join(reasons)}\n{self._home.log()[-2000:]}"
 
     def _ask(self, action: Callable[[Client], object]) -> None:
         with contextlib.suppress(*_REFUSALS), self._home.client() as client:
