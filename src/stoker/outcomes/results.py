@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from stoker.errors import NotFoundError, StokerError
+from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.outcomes.collect import collect, find_root, read_manifest
 from stoker.outcomes.record import Record
 from stoker.outcomes.table import (
@@ -67,6 +67,8 @@ class Results(Sequence[Record]):
 
         Runs that did not succeed are left out; a warning names one whose value is better.
         """
+        if goal not in (None, "minimize", "maximize"):
+            raise UsageError(f"goal {goal!r}: write minimize or maximize")
         goal = goal or self._goal or "maximize"
         ordered = sort_records(self._records, [f"-{metric}" if goal == "maximize" else metric])
         valued = [record for record in ordered if record.get(metric) is not None]

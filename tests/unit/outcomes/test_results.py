@@ -70,6 +70,11 @@ def test_the_best_run_is_found(sweep: Path) -> None:
         rs.best("ac")
 
 
+def test_a_goal_that_does_not_exist_is_refused(sweep: Path) -> None:
+    with pytest.raises(UsageError, match="goal 'max': write minimize or maximize"):
+        stoker.results(str(sweep)).best("acc", goal="max")
+
+
 def test_the_sweeps_goal_decides_what_is_best(sweep: Path) -> None:
     (sweep / "sweep.json").write_text('{"name": "demo", "metric": "acc", "goal": "minimize"}')
 
