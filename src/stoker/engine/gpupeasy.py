@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _ENDS_A_LINE = re.compile(rb";;;[ \t\r]*$", re.MULTILINE)
 _COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
+_SHOWN = 200  # bytes of a malformed job in its message
 
 
 class BatchJob(NamedTuple):
@@ -56,7 +57,8 @@ def parse_batch(text: bytes, cwd: bytes) -> tuple[list[BatchJob], list[str]]:
     for number, piece in enumerate(pieces, start=1):
         fields = [field.strip() for field in piece.split(b";;")]
         if len(fields) != 3:
-            shown = piece.decode(errors="backslashreplace")
+            shown = piece[:_SHOWN].decode(errors="backslashreplace")
+            shown += "…" * (len(piece) > _SHOWN)
             errors.append(f"Malformed job: {shown} (write NAME;;OUTFILE;;COMMAND;;;)")
             continue
         name, outfile, command = fields

@@ -70,6 +70,13 @@ def test_every_error_is_named_with_its_job(cwd: bytes, text: bytes, error: str) 
     assert errors[0].startswith(error.format(cwd=os.fsdecode(cwd)))
 
 
+def test_a_long_malformed_job_is_cut_in_its_message(cwd: bytes) -> None:
+    _jobs, errors = parse_batch(b"x" * 10_000 + b";;;", cwd)
+
+    assert errors[0].startswith(f"Malformed job: {'x' * 200}… ")
+    assert len(errors[0]) < 300
+
+
 def test_looking_leaves_no_file(cwd: bytes) -> None:
     parse_batch(b"a;;out;;ls;;;", cwd)
 
