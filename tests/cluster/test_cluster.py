@@ -132,6 +132,9 @@ def test_a_box_that_left_has_no_process_of_ray_and_no_token(cluster: Cluster) ->
 def refusals(cluster: Cluster) -> Iterator[tuple[int, list[str], int, str]]:
     address = cluster.address
     yield 0, ["up", "--port", "8000"], 1, "the cluster is up already"
+    yield 0, ["up", "--no-tls"], 1, "with TLS: stoker cluster leave ends it first"
+    yield 1, ["join", address, "--expires", "1h"], 2, "--expires is for up and token, not for join"
+    yield 1, ["join", address, "--no-tls"], 2, "--no-tls is for up, not for join"
     yield 0, ["join", address], 1, "this box is the first of the cluster"
     yield 1, ["up"], 1, "this box is a node of the cluster"
     yield 1, ["join", f"{address}:9999"], 1, "this box is a member of the cluster"

@@ -18,6 +18,7 @@ from stoker.cli.join_lines import (
 )
 from stoker.cluster import control, settings, survey
 from stoker.cluster.ray_folder import remove_ray_folder
+from stoker.cluster.tls import load_certificates
 from stoker.errors import ConflictError, UsageError
 from stoker.home import find_home
 
@@ -119,7 +120,7 @@ def _up(home: str, args: argparse.Namespace) -> int:
     if known is None:
         known = _found(home, args)
     else:
-        _refuse_another(known, args)
+        _refuse_another(home, known, args)
         if control.minder_pid(home) is not None:
             sys.stderr.write(f"stoker: the cluster is up already, at {known.target}\n")
         else:
@@ -161,10 +162,14 @@ def _check_ray_address(text: str) -> None:
         credentials.save(home)
 
 
-def _refuse_another(known: settings.Settings, args: argparse.Namespace) -> None:
+def _refuse_another(home: str, known: settings.Settings, args: argparse.Namespace) -> None:
     if not known.is_head:
         raise ConflictError(
             f"this box is a node of the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    if args.no_tls and load_certificates(home) is not None:
+        raise ConflictError(
+            f"the cluster is up already, at {known.target}, with TLS: stoker cluster leave ends it first"
         )
     wanted = (args.address or known.address, args.port or known.port)
     if wanted != (known.address, known.port):

@@ -125,7 +125,7 @@ class AdmissionServer:
                 self._admit(_Lines(connection), address)
         except (AdmissionError, OSError):
             pass  # whoever it was has been told nothing
-        except StokerError as error:
+        except (StokerError, ValueError) as error:
             self._log(f"cannot let {address} join: {error}")
         finally:
             self._leave_place(address)
