@@ -94,6 +94,14 @@ while True:
     threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
 """
 
+# A module of a project that tells of every process of the cluster that it got into.
+_TELL_TALE = """
+import os, sys
+if os.environ.get("STOKER_PART"):
+    with open({marks!r}, "a") as file:
+        print(os.environ["STOKER_PART"], sys.argv, file=file)
+"""
+
 
 class RayHead:
     """A cluster of one box in namespaces of its own, whose home is too long for the sockets of Ray."""
@@ -102,7 +110,11 @@ class RayHead:
         self.bed = bed
         (self._host,) = bed.hosts
         self._host.env["STOKER_HOME"] = str(self._host.folder / ("long" * 10))
-        bed.ok(0, "cluster", "up")
+        project = self._host.folder / "project"
+        project.mkdir()
+        self.marks = project / "marks"
+        (project / "sitecustomize.py").write_text(_TELL_TALE.format(marks=str(self.marks)))
+        bed.ok(0, "cluster", "up", env={"PYTHONPATH": str(project)})
 
     def parts(self) -> dict[str, int]:
         """The pids of Ray's processes by name, as the box sees them."""
@@ -145,6 +157,11 @@ def test_a_second_user_cannot_reach_the_sockets_of_ray_nor_plant_a_link(
 ) -> None:
     ray = head.parts()["ray.scripts.scripts"]
     assert neighbour.run(_ATTACK, str(ray), str(tmp_path / "victim")) == ""
+
+
+def test_modules_of_a_project_do_not_get_into_ray(head: RayHead) -> None:
+    assert head.parts()
+    assert not head.marks.exists()
 
 
 def test_a_second_user_cannot_end_ray_by_a_call_without_a_token(

@@ -23,6 +23,8 @@ NODE_LABEL, NAME_LABEL, VERSION_LABEL = "stoker-node", "stoker-name", "stoker-ve
 # How a token is given: an argument could be read by every user of the box.
 TOKEN_VARIABLE = "STOKER_CLUSTER_TOKEN"  # noqa: S105 - its name
 
+# The folder that this Stoker was found in.
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _OBJECT_STORE_BYTES = 80_000_000  # the least Ray takes, about: no data goes through it
 # A dead raylet is noticed within 2 s and a cut cable within 10, instead of 13 and 65.
 _HEALTH = {
@@ -64,7 +66,8 @@ def _place(settings: Settings) -> list[str]:
 def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment in which Ray's processes, and whoever talks to them, find token and certificates.
 
-    The user's own settings of Ray are left out: they are meant for other clusters.
+    The user's own settings of Ray are left out: they are meant for other clusters. So are folders of modules
+    in PYTHONPATH, unless Stoker itself lies there: a project's modules could take the place of Ray's.
     """
     kept = {
         name: value
@@ -72,6 +75,9 @@ def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith("RAY_") and os.fsencode(name) not in OURS
     }
     kept.pop(TOKEN_VARIABLE, None)
+    folders = kept.pop("PYTHONPATH", "").split(os.pathsep)
+    if any(folder and os.path.abspath(folder) == _ROOT for folder in folders):
+        kept["PYTHONPATH"] = _ROOT
     return {
         **kept,
         **_HEALTH,

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+import stoker
 from stoker import __version__
 from stoker.cluster.command import ray_environment, ray_words
 from stoker.cluster.minder import find_reason
@@ -53,6 +55,16 @@ def test_rays_environment_names_the_token_without_saying_it() -> None:
     assert "secret" not in made.values()
     assert not {"RAY_ADDRESS", "STOKER_COOKIE", "STOKER_CLUSTER_TOKEN"} & set(made)
     assert (made["PATH"], made["STOKER_FAKE_NVML"]) == ("/bin", "/gpus")
+
+
+def test_ray_gets_no_folder_of_modules_but_that_of_stoker_itself() -> None:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(stoker.__file__)))
+
+    def path(value: str) -> str | None:
+        return ray_environment("/home/x", {"PYTHONPATH": value}).get("PYTHONPATH")
+
+    assert path("/project:") is None
+    assert path(f"/project:{root}/:/other") == root
 
 
 def test_the_reason_of_rays_end_is_one_line_of_what_it_said() -> None:
