@@ -44,12 +44,21 @@ def make_credentials(home: str, address: str, *, use_tls: bool) -> Credentials:
     certificates = find_certificates(os.environ, address)
     if certificates is None and use_tls:
         try:
-            certificates = make_authority(home, address)
+            certificates = make_authority(home, *_names_of(address))
         except StokerError as error:
             raise StokerError(
                 f"{error}; or, where nobody else can log in or listen: stoker cluster up --no-tls"
             ) from None
     return Credentials(settings.make_token(), certificates)
+
+
+def _names_of(address: str) -> list[str]:
+    """The addresses at which Ray reaches the head: Ray replaces the loopback's by the machine's own."""
+    names = [address]
+    if address.startswith("127."):
+        with contextlib.suppress(StokerError):
+            names.append(survey.outward_address())
+    return names
 
 
 @contextlib.contextmanager

@@ -36,7 +36,9 @@ def show_join_line(home: str, known: settings.Settings, expires: str | None) -> 
         sys.stderr.write(f"stoker: {describe_join_token(home)}\n")
     else:
         _print_line(home, known, token, expires)
-    sys.stderr.write(f"{describe_listeners(known)}: let only the boxes of the cluster reach it.\n")
+    sys.stderr.write(
+        f"{describe_listeners(known)}. Let only the boxes of the cluster through the firewall.\n"
+    )
 
 
 def show_new_join_line(home: str, expires: str | None) -> int:

@@ -55,12 +55,12 @@ keyUsage = critical,digitalSignature
 extendedKeyUsage = serverAuth,clientAuth
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
-subjectAltName = IP:{address}
+subjectAltName = {addresses}
 """
 
 
-def make_authority(home: str, address: str) -> Certificates:
-    """Make an authority on the head, and the certificate of the head itself."""
+def make_authority(home: str, *addresses: str) -> Certificates:
+    """Make an authority on the head, and the certificate of the head itself for its addresses."""
     with _workshop("stoker cluster") as folder:
         _openssl(folder, "req", "-new", *_NEW_KEY, "-keyout", "ca.key", "-out", "ca.csr")
         signing = ("-selfsign", "-keyfile", "ca.key", "-extensions", "of_authority")
@@ -69,7 +69,7 @@ def make_authority(home: str, address: str) -> Certificates:
     write_file(home, _CA_KEY, key.encode())
     write_file(home, _CA_CERT, certificate.encode())
     key, request = make_request()
-    return keep_certificate(home, key, sign_request(home, request, address), certificate)
+    return keep_certificate(home, key, sign_request(home, request, *addresses), certificate)
 
 
 def find_authority(home: str) -> str | None:
@@ -86,9 +86,9 @@ def make_request() -> tuple[str, str]:
         return _read(folder, "node.key"), _read(folder, "node.csr")
 
 
-def sign_request(home: str, request: str, address: str) -> str:
-    """A certificate of this box's authority for the box at an address."""
-    with _workshop("stoker node", address) as folder:
+def sign_request(home: str, request: str, *addresses: str) -> str:
+    """A certificate of this box's authority for the box at these addresses."""
+    with _workshop("stoker node", *addresses) as folder:
         with open(os.path.join(folder, "node.csr"), "w", encoding="ascii") as file:
             file.write(request)
         known = folder_of(home)
@@ -116,11 +116,12 @@ def forget_authority(home: str) -> None:
 
 
 @contextlib.contextmanager
-def _workshop(name: str, address: str = "127.0.0.1") -> Iterator[str]:
+def _workshop(name: str, *addresses: str) -> Iterator[str]:
     """A private folder for one certificate, with openssl's files in it; removed at the end."""
+    listed = ",".join(f"IP:{ipaddress.ip_address(each)}" for each in addresses or ("127.0.0.1",))
     with tempfile.TemporaryDirectory(prefix="stoker-tls-") as folder:
         with open(os.path.join(folder, "config"), "w", encoding="ascii") as file:
-            file.write(_CONFIG.format(name=name, address=ipaddress.ip_address(address)))
+            file.write(_CONFIG.format(name=name, addresses=listed))
         with open(os.path.join(folder, "index"), "w", encoding="ascii"):
             pass
         yield folder
