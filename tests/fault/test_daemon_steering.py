@@ -162,7 +162,7 @@ class Story:
         """How far the counter has come."""
         job = self._client.show("counter").id
         try:
-            return int((self._home.folder / "checkpoints" / str(job) / "count").read_text())
+            return int((self._home.folder / "checkpoints" / "0" / str(job) / "count").read_text())
         except FileNotFoundError:
             return 0
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from stoker.bridge.files import write_whole
 from stoker.bridge.trail import Piece, Trails
+from stoker.checkpoints import checkpoint_path
 
 _LOG_PERIOD_S = 0.2
 _REPLY_BYTES = 1 << 20
@@ -166,7 +167,7 @@ class Relay:
         if any(each.partition(".")[0] == job for each in (*self.place_of, *self.running)):
             return
         with contextlib.suppress(OSError):
-            os.rmdir(os.path.join(self._folder, "checkpoints", job))
+            os.rmdir(os.path.join(self._folder, "checkpoints", checkpoint_path(int(job))))
         script = os.path.join(self._folder, "scripts", job)
         if script not in self._scripts.values():  # else the next start waits for its tree
             with contextlib.suppress(FileNotFoundError):
@@ -215,7 +216,8 @@ class Relay:
         if missing is not None:
             return self._refuse(key, f"{self._name} has no {missing}")
         job = key.partition(".")[0]
-        os.makedirs(os.path.join(self._folder, "checkpoints", job), exist_ok=True)
+        kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
+        os.makedirs(kept, exist_ok=True)
         here = None if log is None else self._trails.begin(key, *log)
         self.place_of[key] = place
         return [*ahead, ["start", key, number, place, argv, here, *rest]]

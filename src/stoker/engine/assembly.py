@@ -67,7 +67,7 @@ def assemble(
     orders = Orders(jobs, executor, home, lambda: config.sync_limit_bytes)
     engine = Engine(
         board=board,
-        queue=StoredQueue(jobs, shelf, gate, publisher.on_change),
+        queue=StoredQueue(jobs, shelf, gate, publisher.on_change, clock),
         executor=executor,
         database=database,
         jobs=jobs,

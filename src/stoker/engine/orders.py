@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from stoker.core.job import Attempt
+from stoker.checkpoints import checkpoint_path
+from stoker.core.job import Attempt, Options
 from stoker.engine.queue import Entry
 from stoker.engine.rules import Order
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
@@ -65,9 +65,8 @@ class Orders:
         if facts.log is not None and not os.path.isdir(folder):
             self._made_folders.discard(folder)  # people tidy up where they look
         self._make_folder(folder)
-        self._make_folder(self._checkpoints)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(checkpoint_folder(self._home, facts.id))
+        if _may_keep(attempt, entry):
+            self._make_checkpoint_folder(facts.id)
         words = self._words(facts, context)
         voyage = self._voyage(entry, words)
         if entry.request.options.sync:
@@ -180,6 +179,16 @@ class Orders:
         reach("script-renamed")
         return path
 
+    def _make_checkpoint_folder(self, job: int) -> None:
+        path = checkpoint_folder(self._home, job)
+        self._make_folder(os.path.dirname(path))
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            os.makedirs(path, exist_ok=True)  # somebody has tidied up meanwhile
+
     def _make_folder(self, folder: str) -> None:
         if folder not in self._made_folders:
             is_ours = folder.startswith(self._home + os.sep)
@@ -209,7 +218,21 @@ def share_memory(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> No
 
 def checkpoint_folder(home: str, job: int) -> str:
     """Where a job keeps what its next attempt goes on from: the same over all attempts."""
-    return os.path.join(home, "checkpoints", str(job))
+    return os.path.join(home, "checkpoints", checkpoint_path(job))
+
+
+def _may_keep(attempt: Attempt, entry: Entry) -> bool:
+    """Whether a job finds its checkpoint folder: if it needs a GPU, or has said that it may come again."""
+    request, usual = entry.request, Options()
+    options = request.options
+    return bool(
+        request.slots
+        or request.retries
+        or attempt.number > 1
+        or options.requeue
+        or options.preemptible
+        or (options.stop_signal, options.grace_s) != (usual.stop_signal, usual.grace_s)
+    )
 
 
 def words_of(jobs: QueuedJobs, job: int) -> tuple[list[str], str, str | None]:
@@ -237,8 +260,13 @@ def log_path(home: str, facts: Facts, number: int) -> str:
     if facts.log is None and facts.run_dir is not None:
         return os.path.join(os.fsdecode(facts.run_dir), LOG)
     if facts.log is None:
-        return os.path.join(home, "logs", str(facts.id // 1000), f"{facts.id}.{number}.log")
+        return own_log_path(home, facts.id, number)
     return fill_template(os.fsdecode(facts.log), facts.id, facts.name, facts.project)
+
+
+def own_log_path(home: str, job: int, number: int) -> str:
+    """Where an attempt's output goes if nobody wants it elsewhere."""
+    return os.path.join(home, "logs", str(job // 1000), f"{job}.{number}.log")
 
 
 def fill_template(template: str, job: int, name: str | None, project: str | None) -> str:

@@ -11,8 +11,10 @@ import msgspec
 from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
 from stoker.core.plan import Candidate
+from stoker.engine.backoffs import Backoffs
 from stoker.engine.gate import Gate
 from stoker.engine.queue import Entry
+from stoker.engine.wheel import boot_clock_s
 from stoker.store.jobs import Known
 from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
@@ -29,12 +31,15 @@ class StoredQueue:
         shelf: Shelf,
         gate: Gate,
         on_change: Callable[[int, State], None] = lambda _job, _state: None,
+        uptime_s: Callable[[], float] = boot_clock_s,
     ) -> None:
         self._jobs = jobs
         self.shelf = shelf
         self.gate = gate
         self._on_change = on_change
+        self._uptime_s = uptime_s
         self.rejected: deque[tuple[Entry, str]] = deque()
+        self._backoffs: Backoffs | None = None  # read in the first turn, which may write
         self.unfinished = False
         self.already_done = 0
 
@@ -52,12 +57,21 @@ class StoredQueue:
     def due_s(self) -> float | None:
         """In how many seconds the next delayed job may begin; None if there is none."""
         begin_us = self.shelf.next_begin_us
-        return None if begin_us is None else max(0.0, begin_us / 1e6 - time.time())
+        if begin_us is None:
+            return None
+        due_s = max(0.0, begin_us / 1e6 - time.time())
+        next_s = self._backoffs.next_s() if self._backoffs is not None else None
+        return due_s if next_s is None else min(due_s, next_s)
 
     def wake(self) -> None:
         """Let begin what was delayed until now."""
-        if self.shelf.next_begin_us is not None:
-            self._tell(self.shelf.wake(time.time_ns() // 1000))
+        if self.shelf.next_begin_us is None:
+            return
+        now_us = time.time_ns() // 1000
+        if self._backoffs is None:
+            self._backoffs = Backoffs(self.shelf, self._uptime_s, now_us)
+        self._tell(self._backoffs.wake(now_us))
+        self._tell(self.shelf.wake(now_us))
 
     def peek(self, count: int, light: int, deep: int = 0, /) -> list[Entry]:
         """The first jobs that may start, up to `count` of each class, or `light` if it needs no GPU.
@@ -121,7 +135,9 @@ class StoredQueue:
         if backoff_s:
             pause_s = min(_LONGEST_BACKOFF_S, backoff_s * 2 ** (entry.tries - 1))
             now_us = time.time_ns() // 1000
-            self.shelf.delay(job, now_us + int(pause_s * 1e6))
+            if self._backoffs is None:
+                self._backoffs = Backoffs(self.shelf, self._uptime_s, now_us)
+            self._backoffs.begin(job, now_us, int(pause_s * 1e6))
             self._tell(self.shelf.settle(job, now_us))
 
     def on_preempted(self, job: int, *, behind: bool) -> None:

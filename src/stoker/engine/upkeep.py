@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
-import time
 
 from stoker.core.lifecycle import State
 from stoker.engine.hub import Hub
-from stoker.engine.service.rm import forget
+from stoker.engine.service.rm import finish_removals, forget
+from stoker.engine.trusted_time import TrustedTime
 from stoker.errors import StokerError
 from stoker.shipping.depot import Depot
 
@@ -24,17 +25,26 @@ _DEPOT_BYTES = 4 << 30
 
 async def prune_for_ever(hub: Hub) -> None:
     """Forget what is older, or more, than the settings keep; a little at a time."""
+    clock = TrustedTime(hub.database)
     while True:
         try:
-            await prune(hub)
+            await prune(hub, clock)
         except (StokerError, OSError) as error:
             hub.engine.tell_once(f"cannot forget old jobs for now: {error}")
         await asyncio.sleep(_PRUNE_PERIOD_S)
 
 
-async def prune(hub: Hub) -> None:
+async def prune(hub: Hub, clock: TrustedTime | None = None) -> None:
     """Forget ended jobs beyond `keep.days` and `keep.jobs`; failures among them are told."""
-    oldest_us = (time.time() - hub.config.count("keep.days") * 86400) * 1e6
+    finish_removals(hub)
+    clock = clock or TrustedTime(hub.database)
+    now = clock.now()
+    if clock.ahead_s:
+        hub.engine.tell_once(
+            f"the clock is {clock.ahead_s / 86400:.0f} days ahead of what it was: nothing is forgotten"
+            " for its age until the clock has stayed so for a day"
+        )
+    oldest_us = (now - hub.config.count("keep.days") * 86400) * 1e6
     undone = 0
     while rows := _oldest(hub, oldest_us):
         forget(hub, rows)
@@ -45,7 +55,8 @@ async def prune(hub: Hub) -> None:
             f"forgot {undone} old jobs that had not succeeded (stoker config keep.days)"
         )
     hub.jobs.forget_submissions()
-    await _prune_snapshots(hub)
+    await _prune_snapshots(hub, now)
+    await _prune_checkpoints(hub)
     depot = os.path.join(hub.home, "depot")
     if os.path.isdir(depot):
         await asyncio.to_thread(Depot(depot).prune, _DEPOT_BYTES)
@@ -73,7 +84,30 @@ def _oldest(hub: Hub, oldest_us: float) -> list[tuple[int, State]]:
     return []
 
 
-async def _prune_snapshots(hub: Hub) -> None:
+async def _prune_checkpoints(hub: Hub) -> None:
+    """Remove the folders of jobs that have ended and kept nothing in theirs."""
+    base = os.path.join(hub.home, "checkpoints")
+    for group in await asyncio.to_thread(_names_in, base):
+        folder = os.path.join(base, group)
+        names = [name for name in await asyncio.to_thread(_names_in, folder) if name.isdigit()]
+        for start in range(0, len(names), _SLICE):
+            # Not in a thread: a job may be about to start again.
+            live = {running.attempt.job for running in hub.engine.board.running.values()}
+            for name in names[start : start + _SLICE]:
+                if int(name) not in live:
+                    with contextlib.suppress(OSError):
+                        os.rmdir(os.path.join(folder, name))
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+async def _prune_snapshots(hub: Hub, now: float) -> None:
     """Delete working trees that no job can run from any more."""
     folder = os.path.join(hub.home, "snapshots")
     try:
@@ -84,7 +118,7 @@ async def _prune_snapshots(hub: Hub) -> None:
         path = os.path.join(folder, name)
         if not name.startswith(_GONE):
             # One that was just taken, or wanted again, belongs to a submission that is on its way.
-            if time.time() - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S or _is_used(hub, name):
+            if now - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S or _is_used(hub, name):
                 continue
             # Out of the way at once: nobody must find half of it.
             os.rename(path, os.path.join(folder, f"{_GONE}{name}"))

@@ -15,6 +15,7 @@ from stoker.store.database import Database
 from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage, most_of, order_of
 
 _LAST_ID = "last_id"
+_REMOVAL = "removal."
 _KNOWN_SUBMISSIONS = 256
 _REPEATABLE_US = 86_400_000_000
 _ADD = (
@@ -517,6 +518,19 @@ class QueuedJobs(Jobs):
             else:
                 self._write("DELETE FROM sweep_run WHERE job = ?", (job,))
             self._pending[state.value] -= 1
+
+    def note_removal(self, first: int, files: bytes) -> None:
+        """Remember that files are to be removed with jobs, of which this is the first."""
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{_REMOVAL}{first}", files))
+
+    def forget_removal(self, first: int) -> None:
+        """The files are gone."""
+        self._write("DELETE FROM meta WHERE name = ?", (f"{_REMOVAL}{first}",))
+
+    def removals(self) -> list[tuple[int, bytes]]:
+        """What was noted, and not finished."""
+        rows = self._execute("SELECT name, value FROM meta WHERE name GLOB ?", (f"{_REMOVAL}*",))
+        return [(int(name.removeprefix(_REMOVAL)), bytes(value)) for name, value in rows]
 
     def forget_submissions(self) -> None:
         """Drop what no job refers to any more; the newest stay, so that a late repeat is known."""

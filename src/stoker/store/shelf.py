@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.readiness import Need, pending_state
 from stoker.store.queued import QueuedJobs
 
 _TOLD = 8
+_BACKOFF = "backoff."
 _EVENTS = {
     State.WAITING: Event.READY,
     State.HELD: Event.HOLD,
@@ -14,6 +17,13 @@ _EVENTS = {
     State.DELAYED: Event.DELAY,
     State.SKIPPED: Event.SKIP,
 }
+
+
+class Backoff(NamedTuple):
+    """When a job that failed may begin again by the time of day, and how long it had to wait for that."""
+
+    begin_at_us: int
+    pause_us: int
 
 
 class Shelf:
@@ -103,6 +113,31 @@ class Shelf:
     def delay(self, job: int, begin_at_us: int | None) -> None:
         """Note when a job may begin; `settle` makes it so."""
         self._write("UPDATE job SET begin_at_us = ? WHERE id = ?", (begin_at_us, job))
+
+    def back_off(self, job: int, begin_at_us: int, pause_us: int) -> None:
+        """Note that a job that failed waits for so long; `settle` makes it so."""
+        self.delay(job, begin_at_us)
+        note = f"{begin_at_us} {pause_us}".encode()
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{_BACKOFF}{job}", note))
+
+    def end_backoff(self, job: int) -> None:
+        """Forget that a job had to wait."""
+        self._write("DELETE FROM meta WHERE name = ?", (f"{_BACKOFF}{job}",))
+
+    def backoffs(self) -> dict[int, Backoff]:
+        """The jobs that wait because they failed, each with the time that it was given."""
+        rows = self._execute("SELECT name, value FROM meta WHERE name GLOB ?", (f"{_BACKOFF}*",))
+        return {
+            int(name.removeprefix(_BACKOFF)): Backoff(*map(int, bytes(note).split()))
+            for name, note in rows
+        }
+
+    def begins_at(self, job: int) -> int | None:
+        """When a delayed job begins; None if it is not delayed."""
+        row = self._execute(
+            "SELECT begin_at_us FROM job WHERE id = ? AND state = 'delayed'", (job,)
+        ).fetchone()
+        return None if row is None or row[0] is None else int(row[0])
 
     def _settle_one(self, job: int, now_us: int) -> tuple[State, State] | None:
         """Move one job; from where to where, None if it stays."""

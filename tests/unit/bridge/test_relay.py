@@ -55,8 +55,8 @@ class Node:
 
     def left(self) -> set[str]:
         """What there is for attempts and jobs."""
-        folders = ("logs", "checkpoints", "scripts")
-        return {path.name for name in folders for path in (self.folder / name).iterdir()}
+        patterns = ("logs/*", "checkpoints/*/*", "scripts/*")
+        return {path.name for pattern in patterns for path in self.folder.glob(pattern)}
 
     def close(self) -> None:
         self.relay.close()
@@ -122,11 +122,11 @@ def test_what_the_next_attempt_needs_stays(tmp_path: Path) -> None:
         await node.start("7.2")
         await node.say(["ack", ["7.1"]])
         assert node.left() == {"7.2.trail", "7.2.log", "7"}
-        (tmp_path / "checkpoints" / "7" / "epoch-1").touch()
+        (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").touch()
         await node.tell("ended", "7.2")
         await node.say(["ack", ["7.2"]])
         assert node.left() == {"7"}
-        assert (tmp_path / "checkpoints" / "7" / "epoch-1").exists()
+        assert (tmp_path / "checkpoints" / "0" / "7" / "epoch-1").exists()
 
     play(tmp_path, story)
 

@@ -26,7 +26,7 @@ DAY_S = 86400
 def old(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
     """Return a world whose time is that of the fake clock, for retention too."""
     world = make_world(gpus=1)
-    monkeypatch.setattr("stoker.engine.upkeep.time.time", lambda: world.now)
+    monkeypatch.setattr("stoker.engine.trusted_time.time.time", lambda: world.now)
     world.now = 1000.0 * DAY_S
     return world
 
@@ -217,7 +217,7 @@ async def call_here(call: Any, *words: Any) -> Any:
 def test_pruning_outlives_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    async def refuse(_hub: Any) -> None:
+    async def refuse(_hub: Any, _clock: Any) -> None:
         calls.append(1)
         if len(calls) < 3:
             raise StokerError("cannot write stoker.db: database or disk is full")
@@ -338,3 +338,16 @@ def test_the_log_of_a_job_on_another_node_is_cut_when_the_job_is_over(
         task.cancel()
 
     world.run(story())
+
+
+def test_empty_checkpoint_folders_of_ended_jobs_go(old: World) -> None:
+    end_some(old, 0, 0)
+    running = old.add("a").first
+    folders = [old.home / "checkpoints" / "0" / str(job) for job in (1, 2, running)]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    (folders[1] / "state").touch()
+
+    tidy(old)
+
+    assert [folder.exists() for folder in folders] == [False, True, True]

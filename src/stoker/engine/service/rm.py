@@ -8,14 +8,17 @@ import os
 import shutil
 from collections.abc import Callable
 
+import msgspec
+
 from stoker.core.lifecycle import State, is_live, is_pending
 from stoker.engine.hub import Hub
-from stoker.engine.orders import checkpoint_folder, is_script, log_path, script_path
+from stoker.engine.orders import checkpoint_folder, is_script, own_log_path, script_path
 from stoker.engine.service.each import SLICE, state_of
 from stoker.engine.service.kill import REASON
 from stoker.engine.service.select import find
 from stoker.engine.service.shelving import settle_dependants
 from stoker.failpoints import reach
+from stoker.store.queued import Facts
 from stoker.wire import Changed, Refusal, Remove
 
 
@@ -72,18 +75,15 @@ async def _kill(hub: Hub, jobs: list[int]) -> None:
 
 
 def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
-    """Delete jobs from the record, then the files that are ours: logs by id, scripts."""
+    """Delete jobs from the record, then the files that are ours: logs by id, scripts, checkpoints.
+
+    A note of the files is recorded with the deletion, so that they go also if this process dies here.
+    """
     if not rows:
         return
-    files, folders = [], []
-    for job, _state in rows:
-        facts = hub.jobs.facts(job)
-        if facts.log is None and facts.run_dir is None:
-            files += [log_path(hub.home, facts, number + 1) for number in range(facts.attempt)]
-        if is_script(facts):
-            files.append(script_path(hub.home, job))
-        folders.append(checkpoint_folder(hub.home, job))
+    files = [_files_of(hub.jobs.facts(job)) for job, _state in rows]
     with hub.database.transaction():
+        hub.jobs.note_removal(rows[0][0], msgspec.json.encode(files))
         for job, state in rows:
             hub.shelf.unlink(job)
             if state is State.DONE:
@@ -92,8 +92,39 @@ def forget(hub: Hub, rows: list[tuple[int, State]]) -> None:
         for job, _state in rows:
             settle_dependants(hub, job)
     reach("rm-committed")
-    for path in files:
+    for each in files:
+        _remove(hub.home, each)
+    with hub.database.transaction():
+        hub.jobs.forget_removal(rows[0][0])
+
+
+def finish_removals(hub: Hub) -> None:
+    """Remove the files of jobs that an earlier daemon has deleted, and no more."""
+    for first, note in hub.jobs.removals():
+        for each in msgspec.json.decode(note, type=list[_Files]):
+            _remove(hub.home, each)
+        with hub.database.transaction():
+            hub.jobs.forget_removal(first)
+
+
+class _Files(msgspec.Struct, frozen=True, array_like=True):
+    """What a job has in the home: so many logs, and a script; its checkpoints have a folder."""
+
+    job: int
+    logs: int
+    has_script: bool
+
+
+def _files_of(facts: Facts) -> _Files:
+    has_logs = facts.log is None and facts.run_dir is None
+    return _Files(facts.id, facts.attempt if has_logs else 0, is_script(facts))
+
+
+def _remove(home: str, files: _Files) -> None:
+    paths = [own_log_path(home, files.job, number + 1) for number in range(files.logs)]
+    if files.has_script:
+        paths.append(script_path(home, files.job))
+    for path in paths:
         with contextlib.suppress(OSError):
             os.unlink(path)
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(checkpoint_folder(home, files.job), ignore_errors=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
+from stoker.checkpoints import checkpoint_path
 from stoker.executors.shepherd import trees, wire
 from stoker.executors.shepherd.journal import (
     Ending,
@@ -273,7 +274,8 @@ class Shepherd(Reaper):
         env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
         env[trees.COOKIE_BYTES] = self.cookie + key
         if (checkpoints := env.get(b"STOKER_CHECKPOINTS")) is not None:
-            env[b"STOKER_CHECKPOINT_DIR"] = checkpoints + b"/" + env[b"STOKER_JOB_ID"]
+            path = checkpoint_path(int(env[b"STOKER_JOB_ID"]))
+            env[b"STOKER_CHECKPOINT_DIR"] = checkpoints + b"/" + path.encode("ascii")
         actions = place.lease_actions
         log_fd = -1
         try:

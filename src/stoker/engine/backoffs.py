@@ -1,0 +1,65 @@
+"""Pauses of jobs that failed, by a clock that nobody sets.
+
+The database has the time of day at which a pause is over. The clock may be set meanwhile, so a pause is
+over as soon as its length has passed by the boot clock. After a restart of the daemon nobody knows how much
+of it has passed where the clock was set back: the pause begins anew then.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stoker.core.lifecycle import State
+from stoker.store.shelf import Shelf
+
+
+class _Pause(NamedTuple):
+    due_s: float  # by the boot clock
+    job: int
+    begin_at_us: int
+
+
+class Backoffs:
+    """The pauses that have begun; what is written belongs to the caller's transaction."""
+
+    def __init__(self, shelf: Shelf, uptime_s: Callable[[], float], now_us: int) -> None:
+        self._shelf = shelf
+        self._uptime_s = uptime_s
+        self._pauses: list[_Pause] = []
+        for job, backoff in shelf.backoffs().items():
+            if (
+                shelf.begins_at(job) != backoff.begin_at_us
+            ):  # it was released, or given another time
+                shelf.end_backoff(job)
+            elif backoff.begin_at_us - now_us > backoff.pause_us:
+                self.begin(job, now_us, backoff.pause_us)
+            else:
+                self._push(job, backoff.begin_at_us, backoff.begin_at_us - now_us)
+
+    def begin(self, job: int, now_us: int, pause_us: int) -> None:
+        """Let a job wait from now on for so long."""
+        self._shelf.back_off(job, now_us + pause_us, pause_us)
+        self._push(job, now_us + pause_us, pause_us)
+
+    def _push(self, job: int, begin_at_us: int, left_us: int) -> None:
+        heapq.heappush(self._pauses, _Pause(self._uptime_s() + left_us / 1e6, job, begin_at_us))
+
+    def next_s(self) -> float | None:
+        """In how many seconds the next pause is over; None if there is none."""
+        return max(0.0, self._pauses[0].due_s - self._uptime_s()) if self._pauses else None
+
+    def wake(self, now_us: int) -> list[tuple[int, State]]:
+        """End the pauses that are over; returns the jobs that have changed their state."""
+        changed: list[tuple[int, State]] = []
+        uptime_s = self._uptime_s() if self._pauses else 0.0
+        while self._pauses and self._pauses[0].due_s <= uptime_s:
+            _due_s, job, begin_at_us = heapq.heappop(self._pauses)
+            found = self._shelf.begins_at(job)
+            if found in (None, begin_at_us):  # else another pause has begun
+                self._shelf.end_backoff(job)
+            if found == begin_at_us:
+                self._shelf.delay(job, min(now_us, begin_at_us))
+                changed += self._shelf.settle(job, now_us)
+        return changed
