@@ -527,6 +527,7 @@ def _import_the_rest() -> None:
 
     from stoker.executors.shepherd import hearth  # noqa: F401
     from stoker.executors.warm import order  # noqa: F401
+    from stoker.gpus import accounts  # noqa: F401
 
 
 def _say(word: str) -> None:
