@@ -19,22 +19,28 @@ class Splitter:
     """Cuts a stream of bytes into commands; keeps what is not whole yet."""
 
     def __init__(self, *, null: bool) -> None:
+        self._end = b"\0" if null else b"\n"
         self._null = null
-        self._rest = b""
-        self._joined = b""
+        # In parts: to add to bytes again and again takes time that grows with the square of their length.
+        self._rest: list[bytes] = []
+        self._joined: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take more of the stream; return the commands that are whole now."""
-        *pieces, self._rest = (self._rest + data).split(b"\0" if self._null else b"\n")
+        if self._end not in data:
+            self._rest.append(data)
+            return []
+        *pieces, rest = b"".join([*self._rest, data]).split(self._end)
+        self._rest = [rest]
         return self._commands(pieces)
 
     def close(self) -> list[bytes]:
         """The stream is over: return what was left."""
-        last, self._rest = self._rest, b""
+        last, self._rest = b"".join(self._rest), []
         commands = self._commands([last])
         if self._joined:
-            commands += _stripped(self._joined)
-            self._joined = b""
+            commands += _stripped(b"".join(self._joined))
+            self._joined = []
         return commands
 
     def _commands(self, pieces: list[bytes]) -> list[bytes]:
@@ -49,10 +55,11 @@ class Splitter:
             elif not self._joined and piece.lstrip().startswith(b"#"):
                 continue
             elif _is_continued(piece.rstrip(b"\r")):
-                self._joined += piece.rstrip(b"\r")[:-1]
+                if part := piece.rstrip(b"\r")[:-1]:
+                    self._joined.append(part)
             else:
-                commands += _stripped(self._joined + piece)
-                self._joined = b""
+                commands += _stripped(b"".join([*self._joined, piece]))
+                self._joined = []
         return commands
 
 

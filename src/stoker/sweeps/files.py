@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 # What a text of any size may become by its aliases; without them it has no more nodes than characters.
 _MAX_NODES = 100_000
 _MAX_DEPTH = 50
+_MAX_BYTES = 4 << 20
+# Readers of YAML and TOML take time that grows with the square of the depth: this is refused before.
+_MAX_BRACKETS = 200
+_BRACKET = re.compile(r"[][{}]")
+_WORD = r"""[\w"'-]+"""
+_DOTTED = re.compile(rf"""(?<![\w"'-]){_WORD}(?:[ \t]*\.[ \t]*{_WORD}){{{_MAX_BRACKETS}}}""")
+# A key of TOML: a bare word or a quoted one, before a dot, a bracket or the equals sign.
+_KEY = re.compile(r"""(?<![\w-])([\w-]+)\s*[].=]|"([^"\n]*)"\s*[].=]|'([^'\n]*)'\s*[].=]""")
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -32,6 +40,11 @@ def read_file(path: str) -> Map:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     name = os.path.basename(path) if path != "-" else "standard input"
+    if len(data) > _MAX_BYTES:
+        raise UsageError(
+            f"{name} is larger than {_MAX_BYTES >> 20} MiB: a sweep file holds parameters; keep data in"
+            " files that runs read"
+        )
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -45,6 +58,7 @@ def read_yaml(text: str, file: str) -> Map:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    _check_depth(text, file)
     try:
         node = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
@@ -128,6 +142,10 @@ def read_toml(text: str, file: str) -> Map:
         import tomllib
     else:
         import tomli as tomllib
+    _check_depth(text, file)
+    if (deep := _DOTTED.search(text)) is not None:
+        line = text.count("\n", 0, deep.start()) + 1
+        raise UsageError(f"{file}:{line}: nested too deeply")
     try:
         plain = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -136,29 +154,47 @@ def read_toml(text: str, file: str) -> Map:
         raise UsageError(f"{place}: {re.sub(r' *[(]at line.*', '', str(error))}") from None
     except RecursionError:
         raise UsageError(f"{file}: nested too deeply") from None
-    return _locate(plain, text, file)  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise UsageError(f"{file}: not readable as TOML: {_first_line(error)}") from None
+    return _locate(plain, _find_lines(text), file)  # type: ignore[no-any-return]
 
 
-def _locate(value: Any, text: str, file: str) -> Any:
-    """A tree of TOML's values; its parser tells no lines, so they are searched for."""
+def _check_depth(text: str, file: str) -> None:
+    """Refuse a text with very many brackets within each other."""
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
+        if depth > _MAX_BRACKETS:
+            line = text.count("\n", 0, found.start()) + 1
+            raise UsageError(f"{file}:{line}: nested too deeply")
+
+
+def _locate(value: Any, lines: dict[str, int], file: str) -> Any:
+    """A tree of TOML's values, each with the line of its key, where `lines` has that."""
     if isinstance(value, dict):
         mapping = Map(file)
         for key, entry in value.items():
-            mapping.put(key, _locate(entry, text, file), _find_line(key, text))
+            mapping.put(key, _locate(entry, lines, file), lines.get(key))
         return mapping
     if isinstance(value, list):
         sequence = Seq(file)
         for item in value:
-            sequence.put(_locate(item, text, file))
+            sequence.put(_locate(item, lines, file))
         return sequence
     return value if isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def _find_line(key: str, text: str) -> int | None:
-    name = re.escape(key)
-    pattern = rf"""(?m)(^|[\s.,{{\["']){name}["']?\s*[.\]=]"""
-    found = re.search(pattern, text)
-    return None if found is None else text.count("\n", 0, found.start(1) + len(found[1])) + 1
+def _find_lines(text: str) -> dict[str, int]:
+    """The line on which each key stands first: TOML's parser does not tell."""
+    lines: dict[str, int] = {}
+    line = 1
+    seen = 0
+    for found in _KEY.finditer(text):
+        line += text.count("\n", seen, found.start())
+        seen = found.start()
+        key = next(name for name in found.groups() if name is not None)
+        lines.setdefault(key, line)
+    return lines
 
 
 def _join_surrogates(text: str) -> str:
