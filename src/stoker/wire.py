@@ -755,7 +755,10 @@ class NewSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class WebOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Open the web page (on 127.0.0.1 and a free port, by default) or close it."""
+    """Open the web page (at 127.0.0.1 and the user's own port, by default), move it or close it.
+
+    With the host "none" it has no TCP port, only its unix socket.
+    """
 
     action: Literal["open", "close"]
     host: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)] | None = None
@@ -764,11 +767,12 @@ class WebOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class WebPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the web page is, and in which file the token that it wants."""
+    """Where the web page is, and in which file the token that it wants; its unix socket is `socket`."""
 
     host: str
     port: int
     token_file: str
+    socket: str
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from typing import TYPE_CHECKING
-from urllib.error import URLError
-from urllib.request import Request, urlopen
 
 import pytest
+
+from page_client import PageClient, ask
 
 if TYPE_CHECKING:
     from conftest import Stoker
@@ -50,14 +49,12 @@ def test_the_page_is_shown_over_busy_gpus_until_it_is_stopped(stoker: Stoker) ->
     link = next(line for line in lines if line.startswith(b"http://")).decode()
     assert next(line for line in lines if b"Ctrl-C" in line)
     url, _, token = link.strip().partition("/#token=")
-    request = Request(f"{url}/v1/status", headers={"authorization": f"Bearer {token}"})
-
-    def running() -> int:
-        with urlopen(request) as answer:
-            return int(json.load(answer)["counts"].get("running", 0))
-
-    stoker.until(lambda: running() == 2, deadline_s=30)
+    port = int(url.rpartition(":")[2])
+    with PageClient(port) as tab:
+        tab.let_in(token)
+        tab.say(type="watch", id=1, path="/v1/status")
+        tab.hear_until(lambda heard: heard["body"]["counts"].get("running", 0) == 2)
     process.send_signal(signal.SIGINT)
     assert stoker.end(process).code == 0
-    with pytest.raises(URLError):
-        running()
+    with pytest.raises(ConnectionRefusedError):
+        ask(port)

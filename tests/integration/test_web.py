@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-import http.client
 import os
+import pwd
 import re
 import socket
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from integration.door import free_port
-from patience import PATIENCE_S
+from page_client import PageClient, ask, ask_by
+from stoker.web.port import default_port
 
 if TYPE_CHECKING:
     from integration.door import Queue
 
+HERE = socket.gethostname()
 LINK = re.compile(r"^http://127\.0\.0\.1:(\d+)/#token=(\S{43,})\n$")
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def reveal(tab: PageClient, welcome: Any, label: str = "handover") -> str:
+    """A secret that a daemon has told a tab; to hide twice is to show."""
+    assert tab.session is not None
+    hidden = bytes.fromhex(welcome[label])
+    pad = bytes.fromhex(tab.session.hide(label, "\0" * len(hidden)))
+    return bytes(a ^ b for a, b in zip(hidden, pad, strict=True)).decode()
 
 
 def open_page(queue: Queue, *words: str) -> tuple[int, str]:
@@ -25,27 +40,20 @@ def open_page(queue: Queue, *words: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-def ask(port: int, token: str, path: str = "/v1/status", **headers: str) -> int:
-    """The status of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    try:
-        connection.request("GET", path, headers={"authorization": f"Bearer {token}", **headers})
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
 def test_the_link_has_the_token_and_the_way_from_elsewhere_is_told(queue: Queue) -> None:
     ended = queue("web")
     found = LINK.match(ended.out)
     assert found is not None
     port, token = int(found[1]), found[2]
-    tunnel = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}\n"
-    assert ended.err.startswith(f"From another computer, run there first: {tunnel}")
-    assert ask(port, token) == 200
-    assert ask(port, "x" * 43) == 401
-    assert ask(port, token, host="evil.example") == 403
-    assert ask(port, "", "/") == 200
+    assert ended.err.splitlines()[:2] == [
+        f"From another computer, run there first: ssh -L {port}:127.0.0.1:{port} {HERE}",
+        f"Where others log in too, rather: ssh -L {port}:{queue.home}/web.sock {HERE}",
+    ]
+    assert ask_by(port, token) == 200
+    assert ask_by(port, "x" * 43) == 401
+    assert ask(port, headers={"authorization": f"Bearer {token}"}) == 401
+    assert ask(port, headers={"host": "evil.example"}) == 403
+    assert ask(port, "/") == 200
     assert open_page(queue) == (port, token)
     assert stat.S_IMODE(os.stat(queue.home / "token").st_mode) == 0o600
     assert token not in (queue.home / "daemon.log").read_text()
@@ -63,20 +71,89 @@ def test_it_is_where_it_was_after_a_restart_until_it_is_closed(queue: Queue) -> 
     port, token = open_page(queue, "--port", free_port())
     assert open_page(queue) == (port, token)
     queue.ok("daemon", "restart")
-    assert ask(port, token) == 200
+    assert ask(port, "/") == 200
     assert queue.ok("web", "--close") == "the page is closed\n"
-    with socket.socket() as sock:
-        assert sock.connect_ex(("127.0.0.1", port)) != 0
+    assert not is_listening(port)
+    assert not (queue.home / "token").exists()
     queue.ok("daemon", "restart")
-    with socket.socket() as sock:
-        assert sock.connect_ex(("127.0.0.1", port)) != 0
+    assert not is_listening(port)
 
 
-def test_a_new_token_ends_older_links(queue: Queue) -> None:
+def test_each_start_of_the_daemon_ends_the_links_of_before(queue: Queue) -> None:
     port, old = open_page(queue, "--port", free_port())
-    again, new = open_page(queue, "--new-token")
-    assert again == port
-    assert (ask(port, old), ask(port, new)) == (401, 200)
+    for restart in (lambda: queue.ok("daemon", "restart"), queue.kill_daemon):
+        restart()
+        again, new = open_page(queue)
+        assert (again, ask_by(port, old), ask_by(port, new)) == (port, 401, 200)
+        old = new
+
+
+def test_a_new_token_ends_older_links_and_sessions(queue: Queue) -> None:
+    port, old = open_page(queue, "--port", free_port())
+    with PageClient(port) as tab:
+        handover = reveal(tab, tab.let_in(old))
+        again, new = open_page(queue, "--new-token")
+        assert again == port
+        assert tab.ask("/v1/status") == 401
+    assert (ask_by(port, old), ask_by(port, new)) == (401, 200)
+    with PageClient(port) as tab:
+        assert tab.let_in(handover, "handover") is None
+
+
+def test_an_open_tab_gets_the_new_token_after_a_restart_once(queue: Queue) -> None:
+    port, token = open_page(queue, "--port", free_port())
+    with PageClient(port) as tab:
+        handover = reveal(tab, tab.let_in(token))
+    queue.ok("daemon", "restart")
+    with PageClient(port) as tab:
+        welcome = tab.let_in(handover, "handover")
+        assert tab.is_proven
+        assert reveal(tab, welcome, "token") == open_page(queue)[1] != token
+        assert tab.ask("/v1/status") == 200
+    queue.ok("daemon", "restart")
+    with PageClient(port) as tab:
+        assert tab.let_in(handover, "handover") is None
+
+
+def test_the_page_moves_to_another_address_or_port(queue: Queue) -> None:
+    port, first = open_page(queue, "--port", free_port())
+    ended = queue("web", "--host", "0.0.0.0")
+    found = re.match(r"http://\S+:(\d+)/#token=(\S+)\n", ended.out)
+    assert ended.code == 0, ended.err
+    assert found is not None
+    assert int(found[1]) == port
+    assert (ask_by(port, first), ask_by(port, found[2])) == (401, 200)
+    other = free_port()
+    assert queue.ok("web", "--port", other, "--host", "127.0.0.1").split(":")[2].startswith(other)
+    assert not is_listening(port)
+    assert open_page(queue)[0] == int(other)
+
+
+def test_without_a_port_only_the_unix_socket_leads_to_the_page(queue: Queue) -> None:
+    port, _token = open_page(queue, "--port", free_port())
+    ended = queue("web", "--host", "none")
+    found = LINK.match(ended.out)
+    assert found is not None
+    path = f"{queue.home}/web.sock"
+    assert ended.err.startswith(f"First run on your own computer: ssh -L {port}:{path} {HERE}\n")
+    assert not is_listening(port)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert ask_by(9000, found[2], path=path, host="localhost") == 200
+    queue.ok("daemon", "restart")
+    assert ask(0, "/", path=path) == 200
+    queue.ok("web", "--close")
+    assert not os.path.exists(path)
+
+
+def test_over_the_unix_socket_too_names_and_signatures_are_checked(queue: Queue) -> None:
+    _port, token = open_page(queue, "--port", free_port())
+    path = f"{queue.home}/web.sock"
+    with PageClient(9000, path=path, host="localhost") as tab:
+        assert tab.let_in(token) is not None
+        assert tab.ask("/v1/status", host="localhost:9000") == 200
+        assert tab.ask("/v1/status", host="evil.example") == 403
+        assert tab.ask("/v1/status", host="localhost:9000", origin="http://localhost:1") == 403
+    assert ask(0, path=path) == 401
 
 
 def test_a_port_that_is_taken_is_named_and_the_page_stays_where_it_is(queue: Queue) -> None:
@@ -86,10 +163,27 @@ def test_a_port_that_is_taken_is_named_and_the_page_stays_where_it_is(queue: Que
         taken.listen()
         number = taken.getsockname()[1]
         ended = queue("web", "--port", str(number))
+    user = pwd.getpwuid(os.getuid()).pw_name
     assert ended.code == 1
-    assert f"cannot listen at 127.0.0.1:{number}" in ended.err
-    assert ended.err.endswith("name another --port\n")
-    assert ask(port, token) == 200
+    assert ended.err == (
+        f"stoker: cannot listen at 127.0.0.1:{number}: a process of user {user} listens there"
+        " already; name another --port\n"
+    )
+    assert ask_by(port, token) == 200
+
+
+def test_an_address_that_is_not_ours_leaves_the_page_where_it_was(queue: Queue) -> None:
+    port, _token = open_page(queue, "--port", free_port())
+    assert queue("web", "--host", "192.0.2.1").code == 1
+    again, token = open_page(queue)
+    assert (again, ask_by(port, token)) == (port, 200)
+
+
+def test_each_user_has_a_port_of_their_own() -> None:
+    assert default_port(1000) == 21000
+    assert default_port(1001) == 21001
+    assert default_port(165_534) == 25534
+    assert default_port() == 20000 + os.getuid() % 10000
 
 
 def test_what_makes_no_sense_is_refused(queue: Queue) -> None:

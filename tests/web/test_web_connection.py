@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
+    from playwright.sync_api import WebSocket
+
     from web.conftest import Site
 
 
@@ -24,7 +26,7 @@ def test_without_the_token_one_is_told_where_it_is_and_can_paste_it(site: Site) 
     expect(page.get_by_role("heading", name="Who is there?")).to_be_visible()
     page.get_by_label("Link or token").fill("http://127.0.0.1:1/#token=wrong")
     page.get_by_role("button", name="Open", exact=True).click()
-    expect(page.locator(".link.refused")).to_be_visible()
+    expect(page.locator(".link.unproven")).to_be_visible()
     page.get_by_label("Link or token").fill(site.link)
     page.get_by_label("Link or token").press("Enter")
     expect(page.get_by_role("heading", name="GPUs")).to_be_visible()
@@ -32,8 +34,11 @@ def test_without_the_token_one_is_told_where_it_is_and_can_paste_it(site: Site) 
 
 def test_a_new_token_ends_the_old_links(site: Site) -> None:
     page = site.tab()
-    site.open("--new-token")
-    expect(page.get_by_role("heading", name="Who is there?")).to_be_visible()
+    link = site.open("--new-token")
+    expect(page.get_by_role("heading", name="This link has ended")).to_be_visible()
+    page.get_by_label("Link or token").fill(link)
+    page.get_by_label("Link or token").press("Enter")
+    expect(page.locator(".link.open")).to_be_visible()
 
 
 def test_a_tab_finds_the_daemon_again_after_a_restart(site: Site) -> None:
@@ -46,7 +51,44 @@ def test_a_tab_finds_the_daemon_again_after_a_restart(site: Site) -> None:
     expect(page.locator(".link.open")).to_be_visible()
     site.queue.add("-n", "after", "sleep", "60")
     expect(page.get_by_role("cell", name="after")).to_be_visible()
+    # Other tabs of this browser get in by the new token.
+    assert page.evaluate("localStorage.getItem('stoker.token')") == site.open().partition("=")[2]
+    other = page.context.new_page()
+    other.goto(f"{site.url}#/jobs")
+    expect(other.get_by_role("cell", name="after")).to_be_visible()
+    page.get_by_role("button", name="Pause queue").click()
+    expect(page.get_by_role("button", name="Resume queue")).to_be_visible()
     site.queue.ok("kill", "--all")
+
+
+def test_no_secret_is_sent_and_no_request_without_a_signature(site: Site) -> None:
+    page = site.blank_tab()
+    sent: list[str] = []
+
+    def hear(socket: WebSocket) -> None:
+        socket.on("framesent", lambda frame: sent.append(str(frame)))
+
+    page.on("websocket", hear)
+    page.on("request", lambda request: sent.append(str(request.all_headers())))
+    page.goto(site.link)
+    page.get_by_role("button", name="Pause queue").click()
+    expect(page.get_by_role("button", name="Resume queue")).to_be_visible()
+    assert site.token not in "".join(sent)
+    (first, second, *others) = [each for each in sent if each.startswith('{"type"')]
+    assert first.startswith('{"type":"hello","nonce"')
+    assert second.startswith('{"type":"prove"')
+    assert others == []
+    assert sum("'authorization': 'Stoker " in each for each in sent) == 1
+
+
+def test_a_tab_whose_daemon_went_on_without_it_says_that_its_link_has_ended(site: Site) -> None:
+    page = site.tab("/jobs")
+    page.goto("about:blank")
+    site.queue.ok("daemon", "restart")
+    page.goto(site.url)
+    expect(page.get_by_role("heading", name="This link has ended")).to_be_visible()
+    page.goto(site.open())
+    expect(page.locator(".link.open")).to_be_visible()
 
 
 def test_twelve_tabs_are_live_at_once(site: Site) -> None:

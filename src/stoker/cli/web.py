@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -14,28 +15,41 @@ if TYPE_CHECKING:
     import argparse
 
 SUMMARY = """\
-Open the queue's web page, and print the link to it. It is served by the daemon, on this machine alone
-(127.0.0.1), to whoever has the link: the token in it is as good as your login. The page stays open, also
-over a restart of the daemon, until stoker web --close."""
+Open the queue's web page, and print the link to it. The daemon serves it on this machine alone
+(127.0.0.1), to whoever has the link: the token in it is as good as your login. The page stays open until
+stoker web --close, and open tabs come back after a restart of the daemon. Links end with the daemon that
+made them: run stoker web again for a new one."""
 EXAMPLES = """\
 examples:
   stoker web                 open the page, print its link
-  stoker web --port 8080     at a port of your choice
+  stoker web --port 8080     open it at a port of your choice, or move it there
   stoker web --new-token     let nobody in who has an older link
   stoker web --close         close it
+  stoker web --host none     no TCP port: only a unix socket, for ssh -L from your computer
   stoker web --host lab1     on a network of people you trust: what is sent is not encrypted
 """
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY = ("0.0.0.0", "::")  # noqa: S104 - told by another name
+_NO_HOST = "none"
 _MAX_PORT = 65535
+_MAX_PATH_BYTES = 107  # of a unix socket that ssh can open
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what this verb takes."""
     add = parser.add_argument
-    add("--port", type=int, metavar="N", help="the port to listen at; default: as before, or 7865")
-    add("--host", metavar="ADDRESS", help="the address to listen at; default: this machine alone")
+    add(
+        "--port",
+        type=int,
+        metavar="N",
+        help="the port to listen at; default: as before, or your own (20000 and the end of your uid)",
+    )
+    add(
+        "--host",
+        metavar="ADDRESS",
+        help="the address to listen at, or none; default: this machine alone",
+    )
     add("--new-token", action="store_true", help="make a new token: older links end")
     add("--close", action="store_true", help="close the page")
 
@@ -60,27 +74,46 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(place: WebPlace) -> None:
-    try:
-        with open(place.token_file, encoding="ascii") as file:
-            token = file.read().strip()
-    except OSError as error:
-        raise StokerError(f"cannot read the token: {error}") from None
-    here = place.host in _LOOPBACK
-    print(f"http://{_name_of(place.host)}:{place.port}/#token={token}")
-    if here:
-        host = socket.gethostname()
-        sys.stderr.write(
+    token = _read_token(place.token_file)
+    if place.host != _NO_HOST:
+        _check(place, token)
+    print(f"http://{_name_of(place.host)}:{place.port}/#token={token}", flush=True)
+    tell, host = sys.stderr.write, socket.gethostname()
+    if place.host in _LOOPBACK:
+        tell(
             f"From another computer, run there first: ssh -L {place.port}:127.0.0.1:{place.port} {host}\n"
         )
-    else:
-        sys.stderr.write(
-            "stoker: what the page sends is not encrypted: use it on a network that you trust\n"
+    elif place.host != _NO_HOST:
+        tell("stoker: what the page sends is not encrypted: use it on a network that you trust\n")
+    if place.host in (*_LOOPBACK, _NO_HOST) and len(os.fsencode(place.socket)) <= _MAX_PATH_BYTES:
+        when = (
+            "First run on your own computer"
+            if place.host == _NO_HOST
+            else "Where others log in too, rather"
         )
-    sys.stderr.write("Keep the link to yourself. stoker web --close closes the page.\n")
+        tell(f"{when}: ssh -L {place.port}:{place.socket} {host}\n")
+    tell("Keep the link to yourself. stoker web --close closes the page.\n")
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.readline().strip()
+    except OSError as error:
+        raise StokerError(f"cannot read the token: {error}") from None
+
+
+def _check(place: WebPlace, token: str) -> None:
+    """Print no link to a page that is not the daemon's."""
+    from stoker.web.check import check_listener
+
+    check_listener(_LOOPBACK[0] if place.host in _ANY else place.host, place.port, token)
 
 
 def _name_of(host: str) -> str:
     """How a browser names an address."""
+    if host == _NO_HOST:
+        return _LOOPBACK[0]
     if host in _ANY:
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host

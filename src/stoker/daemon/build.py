@@ -124,7 +124,7 @@ class Daemon:
                 await self._kill_everything()
             reach("daemon-stopping")
             self.hub.events.close()
-            await self._page.close()
+            await self._page.leave()
             for task in (*tasks, server, preloading):
                 task.cancel()
             await asyncio.gather(*tasks, server, preloading, return_exceptions=True)

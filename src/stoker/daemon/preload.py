@@ -22,6 +22,7 @@ MODULES = (
     "traceback",
     "urllib.parse",
     "stoker.web.listener",
+    "stoker.web.port",
 )
 
 

@@ -28,8 +28,8 @@ from stoker.wire import WebPlace
 class Page(Protocol):
     """The web page, which can be opened."""
 
-    async def open(self, host: str, port: int | None, *, new_token: bool) -> WebPlace:
-        """Open it, or find it open."""
+    async def open(self, host: str | None, port: int | None, *, new_token: bool) -> WebPlace:
+        """Open it, find it open, or move it."""
 
     async def close(self) -> None:
         """Close it, if it is open."""

@@ -1,17 +1,26 @@
-"""In front of the app on a TCP port: nobody gets past it without the token, or by another name."""
+"""The access check in front of the page: lets in requests that a session has signed, and no others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
 
 from stoker.api.access import App, Receive, Scope, Send, mark_owner
-from stoker.api.problem import problem
+from stoker.api.headers import find_repeated, header, name_of
+from stoker.api.problem import RefusedError, problem
+from stoker.api.query import read_query
 from stoker.web.assets import Asset
-from stoker.web.token import is_same
+from stoker.web.words import Nonce
+
+if TYPE_CHECKING:
+    from stoker.web.sessions import Sessions
 
 LIVE_PATH = "/v1/live"
-# Names that lead to this machine alone, by whatever port: `ssh -L` may use another one.
-LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
+PROVE_PATH = "/prove"
 _CSP = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
     b" base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
@@ -27,12 +36,18 @@ _ALWAYS = [
 _UNLESS_SAID = (b"cache-control", b"no-store")
 
 
+class _ProveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The nonce that the daemon is to sign."""
+
+    nonce: Nonce
+
+
 class TokensDoor:
-    """Passes on, as the owner's, what brings the token; the page's own files need none.
+    """Passes on, as the owner's, what a session has signed; the page's own files need no signature.
 
     A request must name this machine by one of `hosts`, so that no other site's name can lead here,
-    and come from a page of that very name, if it comes from one. A WebSocket brings its token in its
-    first message: browsers give it no headers.
+    and come from a page of that very name, if it comes from one. A WebSocket proves itself by its
+    first messages: browsers give it no headers.
     """
 
     def __init__(
@@ -40,13 +55,13 @@ class TokensDoor:
         app: App,
         live: App,
         assets: Mapping[str, Asset],
-        token: Callable[[], str],
+        sessions: Sessions,
         hosts: frozenset[str],
     ) -> None:
         self._app = app
         self._live = live
         self._assets = assets
-        self._token = token
+        self._sessions = sessions
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,52 +72,82 @@ class TokensDoor:
             await self._admit(scope, receive, _with_headers(send))
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: App
-        stranger = self._stranger(scope)
-        asset = self._assets.get(scope["path"]) if scope["method"] in ("GET", "HEAD") else None
-        if stranger is not None:
-            answer = problem(403, stranger, {"connection": "close"})
-        elif asset is not None:
-            answer = asset
-        elif not self._has_token(scope):
-            headers = {"www-authenticate": "Bearer", "connection": "close"}
-            answer = problem(401, "this needs the token: open the link of stoker web", headers)
-        else:
-            mark_owner(scope)
-            answer = self._app
-        await answer(scope, receive, send)
+        try:
+            self._check_names(scope)
+            if scope["method"] in ("GET", "HEAD"):
+                if (asset := self._assets.get(scope["path"])) is not None:
+                    await asset(scope, receive, send)
+                    return
+                if scope["path"] == PROVE_PATH:
+                    await self._prove(scope)(scope, receive, send)
+                    return
+            digest = self._check_signature(scope)
+        except RefusedError as error:
+            refusal = problem(error.status, error.detail, error.headers)
+            await refusal(scope, receive, send)
+            return
+        mark_owner(scope)
+        await self._app(scope, _check_body(receive, digest), send)
 
     async def _admit_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stranger = self._stranger(scope)
-        if stranger is None and scope["path"] == LIVE_PATH and _header(scope, b"origin"):
+        try:
+            self._check_names(scope)
+            is_ours = scope["path"] == LIVE_PATH and header(scope, b"origin") is not None
+        except RefusedError:
+            is_ours = False
+        if is_ours:
             await self._live(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})  # answered as 403
 
-    def _stranger(self, scope: Scope) -> str | None:
-        """What is wrong with the names that a request goes by; None if nothing is."""
-        host, origin = _header(scope, b"host"), _header(scope, b"origin")
-        if host is None or _name_of(host) not in self._hosts:
-            return f"this page goes by other names: {', '.join(sorted(self._hosts))}"
+    def _check_names(self, scope: Scope) -> None:
+        """Refuse a request that goes by a name of its own, or comes from another page."""
+        repeated = find_repeated(scope)
+        if repeated is not None:
+            raise RefusedError(400, f"the header {repeated} is there twice", hang_up=True)
+        host, origin = header(scope, b"host"), header(scope, b"origin")
+        if host is None or name_of(host) not in self._hosts:
+            names = ", ".join(sorted(self._hosts))
+            raise RefusedError(403, f"this page goes by other names: {names}", hang_up=True)
         if origin is not None and origin != f"http://{host}":
-            return "pages from elsewhere have no business here"
-        return None
+            raise RefusedError(403, "pages from elsewhere have no business here", hang_up=True)
 
-    def _has_token(self, scope: Scope) -> bool:
-        kind, _, given = (_header(scope, b"authorization") or "").partition(" ")
-        return kind.lower() == "bearer" and is_same(given.strip(), self._token())
+    def _check_signature(self, scope: Scope) -> str:
+        """The digest that the body must have; refuse a request that no session has signed."""
+        target = scope["raw_path"].decode("ascii")
+        if scope["query_string"]:
+            target += f"?{scope['query_string'].decode('ascii')}"
+        given = header(scope, b"authorization") or ""
+        said = self._sessions.find_request(scope["method"], target, given)
+        if said is None:
+            raise RefusedError(
+                401,
+                "this needs a page that was let in: open the link of stoker web",
+                hang_up=True,
+                headers={"www-authenticate": "Stoker"},
+            )
+        return said.digest
+
+    def _prove(self, scope: Scope) -> App:
+        """Prove to `stoker web`, or to whoever asks, that this is the daemon."""
+        query = read_query(scope["query_string"], _ProveQuery)
+        body = msgspec.json.encode(self._sessions.challenge(query.nonce))
+        return Response(body, headers={"connection": "close"}, media_type="application/json")
 
 
-def _name_of(host: str) -> str:
-    """A Host header without its port."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdecimal() else host).lower()
+def _check_body(receive: Receive, digest: str) -> Receive:
+    """Refuse the end of a body that is not the one that was signed."""
+    found = hashlib.sha256()
 
+    async def receive_on() -> MutableMapping[str, Any]:
+        message = await receive()
+        if message["type"] == "http.request":
+            found.update(message.get("body", b""))
+            if not message.get("more_body", False) and found.hexdigest() != digest:
+                raise RefusedError(400, "the body is not the one that was signed", hang_up=True)
+        return message
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    """The only value of a header; None if there is none, or more than one."""
-    values = [value for key, value in scope["headers"] if key == name]
-    return values[0].decode("latin-1") if len(values) == 1 else None
+    return receive_on
 
 
 def _with_headers(send: Send) -> Send:

@@ -1,9 +1,10 @@
-"""The page's port: opened only on request, and closed without a trace."""
+"""Serves the page on its sockets: a TCP port, and a unix socket that only its owner can open."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -12,31 +13,35 @@ from uvicorn.server import ServerState
 
 from stoker.api.app import make_app
 from stoker.api.connection import Connection
+from stoker.api.headers import LOOPBACK
+from stoker.api.listen import Listener as UnixSocket
 from stoker.api.listen import make_config, part
+from stoker.api.peer import is_owner
 from stoker.api.routes import ENDPOINTS
-from stoker.errors import StokerError
 from stoker.web.assets import load_assets
-from stoker.web.door import LOOPBACK, TokensDoor
+from stoker.web.door import TokensDoor
 from stoker.web.feed import Feed
 from stoker.web.live import Live, Tab
-from stoker.web.token import read_token
+from stoker.web.port import BACKLOG
+from stoker.web.sessions import Sessions
 
 if TYPE_CHECKING:
     import h11
 
     from stoker.engine.hub import Hub
 
-# The first choice, so that a link stays the same from one day to the next.
-USUAL_PORT = 7865
-_BACKLOG = 128
 _MAX_MESSAGE_BYTES = 64 * 1024
 _ANY = ("", "0.0.0.0", "::")  # noqa: S104 - named to tell the names that lead to them
 
 
-class TokenConnection(Connection):
-    """A connection over TCP: whose it is, its token tells."""
+def _is_anybody(sock: socket.socket) -> bool:  # noqa: ARG001 - the caller names it
+    return True
 
-    is_peer_allowed = staticmethod(lambda _sock: True)
+
+class TokenConnection(Connection):
+    """A connection over TCP: whose it is, its signature tells."""
+
+    is_peer_allowed = staticmethod(_is_anybody)
     _is_upgraded = False
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -50,41 +55,33 @@ class TokenConnection(Connection):
             super()._expect_head()
 
 
-def bind_port(host: str, port: int | None) -> socket.socket:
-    """Listen; without a port at the usual one, or any that is free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    reason: Exception | None = None
-    for choice in (USUAL_PORT, 0) if port is None else (port,):
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((host, choice))
-            sock.listen(_BACKLOG)
-            sock.setblocking(False)
-        except (OSError, OverflowError) as error:
-            sock.close()
-            reason = error
-        else:
-            return sock
-    raise StokerError(
-        f"cannot listen at {host}:{port or USUAL_PORT}: {reason}; name another --port"
-    )
+class SocketConnection(TokenConnection):
+    """A connection over the unix socket: the owner's, as the kernel says, and signed all the same.
+
+    The process that connects may be sshd, and then anybody on the computer where ssh runs.
+    """
+
+    is_peer_allowed = staticmethod(is_owner)
 
 
 class Listener:
-    """Serves the page on one socket until it is closed."""
+    """Serves the page until it is closed. `sock` is None where it is to have no TCP port."""
 
-    def __init__(self, hub: Hub, sock: socket.socket, host: str) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        sock: socket.socket | None,
+        unix_socket: UnixSocket,
+        host: str,
+        port: int,
+        sessions: Sessions,
+    ) -> None:
         self._sock = sock
-        self._token = read_token(hub.home)
+        self._unix_socket = unix_socket
         self._feed = Feed(hub, ENDPOINTS)
-        self._live = Live(hub, self._feed, lambda: self._token)
+        self._live = Live(hub, self._feed, sessions)
         door = TokensDoor(
-            make_app(hub),
-            self._live,
-            load_assets(),
-            lambda: self._token,
-            LOOPBACK | _names_of(host),
+            make_app(hub), self._live, load_assets(), sessions, LOOPBACK | _names_of(host)
         )
         self._config = make_config(
             door,
@@ -93,9 +90,9 @@ class Listener:
             ws_per_message_deflate=False,
         )
         self._state = ServerState()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self.host = host
-        self.port: int = sock.getsockname()[1]
+        self.port = port
 
     @property
     def tabs(self) -> set[Tab]:
@@ -105,26 +102,40 @@ class Listener:
     async def start(self) -> None:
         """Serve from now on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: TokenConnection(
-                config=self._config, server_state=self._state, app_state={}, _loop=loop
-            ),
-            sock=self._sock,
-            backlog=_BACKLOG,
+        if self._sock is not None:
+            self._servers.append(
+                await loop.create_server(
+                    lambda: self._connect(TokenConnection), sock=self._sock, backlog=BACKLOG
+                )
+            )
+        self._servers.append(
+            await loop.create_unix_server(
+                lambda: self._connect(SocketConnection), sock=self._unix_socket, backlog=BACKLOG
+            )
         )
 
     async def close(self) -> None:
         """Serve no more; tabs learn that they should look for another daemon."""
-        if self._server is not None:
-            self._server.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._unix_socket.path)
+        for server in self._servers:
+            server.close()
         self._feed.close()
         with contextlib.suppress(asyncio.CancelledError):
             await part(self._state)
 
+    def _connect(self, kind: type[TokenConnection]) -> TokenConnection:
+        return kind(
+            config=self._config,
+            server_state=self._state,
+            app_state={},
+            _loop=asyncio.get_running_loop(),
+        )
+
 
 def _names_of(host: str) -> frozenset[str]:
     """By which names a browser may come to an address, beside those of the machine itself."""
-    if host in LOOPBACK or host == "::1":
+    if host in LOOPBACK or host in ("::1", "none"):
         return frozenset()
     names = {socket.gethostname().lower(), socket.getfqdn().lower()}
     if host not in _ANY:

@@ -7,7 +7,6 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,11 +19,12 @@ from stoker.api.routes.log import Query as LogQuery
 from stoker.api.routes.log import open_log
 from stoker.errors import NotFoundError, UsageError
 from stoker.web import words
-from stoker.web.token import is_same
 
 if TYPE_CHECKING:
     from stoker.engine.hub import Hub
     from stoker.web.feed import Feed
+    from stoker.web.handshake import Session
+    from stoker.web.sessions import Sessions
 
 # Private codes of a WebSocket's end: the page tells them apart.
 WRONG_TOKEN = 4401
@@ -35,17 +35,17 @@ _MAX_TABS = 256
 _MAX_WATCHES = 64
 _LOG_HEAD = struct.Struct("<I")
 
-_decode = msgspec.json.Decoder(words.Said).decode
+_decode_json = msgspec.json.Decoder(words.Said).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class Live:
     """All tabs."""
 
-    def __init__(self, hub: Hub, feed: Feed, token: Callable[[], str]) -> None:
+    def __init__(self, hub: Hub, feed: Feed, sessions: Sessions) -> None:
         self._hub = hub
         self._feed = feed
-        self._token = token
+        self._sessions = sessions
         self.tabs: set[Tab] = set()
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,27 +53,37 @@ class Live:
         if (await receive())["type"] != "websocket.connect":
             return
         await send({"type": "websocket.accept"})
-        code = await self._refusal(receive)
-        if code is not None:
+        try:
+            session = await asyncio.wait_for(self._shake_hands(receive, send), _HELLO_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            session = None
+        if session is None or len(self.tabs) >= _MAX_TABS:
+            code = WRONG_TOKEN if session is None else TOO_MANY
             await send({"type": "websocket.close", "code": code})
             return
-        tab = Tab(self._hub, self._feed, send)
+        tab = Tab(self._hub, self._feed, send, session)
         self.tabs.add(tab)
         try:
             await tab.serve(receive)
         finally:
             self.tabs.discard(tab)
+            self._sessions.close(session)
 
-    async def _refusal(self, receive: Receive) -> int | None:
-        """Why a tab does not get in; None if it has said the token."""
-        try:
-            message = await asyncio.wait_for(receive(), _HELLO_TIMEOUT_S)
-        except asyncio.TimeoutError:
-            return WRONG_TOKEN
-        said = _read(message)
-        if not isinstance(said, words.Hello) or not is_same(said.token, self._token()):
-            return WRONG_TOKEN
-        return TOO_MANY if len(self.tabs) >= _MAX_TABS else None
+    async def _shake_hands(self, receive: Receive, send: Send) -> Session | None:
+        """Prove the daemon to the tab, then the tab to the daemon; None for a wrong tab."""
+        hello = _decode(_text_of(await receive()))
+        if not isinstance(hello, words.Hello):
+            return None
+        challenge = self._sessions.challenge(hello.nonce)
+        await send(_text_message(challenge))
+        prove = _decode(_text_of(await receive()))
+        if not isinstance(prove, words.Prove):
+            return None
+        session = self._sessions.open(hello.nonce, challenge.nonce, prove)
+        if session is not None:
+            about = (__version__, socket.gethostname(), self._hub.home)
+            await send(_text_message(self._sessions.welcome(session, prove.by, *about)))
+        return session
 
 
 class Tab:
@@ -83,10 +93,11 @@ class Tab:
     what was true meanwhile, and gets what is true when it reads on.
     """
 
-    def __init__(self, hub: Hub, feed: Feed, send: Send) -> None:
+    def __init__(self, hub: Hub, feed: Feed, send: Send, session: Session) -> None:
         self._hub = hub
         self._feed = feed
         self._send = send
+        self._session = session
         self._waiting: dict[int, str] = {}
         self._awake = asyncio.Event()
         self._logs: dict[int, asyncio.Task[None]] = {}
@@ -94,7 +105,6 @@ class Tab:
 
     async def serve(self, receive: Receive) -> None:
         """Do as the tab says until it goes."""
-        await self._say(words.Welcome(__version__, socket.gethostname(), self._hub.home))
         sending = asyncio.ensure_future(self._send_on())
         reading = asyncio.ensure_future(self._read_on(receive))
         try:
@@ -108,7 +118,7 @@ class Tab:
 
     async def _read_on(self, receive: Receive) -> None:
         while (message := await receive())["type"] != "websocket.disconnect":
-            said = _read(message)
+            said = _decode(self._session.read_message(_text_of(message)))
             match said:
                 case words.Watch():
                     await self._watch(said)
@@ -183,16 +193,24 @@ class Tab:
         await self._say(words.End(number))
 
     async def _say(self, message: msgspec.Struct) -> None:
-        await self._send({"type": "websocket.send", "text": _encode(message).decode("utf-8")})
+        await self._send(_text_message(message))
 
     async def _close(self, code: int) -> None:
         await self._send({"type": "websocket.close", "code": code})
 
 
-def _read(message: Any) -> words.Said | None:
-    """What a tab has said; None if nobody can understand it."""
-    text = message.get("text") if message["type"] == "websocket.receive" else None
+def _text_of(message: Any) -> str:
+    """The text of a tab's message; empty if it is none."""
+    return message.get("text") or "" if message["type"] == "websocket.receive" else ""
+
+
+def _text_message(said: msgspec.Struct) -> dict[str, Any]:
+    return {"type": "websocket.send", "text": _encode(said).decode("utf-8")}
+
+
+def _decode(text: str | None) -> words.Said | None:
+    """What a tab has said; None if it is not one of its messages."""
     try:
-        return None if text is None else _decode(text)
+        return None if text is None else _decode_json(text)
     except (msgspec.DecodeError, UnicodeError):
         return None

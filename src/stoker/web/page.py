@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from stoker import wire
-from stoker.web.token import forget_token, token_path
+from stoker.errors import StokerError
+from stoker.web.token import forget_secrets, read_secrets, renew_secrets, token_path
 
 if TYPE_CHECKING:
+    import socket
+
     from stoker.engine.hub import Hub
     from stoker.web.listener import Listener
 
+LOOPBACK = "127.0.0.1"
+# In place of an address: the page has no TCP port, only its unix socket.
+NO_HOST = "none"
+SOCKET_NAME = "web.sock"
+
 
 class Page:
-    """The page of a hub: closed until somebody asks for it, and then remembered over restarts.
+    """The page of a hub: closed until a user asks for it, and then remembered over restarts.
 
-    What serves it is imported late, so that a daemon starts quickly (see `daemon/preload.py`).
+    Its secrets are made anew whenever it is opened anywhere. What serves it is imported late, so that a
+    daemon starts quickly (see `daemon/preload.py`).
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -23,52 +33,104 @@ class Page:
         self._listener: Listener | None = None
 
     async def reopen(self) -> None:
-        """Open the page where it was before the daemon was restarted; say so if that cannot be."""
-        from stoker.errors import StokerError
+        """Open the page where it was before the daemon was restarted; say so if that cannot be.
 
+        Open tabs are let in again by the secret that was handed over to them, unless another
+        process has taken the port: they would come to that one.
+        """
         place = self._hub.config.text("web")
         if place == "none":
             return
         host, _, port = place.rpartition(":")
+        before = read_secrets(self._hub.home)
         try:
-            await self.open(host, int(port), new_token=False)
+            sock = self._bind(host, (int(port),))
         except StokerError as error:
-            self._hub.publisher.on_notice(f"the web page is not there: {error}")
+            forget_secrets(self._hub.home)
+            notice = f"the web page is closed: {error}; stoker web opens it at another port"
+            self._hub.publisher.on_notice(notice)
+            return
+        await self._serve(host, int(port), sock, None if before is None else before.handover)
 
-    async def open(self, host: str, port: int | None, *, new_token: bool) -> wire.WebPlace:
-        """Open the page; one that is open elsewhere, or with another token, is closed for it."""
-        from stoker.web.listener import Listener, bind_port
-
-        now, port = self._listener, port or self._port_before(host)
-        if now is not None and (now.host, now.port) == (host, port):
-            if not new_token:
+    async def open(self, host: str | None, port: int | None, *, new_token: bool) -> wire.WebPlace:
+        """Open the page, or find it open; one that is open elsewhere, or is to get a new token, moves."""
+        now = self._listener
+        if now is not None:
+            host, port = host or now.host, port or now.port
+            if (host, port) == (now.host, now.port) and not new_token:
                 return self._place(now)
-            await self.close()  # its port is wanted
-        if new_token:
-            forget_token(self._hub.home)
-        sock = bind_port(host, port)
+        host = host or LOOPBACK
         try:
-            listener = Listener(self._hub, sock, host)
-        except BaseException:
-            sock.close()
-            raise
-        await self.close()
-        await listener.start()
-        self._listener = listener
-        return self._place(listener)
+            sock = await self._take_port(host, self._choices(host, port))
+        except StokerError as error:
+            raise StokerError(f"{error}; name another --port") from None
+        port = (port or self._choices(host, None)[0]) if sock is None else sock.getsockname()[1]
+        return self._place(await self._serve(host, port, sock, None))
 
     async def close(self) -> None:
-        """Close the page, if it is open."""
+        """Close the page, if it is open, for good: links to it end."""
+        await self.leave()
+        forget_secrets(self._hub.home)
+
+    async def leave(self) -> None:
+        """Stop serving; open tabs may come back when the page is opened again at the same place."""
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.close()
 
-    def _port_before(self, host: str) -> int | None:
-        """The port where it was the last time, which bookmarks and tunnels know."""
-        before, _, port = self._hub.config.text("web").rpartition(":")
-        return int(port) if before == host else None
+    async def _take_port(self, host: str, choices: tuple[int, ...]) -> socket.socket | None:
+        """Listen at one of these ports, also at one that the page itself holds at another address."""
+        now = self._listener
+        if now is None or now.port != choices[0]:
+            return self._bind(host, choices)
+        await self.leave()
+        try:
+            return self._bind(host, choices)
+        except StokerError:
+            await self._serve(now.host, now.port, self._bind(now.host, (now.port,)), None)
+            raise
+
+    def _bind(self, host: str, choices: tuple[int, ...]) -> socket.socket | None:
+        from stoker.web.port import bind_port
+
+        return None if host == NO_HOST else bind_port(host, *choices)
+
+    async def _serve(
+        self, host: str, port: int, sock: socket.socket | None, handed_over: str | None
+    ) -> Listener:
+        """Serve with new secrets, in place of what is served now."""
+        from stoker.api.listen import bind
+        from stoker.web.listener import Listener
+        from stoker.web.sessions import Sessions
+
+        await self.leave()
+        home = self._hub.home
+        try:
+            unix_socket = bind(os.path.join(home, SOCKET_NAME))
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
+        sessions = Sessions(renew_secrets(home), handed_over)
+        self._listener = Listener(self._hub, sock, unix_socket, host, port, sessions)
+        await self._listener.start()
+        return self._listener
+
+    def _choices(self, host: str, port: int | None) -> tuple[int, ...]:
+        """The ports to try: the one that is named, else where it was last, the user's own, any."""
+        from stoker.web.port import default_port
+
+        if port is not None:
+            return (port,)
+        before, _, last = self._hub.config.text("web").rpartition(":")
+        known = (int(last),) if before == host else ()
+        return (*known, default_port(), 0)
 
     def _place(self, listener: Listener) -> wire.WebPlace:
+        home = self._hub.home
         return wire.WebPlace(
-            host=listener.host, port=listener.port, token_file=token_path(self._hub.home)
+            host=listener.host,
+            port=listener.port,
+            token_file=token_path(home),
+            socket=os.path.join(home, SOCKET_NAME),
         )

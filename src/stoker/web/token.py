@@ -1,58 +1,73 @@
-"""The token that lets a browser in: in a file that only its owner can read, and nowhere else."""
+"""The page's secrets, in a file that only its owner can read.
+
+They live as long as the page is open at one place. Each time the daemon opens the page it makes new
+ones, so whoever takes the port afterwards can do nothing with what a browser has stored.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import os
 import secrets
 import stat
-
-from stoker.errors import StokerError
+from typing import NamedTuple
 
 _BYTES = 32  # 256 bits
+_MIN_CHARACTERS = 43  # of so many bytes in base64
+_MAX_CHARACTERS = 1000
 _NAME = "token"
 
 
+class Secrets(NamedTuple):
+    """What lets a browser in.
+
+    `token` is in the link, and browsers store it. `handover` is only in the memory of open tabs: with it
+    they are let in once more by the next daemon.
+    """
+
+    token: str
+    handover: str
+
+
 def token_path(home: str) -> str:
-    """Where a home keeps its token."""
+    """Where a home keeps its secrets; the first line is the token."""
     return os.path.join(home, _NAME)
 
 
-def read_token(home: str) -> str:
-    """The token of a home; made if there is none, refused if others could have read or written it."""
-    path = token_path(home)
-    with contextlib.suppress(FileExistsError):
-        _make(path)
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def read_secrets(home: str) -> Secrets | None:
+    """The secrets of a home; None if there are none, or if others could have read or written them."""
+    try:
+        fd = os.open(token_path(home), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
     with open(fd, encoding="ascii", errors="replace") as file:
         found = os.fstat(fd)
-        token = file.read().strip()
-    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-        raise StokerError(f"others can read {path}: stoker web --new-token makes another one")
-    if len(token) < _BYTES:
-        raise StokerError(f"{path} holds no token: stoker web --new-token makes one")
-    return token
+        if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o077:
+            return None
+        lines = file.read(_MAX_CHARACTERS).split()
+    is_ours = found.st_uid == os.geteuid()
+    if not is_ours or len(lines) != 2 or min(map(len, lines)) < _MIN_CHARACTERS:
+        return None
+    return Secrets(*lines)
 
 
-def forget_token(home: str) -> None:
-    """Let nobody in with the present token."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(token_path(home))
-
-
-def is_same(given: str, token: str) -> bool:
-    """Compare in a time that tells nothing about where they differ."""
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode("ascii"))
-
-
-def _make(path: str) -> None:
-    """Write a new token under another name first: a file without its token is never seen."""
+def renew_secrets(home: str) -> Secrets:
+    """Make new secrets; the file never holds a part of them."""
+    made = Secrets(secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES))
+    path = token_path(home)
     draft = f"{path}.{secrets.token_hex(8)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(fd, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(_BYTES) + "\n")
-        os.link(draft, path)
-    finally:
+            file.write("".join(f"{each}\n" for each in made))
+        os.replace(draft, path)
+    except BaseException:
         os.unlink(draft)
+        raise
+    return made
+
+
+def forget_secrets(home: str) -> None:
+    """Remove the secrets."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(token_path(home))

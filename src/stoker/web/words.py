@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
-MAX_TOKEN = 200
+Nonce = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+Proof = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 MAX_QUERY = 8000
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", tag_field="type", forbid_unknown_fields=True):
-    """The first message of a tab."""
+    """The first message of a tab: asks the daemon to prove itself."""
 
-    token: Annotated[str, msgspec.Meta(max_length=MAX_TOKEN)]
+    nonce: Nonce
+
+
+class Prove(msgspec.Struct, frozen=True, tag="prove", tag_field="type", forbid_unknown_fields=True):
+    """The second message of a tab: its own proof, of the token or of the handover secret."""
+
+    proof: Proof
+    by: Literal["token", "handover"] = "token"
 
 
 class Watch(msgspec.Struct, frozen=True, tag="watch", tag_field="type", forbid_unknown_fields=True):
@@ -40,15 +48,25 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", tag_field="type", forbid_unk
     id: Number
 
 
-Said = Hello | Watch | Follow | Drop
+Said = Hello | Prove | Watch | Follow | Drop
 
 
-class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="type"):
-    """The token is right."""
+class Challenge(msgspec.Struct, frozen=True, tag="challenge", tag_field="type", omit_defaults=True):
+    """The daemon's proof, and its nonce for the tab's; `handover` proves the secret of before."""
+
+    nonce: str
+    proof: str
+    handover: str | None = None
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="type", omit_defaults=True):
+    """The tab is let in. `handover` and `token` are hidden by the session's key."""
 
     version: str
     host: str
     home: str
+    handover: str
+    token: str | None = None
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", tag_field="type"):

@@ -1,4 +1,4 @@
-"""Every route and method, asked over TCP without the token, and with wrong names."""
+"""Every route and method, asked without a signature, and with wrong names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import msgspec
 import pytest
 
 from stoker.api.access import asker_of
+from stoker.api.headers import LOOPBACK
+from stoker.api.problem import RefusedError
 from stoker.api.routes import ENDPOINTS
 from stoker.web.assets import load_assets
-from stoker.web.door import LIVE_PATH, LOOPBACK, TokensDoor
+from stoker.web.door import LIVE_PATH, PROVE_PATH, TokensDoor
+from stoker.web.handshake import Session, new_nonce, page_proof, server_proof
+from stoker.web.sessions import Sessions
+from stoker.web.token import Secrets
+from stoker.web.words import Challenge, Prove
 from stoker.wire import Problem
 
 TOKEN = "t" * 43
@@ -19,7 +25,23 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", 
 PATHS = sorted({endpoint.path for endpoint in ENDPOINTS})
 ASSETS = load_assets()
 HOST = {"host": "127.0.0.1:7865"}
-IN = {**HOST, "authorization": f"Bearer {TOKEN}"}
+SESSIONS = Sessions(Secrets(TOKEN, "h" * 43), None)
+
+
+def open_session(sessions: Sessions = SESSIONS) -> Session:
+    """A session of a page that knows the token."""
+    nonces = new_nonce(), new_nonce()
+    session = sessions.open(*nonces, Prove(page_proof(TOKEN, *nonces)))
+    assert session is not None
+    return session
+
+
+def signed(
+    method: str, target: str, body: bytes = b"", number: int = 1, session: Session | None = None
+) -> dict[str, str]:
+    """The headers of a request that a session of its own has signed."""
+    session = session or open_session()
+    return {**HOST, "authorization": session.sign_request(method, target, body, number)}
 
 
 class Inside:
@@ -28,7 +50,9 @@ class Inside:
     def __init__(self) -> None:
         self.came: list[str] = []
 
-    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await receive()
         self.came.append(scope["path"])
         if scope["type"] == "http":
             assert asker_of(scope) is not None
@@ -37,17 +61,23 @@ class Inside:
 
 
 def ask(
-    method: str, path: str, headers: dict[str, str], query: bytes = b"", kind: str = "http"
+    method: str,
+    path: str,
+    headers: dict[str, str] | list[tuple[str, str]],
+    query: bytes = b"",
+    kind: str = "http",
+    body: bytes = b"",
 ) -> tuple[int, dict[str, str], bytes, Inside]:
     inside, sent = Inside(), []
-    door = TokensDoor(inside, inside, ASSETS, lambda: TOKEN, LOOPBACK)
+    door = TokensDoor(inside, inside, ASSETS, SESSIONS, LOOPBACK)
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
+    pairs = [*headers.items()] if isinstance(headers, dict) else headers
     scope = {
         "type": kind,
         "asgi": {"version": "3.0"},
@@ -56,7 +86,7 @@ def ask(
         "path": path,
         "raw_path": path.encode(),
         "query_string": query,
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in pairs],
     }
     asyncio.run(door(scope, receive, send))
     if kind == "websocket":
@@ -67,15 +97,17 @@ def ask(
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1", "/v2/ls", "/token", "/../token", LIVE_PATH])
 @pytest.mark.parametrize("method", METHODS)
-def test_nothing_answers_without_the_token(method: str, path: str) -> None:
+def test_nothing_answers_without_a_signature(method: str, path: str) -> None:
+    good = signed(method, path)["authorization"]
     wrong: list[tuple[dict[str, str], bytes]] = [
         ({}, b""),
-        ({"authorization": "Bearer "}, b""),
-        ({"authorization": f"Bearer {TOKEN}x"}, b""),
-        ({"authorization": f"Bearer {TOKEN[:-1]}"}, b""),
-        ({"authorization": f"Basic {TOKEN}"}, b""),
-        ({"authorization": TOKEN}, b""),
-        ({"cookie": f"token={TOKEN}"}, b""),
+        ({"authorization": f"Bearer {TOKEN}"}, b""),
+        ({"authorization": f"Stoker {TOKEN}"}, b""),
+        ({"authorization": f"{good}0"}, b""),
+        ({"authorization": good[:-1]}, b""),
+        ({"authorization": good.partition(" ")[2]}, b""),
+        ({"authorization": good}, b"x=1"),
+        ({"cookie": good}, b""),
         ({}, f"token={TOKEN}".encode()),
     ]
     for headers, query in wrong:
@@ -87,9 +119,35 @@ def test_nothing_answers_without_the_token(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_token_lets_in_as_the_owner(path: str) -> None:
-    status, _answer, _body, inside = ask("GET", path, IN)
+def test_a_signature_lets_in_as_the_owner(path: str) -> None:
+    status, _answer, _body, inside = ask("GET", path, signed("GET", path))
     assert (status, inside.came) == (200, [path])
+
+
+def test_a_signature_serves_once_and_as_long_as_its_session() -> None:
+    session = open_session()
+    headers = signed("POST", "/v1/add", b"{}", session=session)
+    assert ask("POST", "/v1/add", headers, body=b"{}")[0] == 200
+    assert ask("POST", "/v1/add", headers, body=b"{}")[0] == 401
+    late = signed("POST", "/v1/add", b"{}", number=2, session=session)
+    SESSIONS.close(session)
+    assert ask("POST", "/v1/add", late, body=b"{}")[0] == 401
+
+
+def test_another_body_than_the_signed_one_is_refused() -> None:
+    with pytest.raises(RefusedError, match="not the one that was signed"):
+        ask("POST", "/v1/add", signed("POST", "/v1/add", b"{}"), body=b"[]")
+
+
+def test_the_daemon_proves_itself_to_whoever_asks_and_says_no_secret() -> None:
+    nonce = new_nonce()
+    status, _answer, body, _inside = ask("GET", PROVE_PATH, HOST, f"nonce={nonce}".encode())
+    challenge = msgspec.json.decode(body, type=Challenge)
+    assert status == 200
+    assert challenge.proof == server_proof(TOKEN, nonce, challenge.nonce)
+    assert TOKEN not in body.decode()
+    assert ask("GET", PROVE_PATH, HOST, b"nonce=x")[0] == 400
+    assert ask("GET", PROVE_PATH, HOST)[0] == 400
 
 
 @pytest.mark.parametrize("path", sorted(ASSETS))
@@ -107,13 +165,15 @@ def test_the_pages_own_files_are_read_only_and_need_no_token(method: str, path: 
 )
 @pytest.mark.parametrize("path", ["/", "/v1/status"])
 def test_another_name_for_this_machine_is_refused_even_with_the_token(host: str, path: str) -> None:
-    status, _answer, _body, inside = ask("GET", path, {**IN, "host": host})
+    headers = {**signed("GET", path), "host": host}
+    status, _answer, _body, inside = ask("GET", path, headers)
     assert (status, inside.came) == (403, [])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7865", "localhost:9000", "LOCALHOST", "[::1]:80"])
 def test_the_names_of_this_machine_lead_here_by_any_port(host: str) -> None:
-    assert ask("GET", "/v1/status", {**IN, "host": host})[0] == 200
+    headers = {**signed("GET", "/v1/status"), "host": host}
+    assert ask("GET", "/v1/status", headers)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -121,7 +181,8 @@ def test_the_names_of_this_machine_lead_here_by_any_port(host: str) -> None:
 )
 def test_pages_from_elsewhere_are_refused(origin: str) -> None:
     for kind, path in (("http", "/v1/status"), ("websocket", LIVE_PATH)):
-        status, _answer, _body, inside = ask("GET", path, {**IN, "origin": origin}, kind=kind)
+        headers = {**signed("GET", path), "origin": origin}
+        status, _answer, _body, inside = ask("GET", path, headers, kind=kind)
         assert (status, inside.came) == (403, [])
 
 
@@ -132,19 +193,35 @@ def test_a_websocket_comes_from_our_page_and_to_its_one_path() -> None:
     assert ask("GET", "/v1/status", ours, kind="websocket")[0] == 403
 
 
-def test_two_hosts_in_one_request_are_none() -> None:
-    door = TokensDoor(Inside(), Inside(), ASSETS, lambda: TOKEN, LOOPBACK)
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/v1/status",
-        "headers": [(b"host", b"127.0.0.1"), (b"host", b"evil"), (b"authorization", b"")],
+@pytest.mark.parametrize(
+    ("name", "second"),
+    [
+        ("host", "evil.example"),
+        ("host", "127.0.0.1:7865"),
+        ("origin", "http://evil.example"),
+        ("origin", "http://127.0.0.1:7865"),
+        ("authorization", "Stoker x"),
+        ("content-type", "text/plain"),
+        ("content-length", "7"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_header_that_decides_must_not_be_there_twice(name: str, second: str, kind: str) -> None:
+    path = "/v1/status" if kind == "http" else LIVE_PATH
+    one = {
+        "origin": "http://127.0.0.1:7865",
+        "content-type": "application/json",
+        "content-length": "0",
+        **signed("GET", path),
     }
-    assert door._stranger(scope) is not None
+    for pairs in ([*one.items(), (name, second)], [(name, second), *one.items()]):
+        status, _answer, _body, inside = ask("GET", path, pairs, kind=kind)
+        assert (status, inside.came) == (400 if kind == "http" else 403, [])
 
 
 def test_every_answer_forbids_what_the_page_does_not_need() -> None:
-    for path, headers in (("/", HOST), ("/v1/status", IN), ("/v1/status", HOST)):
+    inside = signed("GET", "/v1/status")
+    for path, headers in (("/", HOST), ("/v1/status", inside), ("/v1/status", HOST)):
         _status, answer, _body, _inside = ask("GET", path, headers)
         policy = answer["content-security-policy"]
         assert "unsafe" not in policy
@@ -152,7 +229,8 @@ def test_every_answer_forbids_what_the_page_does_not_need() -> None:
         assert answer["x-content-type-options"] == "nosniff"
         assert answer["referrer-policy"] == "no-referrer"
         assert "set-cookie" not in answer
-    assert ask("GET", "/v1/status", IN)[1]["cache-control"] == "no-store"
+    answer = ask("GET", "/v1/status", signed("GET", "/v1/status"))[1]
+    assert answer["cache-control"] == "no-store"
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again() -> None:

@@ -4,50 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
-from websockets.typing import Origin
 
+from page_client import PageClient
+from stoker import __version__
 from stoker.client.client import Client
 from stoker.engine.service import ls
 from stoker.web.live import NOT_UNDERSTOOD, WRONG_TOKEN
 from stoker.web.page import Page
-from stoker.web.token import read_token
+from stoker.web.token import read_secrets
 from stoker.wire import Release
 from unit.api.desk import Desk
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-class Tab:
-    """A tab without a browser."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
-
-    def say(self, **message: object) -> None:
-        """Say something."""
-        self.socket.send(json.dumps(message))
-
-    def hear(self) -> Any:
-        """The next message."""
-        heard = self.socket.recv(10)
-        return json.loads(heard) if isinstance(heard, str) else heard
-
-    def hear_until(self, fits: Callable[[Any], bool]) -> Any:
-        """The next message like that."""
-        while not fits(heard := self.hear()):
-            pass
-        return heard
 
 
 class Place:
@@ -59,19 +36,17 @@ class Place:
         opening = self.page.open("127.0.0.1", None, new_token=False)
         self.port = asyncio.run_coroutine_threadsafe(opening, desk.loop).result(10).port
 
-    @contextlib.contextmanager
-    def socket(self) -> Iterator[Tab]:
+    def socket(self) -> PageClient:
         """A connection that nobody has let in yet."""
-        url = f"ws://127.0.0.1:{self.port}/v1/live"
-        with connect(url, origin=Origin(f"http://127.0.0.1:{self.port}"), max_size=None) as socket:
-            yield Tab(socket)
+        return PageClient(self.port)
 
     @contextlib.contextmanager
-    def tab(self) -> Iterator[Tab]:
+    def tab(self) -> Iterator[PageClient]:
         """A tab that was let in."""
+        found = read_secrets(self.desk.home)
+        assert found is not None
         with self.socket() as tab:
-            tab.say(type="hello", token=read_token(self.desk.home))
-            assert tab.hear()["type"] == "welcome"
+            assert tab.let_in(found.token)["version"] == __version__
             yield tab
 
     def close(self) -> None:
@@ -92,7 +67,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.parametrize(
     "first",
-    ['{"type":"hello","token":"wrong"}', '{"type":"watch","id":1,"path":"/v1/ls"}', "{", "[]"],
+    ['{"type":"hello","token":"old"}', '{"type":"watch","id":1,"path":"/v1/ls"}', "{", "[]"],
 )
 def test_whoever_does_not_begin_with_the_token_is_shown_out(place: Place, first: str) -> None:
     with place.socket() as tab:
@@ -105,10 +80,35 @@ def test_whoever_does_not_begin_with_the_token_is_shown_out(place: Place, first:
 @pytest.mark.parametrize("wrong", ["{", '{"type":"dance"}', '{"type":"watch","id":-1,"path":"/"}'])
 def test_what_nobody_understands_ends_the_connection(place: Place, wrong: str) -> None:
     with place.tab() as tab:
-        tab.socket.send(wrong)
+        assert tab.session is not None
+        tab.socket.send(tab.session.sign_message(wrong))
         with pytest.raises(ConnectionClosed):
             tab.hear()
         assert tab.socket.close_code == NOT_UNDERSTOOD
+
+
+def test_a_tab_that_does_not_know_the_token_is_shown_out(place: Place) -> None:
+    with place.socket() as tab:
+        assert tab.let_in("x" * 43) is None
+        assert not tab.is_proven
+        assert tab.socket.close_code == WRONG_TOKEN
+
+
+def test_a_message_without_its_signature_or_said_twice_ends_the_connection(place: Place) -> None:
+    watch = '{"type":"watch","id":1,"path":"/v1/status"}'
+    with place.tab() as tab:
+        tab.socket.send(watch)
+        with pytest.raises(ConnectionClosed):
+            tab.hear()
+        assert tab.socket.close_code == NOT_UNDERSTOOD
+    with place.tab() as tab:
+        assert tab.session is not None
+        signed = tab.session.sign_message(watch)
+        tab.socket.send(signed)
+        assert tab.hear()["type"] == "data"
+        tab.socket.send(signed)
+        with pytest.raises(ConnectionClosed):
+            tab.hear_until(lambda _heard: False)
 
 
 def test_what_is_watched_is_told_at_once_and_after_every_change(place: Place) -> None:

@@ -6,18 +6,16 @@ from stoker.engine.hub import Hub
 from stoker.errors import ConflictError
 from stoker.wire import WebOrder, WebPlace
 
-_LOOPBACK = "127.0.0.1"
-
 
 async def web(hub: Hub, order: WebOrder) -> WebPlace | None:
-    """Open the page, on this machine alone unless a host is named, or close it."""
+    """Open the page, on this machine alone unless a host is named, move it, or close it."""
     if hub.page is None:
         raise ConflictError("this process has no web page: the daemon has")
     if order.action == "close":
         await hub.page.close()
         _remember(hub, None)
         return None
-    place = await hub.page.open(order.host or _LOOPBACK, order.port, new_token=order.new_token)
+    place = await hub.page.open(order.host, order.port, new_token=order.new_token)
     _remember(hub, f"{place.host}:{place.port}")
     return place
 

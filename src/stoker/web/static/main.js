@@ -20,7 +20,7 @@ let wanted;
 const main = h('main', {id: 'main', tabindex: -1});
 scope(() => {
   append(document.body, shell(main));
-  const isRefused = computed(() => state.value === 'refused');
+  const isRefused = computed(() => state.value === 'refused' || state.value === 'unproven');
   const path = computed(() => (place.value.path === '/' ? HOME : place.value.path));
   effect(() => {
     const shown = isRefused.value ? null : path.value;

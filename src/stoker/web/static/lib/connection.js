@@ -3,11 +3,14 @@
  * tells what is said.
  *
  * The socket comes back by itself, and whatever was watched or followed goes on. The token comes in the
- * link's fragment, which browsers send nobody, is kept in localStorage and goes out as a header.
+ * link's fragment, which browsers send nobody, and is kept in localStorage. It is never sent: first the daemon
+ * proves that it knows it, then the page does. After a restart of the daemon the token is another one; a tab
+ * that is still open gets it by the handover secret, which it keeps in memory alone.
  */
 
+import {Handshake} from '/lib/handshake.js';
 import {onCleanup, signal} from '/lib/signal.js';
-import {toQuery} from '/lib/router.js';
+import {go, toQuery} from '/lib/router.js';
 
 const KEY = 'stoker.token';
 const WRONG_TOKEN = 4401;
@@ -39,15 +42,24 @@ export class RefusedError extends Error {
   }
 }
 
-/** 'connecting' (also after a loss), 'open', or 'refused': the token is wrong, or there is none. */
-export const state = signal(/** @type {'connecting' | 'open' | 'refused'} */ ('connecting'));
+/**
+ * 'connecting' (also after a loss), 'open', 'refused': there is no token, or a wrong one, or 'unproven': what
+ * listens there does not know the token, so nothing was sent to it.
+ */
+export const state = signal(/** @type {'connecting' | 'open' | 'refused' | 'unproven'} */ ('connecting'));
 /** What the daemon says of itself. */
 export const daemon = signal(/** @type {{version: string, host: string, home: string} | null} */ (null));
 
 /** @type {WebSocket | null} */
 let socket = null;
-/** Whether the socket takes messages: it is open, and the token was said. */
-let isHeard = false;
+/** @type {import('/lib/handshake.js').Session | null} there once the daemon has proved itself */
+let session = null;
+/** @type {string | null} */
+let handover = null;
+/** @type {Promise<import('/lib/handshake.js').Session | null>} the session, or null if there is none to be had now */
+let letIn = Promise.resolve(null);
+/** @type {(session: import('/lib/handshake.js').Session | null) => void} */
+let settle = () => {};
 /** @typedef {{number: number, answer: import('/lib/signal.js').Signal<Answer<any>>, users: number}} Watched */
 
 /** @type {Map<string, Watched>} what several parts of a page watch is asked for once */
@@ -59,16 +71,24 @@ let pauseMs = SHORTEST_PAUSE_MS;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
-/** Take the token out of the link, and connect. */
+/** Take the token out of the link, and connect; a newer link may be opened in this tab later. */
 export function start() {
-  const given = new URLSearchParams(location.hash.slice(1)).get('token');
-  if (given) {
-    localStorage.setItem(KEY, given);
-    history.replaceState(null, '', location.pathname);
-  }
+  takeToken();
+  addEventListener('hashchange', () => {
+    if (takeToken()) connect();
+  });
   addEventListener('online', hurry);
   document.addEventListener('visibilitychange', hurry);
   connect();
+}
+
+/** Keep the token of the link, if it has one, and clear it out of the address. */
+function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get('token');
+  if (!given) return false;
+  localStorage.setItem(KEY, given);
+  go('/', {}, {replace: true});
+  return true;
 }
 
 /**
@@ -203,20 +223,38 @@ export async function post(path, body, method = 'POST') {
  */
 async function request(method, path, query, body) {
   const text = toQuery(query);
-  /** @type {Record<string, string>} */
-  const headers = {authorization: `Bearer ${localStorage.getItem(KEY) ?? ''}`};
-  if (body !== undefined) headers['content-type'] = 'application/json';
-  /** @type {Response} */
-  let response;
-  try {
-    response = await fetch(text ? `${path}?${text}` : path, {method, headers, body, cache: 'no-store'});
-  } catch {
-    const detail = 'the daemon does not answer: stoker daemon status';
-    throw new RefusedError({title: 'No answer', status: 0, detail});
+  const target = text ? `${path}?${text}` : path;
+  let response = await send(method, target, body);
+  if (response.status === 401) {
+    // The session has ended: the daemon was restarted just now, and has done nothing of it.
+    connect();
+    response = await send(method, target, body);
   }
   if (response.ok) return response;
-  if (response.status === 401) state.value = 'refused';
   throw new RefusedError(await response.json().catch(() => noProblem(response)));
+}
+
+/**
+ * @param {string} method
+ * @param {string} target
+ * @param {string} [body]
+ */
+async function send(method, target, body) {
+  const now = await letIn;
+  if (!now) throw noAnswer();
+  /** @type {Record<string, string>} */
+  const headers = {authorization: now.authorization(method, target, body ?? '')};
+  if (body !== undefined) headers['content-type'] = 'application/json';
+  try {
+    return await fetch(target, {method, headers, body, cache: 'no-store'});
+  } catch {
+    throw noAnswer();
+  }
+}
+
+function noAnswer() {
+  const detail = 'the daemon does not answer: stoker daemon status';
+  return new RefusedError({title: 'No answer', status: 0, detail});
 }
 
 /** @param {Response} response */
@@ -228,15 +266,13 @@ function noProblem(response) {
 function begin(thread) {
   lastNumber += 1;
   threads.set(lastNumber, thread);
-  if (isHeard) say(lastNumber, thread);
+  if (session) say(lastNumber, thread);
   return lastNumber;
 }
 
 /** @param {number} number */
 function finish(number) {
-  if (threads.delete(number) && isHeard) {
-    socket?.send(JSON.stringify({type: 'drop', id: number}));
-  }
+  if (threads.delete(number) && session) socket?.send(session.sign({type: 'drop', id: number}));
 }
 
 /**
@@ -244,47 +280,84 @@ function finish(number) {
  * @param {Thread} thread
  */
 function say(number, thread) {
-  socket?.send(JSON.stringify({id: number, ...thread.open()}));
+  if (session) socket?.send(session.sign({id: number, ...thread.open()}));
 }
 
 function hurry() {
-  if (document.visibilityState === 'visible' && state.peek() === 'connecting' && timer !== undefined) connect();
+  if (document.visibilityState === 'visible' && state.peek() !== 'open' && timer !== undefined) connect();
 }
 
 function connect() {
   clearTimeout(timer);
   timer = undefined;
+  lose();
   const token = localStorage.getItem(KEY);
-  if (!token) {
+  if (!token && !handover) {
     state.value = 'refused';
     return;
   }
-  state.value = 'connecting';
-  isHeard = false;
-  socket?.close();
+  if (state.peek() !== 'unproven') state.value = 'connecting';
+  letIn = new Promise((resolve) => (settle = resolve));
   const opened = new WebSocket(`ws://${location.host}/v1/live`);
+  const handshake = new Handshake(token, handover);
   socket = opened;
   opened.binaryType = 'arraybuffer';
-  // Who has the token is let in, so what is wanted is said in the same breath.
-  opened.onopen = () => {
-    opened.send(JSON.stringify({type: 'hello', token}));
-    isHeard = true;
-    for (const [number, thread] of threads) say(number, thread);
-  };
+  opened.onopen = () => opened.send(JSON.stringify(handshake.hello()));
   opened.onmessage = (event) => {
-    if (socket === opened) receive(event.data);
+    if (socket !== opened) return;
+    if (session) receive(event.data);
+    else prove(opened, handshake, event.data);
   };
   opened.onclose = (event) => {
     if (socket !== opened) return;
-    isHeard = false;
-    if (event.code === WRONG_TOKEN) {
+    const isRefused = event.code === WRONG_TOKEN && session;
+    lose();
+    if (isRefused) {
       state.value = 'refused';
       return;
     }
-    state.value = 'connecting';
+    if (state.peek() !== 'unproven') state.value = 'connecting';
     timer = setTimeout(connect, pauseMs);
     pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 2);
   };
+}
+
+/** Let go of a socket and its session. */
+function lose() {
+  const old = socket;
+  socket = null;
+  session = null;
+  settle(null);
+  old?.close();
+}
+
+/**
+ * Check that it is the daemon that answers, and only then go on. Who has the token is let in, so what is
+ * wanted is said in the same breath.
+ * @param {WebSocket} opened
+ * @param {Handshake} handshake
+ * @param {string | ArrayBuffer} data
+ */
+function prove(opened, handshake, data) {
+  const answer = handshake.answer(typeof data === 'string' ? read(data) : null);
+  if (!answer) {
+    state.value = 'unproven';
+    pauseMs = LONGEST_PAUSE_MS;
+    opened.close();
+    return;
+  }
+  opened.send(JSON.stringify(answer.message));
+  session = answer.session;
+  for (const [number, thread] of threads) say(number, thread);
+}
+
+/** @param {string} text */
+function read(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
 }
 
 /** @param {string | ArrayBuffer} data */
@@ -295,9 +368,17 @@ function receive(data) {
     return;
   }
   const message = JSON.parse(data);
-  if (message.type === 'welcome') {
-    pauseMs = SHORTEST_PAUSE_MS;
-    daemon.value = message;
-    state.value = 'open';
-  } else threads.get(message.id)?.message(message);
+  if (message.type === 'welcome') welcome(message);
+  else threads.get(message.id)?.message(message);
+}
+
+/** @param {any} message */
+function welcome(message) {
+  if (!session) return;
+  handover = session.reveal('handover', message.handover);
+  if (message.token) localStorage.setItem(KEY, session.reveal('token', message.token));
+  pauseMs = SHORTEST_PAUSE_MS;
+  daemon.value = message;
+  state.value = 'open';
+  settle(session);
 }

@@ -58,7 +58,7 @@ function isIn(pattern) {
 
 function connectionText() {
   if (state.value === 'open') return daemon.value?.host ?? '';
-  return state.value === 'refused' ? 'not let in' : 'connecting …';
+  return state.value === 'connecting' ? 'connecting …' : 'not let in';
 }
 
 /** @param {any} status */
@@ -85,7 +85,7 @@ function pauseButton(status) {
 /** @param {any} status */
 function notices(status) {
   if (state.value === 'connecting' && daemon.value) {
-    return h('p', {class: 'notice warn'}, 'The daemon is not there: what you see may be old. If it was stopped, start it: ', h('code', null, 'stoker daemon start'));
+    return h('p', {class: 'notice warn'}, 'The daemon is not there: what you see may be old. This page goes on by itself, so do not reload it. If the daemon was stopped, start it: ', h('code', null, 'stoker daemon start'));
   }
   if (!status) return null;
   return [

@@ -1,0 +1,42 @@
+"""Checks that it is the daemon that listens at the page's port, before the link to it is printed."""
+
+from __future__ import annotations
+
+import http.client
+
+import msgspec
+
+from stoker.errors import StokerError
+from stoker.web.handshake import is_same, new_nonce, server_proof
+from stoker.web.port import holder_of
+from stoker.web.words import Challenge
+
+_TIMEOUT_S = 10.0
+_MAX_BYTES = 4096
+
+
+def check_listener(host: str, port: int, token: str) -> None:
+    """Raise a StokerError unless what listens there proves that it knows the token; nothing is told."""
+    nonce = new_nonce()
+    challenge = _ask(host, port, nonce)
+    if challenge is not None:
+        wanted = server_proof(token, nonce, challenge.nonce)
+        if is_same(challenge.proof, wanted):
+            return
+    holder = holder_of(port)
+    who = "another program" if holder is None else f"a process of user {holder}"
+    raise StokerError(
+        f"at {host}:{port} it is not the daemon that answers, but {who}: stoker web --port N opens"
+        " the page at another port"
+    )
+
+
+def _ask(host: str, port: int, nonce: str) -> Challenge | None:
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", f"/prove?nonce={nonce}")
+        return msgspec.json.decode(connection.getresponse().read(_MAX_BYTES), type=Challenge)
+    except (OSError, http.client.HTTPException, msgspec.DecodeError, UnicodeError):
+        return None
+    finally:
+        connection.close()

@@ -1,0 +1,69 @@
+"""The page's TCP port: which one is a user's own, and who holds one that is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pwd
+import socket
+
+from stoker.errors import StokerError
+
+# Each user has a port of their own to begin with. The range lies below the ports that the kernel gives to
+# outgoing connections, so only a program that wants such a port can be there.
+FIRST_PORT = 20000
+PORTS = 10000
+BACKLOG = 128
+_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_LISTENING = "0A"
+
+
+def default_port(uid: int | None = None) -> int:
+    """The port of a user: 20000 and the last four digits of the uid."""
+    return FIRST_PORT + (os.getuid() if uid is None else uid) % PORTS
+
+
+def bind_port(host: str, *choices: int) -> socket.socket:
+    """Listen at the first of these ports that is free; 0 means any."""
+    reason: Exception | None = None
+    for choice in choices:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, choice))
+            sock.listen(BACKLOG)
+            sock.setblocking(False)
+        except (OSError, OverflowError) as error:
+            sock.close()
+            reason = reason or error
+        else:
+            return sock
+    raise StokerError(f"cannot listen at {host}:{choices[0]}: {_explain(reason, choices[0])}")
+
+
+def holder_of(port: int) -> str | None:
+    """The user whose process listens at a port of this machine; None if the kernel does not say."""
+    for table in _TABLES:
+        with contextlib.suppress(OSError), open(table, encoding="ascii") as file:
+            for line in file.readlines()[1:]:
+                words = line.split()
+                if words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port:
+                    return _name_of_user(int(words[7]))
+    return None
+
+
+def _explain(reason: Exception | None, port: int) -> str:
+    if isinstance(reason, OSError) and reason.errno == errno.EADDRINUSE:
+        holder = holder_of(port)
+        whose = "" if holder is None else f" of user {holder}"
+        return f"a process{whose} listens there already"
+    return str(reason)
+
+
+def _name_of_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
