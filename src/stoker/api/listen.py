@@ -19,6 +19,9 @@ from stoker.errors import StokerError
 
 _MAX_PATH_BYTES = 107
 _BACKLOG = 1024
+# How many connections an event loop takes in a row. Where no descriptor is left, asyncio complains and
+# schedules another try, once for each of these: with more than one, both multiply every second.
+ACCEPT_AT_ONCE = 1
 _IDLE_TIMEOUT_S = 60
 _MAX_HEAD_BYTES = 256 * 1024
 # What a daemon that goes gives the requests it is busy with.
@@ -26,9 +29,13 @@ _GRACE_S = 2.0
 
 
 class Listener(socket.socket):
-    """A socket that knows its file."""
+    """A socket that knows its file, and its backlog whatever the event loop asks for."""
 
     path: str
+
+    def listen(self, _backlog: int = 0, /) -> None:
+        """Listen."""
+        super().listen(_BACKLOG)
 
 
 def bind(path: str) -> Listener:
@@ -43,7 +50,7 @@ def bind(path: str) -> Listener:
         _clear(path)
         _bind(sock, path)
         os.chmod(path, 0o600)
-        sock.listen(_BACKLOG)
+        sock.listen()
         sock.setblocking(False)
     except OSError as error:
         sock.close()
@@ -83,7 +90,7 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
     server = await loop.create_unix_server(
         lambda: connection(config=config, server_state=state, app_state={}, _loop=loop),
         sock=sock,
-        backlog=_BACKLOG,  # it listens once more
+        backlog=ACCEPT_AT_ONCE,
     )
     try:
         await loop.create_future()

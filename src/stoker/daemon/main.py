@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 
 from stoker import __version__
+from stoker.daemon.accept_errors import AcceptErrors
 from stoker.daemon.build import Daemon
 from stoker.daemon.lock import Lock
 from stoker.engine.publisher import log
@@ -50,6 +51,7 @@ async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
     daemon = Daemon(home, gpus)
     reach("daemon-built")
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(AcceptErrors(log))
     for signum in _SIGNALS:
         loop.add_signal_handler(signum, daemon.ask_to_stop)
     try:

@@ -37,7 +37,7 @@ class Asset:
         known = asked.get(b"if-none-match", b"").decode("latin-1") == self.etag
         is_packed = b"gzip" in asked.get(b"accept-encoding", b"")
         body = b"" if known else self.packed if is_packed else self.body
-        headers = [(b"etag", self.etag), (b"cache-control", "no-cache")]
+        headers = [(b"etag", self.etag), (b"cache-control", "no-cache"), (b"connection", "close")]
         if not known:
             headers += [(b"content-type", self.media), (b"content-length", str(len(body)))]
         if is_packed and not known:

@@ -14,6 +14,7 @@ from stoker.api.headers import find_repeated, header, name_of
 from stoker.api.problem import RefusedError, problem
 from stoker.api.query import read_query
 from stoker.web.assets import Asset
+from stoker.web.visitors import let_in
 from stoker.web.words import Nonce
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class TokensDoor:
             await refusal(scope, receive, send)
             return
         mark_owner(scope)
+        let_in(scope)
         await self._app(scope, _check_body(receive, digest), send)
 
     async def _admit_socket(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,16 +14,16 @@ from uvicorn.server import ServerState
 from stoker.api.app import make_app
 from stoker.api.connection import Connection
 from stoker.api.headers import LOOPBACK
+from stoker.api.listen import ACCEPT_AT_ONCE, make_config, part
 from stoker.api.listen import Listener as UnixSocket
-from stoker.api.listen import make_config, part
 from stoker.api.peer import is_owner
 from stoker.api.routes import ENDPOINTS
 from stoker.web.assets import load_assets
 from stoker.web.door import TokensDoor
 from stoker.web.feed import Feed
 from stoker.web.live import Live, Tab
-from stoker.web.port import BACKLOG
 from stoker.web.sessions import Sessions
+from stoker.web.visitors import Visitors, current_limits, keep_visit
 
 if TYPE_CHECKING:
     import h11
@@ -42,7 +42,14 @@ class TokenConnection(Connection):
     """A connection over TCP: whose it is, its signature tells."""
 
     is_peer_allowed = staticmethod(_is_anybody)
+    visitors: Visitors
     _is_upgraded = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Let anybody come this far, but not too many at once."""
+        super().connection_made(transport)
+        if not transport.is_closing():
+            keep_visit(self.app_state, self.visitors.admit(transport))
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand over to the WebSocket's own protocol; no further head will come."""
@@ -79,7 +86,8 @@ class Listener:
         self._sock = sock
         self._unix_socket = unix_socket
         self._feed = Feed(hub, ENDPOINTS)
-        self._live = Live(hub, self._feed, sessions)
+        limits = current_limits()
+        self._live = Live(hub, self._feed, sessions, limits.tabs)
         door = TokensDoor(
             make_app(hub), self._live, load_assets(), sessions, LOOPBACK | _names_of(host)
         )
@@ -90,6 +98,7 @@ class Listener:
             ws_per_message_deflate=False,
         )
         self._state = ServerState()
+        self._visitors = Visitors(limits)
         self._servers: list[asyncio.Server] = []
         self.host = host
         self.port = port
@@ -105,12 +114,14 @@ class Listener:
         if self._sock is not None:
             self._servers.append(
                 await loop.create_server(
-                    lambda: self._connect(TokenConnection), sock=self._sock, backlog=BACKLOG
+                    lambda: self._connect(TokenConnection), sock=self._sock, backlog=ACCEPT_AT_ONCE
                 )
             )
         self._servers.append(
             await loop.create_unix_server(
-                lambda: self._connect(SocketConnection), sock=self._unix_socket, backlog=BACKLOG
+                lambda: self._connect(SocketConnection),
+                sock=self._unix_socket,
+                backlog=ACCEPT_AT_ONCE,
             )
         )
 
@@ -125,12 +136,14 @@ class Listener:
             await part(self._state)
 
     def _connect(self, kind: type[TokenConnection]) -> TokenConnection:
-        return kind(
+        connection = kind(
             config=self._config,
             server_state=self._state,
             app_state={},
             _loop=asyncio.get_running_loop(),
         )
+        connection.visitors = self._visitors
+        return connection
 
 
 def _names_of(host: str) -> frozenset[str]:

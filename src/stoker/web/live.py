@@ -19,6 +19,7 @@ from stoker.api.routes.log import Query as LogQuery
 from stoker.api.routes.log import open_log
 from stoker.errors import NotFoundError, UsageError
 from stoker.web import words
+from stoker.web.visitors import let_in
 
 if TYPE_CHECKING:
     from stoker.engine.hub import Hub
@@ -31,7 +32,6 @@ WRONG_TOKEN = 4401
 TOO_MANY = 4429
 NOT_UNDERSTOOD = 4400
 _HELLO_TIMEOUT_S = 10.0
-_MAX_TABS = 256
 _MAX_WATCHES = 64
 _LOG_HEAD = struct.Struct("<I")
 
@@ -42,13 +42,14 @@ _encode = msgspec.json.Encoder().encode
 class Live:
     """All tabs."""
 
-    def __init__(self, hub: Hub, feed: Feed, sessions: Sessions) -> None:
+    def __init__(self, hub: Hub, feed: Feed, sessions: Sessions, max_tabs: int) -> None:
         self._hub = hub
         self._feed = feed
         self._sessions = sessions
+        self._max_tabs = max_tabs
         self.tabs: set[Tab] = set()
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a tab until it goes."""
         if (await receive())["type"] != "websocket.connect":
             return
@@ -57,10 +58,11 @@ class Live:
             session = await asyncio.wait_for(self._shake_hands(receive, send), _HELLO_TIMEOUT_S)
         except asyncio.TimeoutError:
             session = None
-        if session is None or len(self.tabs) >= _MAX_TABS:
+        if session is None or len(self.tabs) >= self._max_tabs:
             code = WRONG_TOKEN if session is None else TOO_MANY
             await send({"type": "websocket.close", "code": code})
             return
+        let_in(scope)
         tab = Tab(self._hub, self._feed, send, session)
         self.tabs.add(tab)
         try:

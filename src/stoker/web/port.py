@@ -14,7 +14,7 @@ from stoker.errors import StokerError
 # outgoing connections, so only a program that wants such a port can be there.
 FIRST_PORT = 20000
 PORTS = 10000
-BACKLOG = 128
+_BACKLOG = 128
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _LISTENING = "0A"
 
@@ -24,16 +24,24 @@ def default_port(uid: int | None = None) -> int:
     return FIRST_PORT + (os.getuid() if uid is None else uid) % PORTS
 
 
+class PortSocket(socket.socket):
+    """A socket whose backlog is as it should be, whatever the event loop asks for."""
+
+    def listen(self, _backlog: int = 0, /) -> None:
+        """Listen."""
+        super().listen(_BACKLOG)
+
+
 def bind_port(host: str, *choices: int) -> socket.socket:
     """Listen at the first of these ports that is free; 0 means any."""
     reason: Exception | None = None
     for choice in choices:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        sock = PortSocket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((host, choice))
-            sock.listen(BACKLOG)
+            sock.listen()
             sock.setblocking(False)
         except (OSError, OverflowError) as error:
             sock.close()

@@ -1,0 +1,38 @@
+"""Limits how often the daemon logs that it cannot accept connections."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+_MESSAGE = "socket.accept() out of system resource"  # as asyncio words it
+_EACH_S = 60.0
+
+
+class AcceptErrors:
+    """Exception handler of an event loop: one line a minute for a lack of descriptors.
+
+    asyncio tries to accept again each second, with a traceback each time.
+    """
+
+    def __init__(
+        self, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._told_at: float | None = None
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle what nobody else has handled."""
+        if context.get("message") != _MESSAGE:
+            loop.default_exception_handler(context)
+            return
+        now = self._clock()
+        if self._told_at is None or now - self._told_at >= _EACH_S:
+            self._told_at = now
+            self._log(
+                f"cannot accept a connection: {context.get('exception')}; trying again each second"
+                " (a daemon that is started with a higher ulimit -n can have more)"
+            )
