@@ -130,7 +130,8 @@ def ask(
     else:
         connection = _UnixConnection(path)
     try:
-        connection.request(method, target, body=body or None, headers=headers or {})
+        with contextlib.suppress(BrokenPipeError):  # it was refused before all of it was sent
+            connection.request(method, target, body=body or None, headers=headers or {})
         return connection.getresponse().status
     finally:
         connection.close()

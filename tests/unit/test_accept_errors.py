@@ -9,7 +9,7 @@ from stoker.daemon.accept_errors import AcceptErrors
 def test_a_lack_of_descriptors_is_told_once_a_minute_and_other_errors_as_ever() -> None:
     now, told, others = [0.0], [], []  # type: ignore[var-annotated]
     loop = asyncio.new_event_loop()
-    loop.default_exception_handler = others.append  # type: ignore[method-assign]
+    loop.default_exception_handler = others.append  # type: ignore[method-assign, assignment]
     handle = AcceptErrors(told.append, lambda: now[0])
     context: dict[str, Any] = {"message": "socket.accept() out of system resource"}
     for second in range(121):

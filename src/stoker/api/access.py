@@ -6,6 +6,9 @@ import enum
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from stoker.api.headers import find_browser, find_repeated
+from stoker.api.problem import problem
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -38,6 +41,18 @@ class OwnersDoor:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on as the owner's."""
+        """Pass a request on as the owner's; refuse those of browsers."""
+        repeated = find_repeated(scope)
+        browser = find_browser(scope)
+        if repeated is not None or browser is not None:
+            await _refuse(repeated, browser)(scope, receive, send)
+            return
         mark_owner(scope)
         await self._app(scope, receive, send)
+
+
+def _refuse(repeated: str | None, browser: str | None) -> App:
+    if repeated is not None:
+        return problem(400, f"the header {repeated} is there twice", {"connection": "close"})
+    detail = f"this socket is for command lines, not for browsers ({browser}): see stoker web"
+    return problem(403, detail, {"connection": "close"})
