@@ -43,3 +43,30 @@ def test_the_curves_grow_while_one_looks_on_though_nothing_runs(site: Site) -> N
              canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)
                .data.some((value) => value > 0))"""
     )
+
+
+def test_gpus_are_removed_from_the_queue_and_added_again(site: Site) -> None:
+    page = site.tab("/gpus")
+    card = page.locator("[data-gpu='1']")
+    job = site.queue.add("-n", "last", "sleep", "60")
+    card.get_by_role("button", name="Remove").click()
+    expect(card.get_by_text("not in this queue")).to_be_visible()
+    assert [slot["label"] for slot in site.slots()] == ["0"]
+    card.get_by_role("button", name="Add").click()
+    expect(card.get_by_role("button", name="Drain")).to_be_visible()
+    assert [slot["label"] for slot in site.slots()] == ["0", "1"]
+    site.queue.ok("kill", str(job))
+
+
+def test_a_gpu_is_added_by_its_name_and_a_wrong_name_is_told(site: Site) -> None:
+    page = site.tab("/gpus")
+    field = page.get_by_label("Add a GPU to the queue")
+    field.fill("99")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator(".toast.refused")).to_contain_text("99")
+    site.queue.ok("gpus", "remove", "1")
+    field.fill("1")
+    field.press("Enter")
+    expect(page.locator(".toast.done")).to_contain_text("GPU 1 is in use")
+    expect(field).to_have_value("")
+    assert [slot["label"] for slot in site.slots()] == ["0", "1"]

@@ -31,6 +31,17 @@ def test_it_tells_what_a_job_is_and_what_becomes_of_it(site: Site) -> None:
     expect(page.get_by_role("region", name="Log")).to_contain_text("hello")
 
 
+def test_the_file_of_a_jobs_output_is_named_before_and_after_its_start(site: Site) -> None:
+    named = site.queue.add("--hold", "-o", "out-{id}.txt", "true")
+    usual = site.queue.add("-g", "0", "true")
+    site.queue.ok("wait", str(usual))
+    page = site.tab(f"/jobs/{named}")
+    facts = page.locator(".facts")
+    expect(facts).to_contain_text(f"{site.queue.work}/out-{{id}}.txt")
+    page.goto(f"{site.url}#/jobs/{usual}")
+    expect(facts).to_contain_text(f"{site.queue.home}/logs/0/{usual}.1.log")
+
+
 def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
     job = site.queue.add("echo begun; sleep 60")
     page = site.tab(f"/jobs/{job}")

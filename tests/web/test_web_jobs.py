@@ -207,3 +207,13 @@ def test_what_is_chosen_on_one_page_stays_so_on_the_next(site: Site) -> None:
     expect(page.get_by_role("button", name="held 2")).to_be_visible()
     assert [job for job, state in site.queue.states().items() if state == "held"] == [3, 51]
     site.queue.ok("rm", "--all")
+
+
+def test_a_paused_project_is_resumed_on_the_page(site: Site) -> None:
+    site.queue.ok("pause", "--queue", "--project", "vision")
+    job = site.queue.add("--project", "vision", "-g", "0", "true")
+    page = site.tab("/jobs")
+    notice = page.locator(".notice", has_text="Project vision is paused")
+    notice.get_by_role("button", name="Resume").click()
+    expect(notice).to_have_count(0)
+    expect(page.locator(f"tr[data-job='{job}'] .state")).to_have_text("done")

@@ -90,9 +90,24 @@ function notices(status) {
   if (!status) return null;
   return [
     status.queue_paused !== null && h('p', {class: 'notice warn'}, `The queue is paused: ${status.queue_paused}. What runs goes on.`),
-    status.no_project_paused !== null && h('p', {class: 'notice warn'}, `Jobs without a project are paused: ${status.no_project_paused}.`),
-    Object.entries(status.projects_paused).map(([project, why]) => h('p', {class: 'notice warn'}, `Project ${project} is paused: ${why}.`)),
+    status.no_project_paused !== null && paused('Jobs without a project are', status.no_project_paused, {}),
+    Object.entries(status.projects_paused).map(([project, why]) => paused(`Project ${project} is`, String(why), {project})),
   ];
+}
+
+/**
+ * @param {string} which
+ * @param {string} why
+ * @param {{project?: string}} order
+ */
+function paused(which, why, order) {
+  const resume = () => attempt(() => post('/v1/resume', {queue: true, ...order}), () => 'Jobs start again.');
+  return h(
+    'div',
+    {class: 'notice warn row'},
+    h('span', null, `${which} paused: ${why}.`),
+    h('button', {onclick: resume}, 'Resume', h('span', {class: 'sr'}, order.project ? ` project ${order.project}` : ' jobs without a project')),
+  );
 }
 
 function help() {

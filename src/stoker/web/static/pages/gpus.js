@@ -42,6 +42,7 @@ export function page(_context) {
     h('h1', null, 'GPUs'),
     () => isEmpty.value && empty(),
     each(h('div', {class: 'grid'}), () => gpus.value, (gpu) => gpu.label, (gpu) => card(gpu, names)),
+    adding(),
   );
 }
 
@@ -78,7 +79,7 @@ function card(gpu, names) {
     meter('Memory', () => memory(gpu.value), used(gpu)),
     () => share(gpu.value),
     () => users(gpu.value),
-    h('div', {class: 'row foot'}, h('span', {class: 'soft row'}, () => sensors(gpu.value)), h('span', {class: 'spacer'}), () => buttons(gpu.value.slot, gpu.value.drained)),
+    h('div', {class: 'row foot'}, h('span', {class: 'soft row'}, () => sensors(gpu.value)), h('span', {class: 'row acts'}, () => buttons(gpu.value.label, gpu.value.slot, gpu.value.drained))),
   );
 }
 
@@ -168,17 +169,49 @@ function users({users}) {
 }
 
 /**
+ * @param {string} label
  * @param {string | null} slot
  * @param {string | null} drained
  */
-function buttons(slot, drained) {
-  if (slot === null) return null;
-  const action = drained ? 'add' : 'drain';
-  const done = drained ? `GPU ${slot} is in use` : `GPU ${slot} is drained: what runs there comes to its end`;
+function buttons(label, slot, drained) {
+  if (slot === null) return change('Add', 'add', label);
+  return [drained ? change('Enable', 'add', slot) : change('Drain', 'drain', slot), change('Remove', 'remove', slot)];
+}
+
+/** @typedef {'add' | 'drain' | 'remove'} Action */
+
+/**
+ * @param {string} title
+ * @param {Action} action
+ * @param {string} gpu
+ */
+function change(title, action, gpu) {
+  return h('button', {onclick: () => order(action, gpu)}, title, h('span', {class: 'sr'}, ` GPU ${gpu}`));
+}
+
+/**
+ * @param {Action} action
+ * @param {string} gpu
+ */
+function order(action, gpu) {
+  const jobs = 'what runs there comes to its end';
+  const done = {add: `GPU ${gpu} is in use`, drain: `GPU ${gpu} is drained: ${jobs}`, remove: `GPU ${gpu} is removed from the queue: ${jobs}`}[action];
+  return attempt(() => post('/v1/gpus', {action, gpu}), (/** @type {any} */ answer) => answer.notice ?? done);
+}
+
+/** A field for a GPU that has no card: it was removed where nobody can look at GPUs, or is new. */
+function adding() {
+  /** @type {HTMLInputElement} */
+  let field;
+  const add = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    if (field.value.trim() && (await order('add', field.value.trim()))) field.value = '';
+  };
   return h(
-    'button',
-    {onclick: () => attempt(() => post('/v1/gpus', {action, gpu: slot}), (/** @type {any} */ answer) => answer.notice ?? done)},
-    drained ? 'Enable' : 'Drain',
-    h('span', {class: 'sr'}, ` GPU ${slot}`),
+    'form',
+    {class: 'row add-gpu', onsubmit: add},
+    h('label', {for: 'new-gpu'}, 'Add a GPU to the queue'),
+    h('input', {id: 'new-gpu', size: 8, autocomplete: 'off', placeholder: '2', ref: (/** @type {HTMLInputElement} */ it) => (field = it)}),
+    h('button', {type: 'submit'}, 'Add'),
   );
 }

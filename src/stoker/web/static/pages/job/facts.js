@@ -43,6 +43,7 @@ import {duration, text} from '/logic/format.js';
  * @property {Bytes | null} line
  * @property {boolean} script
  * @property {Bytes} cwd
+ * @property {Bytes | null} log where the user wants the output, with placeholders
  * @property {Record<string, string>} env
  * @property {number | null} timeout_s
  * @property {number} retries
@@ -60,7 +61,7 @@ import {duration, text} from '/logic/format.js';
 /** @param {import('/lib/signal.js').Signal<Detail>} job */
 export function facts(job) {
   // What has not changed is not drawn again: somebody may be selecting it.
-  const shown = computed(() => JSON.stringify([job.value.command, job.value.priority, job.value.slots, job.value.gpus, job.value.needs, job.value.begin_at, job.value.timeout_s, job.value.retries, job.value.project, where(job.value), pidOf(job.value)]));
+  const shown = computed(() => JSON.stringify([job.value.command, job.value.priority, job.value.slots, job.value.gpus, job.value.needs, job.value.begin_at, job.value.timeout_s, job.value.retries, job.value.project, where(job.value), pidOf(job.value), outputOf(job.value)]));
   return h('div', null, () => shown.value && describe(job.peek()));
 }
 
@@ -73,6 +74,7 @@ function describe(job) {
       'dl',
       {class: 'facts'},
       row('Folder', h('code', null, text(job.cwd))),
+      row('Output', outputOf(job) && h('code', null, outputOf(job))),
       row('Project', job.project),
       row('GPU', job.slots ?? (job.gpus ? `needs ${job.gpus}` : 'none')),
       row('Where', where(job)),
@@ -100,6 +102,16 @@ function where(job) {
   if (job.on) words.push(`--on ${job.on}`);
   for (const [name, value] of Object.entries(job.node_labels)) words.push(`--node-label ${name}=${value}`);
   return words.join(' ') || null;
+}
+
+/**
+ * The file that the last attempt writes to, or the first one will, if its submitter has named one.
+ *
+ * @param {Detail} job
+ */
+function outputOf(job) {
+  const file = job.attempts.at(-1)?.log ?? job.log;
+  return file === null || file === undefined ? null : text(file);
 }
 
 /** @param {Detail} job */
