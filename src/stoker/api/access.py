@@ -54,5 +54,7 @@ class OwnersDoor:
 def _refuse(repeated: str | None, browser: str | None) -> App:
     if repeated is not None:
         return problem(400, f"the header {repeated} is there twice", {"connection": "close"})
-    detail = f"this socket is for command lines, not for browsers ({browser}): see stoker web"
+    detail = (
+        f"this socket is for command lines (http://stoker/), not for browsers: {browser} is wrong"
+    )
     return problem(403, detail, {"connection": "close"})

@@ -60,7 +60,7 @@ def test_what_is_not_http_is_refused(desk: Desk, client: Client) -> None:
 
 
 def test_a_body_that_is_not_json_is_refused_with_the_reason(desk: Desk) -> None:
-    request = b"POST /v1/add HTTP/1.1\r\nhost: s\r\n" + JSON + b"content-length: 3\r\n\r\nabc"
+    request = b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"content-length: 3\r\n\r\nabc"
     status, problem = talk(desk, request)
     assert status == 400
     assert "malformed" in problem.detail
@@ -74,7 +74,9 @@ def test_a_body_of_the_wrong_shape_is_refused_with_the_place(desk: Desk) -> None
 
 
 def test_a_gigabyte_is_refused_before_it_is_read(desk: Desk, client: Client) -> None:
-    head = b"POST /v1/add HTTP/1.1\r\nhost: s\r\n" + JSON + b"content-length: 1073741824\r\n\r\n"
+    head = (
+        b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"content-length: 1073741824\r\n\r\n"
+    )
     status, problem = talk(desk, head)
     assert status == 413
     assert "67108864" in problem.detail
@@ -91,7 +93,9 @@ def test_a_chunked_body_is_counted_while_it_is_read(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoker.api.body.MAX_BYTES", 1_000_000)
-    head = b"POST /v1/add HTTP/1.1\r\nhost: s\r\n" + JSON + b"transfer-encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"transfer-encoding: chunked\r\n\r\n"
+    )
     with desk.raw() as sock:
         sock.sendall(head)
         chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
@@ -102,12 +106,13 @@ def test_a_chunked_body_is_counted_while_it_is_read(
 
 
 def test_another_content_type_is_refused(desk: Desk) -> None:
-    request = b"POST /v1/add HTTP/1.1\r\nhost: s\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\n{}"
+    head = b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\ncontent-type: text/plain\r\n"
+    request = head + b"content-length: 2\r\n\r\n{}"
     assert talk(desk, request)[0] == 415
 
 
 def test_a_body_where_none_belongs_is_refused(desk: Desk) -> None:
-    request = b"GET /v1/status HTTP/1.1\r\nhost: s\r\ncontent-length: 1073741824\r\n\r\n"
+    request = b"GET /v1/status HTTP/1.1\r\nhost: stoker\r\ncontent-length: 1073741824\r\n\r\n"
     assert talk(desk, request)[0] == 400
 
 
@@ -157,7 +162,9 @@ def hasty_desk(make_desk: Callable[..., Desk]) -> Desk:
     return make_desk(connection=Hasty)
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /v1/sta", b"POST /v1/add HTTP/1.1\r\nhost: s\r\n"])
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET /v1/sta", b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n"]
+)
 def test_a_connection_that_says_nothing_more_is_closed(hasty_desk: Desk, begun: bytes) -> None:
     with hasty_desk.raw() as sock:
         sock.sendall(begun)
@@ -173,14 +180,14 @@ def test_half_open_connections_harm_nobody(desk: Desk, client: Client) -> None:
 
 def test_a_body_that_does_not_come_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker.api.body.TIMEOUT_S", 0.1)
-    head = b"POST /v1/add HTTP/1.1\r\nhost: s\r\n" + JSON + b"content-length: 100\r\n\r\n{"
+    head = b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"content-length: 100\r\n\r\n{"
     assert talk(desk, head)[0] == 408
 
 
 def test_a_stream_ends_with_its_listener(desk: Desk, client: Client) -> None:
     listeners = desk.hub.events._listeners
     with desk.raw() as sock:
-        sock.sendall(b"GET /v1/events HTTP/1.1\r\nhost: s\r\n\r\n")
+        sock.sendall(b"GET /v1/events HTTP/1.1\r\nhost: stoker\r\n\r\n")
         desk.until(lambda: len(listeners) == 1)
     desk.until(lambda: not listeners)
 
@@ -192,7 +199,7 @@ def test_another_user_is_refused_before_a_word(make_desk: Callable[..., Desk]) -
     desk = make_desk(connection=Closed)
     with desk.raw() as sock:
         with contextlib.suppress(BrokenPipeError):
-            sock.sendall(b"GET /v1/status HTTP/1.1\r\nhost: s\r\n\r\n")
+            sock.sendall(b"GET /v1/status HTTP/1.1\r\nhost: stoker\r\n\r\n")
         assert read_all(sock) == b""
 
 
