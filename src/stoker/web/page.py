@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -43,14 +44,13 @@ class Page:
             return
         host, _, port = place.rpartition(":")
         before = read_secrets(self._hub.home)
+        handed_over = None if before is None else before.handover
         try:
-            sock = self._bind(host, (int(port),))
+            await self._serve(host, int(port), self._bind(host, (int(port),)), handed_over)
         except StokerError as error:
             forget_secrets(self._hub.home)
-            notice = f"the web page is closed: {error}; stoker web opens it at another port"
+            notice = f"the web page is closed: {error}; stoker web opens it again, or elsewhere"
             self._hub.publisher.on_notice(notice)
-            return
-        await self._serve(host, int(port), sock, None if before is None else before.handover)
 
     async def open(self, host: str | None, port: int | None, *, new_token: bool) -> wire.WebPlace:
         """Open the page, or find it open; one that is open elsewhere, or is to get a new token, moves."""
@@ -105,13 +105,15 @@ class Page:
 
         await self.leave()
         home = self._hub.home
-        try:
-            unix_socket = bind(os.path.join(home, SOCKET_NAME))
-        except BaseException:
+        with contextlib.ExitStack() as stack:
             if sock is not None:
-                sock.close()
-            raise
-        sessions = Sessions(renew_secrets(home), handed_over)
+                stack.enter_context(sock)
+            unix_socket = stack.enter_context(bind(os.path.join(home, SOCKET_NAME)))
+            try:
+                sessions = Sessions(renew_secrets(home), handed_over)
+            except OSError as error:
+                raise StokerError(f"cannot write {token_path(home)}: {error.strerror}") from None
+            stack.pop_all()
         self._listener = Listener(self._hub, sock, unix_socket, host, port, sessions)
         await self._listener.start()
         return self._listener
