@@ -91,6 +91,21 @@ def test_a_live_view_shows_what_runs_on_each_gpu(stoker: Stoker) -> None:
     assert "3 done, in " in terminal.plain.splitlines()[-1]
 
 
+def test_the_last_line_tells_where_the_output_of_successes_is(stoker: Stoker) -> None:
+    with shown(stoker, lines="echo one\n") as terminal:
+        assert terminal.read_all() == 0
+    path = terminal.plain.split("(output: ")[1].split(")")[0]
+    with open(path) as file:
+        assert file.read() == "one\n"
+    with shown(stoker, lines="echo one\necho two\n") as terminal:
+        assert terminal.read_all() == 0
+    folder = terminal.plain.split("(output: ")[1].split(")")[0]
+    assert sorted(os.listdir(folder)) == ["1.1.log", "2.1.log"]
+    with shown(stoker, "--logs", "mine", lines="echo one\n") as terminal:
+        assert terminal.read_all() == 0
+    assert "output:" not in terminal.plain
+
+
 def test_output_is_kept_in_logs_and_out_of_the_view(stoker: Stoker) -> None:
     with shown(stoker, lines="echo a secret; echo to nobody >&2\n") as terminal:
         code = terminal.read_all()

@@ -356,3 +356,17 @@ def test_the_results_of_a_run_without_parameters_are_its_name_and_state(queue: Q
     assert lines[0] == ["run", "state"]
     assert lines[1][1] == "done"
     assert lines[1][0].startswith("run-")
+
+
+def test_a_file_without_f_is_read_as_a_sweep_file(queue: Queue) -> None:
+    queue.stoker.file("net.yaml", "command: true {lr}\nparameters: {lr: [1, 2]}\n")
+
+    assert queue.ok("sweep", "net.yaml", "-g", "0") == "sweep net: 2 runs added, jobs 1-2\n"
+    shown = queue.ok("sweep", "net.yaml", "lr=3", "--name", "other", "--dry-run")
+    assert "sweep other: 1 run\n  true 3\n" in shown
+    ended = queue("sweep", "missing.yml")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == "stoker: cannot read missing.yml: No such file or directory\n"
+    ended = queue("sweep", "-f", "net.yaml", "net.yaml")
+    assert ended.code == 2
+    assert set(queue.states()) == {1, 2}

@@ -39,7 +39,8 @@ class Output:
         if live:
             from stoker.cli.view import View
 
-            self._view = View(count_commands(source.fd, null=args.null))
+            total = count_commands(source.fd, null=args.null)
+            self._view = View(total, tells_output=args.logs is None)
         self.report: Report = self._view or (JsonReport() if args.json else Report())
 
     def open(self, record: Run) -> None:

@@ -112,11 +112,15 @@ class Report:
         if not engine.is_complete():
             parts.append("the rest was not started")
         took = format_duration(time.monotonic() - self._began)
-        self.say(f"{', '.join(parts)}, in {took}")
+        self.say(f"{', '.join(parts)}, in {took}{self.tell_output()}")
         self.list_failures(tally.failed + tally.killed + tally.lost)
         if self.remedy is not None and not engine.all_succeeded():
             self.say(self.remedy)
         return engine.all_succeeded()
+
+    def tell_output(self) -> str:
+        """Where the output of commands that succeeded is, for the summary; here it passed through."""
+        return ""
 
     def list_failures(self, count: int) -> None:
         """Name once more what failed, if that has scrolled away."""

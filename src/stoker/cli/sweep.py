@@ -26,7 +26,7 @@ examples:
   stoker sweep 'python t.py --lr {lr} --bs {bs}' lr=1e-3,3e-4 bs=32,64
   stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --seed 0
   stoker sweep 'python t.py {hydra}' opt=sgd,adam 'seed=range(3)'
-  stoker sweep -f sweep.yaml                   from a file
+  stoker sweep sweep.yaml                      from a file; -f sweep.yaml is the same
   stoker sweep -f sweep.yaml lr=1e-4 --dry-run  see what would run, with another lr
   stoker sweep -f sweep.yaml --rerun failed    only what failed
   stoker sweep --warm torch 'python t.py {args}' lr=1,2    runs find torch imported
@@ -103,13 +103,16 @@ def run(args: argparse.Namespace) -> int:
 
 def plan(args: argparse.Namespace) -> Sweep:
     """The sweep that is asked for, checked whole."""
-    from stoker.sweeps.files import read_file
+    from stoker.sweeps.files import is_sweep_file, read_file
     from stoker.sweeps.plan import plan_sweep
     from stoker.sweeps.tree import Map
 
     words = list(args.words)
-    if args.file is not None:
-        tree = read_file(args.file)
+    file = args.file
+    if file is None and words and is_sweep_file(words[0]):
+        file = words.pop(0)
+    if file is not None:
+        tree = read_file(file)
     elif words:
         tree = Map()
         tree.put("command", words.pop(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from rich.console import Console, Group
@@ -14,9 +15,11 @@ from rich.text import Text
 from stoker.cli.report import Failure, Report, tail_of
 from stoker.cli.terminal import one_line
 from stoker.core.durations import format_duration
-from stoker.engine.board import Place
+from stoker.core.job import Outcome
+from stoker.engine.board import Place, Running
 from stoker.engine.loop import Engine
 from stoker.engine.watchman import Watchman
+from stoker.executors.contract import Ended
 
 _PERIOD_S = 0.2
 
@@ -24,8 +27,10 @@ _PERIOD_S = 0.2
 class View(Report):
     """Draws on a terminal, at most a few times a second."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, *, tells_output: bool = True) -> None:
         super().__init__()
+        self._tells_output = tells_output
+        self._output: str | None = None
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._total = total
@@ -52,9 +57,22 @@ class View(Report):
         self._drawn_at = time.monotonic()
         return _PERIOD_S
 
+    def on_end(
+        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
+        """Remember where the output is: in one file, or in files below one folder."""
+        super().on_end(running, outcome, ended, retried)
+        if outcome.is_success and running.log is not None:
+            known = (running.log, self._output or running.log)
+            self._output = os.path.commonpath(known)
+
+    def tell_output(self) -> str:
+        """Where the output of commands that succeeded is: the view does not show it."""
+        return f" (output: {self._output})" if self._tells_output and self._output else ""
+
     def say(self, text: str) -> None:
         """Print a line above the view."""
-        self._console.print(f"[dim]stoker:[/] {escape(text)}")
+        self._console.print(f"[dim]stoker:[/] {escape(text)}", soft_wrap=True)
 
     def tell_failure(self, failure: Failure, *, retried: bool) -> None:
         """Print a failure, with its last lines, above the view."""

@@ -28,6 +28,11 @@ _KEY = re.compile(r"""(?<![\w-])([\w-]+)\s*[].=]|"([^"\n]*)"\s*[].=]|'([^'\n]*)'
 _TAG = "tag:yaml.org,2002:"
 
 
+def is_sweep_file(word: str) -> bool:
+    """Whether a word in place of a command is the name of a sweep file, be it there or not."""
+    return word.endswith((".yaml", ".yml", ".toml")) and not any(sign in word for sign in " {=")
+
+
 def read_file(path: str) -> Map:
     """The sweep that a file defines; TOML if its name says so, else YAML (`-`: standard input)."""
     try:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,6 +39,14 @@ def test_every_reference_leads_somewhere() -> None:
     assert found
     names = {name.rpartition("/")[2] for name in found}
     assert names <= document["components"]["schemas"].keys()
+
+
+def test_every_path_that_the_docs_name_exists() -> None:
+    root = Path(__file__).parents[3]
+    paths = {endpoint.path for endpoint in ENDPOINTS} | {"/v1/live"}  # the page's WebSocket
+    for page in [root / "README.md", root / "CHANGELOG.md", *(root / "docs").rglob("*.md")]:
+        named = set(re.findall(r"/v1/[a-z]+(?:\.[a-z]+)?", page.read_text()))
+        assert named <= paths, page
 
 
 def test_every_verb_has_its_own_path() -> None:
