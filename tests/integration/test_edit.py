@@ -124,4 +124,4 @@ def test_what_is_over_cannot_be_edited(queue: Queue) -> None:
     queue.add("true")
     queue.ok("wait")
 
-    assert edit(queue, "true").err == ("stoker: job 1 is done: nothing of it can be set any more\n")
+    assert edit(queue, "true").err == ("stoker: job 1 is done: it cannot be changed any more\n")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -102,3 +104,19 @@ def test_watching_shows_what_happens_and_ends_with_ctrl_c(queue: Queue) -> None:
 
 def test_watching_is_for_terminals(queue: Queue) -> None:
     assert queue("ls", "--watch").code == 2
+
+
+def test_output_that_cannot_be_written_is_told_in_plain_words(queue: Queue) -> None:
+    queue.add("true")
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "stoker", "ls"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=queue.env,
+            cwd=queue.work,
+        )
+
+    assert process.returncode == 1
+    told = b"cannot write the output: No space left on device: free some space and try again\n"
+    assert process.stderr == b"stoker: " + told

@@ -56,7 +56,7 @@ def test_of_a_running_job_it_says_what_can_still_be_set(queue: Queue) -> None:
     ended = queue("set", "1", "gpus=2", "timeout=1s")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
-        "stoker: job 1 is running: of it can be set name, priority, retries, timeout, not gpus\n"
+        "stoker: job 1 is running: only name, priority, retries and timeout can be changed\n"
     )
     queue.ok("set", "1", "timeout=1s")
     queue("wait")

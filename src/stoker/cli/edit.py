@@ -48,9 +48,7 @@ def run(args: argparse.Namespace) -> int:
     with Client() as client:
         job = client.show(args.id)
         if is_final(job.state) and job.state is not State.SKIPPED:
-            raise ConflictError(
-                f"job {job.id} is {job.state.value}: nothing of it can be set any more"
-            )
+            raise ConflictError(f"job {job.id} is {job.state.value}: it cannot be changed any more")
         before = write_text(job)
         after = _let_edit(editor, before)
         changes = find_changes(before, after)

@@ -73,7 +73,8 @@ def answer_for(program: str, action: Callable[[], int]) -> int:
 
     _mend_standard_streams()
     try:
-        return action()
+        code = action()
+        sys.stdout.flush()
     except StokerError as error:
         sys.stderr.write(f"{program}: {error}\n")
         return error.exit_code
@@ -83,10 +84,29 @@ def answer_for(program: str, action: Callable[[], int]) -> int:
         return 1
     except OSError as error:
         # A full disk behind our output, a device that fails: nothing a traceback would explain.
-        sys.stderr.write(f"{program}: {error}\n")
+        sys.stderr.write(f"{program}: {_tell_os_error(error)}\n")
+        _discard_output()
         return 1
     except KeyboardInterrupt:
         return 130
+    return code
+
+
+def _discard_output() -> None:
+    """Let what is left in the buffer go nowhere: Python would complain about it once more at its end."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _tell_os_error(error: OSError) -> str:
+    import errno
+
+    text = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = error.filename or "the output"
+        return f"cannot write {where}: {text}: free some space and try again"
+    return f"{error.filename}: {text}" if error.filename else text
 
 
 def _leave(code: int) -> None:

@@ -62,9 +62,8 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 1.0
 # What a machine may lack now and have again soon; no command is to blame for it.
-_PASSING = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-)
+_NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
+_PASSING = _NO_SPACE | {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 _NEVER = float("inf")
 
 
@@ -374,7 +373,8 @@ class Engine:
             return
         if report.errno in _PASSING:
             self._paused_until = now + _PAUSE_S
-            self.tell_once(f"cannot start commands for now ({report.reason}): trying again")
+            space = "free some space; " if report.errno in _NO_SPACE else ""
+            self.tell_once(f"cannot start commands for now ({report.reason}): {space}trying again")
             self._take_back(running)
             return
         lacks = report.errno == errno.ENOENT and not self.board.is_own(running.where)

@@ -359,7 +359,7 @@ def test_a_full_disk_pauses_all_starts_and_then_goes_on(stage: Stage) -> None:
     engine = stage.set_up(b"a", b"b", slots=ONE)
     assert stage.executor.running == []
     assert stage.ears.notices == [
-        "cannot start commands for now (No space left on device): trying again"
+        "cannot start commands for now (No space left on device): free some space; trying again"
     ]
     assert stage.ears.ended == []
     assert stage.states() == {1: "waiting"}

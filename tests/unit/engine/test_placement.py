@@ -182,7 +182,7 @@ def test_a_job_without_gpu_runs_here_unless_another_node_is_named(cluster: Clust
     running = cluster.engine.board.running
     assert [running[f"{job}.1"].node for job in (1, 2)] == ["", "h2"]
     assert cluster.places() == {1: "", 2: "h2/"}
-    assert "runs without GPU on node h2" in cluster.why(2)
+    assert "is running without GPU on node h2" in cluster.why(2)
     cluster.end("1.1")
     assert cluster.places()[3] == ""
 

@@ -42,10 +42,10 @@ async def set_(hub: Hub, order: Set) -> Changed:
 
     def change(job: int, state: State) -> str | None:
         if is_final(state) and state is not State.SKIPPED:
-            return f"job {job} is {state.value}: nothing of it can be set any more"
+            return f"job {job} is {state.value}: it cannot be changed any more"
         late = values.keys() - _OF_RUNNING
         if is_live(state) and late:
-            return f"job {job} is {state.value}: of it can be set {_list(_OF_RUNNING)}, not {_list(late)}"
+            return f"job {job} is {state.value}: only {_list(_OF_RUNNING)} can be changed"
         facts = hub.jobs.facts(job)
         if values.keys() & {"gpus", *_OF_PLACE}:
             try:
@@ -70,10 +70,11 @@ async def set_(hub: Hub, order: Set) -> Changed:
 
 
 def _list(names: Iterable[str]) -> str:
-    """Names of settings as people type them."""
+    """Names of settings as people type them: `name, priority and timeout`."""
     typed = {"nodes": "node", "node_labels": "node_label"}
-    words = [typed.get(name, name.removesuffix("_s").removesuffix("_at")) for name in names]
-    return ", ".join(sorted(words))
+    words = sorted(typed.get(name, name.removesuffix("_s").removesuffix("_at")) for name in names)
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _check(hub: Hub, values: dict[str, object]) -> None:

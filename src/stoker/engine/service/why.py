@@ -192,7 +192,8 @@ def _running(hub: Hub, facts: Facts, state: State) -> str:
         behind = f", as soon as job {before.attempt.job} has ended" if before is not None else ""
         return f"is being started {where}{behind}"
     occupant = _occupant(running, hub.engine.now())
-    text = f"{'is paused' if state is State.PAUSED else 'runs'} {where} since {clock(occupant.since_s)}"
+    word = "paused" if state is State.PAUSED else "running"
+    text = f"is {word} {where} ({clock(occupant.since_s)})"
     if running.killed_because is not None:
         return f"{text} and is being ended: {running.killed_because}"
     if state is State.PAUSED:

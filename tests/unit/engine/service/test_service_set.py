@@ -61,7 +61,7 @@ def test_none_clears(busy: World) -> None:
 def test_of_a_running_job_only_some_can_be_set_and_that_is_said(busy: World) -> None:
     [refusal] = busy.set("1", priority=4, gpus=0, begin_at=4e9).refused
     assert refusal.reason == (
-        "job 1 is running: of it can be set name, priority, retries, timeout, not begin, gpus"
+        "job 1 is running: only name, priority, retries and timeout can be changed"
     )
     assert busy.column("priority", 1) == 0
 
@@ -88,7 +88,7 @@ def test_what_is_over_cannot_be_set_but_what_was_skipped_can_be_freed(busy: Worl
     busy.add("b", after="1")
     busy.end("1.1", FAILED)
     [refusal] = busy.set("1", priority=1).refused
-    assert refusal.reason == "job 1 is failed: nothing of it can be set any more"
+    assert refusal.reason == "job 1 is failed: it cannot be changed any more"
 
     assert busy.states()[2] == "skipped"
     assert busy.set("2", after=None).ids == [2]

@@ -106,12 +106,11 @@ def test_what_runs_and_what_is_paused(still: World) -> None:
     still.add("a", timeout_s=100)
     still.add("b", gpus=0)
     still.now += 10
-    assert still.why(1) == "job 1 runs on GPU 0 since 10 s, time limit in 1 min"
-    assert still.why(2) == "job 2 runs without GPU since 10 s"
+    assert still.why(1) == "job 1 is running on GPU 0 (10 s), time limit in 1 min"
+    assert still.why(2) == "job 2 is running without GPU (10 s)"
     still.pause("1")
     assert still.why(1) == (
-        "job 1 is paused on GPU 0 since 10 s, and keeps its GPU memory:"
-        " stoker resume 1 lets it go on"
+        "job 1 is paused on GPU 0 (10 s), and keeps its GPU memory: stoker resume 1 lets it go on"
     )
     still.executor.ignore_signals("2.1")
     still.kill("2")
