@@ -370,3 +370,22 @@ def test_a_file_without_f_is_read_as_a_sweep_file(queue: Queue) -> None:
     ended = queue("sweep", "-f", "net.yaml", "net.yaml")
     assert ended.code == 2
     assert set(queue.states()) == {1, 2}
+
+
+def test_parameters_without_a_command_queue_nothing(queue: Queue) -> None:
+    ended = queue("sweep", "lr=1,2", "bs=3")
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "stoker: 'lr=1,2' is a parameter, and there is no command:"
+        " stoker sweep 'python t.py --lr {lr}' lr=1,2\n"
+    )
+    assert queue.states() == {}
+
+
+def test_that_no_run_failed_is_told_as_that(queue: Queue) -> None:
+    queue.ok("sweep", "--name", "fine", "-g", "0", "true {i}", "i=1,2")
+    queue.ok("wait", "-P", "fine")
+
+    assert queue("results", "fine", "--failed") == (0, b"", b"no run failed\n")
+    assert queue("results", "fine", "--where", "i > 5") == (0, b"", b"no run fits\n")

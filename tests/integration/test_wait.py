@@ -120,7 +120,7 @@ def test_held_jobs_are_named_and_not_waited_for(queue: Queue) -> None:
     ended = queue("wait")
 
     assert (ended.code, ended.out) == (0, "")
-    told = "stoker: not waiting for held jobs 1-2: stoker release 1-2 lets them go on\n"
+    told = "stoker: not waiting for held jobs 1-2 (stoker release 1-2)\n"
     assert ended.err == told
     assert queue.states() == {1: "held", 2: "held", 3: "done"}
 

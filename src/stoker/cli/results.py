@@ -139,7 +139,7 @@ def _show(args: argparse.Namespace, table: Table) -> None:
             sys.stdout.write(write(table))
             return
     if not table.rows:
-        sys.stderr.write("no run fits\n")
+        sys.stderr.write("no run failed\n" if args.failed else "no run fits\n")
         return
     from stoker.cli.tables import Column, print_table
 

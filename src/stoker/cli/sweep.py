@@ -114,6 +114,7 @@ def plan(args: argparse.Namespace) -> Sweep:
     if file is not None:
         tree = read_file(file)
     elif words:
+        _check_command(words[0])
         tree = Map()
         tree.put("command", words.pop(0))
     else:
@@ -125,6 +126,16 @@ def plan(args: argparse.Namespace) -> Sweep:
             tree[key] = getattr(args, key)
             tree.lines.pop(key, None)
     return plan_sweep(tree, words, portable=args.sync)
+
+
+def _check_command(word: str) -> None:
+    """Refuse a parameter in place of the command: a shell would take it for an assignment."""
+    name, equals, _value = word.partition("=")
+    if equals and name.replace(".", "_").isidentifier() and " " not in word:
+        raise UsageError(
+            f"'{word}' is a parameter, and there is no command:"
+            f" stoker sweep 'python t.py --{name} {{{name}}}' {word}"
+        )
 
 
 def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:

@@ -86,7 +86,7 @@ def _announce(client: Client, steps: Iterator[Progress]) -> Iterator[Progress]:
         more = ",…" if len(held) > _NAMED else ""
         jobs = "job" if len(held) == 1 else "jobs"
         ids = f"{format_ids(held[:_NAMED])}{more}"
-        _tell(f"not waiting for held {jobs} {ids}: stoker release {ids} lets them go on")
+        _tell(f"not waiting for held {jobs} {ids} (stoker release {ids})")
     if first.left:
         if sys.stdout.isatty():
             counts = ", ".join(text for text, _style in sum_up(first.counts))
