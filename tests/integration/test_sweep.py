@@ -389,3 +389,10 @@ def test_that_no_run_failed_is_told_as_that(queue: Queue) -> None:
 
     assert queue("results", "fine", "--failed") == (0, b"", b"no run failed\n")
     assert queue("results", "fine", "--where", "i > 5") == (0, b"", b"no run fits\n")
+
+
+def test_a_negative_priority_is_taken(queue: Queue) -> None:
+    queue.ok("sweep", "-p", "-5", "-g", "0", "true {i}", "i=1")
+
+    assert queue.show(1)["priority"] == -5
+    assert "-n" in queue("sweep", "true {i}", "i=1", "-n", "--dry-run").err

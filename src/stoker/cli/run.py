@@ -31,6 +31,9 @@ examples:
   touch q; tail -f -n 0 q | stoker run      a queue: echo 'python a.py' >> q
 """
 
+# A negative value is refused as what it is.
+SIGNED = ("--retries", "-j", "--jobs-per-gpu")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add what this verb takes."""

@@ -36,6 +36,9 @@ values: 1,2,3  'range(3)'  'linspace(0,1,5)'  'logspace(-5,-1,5)'  'a,b=zip([1,2
 in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {seed}
 """
 
+# Options whose value may be negative, or be refused as that.
+SIGNED = ("-p", "--priority", "--seed", "--retries", "-n", "--samples", "-g", "--gpus")
+
 _SHOWN = 5
 
 
