@@ -396,3 +396,5 @@ def test_a_negative_priority_is_taken(queue: Queue) -> None:
 
     assert queue.show(1)["priority"] == -5
     assert "-n" in queue("sweep", "true {i}", "i=1", "-n", "--dry-run").err
+    ended = queue("sweep", "true {i}", "i=1", "--retries", "-1")
+    assert (ended.code, ended.err) == (2, "stoker: --retries -1: write 0 or more\n")

@@ -85,6 +85,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--dry-run, --print or --foreground: one of them")
     if args.max_failures is not None and args.max_failures < 1:
         raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+    for option, number in (("-g", args.gpus), ("--retries", args.retries)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} {number}: write 0 or more")
     if args.sync and (args.print or args.foreground):
         raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
     if args.null and not args.print:

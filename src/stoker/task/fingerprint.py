@@ -11,6 +11,7 @@ import dis
 import enum
 import functools
 import hashlib
+import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -42,9 +43,15 @@ _NOT_CODE = frozenset(
 
 
 def take_fingerprint(work: Callable[..., Any]) -> str:
-    """The fingerprint of a function, a class or another callable, the same in every process."""
+    """The fingerprint of a function, a class or another callable, the same in every process.
+
+    What cannot be looked through gets one that nothing else has: it is never taken for the same.
+    """
     walk = _Walk()
-    walk.add(work)
+    try:
+        walk.add(work)
+    except Exception:  # of a user's own __repr__, say, or by too deep a nesting
+        return os.urandom(LENGTH // 2).hex()
     return walk.digest()
 
 
@@ -121,7 +128,9 @@ class _Walk:
         if isinstance(value, types.BuiltinFunctionType):
             self._put(value.__qualname__)
         elif hasattr(value, "dtype") and hasattr(value, "tobytes") and not value.dtype.hasobject:
-            self._put(str(value.dtype), repr(value.shape), hashlib.sha256(value).hexdigest())
+            self._put(
+                str(value.dtype), repr(value.shape), hashlib.sha256(value.tobytes()).hexdigest()
+            )
 
     def _add_definition(self, value: types.FunctionType | type) -> None:
         """Hash a function or a class: from its file if the run imports it, else as it is here."""

@@ -161,3 +161,28 @@ print(before == take_fingerprint(job.train))
 )
 def test_every_callable_has_one(code: Code, text: str) -> None:
     assert len(code.main(text).strip()) == 12
+
+
+def test_arrays_count_by_their_values(code: Code) -> None:
+    text = """
+    import numpy
+    weights = numpy.arange(6).reshape(2, 3).T + {}
+    def train(lr):
+        return lr * weights
+    """
+
+    assert code.main(text.format(0)) == code.main(text.format(0))
+    assert code.main(text.format(0)) != code.main(text.format(1))
+
+
+def test_code_that_cannot_be_looked_through_is_never_the_same(code: Code) -> None:
+    text = """
+    class Odd:
+        def __repr__(self):
+            raise RuntimeError("no")
+    table = {Odd(): 1}
+    def train(lr):
+        return table
+    """
+
+    assert code.main(text) != code.main(text)
