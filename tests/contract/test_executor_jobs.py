@@ -282,7 +282,7 @@ def test_slots_without_a_shepherd_in_common_are_refused_at_once(surroundings: Pa
     executor = local_executor(surroundings)
     try:
         executor.define_slots([type(SLOTS[0])(n, (str(n),), (f"GPU-{n}",)) for n in range(4)])
-        assert len(executor.pids) == 2
+        assert len(executor.parents) == 2
         with pytest.raises(ValueError, match="no shepherd in common"):
             executor.launch([Launch("1.1", (0, 1), ["/bin/true"])])
     finally:
