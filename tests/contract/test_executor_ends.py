@@ -53,6 +53,18 @@ def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real
     assert real.started("2.1").at_us >= ended.at_us
 
 
+def test_a_shell_that_is_being_ended_does_not_go_on_to_its_next_command(real: Rig) -> None:
+    inner = "echo $$ > {0}; exec sleep 600"
+    for number in range(1, 11):
+        key = f"{number}.1"
+        real.sh(key, f"sh -c '{inner.format(f'ready-{number}')}'; echo next >> next; exit 0")
+        real.read(f"ready-{number}")
+        real.executor.signal(key, signal.SIGTERM, 600.0)
+        assert real.ended(key).status == signal.SIGTERM
+
+    assert not (real.work / "next").exists()
+
+
 def test_what_is_left_when_the_grace_is_over_is_killed(real: Rig) -> None:
     real.fifo("fifo")
     launch_saver(real)

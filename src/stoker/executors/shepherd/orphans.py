@@ -64,7 +64,7 @@ class Orphan:
                 for process in snapshot.table.values()
                 if process.session == self.pid and process.ticks < self.held_ticks
             }
-        return [snapshot.table[pid] for pid in snapshot.below(seeds)]
+        return snapshot.by_age(snapshot.below(seeds))
 
 
 class Leftover:

@@ -168,8 +168,8 @@ class Reaper(abc.ABC):
 
     def signal_tree(self, snapshot: trees.Snapshot, key: str, signum: int) -> bool:
         """Signal every living process of a job; whether there is any."""
-        found = self.members(snapshot, key)
-        trees.send(found, signum)
+        found = snapshot.by_age(self.members(snapshot, key))
+        trees.send((process.pid for process in found), signum)
         return bool(found)
 
     def name_leftovers(self, snapshot: trees.Snapshot, key: str) -> None:

@@ -182,6 +182,13 @@ class Snapshot:
             or cookie in self.marks(pid).cookies
         )
 
+    def by_age(self, pids: Iterable[int]) -> list[Process]:
+        """These processes, the oldest first: a shell is signalled before the command it waits for.
+
+        The other way round it would see its command end, and go on to the next one.
+        """
+        return sorted((self.table[pid] for pid in pids), key=lambda each: (each.ticks, each.pid))
+
     def has_blank_leader(self) -> bool:
         """Whether the first process of any session shows no environment at this moment."""
         return any(
