@@ -10,7 +10,6 @@ import contextlib
 import gc
 import os
 import select
-import signal
 import socket
 import sys
 import time
@@ -19,44 +18,25 @@ from typing import Any
 import stoker
 from stoker import failpoints
 from stoker.executors.shepherd import sockets, trees, wire
-from stoker.executors.shepherd.adopt import UNWATCHED, find_orphans
-from stoker.executors.shepherd.base import Shepherd, ignore_signals
-from stoker.executors.shepherd.journal import (
-    Ending,
-    Record,
-    Refusal,
-    Start,
-    Story,
-    lose_line,
-)
+from stoker.executors.shepherd.base import ignore_signals
+from stoker.executors.shepherd.journal import Ending, Record
 from stoker.executors.shepherd.leftovers import LEFTOVER_GRACE_S
-from stoker.executors.shepherd.orphans import Leftover, Orphanage
 from stoker.executors.shepherd.places import Attempt
 from stoker.executors.shepherd.spawn import start_guard
-from stoker.executors.shepherd.tether import CUT_OFF, PARTING, Tether
+from stoker.executors.shepherd.successor import Successor
+from stoker.executors.shepherd.tether import PARTING, Tether
 from stoker.executors.shepherd.turns import come_first
 
 _READY_FD = 3
-_COMPACT_BYTES = 16 << 10 if failpoints.is_armed else 4 << 20  # so that a test gets there too
 _FIRST_CLIENT_WITHIN_S = 30.0
 
 
-class Keeper(Shepherd):
-    """Serves clients one after another, and remembers for them."""
-
-    lets_linger = True
+class Keeper(Successor):
+    """Serves clients one after another."""
 
     def __init__(self, name: str, boot: str, tether: Tether | None = None) -> None:
-        super().__init__()
-        self.take_name(name)
-        self.tether = tether
-        self.cut_off: dict[str, str] = {}  # why
-        self.boot = boot
-        self.names = {name}
-        self.records: dict[str, Record] = {}
-        self.orphanage = Orphanage(self.poll)
+        super().__init__(name, boot, tether)
         self.claimed: set[str] = set()
-        self.ordered: set[str] = set()
         self.detached: dict[str, list[str]] = {}
         self.disowned: set[str] = set()
         self.listener: socket.socket | None = None
@@ -65,9 +45,7 @@ class Keeper(Shepherd):
         self.client_fd = -1
         self.fresh = True
         self.stopping = False
-        self.ends_all = False
         self.expect_until = time.monotonic() + _FIRST_CLIENT_WITHIN_S
-        self.compact_bytes = _COMPACT_BYTES
         self.verbs |= {
             "sync": self.on_sync,
             "ack": self.on_ack,
@@ -76,26 +54,6 @@ class Keeper(Shepherd):
             "cut": self.on_cut,
             "disown": self.on_disown,
         }
-
-    def take_over(self, story: Story) -> None:
-        """Go on where the journal ends: watch what lives on, and make up for ends that nobody saw."""
-        self.names |= story.names
-        found = find_orphans(story, self.boot)
-        self.records = found.records
-        for key, orphan in found.leftovers.items():
-            record = self.records.get(key)
-            is_open = record is not None and not record.is_over
-            ending = record.exit if record is not None else None
-            self.orphanage.leftovers[key] = Leftover(orphan, is_open=is_open, ending=ending)
-            if is_open:
-                self.pids[key] = 0  # its number may be another's by now
-                self.sweep_at = 0.0
-        for key, orphan in found.living.items():
-            self.orphanage.watch(key, orphan)
-            self.pids[key] = orphan.pid
-        self.sweep_soon()
-        if not self.compact():
-            self.journal.note(self.summary())
 
     def serve(self, listener: socket.socket) -> None:
         """Work until there is nothing to do and nobody to do it for."""
@@ -140,30 +98,6 @@ class Keeper(Shepherd):
         if not self.had_client:
             return max(0.0, min(patience_s, self.expect_until - time.monotonic()))
         return patience_s
-
-    def look_after(self) -> None:
-        """Record ends, and end what runs for a head that may have given it up."""
-        super().look_after()
-        if self.left_s() == 0:
-            for key in [*self.pids]:
-                self.on_cut(key, CUT_OFF)
-
-    def left_s(self) -> float | None:
-        """For how long jobs may run without word from their head; None if for ever, or none is running."""
-        if self.tether is None or not self.pids.keys() - self.cut_off.keys():
-            return None
-        return self.tether.left_s()
-
-    def why_cut(self, key: str) -> str | None:
-        """Why an attempt has been ended for its machine's sake, by us or by the guard; None if it has not."""
-        is_over = self.tether is not None and not self.tether.left_s()
-        return self.cut_off.get(key) or (CUT_OFF if is_over else None)
-
-    def on_cut(self, key: str, reason: str) -> None:
-        """End an attempt for its machine's sake, and not for anything that it did."""
-        if key in self.pids:
-            self.cut_off[key] = reason
-            self.on_kill(key)
 
     def is_idle(self) -> bool:
         """Whether nothing is left of any attempt."""
@@ -340,146 +274,11 @@ class Keeper(Shepherd):
         super().on_revoke(key)
         self.ordered.discard(key)
 
-    def spawn(self, attempt: Attempt) -> Start:
-        """Make a process; in a folder as it is now, for it may have been replaced, or be unmounted later."""
-        try:
-            start = super().spawn(attempt)
-        finally:
-            os.chdir("/")
-            self.cwd = ""
-        self.records[attempt.key] = Record(
-            pid=start.pid, ticks=start.ticks, until=start.until, at_us=start.at_us, boot=self.boot
-        )
-        self.ordered.discard(attempt.key)
-        return start
-
-    def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
-        """Remember a refusal."""
-        super().refuse(attempt, refusal)
-        self.records[attempt.key] = Record(refusal=refusal)
-        self.ordered.discard(attempt.key)
-
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """Give back what an attempt of an earlier client still held."""
         super().end(attempt, ending)
         if self.detached.pop(attempt.key, None):
             self.release_unused()
-
-    def note_exit(self, key: str, ending: Ending) -> None:
-        """Remember how the first process of an attempt ended that is not over."""
-        super().note_exit(key, ending)
-        self.records[key] = self.records[key]._replace(exit=ending)
-
-    def note_end(self, key: str, ending: Ending) -> None:
-        """Remember an end; how one would have ended that was cut off, nobody knows."""
-        reason = self.why_cut(key)
-        if reason is not None and ending.status & 0x7F == signal.SIGKILL:
-            self.note_loss(key, reason)
-            return
-        super().note_end(key, ending)
-        self.cut_off.pop(key, None)
-        self.records[key] = self.records[key]._replace(ending=ending)
-
-    def note_loss(self, key: str, reason: str) -> None:
-        """Remember that an attempt is over, and that nobody knows how it ended."""
-        self.cut_off.pop(key, None)
-        self.records[key] = self.records[key]._replace(loss=reason)
-        self.journal.note(lose_line(key, reason))
-        self.tell("lost", key, reason, reason in PARTING)
-
-    def end_orphan(self, key: str) -> None:
-        """The first process of an earlier shepherd's job is over; others may have seen how."""
-        failpoints.reach("shepherd-orphan-ended")
-        status = self.orphanage.mourn(key)
-        left = self.orphanage.leftovers[key]
-        if (kill_at := self.kill_at.get(key)) is not None:
-            left.grant(kill_at)
-        if status is not None:
-            left.ending = Ending(status, time.time_ns() // 1000, 0, 0)
-            self.note_exit(key, left.ending)
-        self.sweep_at = 0.0
-
-    def conclude_orphan(self, key: str, left: Leftover) -> None:
-        """Nothing is left of an earlier shepherd's job, or only what cannot be killed."""
-        if not left.is_open:
-            return
-        del self.pids[key]
-        self.kill_at.pop(key, None)
-        if left.ending is None:
-            self.note_loss(key, self.why_cut(key) or UNWATCHED)
-        else:
-            at_us = time.time_ns() // 1000
-            self.note_end(key, left.ending._replace(at_us=at_us, leftovers=left.names))
-            self.wire.urgent = True
-
-    def strike(self, key: str) -> None:
-        """Kill a job's first process at once, and its group where that is surely its own."""
-        if key in self.orphanage.living:
-            self.orphanage.strike(key)
-        elif key not in self.orphanage.leftovers:
-            super().strike(key)
-
-    def signal_tree(self, snapshot: trees.Snapshot, key: str, signum: int) -> bool:
-        """Signal every living process of a job; whether there is any."""
-        if key in self.orphanage.living or key in self.orphanage.leftovers:
-            return self.orphanage.signal(snapshot, key, signum)
-        return super().signal_tree(snapshot, key, signum)
-
-    def end_within(self, key: str, grace_s: float) -> None:
-        """Kill what is left of a job when its grace is over."""
-        super().end_within(key, grace_s)
-        if (left := self.orphanage.leftovers.get(key)) is not None:
-            left.grant(self.kill_at[key])
-
-    def sweep(self) -> None:
-        """Look also after what earlier shepherds have left."""
-        super().sweep()
-        due = self.sweep_at
-        for key in self.orphanage.ended():
-            self.end_orphan(key)
-        over, again_at = self.orphanage.sweep()
-        for key, left in over:
-            self.conclude_orphan(key, left)
-        self.sweep_at = min(due, again_at)
-
-    def strays(self) -> set[int]:
-        """Living children that are left over; those that may linger count only when all must end."""
-        found = super().strays()
-        if self.ends_all:
-            return found
-        return {pid for pid in found if not trees.marks_of(pid).lingers}
-
-    def slay_all(self) -> None:
-        """Kill every tree, also those of earlier shepherds."""
-        self.ends_all = True
-        super().slay_all()
-        give_up_at = time.monotonic() + 2 * LEFTOVER_GRACE_S
-        while self.orphanage and time.monotonic() < give_up_at:
-            snapshot = trees.Snapshot()
-            for key in [*self.orphanage.living, *self.orphanage.leftovers]:
-                self.orphanage.signal(snapshot, key, signal.SIGKILL)
-            self.sweep()
-            time.sleep(0.001)
-
-    def summary(self) -> str:
-        """What the journal must at least say."""
-        names = sorted(self.names, key=lambda name: name == self.name)
-        return "".join(
-            [
-                *(f"boot {self.boot} {name} .\n" for name in names),
-                *(record.lines(key) for key, record in self.records.items()),
-            ]
-        )
-
-    def compact(self) -> bool:
-        """Rewrite the journal with what is still of interest; False if the disk is too full for that."""
-        try:
-            self.journal.rewrite(self.summary())
-        except OSError:
-            return False
-        finally:
-            self.compact_bytes = max(_COMPACT_BYTES, 2 * self.journal.size)
-        return True
 
 
 def main() -> None:

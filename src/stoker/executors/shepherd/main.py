@@ -83,6 +83,5 @@ def main() -> None:
     come_first()
     with contextlib.suppress(ProcessLookupError):  # the client is gone already
         Companion(client, os.pidfd_open(int(sys.argv[1])), name_fd).serve()
-    os._exit(
-        0
-    )  # to take the interpreter apart would copy every page that is shared with the parent
+    # To take the interpreter apart would copy every page that is shared with the parent.
+    os._exit(0)
