@@ -23,6 +23,7 @@ def fork_supervisor() -> int:
 
     Returns the descriptor to which the supervisor has to write the name in its cookies.
     """
+    trees.become_subreaper()  # before the fork: a job may start before this process runs again
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     supervisor = os.fork()
     if supervisor == 0:
@@ -32,7 +33,6 @@ def fork_supervisor() -> int:
         # The client hears of the supervisor's end by the end of this socket.
         os.closerange(3, reader)
         os.closerange(reader + 1, 1 << 16)
-        trees.become_subreaper()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(supervisor, 0)
         _end_children(os.read(reader, _MOST_NAME_BYTES).decode())

@@ -66,7 +66,8 @@ class Companion(Shepherd):
 
     def on_open(self, name: str, journal: str) -> None:
         """Begin to keep a journal."""
-        os.write(self.name_fd, name.encode())
+        with contextlib.suppress(BrokenPipeError):  # the parent was killed
+            os.write(self.name_fd, name.encode())
         self.take_name(name)
         self.journal.open(journal)
         self.journal.note(f"boot {trees.boot_id()} {name} .\n")
