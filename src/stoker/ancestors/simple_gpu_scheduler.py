@@ -45,7 +45,7 @@ class Announcer(Report):
         """Announce a command before it starts; one that stands in line may yet go elsewhere."""
         assert self.board is not None
         self._in_line.add(running.key)
-        if self.board.places[running.slots[0].index].current is running:
+        if not running.in_line:
             self.on_start(running)
 
     def on_start(self, running: Running) -> None:
@@ -58,7 +58,8 @@ class Announcer(Report):
         self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
         """Tell of a failure, also of a command that could not start."""
-        self.on_start(running)
+        if running.slots:
+            self.on_start(running)
         super().on_end(running, outcome, ended, retried)
 
     def _announce(self, running: Running) -> None:

@@ -59,7 +59,7 @@ class Nodes(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A job gets these slots: now, or (`in_advance`) when what was claimed before it has ended."""
+    """A job gets these slots now; or (`in_advance`) the first slot that becomes vacant."""
 
     job: int
     slots: tuple[int, ...]
@@ -89,9 +89,10 @@ def plan(
     Where places stand empty for which no job comes, that is to its end: callers with a long queue
     pass its head, class by class, as `Jobs.heads` has it.
 
-    `room` tells for slots whose jobs are very short how many more may be claimed in advance, behind
-    the one that runs there or starts now. With `nodes`, which know what is busy where, nothing is
-    read of `busy`.
+    `room` tells for slots whose jobs are very short how many more may be claimed in advance, for
+    when such a slot becomes vacant. Claims in advance keep the order: behind a job that needs a slot
+    and gets none, nothing is claimed. With `nodes`, which know what is busy where, nothing is read of
+    `busy`.
     """
     scene = _Scene(free, busy, now, nodes)
     rooms = _interleave(room)
@@ -110,12 +111,12 @@ def plan(
         taken = scene.take(job)
         if taken is not None:
             starts.append(Start(job.id, taken))
-        elif job.slots == 1 and not job.share and (place := _find_room(job, rooms)) is not None:
-            starts.append(Start(job.id, (place,), in_advance=True))
+        elif rooms and job.slots == 1 and job.allowed is None and not job.share:
+            starts.append(Start(job.id, (rooms.pop(),), in_advance=True))
         else:
             if first_waiting is None:
                 first_waiting = job.id
-            rooms = [slot for slot in rooms if not _may_use(job, slot)]
+            rooms = []
             if job.slots > 1:  # one that needs a single slot finds none that could be kept for it
                 scene.keep(job)
     return Plan(tuple(starts), first_waiting, scene.reserved())
@@ -277,19 +278,6 @@ def _tightest(wanted: int, by_node: Mapping[str, list[int]]) -> list[int]:
     """The open slots of the node with enough and the fewest of them, to leave whole nodes to others."""
     enough = [slots for slots in by_node.values() if len(slots) >= wanted]
     return min(enough, key=len, default=[])
-
-
-def _may_use(job: Candidate, slot: int) -> bool:
-    return job.allowed is None or slot in job.allowed
-
-
-def _find_room(job: Candidate, rooms: list[int]) -> int | None:
-    if job.allowed is None:
-        return rooms.pop() if rooms else None
-    for position in range(len(rooms) - 1, -1, -1):
-        if rooms[position] in job.allowed:
-            return rooms.pop(position)
-    return None
 
 
 def _interleave(room: Mapping[int, int]) -> list[int]:

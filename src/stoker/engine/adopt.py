@@ -11,6 +11,7 @@ from stoker.core.slot import Slot
 from stoker.engine.board import Board, Running
 from stoker.engine.loop import Engine
 from stoker.engine.orders import log_path
+from stoker.engine.placing import find_slots
 from stoker.engine.queue import Entry
 from stoker.store.jobs import Known
 from stoker.store.queued import Facts, QueuedJobs, candidate_of
@@ -70,33 +71,6 @@ def _paused_at(facts: Facts, now: float) -> float | None:
 def _entry(facts: Facts) -> Entry:
     known = Known(facts.id, State.RUNNING, facts.attempt)
     return Entry(facts.command, facts.request, known, facts.tries or 1, facts)
-
-
-def find_slots(board: Board, label: str | None) -> tuple[Slot, ...]:
-    """The slots that a label names today, or whatever has its GPUs now; those that are gone are gone.
-
-    Where two attempts name one slot, the second followed the first, and may have begun meanwhile: it
-    sits behind it, so that nothing else starts there. A label without a node is this machine's, from
-    before it was one of a cluster; one with its name may be from a cluster that it has left.
-    """
-    found: list[Slot] = []
-    for word in label.split(",") if label else ():
-        node, gpus = split_label(word) if board.head else ("", word)
-        near = [place for own in _names(board, node) for place in board.of_node.get(own, ())]
-        places = [place for place in near if place.base is None and place.slot not in found]
-        named = [place for place in places if place.slot.bare == gpus]
-        if named:
-            free = [place for place in named if place.current is None]
-            found.append((free or named)[0].slot)
-        else:
-            wanted = set(gpus.split("+"))
-            found += [place.slot for place in places if not wanted.isdisjoint(place.slot.gpus)]
-    return tuple(found)
-
-
-def _names(board: Board, node: str) -> list[str]:
-    """What the machine is called now that was called so when a label was written."""
-    return list(dict.fromkeys(["", board.head])) if board.is_own(node) else [node]
 
 
 def find_node(board: Board, label: str | None) -> str:

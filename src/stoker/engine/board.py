@@ -17,10 +17,12 @@ from stoker.engine.placing import Placing
 from stoker.engine.queue import Entry
 from stoker.engine.standing import Standing
 
-# Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot.
+# Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot. They wait in one
+# line for the first slot that becomes vacant.
 QUICK_S = 0.1
 AHEAD_S = 0.04
 _MAX_AHEAD = 32
+_MOST_IN_LINE = 512
 # Why a place has no new jobs, where somebody wants it so. One that was removed is as good as gone.
 DRAINED = "drained"
 REMOVED = "removed"
@@ -46,7 +48,9 @@ class Running(msgspec.Struct, kw_only=True):
     asked_to_end: bool = False
     paused_at: float | None = None
     stopped_s: float = 0.0  # how long it has been paused before
+    in_line: bool = False  # it was claimed in advance, and the first vacant slot will take it
     revoking: bool = False
+    unrecorded: bool = False  # on which slots it runs may not be on record
     adopted: bool = False  # the executor does not know on which slots it sits
     cut_off: bool = False  # it is over because nobody could reach its node
     node: str = ""  # on which node it runs; this machine may also go without its name
@@ -128,12 +132,16 @@ class Place(msgspec.Struct):
         return self.current is None and not self.guests and self.base is None
 
     @property
-    def room(self) -> int:
-        """How many more jobs may be claimed here in advance."""
+    def takes_ahead(self) -> bool:
+        """Whether it takes jobs from the line when it becomes vacant."""
         adopted = self.current is not None and self.current.adopted
-        if not self.held or not self.is_open or adopted or self.guests or self.base is not None:
-            return 0
-        return max(0, self.ahead - len(self.followers))
+        return (
+            self.ahead > 0
+            and self.held
+            and self.is_open
+            and not (adopted or self.followers or self.releasing or self.guests)
+            and self.base is None
+        )
 
     @property
     def is_open(self) -> bool:
@@ -185,6 +193,8 @@ class Board:
         self._gone: dict[int, Place] = {}
         self.running: dict[str, Running] = {}
         self.deadlines = Deadlines(self.running)
+        # What is claimed in advance, in the order in which it is to start.
+        self.line: dict[str, Running] = {}
         self.cpu_places = cpu_places
         # What runs on no slot: jobs without GPU, and those whose slot has been taken away since.
         self.apart: dict[str, Running] = {}
@@ -392,9 +402,32 @@ class Board:
             if seat.base == place.slot.index and seat.current is not None
         ]
 
-    def room(self) -> dict[int, int]:
-        """The slots for which jobs may be claimed in advance, and how many."""
-        return {place.slot.index: room for place in self.standing.quick() if (room := place.room)}
+    @property
+    def has_one_line(self) -> bool:
+        """Whether one supervisor, this machine's, starts the jobs of all slots in one order."""
+        return all(map(self.is_own, self.of_node))
+
+    def takers(self) -> list[Place]:
+        """The places that take jobs from the line when they become vacant."""
+        return [place for place in self.standing.quick() if place.takes_ahead]
+
+    def room(self, takers: list[Place]) -> dict[int, int]:
+        """How many more jobs may be claimed in advance, told for the first of these places."""
+        most = min(_MOST_IN_LINE, sum(place.ahead for place in takers))
+        room = most - len(self.line)
+        return {takers[0].slot.index: room} if room > 0 else {}
+
+    def line_up(self, running: Running) -> None:
+        """Let an attempt wait in line for the first slot that becomes vacant."""
+        running.in_line = True
+        self.running[running.key] = self.line[running.key] = running
+
+    def take_from_line(self, running: Running, slots: tuple[Slot, ...]) -> None:
+        """Seat an attempt where it was started, which the executor alone decided."""
+        self.line.pop(running.key, None)
+        self.apart.pop(running.key, None)
+        running.in_line, running.slots = False, slots
+        self.seat(running)
 
     def seat(self, running: Running) -> None:
         """Put an attempt on its slots, or behind those that are there."""
@@ -414,6 +447,7 @@ class Board:
     def leave(self, running: Running) -> None:
         """Take an attempt off its slots; the next in line moves up."""
         del self.running[running.key]
+        self.line.pop(running.key, None)
         self.apart.pop(running.key, None)
         for slot in running.slots:
             place = self.places[slot.index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker.core.plan import Candidate
-from stoker.engine.board import Board
+from stoker.engine.board import Board, Running
 from stoker.engine.healing import Healing
 from stoker.engine.queue import Entry
 
@@ -55,6 +55,15 @@ class Demand:
     def first(self) -> Entry | None:
         """The first that needs slots."""
         return next((entry for entry in self._entries.values() if entry.request.slots), None)
+
+    def precedes(self, last: Running) -> bool:
+        """Whether one that needs slots comes before a job that was claimed in advance."""
+        first = self.first()
+        if first is None:
+            return False
+        if first.candidate is not None and last.entry.candidate is not None:
+            return first.candidate.order < last.entry.candidate.order
+        return first.known is not None and first.known.id < last.attempt.job
 
     def lacks_slots(self, free: list[int]) -> bool:
         """Whether one that may not run everywhere finds too few of these slots to run on."""

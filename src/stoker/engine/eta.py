@@ -107,7 +107,8 @@ class Eta:
         more = max(1.0, self._jobs.count(State.WAITING) / len(head)) if head else 1.0
         work = {kind: seconds * more for kind, seconds in work.items()}
         for running, seconds in left_s:
-            work[bool(running.slots)] += (seconds or 0.0) * max(1, len(running.slots))
+            with_gpu = bool(running.slots) or running.in_line
+            work[with_gpu] += (seconds or 0.0) * max(1, len(running.slots))
         slots, places = self._board.open_places(), self._board.cpu_places
         gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)
         if gpu_s is None:

@@ -19,6 +19,7 @@ from stoker.engine.endings import Endings
 from stoker.engine.events import Listener
 from stoker.engine.healing import Healing
 from stoker.engine.holds import Holds
+from stoker.engine.placing import find_slots
 from stoker.engine.policy import Later, Policy
 from stoker.engine.queue import Entry, Queue
 from stoker.engine.record import Recorder
@@ -110,6 +111,9 @@ class Engine:
         self._paused_until = 0.0
         self._turn_again = False
         self._lacks_slots = False
+        self._offered: list[int] = []
+        self._line_is_closed = False  # nothing joins the line until it is empty
+        self._needs_slot_first = False  # a job waits that must know its GPU before it is launched
         self._kept: Mapping[int, int] = {}
         self._told: set[str] = set()
         self._ended_keys: list[str] = []
@@ -177,11 +181,13 @@ class Engine:
         self.draining = True
         self.revoke_followers()
 
-    def revoke_followers(self, project: str | None = None, slot: str | None = None) -> None:
-        """Take back what was claimed in advance: all of it, a project's, or what is for a slot."""
-        for place in self.board.standing.followed():
-            if slot in (None, place.slot.label):
-                self._revoke_followers(place, project)
+    def revoke_followers(self, project: str | None = None) -> None:
+        """Take back what was claimed in advance: all of it, or a project's."""
+        for running in [*self.board.line.values()]:
+            if not running.revoking and project in (None, _project_of(running)):
+                running.revoking = True
+                self._line_is_closed = self._line_is_closed or project is None
+                self._executor.revoke(running.key)
 
     def adopt(self, running: Running) -> None:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
@@ -328,6 +334,7 @@ class Engine:
             if not is_over and self.nodes is not None:
                 self._executor.kill(report.key)  # given up while its node could not be reached
             return  # told again, and on record already
+        placed = self._note_place(running, report)
         known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
         running.begun = report.at_s
         timeout_s = running.entry.request.timeout_s
@@ -338,8 +345,20 @@ class Engine:
             self.board.deadlines.note(running)
         self.endings.repeat(running)
         if not is_over and known is None:
-            self._jobs.mark_running(running.attempt.job, report.pid, report.at_us)
+            slots = running.label if placed else None
+            self._jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
         self._listener.on_start(running)
+
+    def _note_place(self, running: Running, report: Started) -> bool:
+        """Seat an attempt that waited in line, or did so for an earlier engine; False for all others."""
+        if running.slots or report.place is None:
+            return False
+        if report.slot is None:
+            self.board.take_from_line(running, find_slots(self.board, report.place))
+        else:
+            self.board.take_from_line(running, (self.board.places[report.slot].slot,))
+        running.unrecorded = True
+        return True
 
     def _on_ended(self, report: Ended, now: float) -> None:
         running = self.board.running.get(report.key)
@@ -418,6 +437,7 @@ class Engine:
                 reason = "nobody knows what became of it"
                 self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
         self.board.spread_adopted()
+        self._offered = []
         self.warmth.forget()
         if report.fresh:
             self.holds.forget(report.node or self.board.head)
@@ -432,7 +452,8 @@ class Engine:
             why = failure.reason if verdict is None else f"{failure.reason}; {verdict.why}"
             outcome = Outcome(event=outcome.event, status=outcome.status, reason=why)
         outcome = self._with_leftovers(job, outcome, ended)
-        self._jobs.end(job, outcome, usage, running.pid, running.started_at_us)
+        slots = running.label if running.unrecorded else None
+        self._jobs.end(job, outcome, usage, running.pid, running.started_at_us, slots)
         if failure is not None:
             self._jobs.note_failure(job, failure.kind.value)
         if use is not None:
@@ -535,12 +556,14 @@ class Engine:
 
     def _fill(self, now: float) -> list[Launch]:
         """Plan, and record the intent of every start before it happens."""
+        takers = self.board.takers() if self._looks_ahead() else []
+        self._offer(takers)
         self.holds.release_closed()
         self.queue.wake()
         if self.board.seats and self.sharing is not None:
             self.sharing.review(now)
-        free = self.board.free()
-        room = self.board.room() if self._rules.in_advance else {}
+        free = self._leave_to_line(self.board.free())
+        room = self.board.room(takers) if takers and not self._line_is_closed else {}
         cpu_places = self.board.free_cpu_places()
         # Of a cluster's free slots many may be kept for the same jobs as in the turn before.
         loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
@@ -552,9 +575,13 @@ class Engine:
         if self._lacks_slots:
             self.holds.ask(now)
         self._reject()
-        if not slots_wanted and not (free and self._spread_followers()):
+        if self._has_to_give_way(demand):
+            self.revoke_followers()
+            room = {}
+        elif not (slots_wanted or self.board.line):
             self.holds.release_idle()
         if not entries:
+            self._needs_slot_first = False
             return []
         if not (free or room or cpu_places):
             if self._on_stuck is not None and (first := demand.first()) is not None:
@@ -580,6 +607,44 @@ class Engine:
             launches.append(launch)
         return launches + self._join(demand, {start.job for start in made.starts}, now)
 
+    def _looks_ahead(self) -> bool:
+        """Whether jobs may be claimed in advance: where one line serves all slots, in queue order."""
+        return (
+            self._rules.in_advance
+            and not self._needs_slot_first
+            and self.policy is plan
+            and self.board.has_one_line
+            and self._executor.takes_ahead
+        )
+
+    def _offer(self, takers: list[Place]) -> None:
+        """Let these places take jobs from the line; with none left, nothing waits there."""
+        if not self.board.line:
+            self._line_is_closed = False
+        indices = [place.slot.index for place in takers]
+        if indices != self._offered:
+            self._offered = indices
+            self._executor.offer([place.slot for place in takers])
+        if not takers:
+            self.revoke_followers()
+
+    def _has_to_give_way(self, demand: Demand) -> bool:
+        """Whether a job waits that comes before one of the line, which is not being taken back yet."""
+        if self._line_is_closed or not self.board.line:
+            return False
+        return demand.precedes(next(reversed(self.board.line.values())))
+
+    def _leave_to_line(self, free: list[int]) -> list[int]:
+        """The slots that a plan may use: while jobs wait in line none, free slots are for those.
+
+        If a slot is free that takes nothing from the line, the line is taken back first.
+        """
+        if not self.board.line:
+            return free
+        if not {*self._offered}.issuperset(free):
+            self.revoke_followers()
+        return []
+
     def _plan(
         self, demand: Demand, free: list[int], room: dict[int, int], cpu_places: int, now: float
     ) -> Plan:
@@ -603,13 +668,12 @@ class Engine:
         return launches
 
     def _claim(self, entry: Entry, start: Start, now: float) -> Launch | None:
-        slots = tuple([self.board.places[index].slot for index in start.slots])
-        node = slots[0].node if slots else self.board.node_without_gpu(entry.candidate)
-        attempt = self.queue.claim(entry, label_of(slots, node))
-        running = Running(
-            key=attempt.key, attempt=attempt, entry=entry, slots=slots, begun=now, node=node
-        )
-        self.board.seat(running)
+        running = self._record_claim(entry, start, now)
+        attempt, node = running.attempt, running.node
+        if running.in_line and entry.request.options.mps and self._mps is not None:
+            self._needs_slot_first = True
+            self._take_back(running)
+            return None
         try:
             order = self._prepare(attempt, entry)
         except OSError as error:
@@ -631,7 +695,7 @@ class Engine:
         self._listener.on_launch(running)
         return Launch(
             running.key,
-            start.slots,
+            () if running.in_line else start.slots,
             argv,
             order.log,
             order.context,
@@ -639,20 +703,24 @@ class Engine:
             order.warm,
             node,
             order.voyage,
+            running.in_line,
         )
 
-    def _spread_followers(self) -> bool:
-        """With slots free and nothing else waiting, let jobs claimed in advance move there."""
-        followed = self.board.standing.followed()
-        for place in followed:
-            self._revoke_followers(place)
-        return bool(followed)
-
-    def _revoke_followers(self, place: Place, project: str | None = None) -> None:
-        for follower in place.followers:
-            if not follower.revoking and project in (None, _project_of(follower)):
-                follower.revoking = True
-                self._executor.revoke(follower.key)
+    def _record_claim(self, entry: Entry, start: Start, now: float) -> Running:
+        """Record the intent to start a job, and put its attempt on its slots or into the line."""
+        slots = tuple([self.board.places[index].slot for index in start.slots])
+        node = slots[0].node if slots else self.board.node_without_gpu(entry.candidate)
+        label = "" if start.in_advance else label_of(slots, node)
+        attempt = self.queue.claim(entry, label)
+        running = Running(
+            key=attempt.key, attempt=attempt, entry=entry, slots=(), begun=now, node=node
+        )
+        if start.in_advance:
+            self.board.line_up(running)
+        else:
+            running.slots = slots
+            self.board.seat(running)
+        return running
 
     def _next_due(self, now: float) -> float:
         """The moment of the next promise that no event will remind us of."""
@@ -660,9 +728,8 @@ class Engine:
             return now
         due = self._paused_until if self._paused_until > now else _NEVER
         due = min(due, self.board.deadlines.next())
-        for place in self.board.standing.followed():
-            if place.current is not None and not place.followers[0].revoking:
-                due = min(due, place.current.begun + QUICK_S)
+        if self.board.line and not self._line_is_closed:
+            due = min([due, *self._turning_long()])
         if self._lacks_slots:
             due = min(due, self.holds.ask_again_at())
         if self.sharing is not None and (review_at := self.sharing.due_at()) is not None:
@@ -674,13 +741,21 @@ class Engine:
         return due if delay_s is None else min(due, now + delay_s)
 
     def _enforce_limits(self, now: float) -> None:
-        """End what is over time, and free followers from behind a job that turned out long."""
+        """End what is over time, and let slots whose job turned out long take no more from the line."""
         for running in self.board.deadlines.take_due(now):
             self.endings.check_deadline(running, now)
-        for place in self.board.standing.followed():
-            if place.current is not None and now >= place.current.begun + QUICK_S:
-                place.ahead = 0
-                self._revoke_followers(place)
+        if self.board.line:
+            for place in map(self.board.places.__getitem__, self._offered):
+                if place.current is not None and now >= place.current.begun + QUICK_S:
+                    place.ahead = 0
+
+    def _turning_long(self) -> list[float]:
+        """When the jobs on slots that take from the line will have lasted too long for that."""
+        return [
+            place.current.begun + QUICK_S
+            for place in map(self.board.places.__getitem__, self._offered)
+            if place.current is not None and place.ahead
+        ]
 
 
 def _project_of(running: Running) -> str | None:

@@ -72,8 +72,6 @@ class Nodes:
                 self._engine.part(news.node, news.reason)
             case Leaving():
                 self._on_away(news.node, "it is leaving the cluster")
-                for place in self._board.of_node.get(news.node, ()):
-                    self._engine.revoke_followers(slot=place.slot.label)
             case Left():
                 self.forget(news.node)
             case Sighted():

@@ -20,6 +20,7 @@ from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
 
 _LONGEST_BACKOFF_S = 3600.0
+_BEFORE_ALL = 1 << 62  # the priority of a job that is to start before all others
 
 
 class StoredQueue:
@@ -101,7 +102,7 @@ class StoredQueue:
 
     def _forced_entry(self, job: int) -> Entry:
         """One that heeds no limit, but runs where it is to run."""
-        head = self._jobs.candidate(job)
+        head = msgspec.structs.replace(self._jobs.candidate(job), priority=_BEFORE_ALL)
         if head.where is not None:
             head = msgspec.structs.replace(head, allowed=self.gate.placed(head.where))
         return _entry(head)

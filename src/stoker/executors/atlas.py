@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stoker.core.slot import Slot
+from stoker.executors.contract import Launch
 
 Message = Sequence[object]
+
+
+def ahead_order(order: Launch) -> list[object]:
+    """A launch that waits in line, without its ticket; a shepherd that cannot fork is told so before."""
+    words: list[object] = [order.key, order.context, order.argv, order.log]
+    return words if order.warm is None else [*words, dict(order.env or {}), order.warm]
 
 
 class Atlas:

@@ -38,6 +38,9 @@ class Launch(msgspec.Struct, frozen=True):
     sees the GPUs of all of them. `env` is more of an environment, for this attempt alone and over all
     else; of executors that outlive their client, only with `warm`: then it may be forked from a process
     with its imports done, or if it cannot be, is started from `argv` as any other.
+
+    With `ahead` it has no slot yet. All such launches wait in one line, in the order given, and the first
+    of the offered slots that becomes vacant takes the first of them. `Started` tells which slot that was.
     """
 
     key: str
@@ -49,6 +52,7 @@ class Launch(msgspec.Struct, frozen=True):
     warm: Warm | None = None
     node: str = ""  # where one without slots is to run
     voyage: Voyage | None = None  # what goes along to another machine
+    ahead: bool = False
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
@@ -76,12 +80,18 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
-    """The attempt is a process; `at_s` is when by the boot clock, to which sleep counts too."""
+    """The attempt is a process; `at_s` is when by the boot clock, to which sleep counts too.
+
+    An attempt that was launched ahead also tells which slot took it: `slot` is its number, and `place` its
+    label. A client that comes later hears the label alone, because slots may have other numbers by then.
+    """
 
     key: str
     pid: int
     at_us: int
     at_s: float
+    slot: int | None = None
+    place: str | None = None
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
@@ -202,6 +212,13 @@ class Executor(Protocol):
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give GPUs of a slot back; answered by Released."""
 
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether attempts can be launched ahead."""
+
+    def offer(self, slots: Sequence[Slot]) -> None:
+        """Let these slots, and no others, take what is launched ahead when they become vacant."""
+
     def launch(self, launches: Sequence[Launch]) -> None:
         """Start attempts whose intent is on record."""
 
@@ -212,7 +229,10 @@ class Executor(Protocol):
         """Say that the ends of these attempts are on record and need not be told again."""
 
     def revoke(self, key: str) -> None:
-        """Take back an attempt that waits for its slot; answered by Revoked if in time."""
+        """Take back an attempt that waits for its slot; answered by Revoked if in time.
+
+        Others that were launched ahead may be taken back with it.
+        """
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal the attempt's whole process tree once.

@@ -165,7 +165,8 @@ class FarExecutor(Speaker):
                 return Unheld(report.slot, f"{self.node}/{report.gpu_key}", report.reason)
             case Started():
                 at_us = report.at_us + self.ahead.of_day_s * 1_000_000
-                return Started(report.key, report.pid, at_us, report.at_s + self.ahead.since_boot_s)
+                at_s = report.at_s + self.ahead.since_boot_s
+                return msgspec.structs.replace(report, at_us=at_us, at_s=at_s)
             case Ended() if self.ahead.of_day_s:
                 at_us = report.at_us + self.ahead.of_day_s * 1_000_000
                 return msgspec.structs.replace(report, at_us=at_us)

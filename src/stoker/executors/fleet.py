@@ -121,6 +121,15 @@ class FleetExecutor:
         """Give back to the node."""
         self._at(self._slots[slot].node).release(slot, gpu_keys)
 
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether attempts can be launched ahead: on this machine alone."""
+        return self.own.takes_ahead
+
+    def offer(self, slots: Sequence[Slot]) -> None:
+        """Offer slots of this machine."""
+        self.own.offer(slots)
+
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send each node its share, in one write."""
         shares: dict[str, list[Launch]] = {}

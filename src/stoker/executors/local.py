@@ -9,8 +9,16 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from stoker.core.slot import Slot, group_by_gpu
-from stoker.executors.atlas import Atlas, Message
-from stoker.executors.contract import ExecutorLostError, Finished, Launch, Report
+from stoker.executors.atlas import Atlas, Message, ahead_order
+from stoker.executors.contract import (
+    ExecutorLostError,
+    Finished,
+    Launch,
+    Refused,
+    Report,
+    Revoked,
+    Started,
+)
 from stoker.executors.line import Line
 from stoker.executors.shepherd import trees
 from stoker.executors.shepherd.journal import journal_path
@@ -50,11 +58,18 @@ class LocalExecutor:
         self._atlas = Atlas()
         self._poll = select.epoll()
         self._finishing: set[Line] = set()
+        self._in_line: dict[str, int] = {}  # the tickets of what is not known to have left the line
+        self._last_ticket = 0
+        self._revoked: list[Report] = []
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._bell, select.EPOLLIN)
         self.define_context(0, env, cwd, shell)
-        self._open_line(shepherd or start_shepherd())
+        shepherd = shepherd or start_shepherd()
+        self._tickets = shepherd.tickets
+        self._open_line(shepherd)
 
     def _open_line(self, shepherd: Shepherd) -> None:
-        line = Line(*shepherd)
+        line = Line(shepherd.pid, shepherd.socket)
         path = journal_path(self._journal, len(self._lines))
         line.send(["open", self._name, path], *self._contexts.values())
         self._lines.append(line)
@@ -83,7 +98,7 @@ class LocalExecutor:
         """Share the slots out to the shepherds; those that share a GPU stay together."""
         groups = group_by_gpu(slots)
         if len(slots) >= _SLOTS_FOR_TWO and len(groups) > 1 and not self._single:
-            self._open_line(start_shepherd())
+            self._open_line(start_shepherd(self._tickets))
         for number, group in enumerate(groups):
             line = self._line_of_key.get(group[0].keys[0]) if group[0].keys else None
             line = line or self._lines[number % len(self._lines)]
@@ -108,7 +123,11 @@ class LocalExecutor:
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write to each shepherd."""
         starts: dict[Line, list[Message]] = {}
+        ahead: list[Message] = []
         for order in launches:
+            if order.ahead:
+                ahead.append(self._enter_line(order))
+                continue
             place, definition = self._atlas.place(order.slots)
             messages = starts.setdefault(self._line_of(order), [])
             messages += definition
@@ -120,6 +139,27 @@ class LocalExecutor:
             messages.append(start)
         for line, messages in starts.items():
             line.send(*messages)
+        if ahead:
+            # Tickets come first: a shepherd that has one waits for its order, not the other way round.
+            self._tickets.write([*range(self._last_ticket - len(ahead) + 1, self._last_ticket + 1)])
+            self._tell_all(["ahead", ahead, next(iter(self._in_line.values()))])
+
+    def _enter_line(self, order: Launch) -> Message:
+        self._last_ticket += 1
+        self._in_line[order.key] = self._last_ticket
+        message = [self._last_ticket, *ahead_order(order)]
+        return [*message, dict(order.env)] if order.env and order.warm is None else message
+
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether attempts can be launched ahead: always."""
+        return True
+
+    def offer(self, slots: Sequence[Slot]) -> None:
+        """Tell each shepherd which of its slots take what is launched ahead."""
+        for line in self._lines:
+            own = [slot for slot in slots if self._line_of_slot[slot.index] is line]
+            line.send(["offer", [[slot.index, slot.label] for slot in own]])
 
     def _line_of(self, order: Launch) -> Line:
         if not order.slots:
@@ -132,13 +172,17 @@ class LocalExecutor:
     def observe(self) -> list[Report]:
         """Read all reports that have arrived."""
         ready = {fd for fd, _event in self._poll.poll(0)}
-        reports: list[Report] = []
+        reports, self._revoked = self._revoked, []
+        if reports:
+            os.eventfd_read(self._bell)
         for line in self._lines:
             if line.socket.fileno() not in ready:
                 continue
             heard = line.receive()
             if heard is not None:
                 reports += heard
+                if self._in_line:
+                    self._leave_line(heard)
             elif line not in self._finishing:
                 raise ExecutorLostError("a shepherd process died; its commands were ended")
             else:
@@ -153,8 +197,21 @@ class LocalExecutor:
         """Nothing is told twice: the shepherds do not outlive this process."""
 
     def revoke(self, key: str) -> None:
-        """Take an attempt back."""
+        """Take an attempt back; with one of the line, all that no shepherd has taken out of it."""
+        if key in self._in_line and (tickets := {*self._tickets.take_all()}):
+            taken_back = [each for each, ticket in self._in_line.items() if ticket in tickets]
+            for each in taken_back:
+                del self._in_line[each]
+            self._revoked += map(Revoked, taken_back)
+            os.eventfd_write(self._bell, 1)
+            if key in taken_back:
+                return
         self._tell_all(["revoke", key])
+
+    def _leave_line(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            if isinstance(report, Started | Refused | Revoked):
+                self._in_line.pop(report.key, None)
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
@@ -174,6 +231,8 @@ class LocalExecutor:
         for line in self._lines:
             line.socket.close()
         self._poll.close()
+        os.close(self._bell)
+        self._tickets.close()
 
     def end_orphans(self) -> None:
         """When shepherds are gone, and what cleans up after them: kill what is left, our children now."""

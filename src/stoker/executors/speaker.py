@@ -6,10 +6,15 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from stoker.core.slot import Slot
-from stoker.executors.atlas import Atlas, Message
+from stoker.executors.atlas import Atlas, Message, ahead_order
 from stoker.executors.contract import Launch
 from stoker.executors.line import Line
-from stoker.executors.shepherd.wire import DISOWN_PROTOCOL, GRACE_PROTOCOL, WARM_PROTOCOL
+from stoker.executors.shepherd.wire import (
+    AHEAD_PROTOCOL,
+    DISOWN_PROTOCOL,
+    GRACE_PROTOCOL,
+    WARM_PROTOCOL,
+)
 
 _CONTEXTS_HELD = 64
 # Those used last are remembered for a new shepherd; callers define anew what they have not used for so long.
@@ -47,15 +52,31 @@ class Speaker:
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write, with the contexts and places they need."""
         messages: list[Message] = []
+        ahead: list[Message] = []
         for order in launches:
             messages += self._provide_context(order.context)
+            if order.ahead:
+                ahead.append([0, *ahead_order(order)])
+                continue
             place, definition = self._atlas.place(order.slots)
             messages += definition
             start = ["start", order.key, order.context, place, order.argv, self._log_of(order)]
             forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
             messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
+        if ahead:
+            messages.append(["ahead", ahead, 0])
         if messages:
             self._line.send(*messages)
+
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether attempts can be launched ahead."""
+        return self._line.protocol >= AHEAD_PROTOCOL
+
+    def offer(self, slots: Sequence[Slot]) -> None:
+        """Tell the shepherd which slots take what is launched ahead."""
+        if self.takes_ahead:
+            self._line.send(["offer", [[slot.index, slot.label] for slot in slots]])
 
     def _log_of(self, order: Launch) -> object:
         return order.log

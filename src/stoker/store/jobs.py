@@ -92,7 +92,9 @@ _CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
     ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, grace_s = NULL, stopped_at_us = NULL,"
     " stopped_us = NULL, log_since = NULL"
 )
-_START = f"UPDATE job {_guard(Event.START)}".format(", pid = ?, started_at_us = ?")
+_START = f"UPDATE job {_guard(Event.START)}".format(
+    ", pid = ?, started_at_us = ?, slots = coalesce(?, slots)"
+)
 _REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
     ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)"
 )
@@ -114,7 +116,7 @@ _ARCHIVE = {
 _END = {
     event: f"UPDATE job {_guard(event)}".format(
         ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
-        " max_rss_kb = ?"
+        " max_rss_kb = ?, slots = coalesce(?, slots)"
     )
     for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE, Event.PREEMPT)
 }
@@ -218,9 +220,11 @@ class Jobs:
         self.claim(known.id, slots)
         return Attempt(known.id, known.attempt + 1)
 
-    def mark_running(self, job: int, pid: int, started_at_us: int) -> None:
-        """Record that the attempt is a process."""
-        self.change(_START, (pid, started_at_us, job))
+    def mark_running(
+        self, job: int, pid: int, started_at_us: int, slots: str | None = None
+    ) -> None:
+        """Record that the attempt is a process, and on which slots if that was open until now."""
+        self.change(_START, (pid, started_at_us, slots, job))
 
     def revoke(self, job: int) -> None:
         """Take a claim back; the attempt never was."""
@@ -256,8 +260,9 @@ class Jobs:
         usage: Usage = NO_USAGE,
         pid: int | None = None,
         started_at_us: int | None = None,
+        slots: str | None = None,
     ) -> None:
-        """Record how a job's attempt ended."""
+        """Record how a job's attempt ended, and on which slots if that is not on record."""
         self.change(
             _END[outcome.event],
             (
@@ -268,6 +273,7 @@ class Jobs:
                 outcome.reason,
                 usage.cpu_us,
                 usage.max_rss_kb,
+                slots,
                 job,
             ),
         )

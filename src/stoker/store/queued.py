@@ -429,9 +429,10 @@ class QueuedJobs(Jobs):
         usage: Usage = NO_USAGE,
         pid: int | None = None,
         started_at_us: int | None = None,
+        slots: str | None = None,
     ) -> None:
-        """Record how a job's attempt ended."""
-        super().end(job, outcome, usage, pid, started_at_us)
+        """Record how a job's attempt ended, and on which slots if that is not on record."""
+        super().end(job, outcome, usage, pid, started_at_us, slots)
         self.count_move(State.PAUSED if job in self._paused else State.RUNNING, outcome.state)
         self._paused.discard(job)
 

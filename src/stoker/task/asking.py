@@ -26,11 +26,17 @@ class AskingExecutor:
         self.fileno = executor.fileno
         self.define_context = executor.define_context
         self.hold = executor.hold
+        self.offer = executor.offer
         self.release = executor.release
         self.acknowledge = executor.acknowledge
         self.signal = executor.signal
         self.finish = executor.finish
         self.close = executor.close
+
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether attempts can be launched ahead."""
+        return self._executor.takes_ahead
 
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Make known the slots that later calls number."""

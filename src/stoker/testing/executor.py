@@ -72,6 +72,9 @@ class FakeExecutor:
         self._claimed: set[str] = set()
         self._inherited: set[str] = set()
         self._waiting: list[Launch] = []
+        self._line: list[Launch] = []  # launched ahead
+        self._offered: list[Slot] = []
+        self._taken: dict[str, Slot] = {}  # by which slots what was launched ahead has been started
         self._stories: dict[str, list[Report]] = {}
         self._refusals: deque[tuple[int, str]] = deque()
         self._stubborn: set[str] = set()
@@ -86,12 +89,12 @@ class FakeExecutor:
     @property
     def running(self) -> list[str]:
         """The keys of all attempts that are processes now, slot by slot."""
-        return [launch.key for launch in _by_slot(self._running.values())]
+        return [launch.key for launch in sorted(self._running.values(), key=self._slots_of)]
 
     @property
     def queued(self) -> list[str]:
-        """The keys of all attempts that wait for their slot, slot by slot."""
-        return [launch.key for launch in _by_slot(self._waiting)]
+        """The keys of all attempts that wait for their slot, slot by slot; then those that wait in line."""
+        return [launch.key for launch in [*_by_slot(self._waiting), *self._line]]
 
     @property
     def has_news(self) -> bool:
@@ -165,6 +168,17 @@ class FakeExecutor:
         self._keep_needed_leases()
         self._tell(Released(slot))
 
+    @property
+    def takes_ahead(self) -> bool:
+        """Whether attempts can be launched ahead: always."""
+        return True
+
+    def offer(self, slots: Sequence[Slot]) -> None:
+        """Let these slots take what is launched ahead."""
+        if not self._is_deaf:
+            self._offered = [*slots]
+            self._start_waiting()
+
     def launch(self, launches: Sequence[Launch]) -> None:
         """Start attempts, or queue them behind others of their slots; only on GPUs that are leased."""
         for launch in () if self._is_deaf else launches:
@@ -175,7 +189,7 @@ class FakeExecutor:
                 continue
             assert launch.key not in [*self.running, *self.queued], f"{launch.key} is there already"
             self.launched.append(launch)
-            self._waiting.append(launch)
+            (self._line if launch.ahead else self._waiting).append(launch)
         self._start_waiting()
 
     def observe(self) -> list[Report]:
@@ -195,9 +209,9 @@ class FakeExecutor:
 
     def revoke(self, key: str) -> None:
         """Take back an attempt that has not started."""
-        for launch in self._waiting:
+        for launch in [*self._waiting, *self._line]:
             if launch.key == key:
-                self._waiting.remove(launch)
+                (self._line if launch.ahead else self._waiting).remove(launch)
                 self.revoked.append(key)
                 self._tell(Revoked(key))
                 return
@@ -232,6 +246,7 @@ class FakeExecutor:
         """Forget everything that runs."""
         self._running.clear()
         self._waiting.clear()
+        self._line.clear()
         os.close(self._wake)
 
     def _sync(self, *, fresh: bool) -> None:
@@ -242,9 +257,12 @@ class FakeExecutor:
         self._inherited |= set().union(*self._detached.values()) if fresh else set()
         self._keep_needed_leases()
         self._waiting.clear()
+        self._line.clear()
+        self._offered.clear()
         for story in self._stories.values():
             for report in story:
-                self._tell(report)
+                again = isinstance(report, Started) and report.slot is not None
+                self._tell(msgspec.structs.replace(report, slot=None) if again else report)
         self._tell(Synced(frozenset(self._stories), fresh))
 
     def _keep_needed_leases(self) -> None:
@@ -253,6 +271,9 @@ class FakeExecutor:
         self.leased &= self._claimed | in_use
 
     def _keys_of(self, launch: Launch) -> set[str]:
+        taken_by = self._taken.get(launch.key)
+        if taken_by is not None:
+            return set(taken_by.keys)
         return {key for slot in launch.slots for key in self._slots[slot].keys}
 
     def _start_waiting(self) -> None:
@@ -261,7 +282,7 @@ class FakeExecutor:
         while again:
             again = False
             ours = (each for key, each in self._running.items() if key not in self._detached)
-            taken = {slot for launch in ours for slot in launch.slots}
+            taken = {slot for launch in ours for slot in self._slots_of(launch)}
             for launch in list(self._waiting):
                 if taken.isdisjoint(launch.slots):
                     self._waiting.remove(launch)
@@ -270,10 +291,28 @@ class FakeExecutor:
                 taken.update(launch.slots)
                 if again:
                     break
+            again = again or self._take_from_line(taken)
         self._tell_if_finished()
+
+    def _take_from_line(self, taken: set[int]) -> bool:
+        """Start what is first in line on an offered slot that is vacant; whether there is one."""
+        vacant = [slot for slot in self._offered if slot.index not in taken]
+        if not vacant or not self._line:
+            return False
+        launch = self._line.pop(0)
+        self._taken[launch.key] = vacant[0]
+        missing = set(vacant[0].keys) - self.leased
+        assert not missing, f"{launch.key} is taken by {vacant[0]}, which nobody has leased"
+        self._start(launch)
+        return True
+
+    def _slots_of(self, launch: Launch) -> tuple[int, ...]:
+        taken_by = self._taken.get(launch.key)
+        return launch.slots if taken_by is None else (taken_by.index,)
 
     def _start(self, launch: Launch) -> None:
         if self._refusals:
+            self._taken.pop(launch.key, None)
             self._remember(Refused(launch.key, *self._refusals.popleft()))
             return
         for gpu in self._keys_of(launch):
@@ -285,7 +324,11 @@ class FakeExecutor:
             assert taken < room, f"{launch.key} is started on {gpu}, where another one lives on"
         self._pids += 1
         self._running[launch.key] = launch
-        self._remember(Started(launch.key, self._pids, self._now_us(), self._clock()))
+        told = Started(launch.key, self._pids, self._now_us(), self._clock())
+        if launch.ahead:
+            slot = self._taken[launch.key]
+            told = msgspec.structs.replace(told, slot=slot.index, place=slot.label)
+        self._remember(told)
         status = self._script(launch)
         if status is not None:
             del self._running[launch.key]
@@ -307,7 +350,7 @@ class FakeExecutor:
         return round(self._clock() * 1e6)
 
     def _tell_if_finished(self) -> None:
-        if self._finishing and not self._running and not self._waiting:
+        if self._finishing and not (self._running or self._waiting or self._line):
             self._finishing = False
             self._tell(Finished())
 

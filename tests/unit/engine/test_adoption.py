@@ -22,8 +22,9 @@ from hypothesis.stateful import (
 
 from stoker.core.lifecycle import State, is_final
 from stoker.core.slot import Slot
-from stoker.engine.adopt import find_node, find_slots
+from stoker.engine.adopt import find_node
 from stoker.engine.board import Board
+from stoker.engine.placing import find_slots
 from stoker.executors.contract import Ended, Launch, Lost, Refused, Report, Revoked, Started, Synced
 from stoker.store.database import FullDiskError
 from stoker.testing.executor import FakeExecutor

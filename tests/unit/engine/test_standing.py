@@ -69,7 +69,9 @@ def check(board: Board) -> None:
     assert indices(standing.idle()) == indices(idle)
     assert indices(standing.shut()) == indices([place for place in idle if not place.is_open])
     assert indices(standing.followed()) == indices([p for p in places if p.followers])
-    assert board.room() == {place.slot.index: place.room for place in places if place.room}
+    takers = [place for place in places if place.takes_ahead]
+    assert board.takers() == takers
+    assert sum(board.room(takers).values()) == sum(place.ahead for place in takers)
     assert board.open_places() == len(open_ones)
     for slots in range(4):
         assert board.can_have(slots) == (slots <= max(by_node.values()))

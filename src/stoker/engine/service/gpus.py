@@ -30,7 +30,6 @@ def gpus(hub: Hub, order: GpuOrder) -> GpuChange:
     labels = _add(hub, order.gpu) if order.action == "add" else [_take_out(hub, order)]
     _remember(hub)
     for label in labels:
-        hub.engine.revoke_followers(slot=label)
         closed = REMOVED if order.action == "remove" else None
         hub.events.publish(GpuEvent(slot=label, closed=closed, at=hub.engine.wall_clock()))
     hub.slots_changed()

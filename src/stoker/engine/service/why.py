@@ -184,13 +184,13 @@ def _occupant(running: Running, now: float) -> Occupant:
 
 def _running(hub: Hub, facts: Facts, state: State) -> str:
     running = hub.running(facts.id)
+    if running is not None and running.in_line:
+        return "is being started on the first GPU that becomes free"
     where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
     if running is not None and running.node and not running.slots:
         where += f" on node {running.node}"
     if running is None or state is State.STARTING:
-        before = _before(hub, running) if running is not None else None
-        behind = f", as soon as job {before.attempt.job} has ended" if before is not None else ""
-        return f"is being started {where}{behind}"
+        return f"is being started {where}"
     occupant = _occupant(running, hub.engine.now())
     word = "paused" if state is State.PAUSED else "running"
     text = f"is {word} {where} ({clock(occupant.since_s)})"
@@ -217,15 +217,6 @@ def _room(hub: Hub, running: Running) -> str | None:
     how = "capped" if seat.tenant.capped else "best effort"
     text = f" with {format_bytes(seat.tenant.reserved_bytes)} set aside ({how})"
     return text if used is None else f"{text} and {format_bytes(used)} in use"
-
-
-def _before(hub: Hub, running: Running) -> Running | None:
-    """The job behind which one was claimed in advance, if it was."""
-    for slot in running.slots:
-        current = hub.engine.board.places[slot.index].current
-        if current is not None and current is not running:
-            return current
-    return None
 
 
 def _blocked(hub: Hub, facts: Facts) -> str:

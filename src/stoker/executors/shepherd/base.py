@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import select
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stoker import failpoints
 from stoker.checkpoints import checkpoint_path
 from stoker.executors.shepherd import trees, wire
+from stoker.executors.shepherd.ahead import AheadLine, SharedLine
 from stoker.executors.shepherd.journal import (
     Ending,
     Journal,
@@ -21,6 +23,7 @@ from stoker.executors.shepherd.journal import (
     end_line,
     exit_line,
     refuse_line,
+    spawn_line,
 )
 from stoker.executors.shepherd.lease_check import LeaseCheck
 from stoker.executors.shepherd.leftovers import LEFTOVER_GRACE_S
@@ -38,6 +41,7 @@ from stoker.executors.shepherd.trees import TICKS_PER_S
 if TYPE_CHECKING:
     from stoker.executors.shepherd.hearth import Hearth
 
+_NOWHERE = Place({}, [])
 _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
@@ -67,6 +71,8 @@ class Shepherd(Reaper):
         self.places: dict[int, Place] = {}
         self.composites: list[Place] = []
         self.occupied: set[Place] = set()
+        self.line: AheadLine | SharedLine = AheadLine()
+        self.takers: set[Place] = set()
         self.leases = Leases()
         self.lease_check = LeaseCheck(self.leases, self.places, self.tell)
         self.hearth: Hearth | None = None  # once something is to be started warm
@@ -78,6 +84,8 @@ class Shepherd(Reaper):
             "hold": self.on_hold,
             "release": self.on_release,
             "start": self.on_start,
+            "offer": self.on_offer,
+            "ahead": self.on_ahead,
             "revoke": self.on_revoke,
             "signal": self.on_signal,
             "kill": self.on_kill,
@@ -142,7 +150,7 @@ class Shepherd(Reaper):
     ) -> None:
         """Remember a set of GPUs; with parts it is made of other places, or with none needs no room."""
         whole = None if parts is None else tuple(self.places[part] for part in parts)
-        place = self.places[number] = Place(bytes_env(env), keys, whole)
+        place = self.places[number] = Place(bytes_env(env), keys, whole, number)
         if parts:
             self.composites.append(place)
             self.leases.fit([place])
@@ -183,8 +191,51 @@ class Shepherd(Reaper):
         there.queue.append(attempt if warm is None else _as_warm(attempt, warm))
         self.start_next(there)
 
+    def on_offer(self, slots: list[tuple[int, str]]) -> None:
+        """Let these places take attempts from the line; each comes with its label."""
+        self.takers = {self.places[number] for number, _label in slots}
+        for number, label in slots:
+            self.places[number].label = label
+        self.fill_takers()
+
+    def on_ahead(self, orders: list[list[Any]], _first: int) -> None:
+        """Put attempts into the line, in their order."""
+        for order in orders:
+            self.line.put(order[0], self.read_order(*order[1:]))
+        self.fill_takers()
+
+    def read_order(
+        self,
+        key: str,
+        context: int,
+        argv: list[str],
+        log: str | None,
+        env: dict[str, str] | None = None,
+        warm: list[Any] | None = None,
+    ) -> Attempt:
+        """An attempt that has no place yet."""
+        more = None if env is None else bytes_env(env)
+        attempt = Attempt(key, self.contexts[context], _NOWHERE, argv, log, more)
+        return attempt if warm is None else _as_warm(attempt, warm)
+
+    def fill_takers(self) -> None:
+        """Let vacant places take from the line."""
+        for place in self.takers - self.occupied:
+            self.start_next(place)
+
+    def take_ahead(self, place: Place) -> bool:
+        """Move the first attempt of the line to a vacant place; False if the place gets none now."""
+        attempt = self.line.take(place) if place in self.takers else None
+        if attempt is None:
+            return False
+        place.queue.append(attempt._replace(place=place, taken=True))
+        return True
+
     def on_revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started."""
+        if self.line.remove(key):
+            self.tell("revoked", key)
+            return
         for place in self.places.values():
             for attempt in place.queue:
                 if attempt.key == key:
@@ -205,17 +256,20 @@ class Shepherd(Reaper):
             self.tell("strays", sorted(strays))
 
     def start_next(self, place: Place) -> None:
-        """Start the first attempt that waits for a place, if the place is free."""
+        """Start the first attempt that waits for a place or in the line, if the place is free."""
         queue = place.queue
-        while queue and self.occupied.isdisjoint(place.parts):
+        while self.occupied.isdisjoint(place.parts) and (queue or place in self.takers):
             if place.keys and not self.lease_check.may_start(place, self.name):
                 self.take_back(place)
+                return
+            if not (queue or self.take_ahead(place)):
                 return
             attempt = queue.popleft()
             if attempt.warm is not None and self.waits_for_worker(attempt):
                 continue
             try:
-                self.journal.intend(f"spawn {attempt.key} .\n")
+                taken_by = place.label if attempt.taken else None
+                self.journal.intend(spawn_line(attempt.key, taken_by))
                 if failpoints.is_armed:
                     failpoints.reach("shepherd-intended")
                 self.spawn(attempt)
@@ -305,7 +359,8 @@ class Shepherd(Reaper):
         self.pids[attempt.key] = pid
         self.occupied.update(place.parts)
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
-        self.reports.append(wire.started(attempt.key, pid, at_us, ticks / TICKS_PER_S))
+        taken = f",{place.number},{json.dumps(place.label)}" if attempt.taken else ""
+        self.reports.append(wire.started(attempt.key, pid, at_us, ticks / TICKS_PER_S, taken))
         return Start(pid, ticks, until, at_us)
 
     def fork(
@@ -339,8 +394,8 @@ class Shepherd(Reaper):
         del self.pids[key]
         self.kill_at.pop(key, None)
         self.vacate(place)
-        # While the place has more to do, the client need not be woken for this end alone.
-        if not place.queue:
+        # While there is more to do, the client need not be woken for this end alone.
+        if not place.queue and len(self.line) <= len(self.takers):
             self.wire.urgent = True
         self.sweep_soon()
         if self.wire.is_overdue():  # on a busy machine there may always be one more
@@ -360,6 +415,7 @@ class Shepherd(Reaper):
 
         Unless something cannot be killed: another user's, by sudo, or stuck in the kernel.
         """
+        self.takers.clear()  # what waits in line is not to start in place of what is killed
         for key in self.pids:
             self.strike(key)
         for place in self.places.values():

@@ -1,7 +1,7 @@
 """The shepherd's journal: what was started and how it ended.
 
     boot   BOOT_ID NAME .                      a shepherd began, under this name in cookies
-    spawn  KEY .                               from here on the attempt may have run
+    spawn  KEY [PLACE] .                       from here on the attempt may have run
     start  KEY PID TICKS UNTIL AT_US .         it runs since a moment between these ticks since boot
     exit   KEY STATUS AT_US CPU_US RSS_KB .    its first process has ended so, others of its processes run
     end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when it was over, and what it used
@@ -10,7 +10,8 @@
     lose   KEY REASON .                        it is over, and nobody knows how it ended
     ack    KEY .                               the client has its end on record
 
-A KEY is `job.attempt`, a REASON is JSON without blanks. The closing dot tells a whole line from a
+A KEY is `job.attempt`, a REASON is JSON without blanks. So is PLACE, the label of the slot that took an
+attempt from the common line: the client does not know it before. The closing dot tells a whole line from a
 torn one. No `spawn` line means never started; a `spawn` without an end means that the outcome is not
 known. Earlier journals have no UNTIL and AT_US.
 """
@@ -73,6 +74,7 @@ class Record(NamedTuple):
     loss: str | None = None
     boot: str | None = None
     exit: Ending | None = None  # of its first process, while others of its processes run
+    place: str | None = None
 
     @property
     def last_known(self) -> Ending | None:
@@ -86,7 +88,7 @@ class Record(NamedTuple):
 
     def lines(self, key: str) -> str:
         """Tell all of it again."""
-        told = f"spawn {key} .\n"
+        told = spawn_line(key, self.place)
         if self.pid is not None:
             told += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
         if self.exit is not None and self.ending is None:
@@ -98,6 +100,11 @@ class Record(NamedTuple):
         if self.loss is not None:
             told += lose_line(key, self.loss)
         return told
+
+
+def spawn_line(key: str, place: str | None) -> str:
+    """What the journal says before an attempt is started."""
+    return f"spawn {key} .\n" if place is None else f"spawn {key} {_word(place)} .\n"
 
 
 def end_line(key: str, ending: Ending) -> str:
@@ -302,6 +309,8 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
     match words:
         case ["spawn", _]:
             pass
+        case ["spawn", _, place]:
+            record = record._replace(place=str(json.loads(place)))
         case ["start", _, pid, ticks]:
             record = record._replace(pid=int(pid), ticks=int(ticks), boot=boot)
         case ["start", _, pid, ticks, until, at_us]:

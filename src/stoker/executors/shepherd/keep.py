@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import select
 import socket
@@ -168,6 +169,8 @@ class Keeper(Successor):
             place.queue.clear()
         if self.hearth is not None:
             self.hearth.forget_waiting()
+        self.line.clear()
+        self.takers.clear()
         self.places.clear()
         self.composites.clear()
         self.occupied.clear()
@@ -201,7 +204,8 @@ class Keeper(Successor):
         """Report all that is known of an attempt."""
         if record.pid is not None and record.ticks is not None and record.at_us is not None:
             at_s = record.ticks / trees.TICKS_PER_S
-            self.reports.append(wire.started(key, record.pid, record.at_us, at_s))
+            place = "" if record.place is None else f",null,{json.dumps(record.place)}"
+            self.reports.append(wire.started(key, record.pid, record.at_us, at_s, place))
         if record.ending is not None:
             self.reports.append(wire.ended(key, record.ending))
         elif record.refusal is not None:
@@ -268,6 +272,12 @@ class Keeper(Successor):
         if key not in self.records and key not in self.ordered:
             self.ordered.add(key)
             super().on_start(key, context, place, argv, log, env, warm)
+
+    def on_ahead(self, orders: list[list[Any]], first: int) -> None:
+        """Put attempts into the line, except those that were started already or wait to be."""
+        fresh = [o for o in orders if o[1] not in self.records and o[1] not in self.ordered]
+        self.ordered.update(order[1] for order in fresh)
+        super().on_ahead(fresh, first)
 
     def on_revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started; it may be ordered again."""

@@ -15,8 +15,10 @@ import sys
 from typing import Any, ClassVar
 
 from stoker.executors.shepherd import trees
+from stoker.executors.shepherd.ahead import SharedLine, Tickets
 from stoker.executors.shepherd.base import Shepherd, ignore_signals
 from stoker.executors.shepherd.cleanup import fork_supervisor
+from stoker.executors.shepherd.places import Place
 from stoker.executors.shepherd.turns import come_first
 from stoker.executors.shepherd.wire import PROTOCOL
 
@@ -29,9 +31,12 @@ class Companion(Shepherd):
     # jobs outlive their shepherd, only a session of their own keeps the paused ones from a SIGHUP then.
     apart: ClassVar[dict[str, Any]] = {"setpgroup": 0}
 
-    def __init__(self, client: socket.socket, client_fd: int, name_fd: int) -> None:
+    def __init__(
+        self, client: socket.socket, client_fd: int, name_fd: int, tickets: int
+    ) -> None:
         super().__init__()
         self.name_fd = name_fd
+        self.line = self.shared = SharedLine(Tickets(tickets))
         self.wire.attach(client)
         self.client_fd = client_fd
         self.poll.register(client_fd, select.EPOLLIN)
@@ -64,6 +69,32 @@ class Companion(Shepherd):
                 return
             self.flush(late=not events)
 
+    def on_ahead(self, orders: list[list[Any]], first: int) -> None:
+        """Take in orders that all supervisors of this client have; `first` is the lowest open ticket."""
+        self.shared.forget_before(first)
+        for ticket, *rest in orders:
+            attempt = self.read_order(*rest)
+            place = self.shared.expected.pop(ticket, None)
+            if place is None:
+                self.shared.put(ticket, attempt)
+            else:
+                self.occupied.difference_update(place.parts)
+                place.queue.append(attempt._replace(place=place, taken=True))
+                self.start_next(place)
+        self.fill_takers()
+
+    def take_ahead(self, place: Place) -> bool:
+        """Move the first attempt of the line to a vacant place; False if the place gets none now."""
+        if place not in self.takers:
+            return False
+        attempt = self.shared.take(place)
+        if attempt is None:
+            if place in self.shared.expected.values():
+                self.occupied.update(place.parts)
+            return False
+        place.queue.append(attempt._replace(place=place, taken=True))
+        return True
+
     def on_open(self, name: str, journal: str) -> None:
         """Begin to keep a journal."""
         with contextlib.suppress(BrokenPipeError):  # the parent was killed
@@ -74,15 +105,17 @@ class Companion(Shepherd):
 
 
 def main() -> None:
-    """Serve the client on descriptor 3, whose pid is the only argument."""
+    """Serve the client on descriptor 3, whose pid is the only argument; descriptor 4 is for tickets."""
     gc.disable()
     ignore_signals()
     name_fd = fork_supervisor()
     client = socket.socket(fileno=os.dup(3))  # a duplicate is not inherited by jobs
+    tickets = os.dup(4)
     os.close(3)
+    os.close(4)
     trees.become_subreaper()
     come_first()
     with contextlib.suppress(ProcessLookupError):  # the client is gone already
-        Companion(client, os.pidfd_open(int(sys.argv[1])), name_fd).serve()
+        Companion(client, os.pidfd_open(int(sys.argv[1])), name_fd, tickets).serve()
     # To take the interpreter apart would copy every page that is shared with the parent.
     os._exit(0)

@@ -51,16 +51,23 @@ class Attempt(NamedTuple):
     log: str | None
     env: dict[bytes, bytes] | None = None
     warm: Warm | None = None
+    taken: bool = False  # it waited in the common line until its place took it
 
 
 class Place:
     """GPUs that are seen together. It is free when all its parts are; a simple one is its own part."""
 
-    __slots__ = ("env", "keys", "lease_actions", "parts", "queue")
+    __slots__ = ("env", "keys", "label", "lease_actions", "number", "parts", "queue")
 
     def __init__(
-        self, env: dict[bytes, bytes], keys: list[str], parts: tuple[Place, ...] | None = None
+        self,
+        env: dict[bytes, bytes],
+        keys: list[str],
+        parts: tuple[Place, ...] | None = None,
+        number: int = 0,
     ) -> None:
+        self.number = number
+        self.label = ""
         self.env = env
         self.keys = keys
         self.parts = (self,) if parts is None else parts

@@ -7,6 +7,8 @@ import socket
 import sys
 from typing import NamedTuple
 
+from stoker.executors.shepherd.ahead import Tickets
+
 _BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv.pop(1));"
     "from stoker.executors.shepherd.{} import main; main()"
@@ -19,10 +21,11 @@ _ORPHAN = ["/bin/sh", "-c", '"$@" &', "sh"]
 
 
 class Shepherd(NamedTuple):
-    """A running shepherd: the pid of its parent, which cleans up after it, and our end of its socket."""
+    """A running shepherd: the pid of its parent, which cleans up after it, our end of its socket, its tickets."""
 
     pid: int
     socket: socket.socket
+    tickets: Tickets
 
 
 class Keeper(NamedTuple):
@@ -32,19 +35,24 @@ class Keeper(NamedTuple):
     fd: int
 
 
-def start_shepherd() -> Shepherd:
-    """Start a shepherd that is bound to this process: with nothing to do, it ends when we do."""
+def start_shepherd(tickets: Tickets | None = None) -> Shepherd:
+    """Start a shepherd that is bound to this process: with nothing to do, it ends when we do.
+
+    With `tickets` it shares the line of attempts launched ahead with another shepherd of this process.
+    """
     ours, theirs = socket.socketpair()
+    tickets = tickets or Tickets(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
     argv = [*_command("main"), str(os.getpid())]
     with theirs, open(os.devnull, "rb") as null:
         actions = [
             (os.POSIX_SPAWN_DUP2, null.fileno(), 0),
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), _PASSED_FD),
+            (os.POSIX_SPAWN_DUP2, tickets.reader, _PASSED_FD + 1),
         ]
         pid = os.posix_spawn(
             argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigmask=[]
         )
-    return Shepherd(pid, ours)
+    return Shepherd(pid, ours, tickets)
 
 
 def start_keeper(

@@ -89,7 +89,12 @@ class Successor(Shepherd):
             os.chdir("/")
             self.cwd = ""
         self.records[attempt.key] = Record(
-            pid=start.pid, ticks=start.ticks, until=start.until, at_us=start.at_us, boot=self.boot
+            pid=start.pid,
+            ticks=start.ticks,
+            until=start.until,
+            at_us=start.at_us,
+            boot=self.boot,
+            place=attempt.place.label if attempt.taken else None,
         )
         self.ordered.discard(attempt.key)
         return start

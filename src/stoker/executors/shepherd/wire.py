@@ -15,7 +15,7 @@ from typing import Any
 
 from stoker.executors.shepherd.journal import Ending
 
-PROTOCOL = 5
+PROTOCOL = 6
 LOWEST_PROTOCOL = 2
 WARM_PROTOCOL = 3
 """From here on a start may say how it can be forked."""
@@ -23,6 +23,8 @@ GRACE_PROTOCOL = 4
 """From here on a signal may say that it is to end the attempt, and how long that may take."""
 DISOWN_PROTOCOL = 5
 """From here on a client may name attempts that it does not know."""
+AHEAD_PROTOCOL = 6
+"""From here on attempts can wait in one line for the first vacant slot."""
 # However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
 _LONGEST_WAIT_S = 0.04
 
@@ -139,9 +141,9 @@ class Wire:
                 self._socket.sendall(self._outbox + reports)
 
 
-def started(key: str, pid: int, at_us: int, at_s: float) -> str:
-    """The report of a start."""
-    return f'["started","{key}",{pid},{at_us},{at_s}]'
+def started(key: str, pid: int, at_us: int, at_s: float, taken: str = "") -> str:
+    """The report of a start; `taken` names the slot that took an attempt from the line."""
+    return f'["started","{key}",{pid},{at_us},{at_s}{taken}]'
 
 
 def ended(key: str, ending: Ending) -> str:

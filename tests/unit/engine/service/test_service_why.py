@@ -133,9 +133,9 @@ def test_what_is_over(still: World) -> None:
     assert still.why(3) == "job 3 is done: it ended with exit 0"
 
 
-def test_a_job_that_was_claimed_in_advance_is_behind_another(make_world: MakeWorld) -> None:
+def test_a_job_that_was_claimed_in_advance_is_the_next_to_start(make_world: MakeWorld) -> None:
     world = make_world(gpus=1)
     world.add("a", "b", "c", "d")
     world.run_short_jobs("1.1")
 
-    assert world.why(3) == "job 3 is being started on GPU 0, as soon as job 2 has ended"
+    assert world.why(3) == "job 3 is being started on the first GPU that becomes free"
