@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 _NO_ROOM: Mapping[int, int] = {}
+FORCED = 1 << 62
+"""The priority of a job that its user starts before all others, whatever thresholds say."""
 DEPTH = 16
 """For how many jobs slots are kept at once in a cluster: the first that wait. Those behind them may be
 overtaken until they are among these, which all come to be; a plan's cost does not grow with their number,

@@ -34,7 +34,7 @@ class Demand:
                 if directed is None:
                     continue
                 candidate = directed
-            if sharing is not None and (candidate.gpu_mem is not None or sharing.needs):
+            if sharing is not None and sharing.concerns(candidate):
                 candidate = sharing.direct(candidate)
             if candidate.where is not None and not board.placing.is_reachable(candidate):
                 continue

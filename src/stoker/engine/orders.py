@@ -65,6 +65,10 @@ class Orders:
         if facts.log is not None and not os.path.isdir(folder):
             self._made_folders.discard(folder)  # people tidy up where they look
         self._make_folder(folder)
+        if attempt.number == 1 and facts.log is not None and b"{index}" in facts.log:
+            # Indices begin at 0 in every queue: a file of that name is of another one.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(log)
         if _may_keep(attempt, entry):
             self._make_checkpoint_folder(facts.id)
         words = self._words(facts, context)

@@ -10,13 +10,14 @@ import msgspec
 
 from stoker.core.failure import Failure, OomFigures
 from stoker.core.job import Attempt, Outcome
-from stoker.core.plan import Candidate
+from stoker.core.plan import FORCED, Candidate
+from stoker.core.sharing.admission import why_below
 from stoker.core.sharing.gpu import Gpu, Tenant
 from stoker.core.sharing.guards import Case, Remedy, Verdict, judge_oom, raise_rooms
 from stoker.core.sharing.packing import Knowledge, pack, revise, room_on, sm_of, tenant_of, why_not
 from stoker.core.sharing.profile import Profile, mask
 from stoker.core.sharing.room import Room
-from stoker.core.sharing.rules import NEVER, Mode, Rules, parse_share
+from stoker.core.sharing.rules import MOST_TENANTS, NEVER, Mode, Rules, Share, parse_share
 from stoker.core.sharing.wish import Wish
 from stoker.core.size import format_bytes
 from stoker.core.slot import Slot
@@ -30,6 +31,7 @@ from stoker.store.rooms import Need, Reserved, Rooms
 _REVIEW_S = 2.0
 _TROUBLE_S = 5.0  # in which those who took too much will have been seen
 _SHOWN_S = 10.0  # after which a job that holds no memory is taken to need none
+_SHOWN_FREE_S = 2.0  # the same for jobs that take what is free, for which nothing is set aside
 _KINDS_REMEMBERED = 4096
 _OUTGREW = "a job there needs more than was thought: nobody joins until it grows no more"
 _MUTE = "failed beside others, and no log tells why: again on a GPU alone"
@@ -112,6 +114,8 @@ class Sharing:
         self._seats: dict[str, Seat] = {}
         self._kinds: dict[int, str] = {}
         self._waiting_since: dict[int, float] = {}
+        self._ram: tuple[float, float | None] | None = None
+        self._lacked_memory_at: float | None = None  # when thresholds last kept a job off a GPU
         self._trouble_at: dict[str, float] = {}  # when somebody found no memory beside others
         self.kept: Mapping[str, int] = {}
 
@@ -150,6 +154,9 @@ class Sharing:
 
     def due_at(self) -> float | None:
         """When to look again at those who share; None while nobody waits for them."""
+        lacked_at = self._lacked_memory_at
+        if lacked_at is not None and self._clock() - lacked_at < 2 * _REVIEW_S:
+            return self._clock() + _REVIEW_S
         return self._clock() + _REVIEW_S if self._seats and self._waiting_since else None
 
     def place_of(self, index: int) -> Place | None:
@@ -169,10 +176,15 @@ class Sharing:
             )
         )
 
+    def concerns(self, candidate: Candidate) -> bool:
+        """Whether a job may have to be kept off some GPUs."""
+        return candidate.gpu_mem is not None or bool(self.needs) or _goes_by_free_memory(candidate)
+
     def direct(self, candidate: Candidate) -> Candidate:
-        """Keep a job off GPUs that are too small for it."""
+        """Keep a job off GPUs that are too small for it, or have too little memory free."""
         need = self.needs.get(candidate.id)
-        if candidate.gpu_mem is None and not (need and need.above_bytes):
+        by_free_memory = _goes_by_free_memory(candidate)
+        if candidate.gpu_mem is None and not (need and need.above_bytes) and not by_free_memory:
             return candidate
         models = self._models()
         allowed = frozenset(
@@ -181,6 +193,8 @@ class Sharing:
             if (candidate.allowed is None or place.slot.index in candidate.allowed)
             and self._shortage(candidate, place, models) is None
         )
+        if by_free_memory and len(allowed) < len(self._board.whole()):
+            self._lacked_memory_at = self._clock()
         return msgspec.structs.replace(candidate, allowed=allowed)
 
     def too_small(self, candidate: Candidate, place: Place) -> str | None:
@@ -199,7 +213,24 @@ class Sharing:
             return f"has {format_bytes(size)}, and it asks for {format_bytes(asked)}"
         if need is not None and size <= need.above_bytes:
             return f"has {format_bytes(size)}, and {format_bytes(need.above_bytes)} did not suffice"
+        if _goes_by_free_memory(candidate) and self.place_of(place.slot.index) is not None:
+            return self._lacks_free_memory(candidate, place)
         return None
+
+    def _lacks_free_memory(self, candidate: Candidate, place: Place) -> str | None:
+        """Why the thresholds for free memory keep a job off a GPU without jobs of ours."""
+        if self._seats_on(place.slot.keys[0]):
+            return None  # whether it may join those there is decided with all who want to
+        gpu = self._view(place, self._look(), self._clock())
+        rules = self.rules.of(parse_share(candidate.share or ""))
+        return why_below(gpu, rules, self._free_ram())
+
+    def _free_ram(self) -> float | None:
+        """The free share of the machine's RAM, read once for all GPUs and jobs of a turn."""
+        now = self._clock()
+        if self._ram is None or self._ram[0] != now:
+            self._ram = (now, read_free_ram())
+        return self._ram[1]
 
     def wish_of(self, candidate: Candidate) -> Wish:
         """What a waiting job asks for."""
@@ -211,7 +242,7 @@ class Sharing:
         return Wish(
             job=candidate.id,
             kind="" if candidate.share is None else self._kind(candidate),
-            share=NEVER if candidate.share is None else parse_share(candidate.share),
+            share=_share_of(candidate),
             declared_bytes=candidate.gpu_mem,
             need_bytes=need.bytes if need else None,
             alone=need.alone if need else False,
@@ -533,7 +564,9 @@ class Sharing:
         if load is None and seen is not None:
             load = seen.so_far.load
         sm = self.rules.unknown_sm if load is None else load
-        fresh = not used and (seen is None or seen.watched_s < _SHOWN_S)
+        by_free_memory = seat.tenant.wish.share.mode is Mode.FREE
+        shown_s = _SHOWN_FREE_S if by_free_memory else _SHOWN_S
+        fresh = not used and (seen is None or seen.watched_s < shown_s)
         brief = profile.is_brief(self.rules)
         return msgspec.structs.replace(
             seat.tenant, used_bytes=used, sm=sm, brief=brief, fresh=fresh
@@ -578,3 +611,17 @@ def read_free_ram() -> float | None:
         return int(lines["MemAvailable"].split()[0]) / int(lines["MemTotal"].split()[0])
     except (OSError, KeyError, ValueError):
         return None
+
+
+def _goes_by_free_memory(candidate: Candidate) -> bool:
+    """Whether a job starts only where enough memory is free; not if its user forces the start."""
+    return candidate.share == Mode.FREE.value and candidate.priority != FORCED
+
+
+def _share_of(candidate: Candidate) -> Share:
+    """How a job shares its GPU; one that goes by free memory and is forced joins whoever is there."""
+    if candidate.share is None:
+        return NEVER
+    share = parse_share(candidate.share)
+    forced = share.mode is Mode.FREE and candidate.priority == FORCED
+    return Share(Mode.ALWAYS, MOST_TENANTS) if forced else share

@@ -10,7 +10,7 @@ import msgspec
 
 from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
-from stoker.core.plan import Candidate
+from stoker.core.plan import FORCED, Candidate
 from stoker.engine.backoffs import Backoffs
 from stoker.engine.gate import Gate
 from stoker.engine.queue import Entry
@@ -20,7 +20,6 @@ from stoker.store.queued import QueuedJobs
 from stoker.store.shelf import Shelf
 
 _LONGEST_BACKOFF_S = 3600.0
-_BEFORE_ALL = 1 << 62  # the priority of a job that is to start before all others
 
 
 class StoredQueue:
@@ -102,7 +101,7 @@ class StoredQueue:
 
     def _forced_entry(self, job: int) -> Entry:
         """One that heeds no limit, but runs where it is to run."""
-        head = msgspec.structs.replace(self._jobs.candidate(job), priority=_BEFORE_ALL)
+        head = msgspec.structs.replace(self._jobs.candidate(job), priority=FORCED)
         if head.where is not None:
             head = msgspec.structs.replace(head, allowed=self.gate.placed(head.where))
         return _entry(head)

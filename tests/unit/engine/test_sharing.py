@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 
 from stoker.core.slot import Slot
@@ -539,3 +540,61 @@ def test_nobody_foresees_that_a_kind_shares_of_which_nothing_is_known(
     world.add(*(f"other {n}" for n in range(10)), share="auto")
     world.add("train 1")
     assert status(world.hub).eta_s == pytest.approx(11 / 2 * 60, rel=0.1)
+
+
+class Crowded(Machine):
+    """A machine on whose GPUs processes of others hold memory."""
+
+    others: Mapping[str, float] = {}
+
+    def look(self) -> Look:
+        seen = super().look()
+        gpus = {
+            key: msgspec.structs.replace(
+                use, used_bytes=use.used_bytes + int(self.others.get(key, 0) * GIB)
+            )
+            for key, use in seen.gpus.items()
+        }
+        return msgspec.structs.replace(seen, gpus=gpus)
+
+
+class TestThresholdsForTheFirst:
+    """gpulimit's thresholds hold also for the first task on a GPU, and count the memory of others."""
+
+    def test_a_gpu_with_too_little_memory_free_gets_no_task(self, world: World) -> None:
+        machine = Crowded(world)
+        machine.others = {"GPU-0": 18, "GPU-1": 3}  # 25 % and 87 % are free
+        world.add("train 1", "train 2", share="free")
+
+        assert crowd(world) == {"1": 2}
+
+    def test_it_starts_once_others_have_let_go_of_their_memory(self, world: World) -> None:
+        machine = Crowded(world)
+        machine.others = {"GPU-0": 18, "GPU-1": 18}
+        world.add("train 1", share="free")
+        assert crowd(world) == {}
+        assert "25% of its memory is free, and 50% is to be kept" in world.why(1)
+
+        machine.others = {"GPU-0": 18}
+        due_s = world.engine.patience_s()
+        assert due_s is not None
+        world.wait(due_s)
+        assert crowd(world) == {"1": 1}
+
+    def test_too_little_ram_keeps_every_task_waiting(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Crowded(world)
+        monkeypatch.setattr("stoker.engine.sharing.read_free_ram", lambda: 0.1)
+        world.add("train 1", share="free")
+        assert crowd(world) == {}
+        assert "10% of the machine's RAM is free, and 20% is kept" in world.why(1)
+
+    def test_a_forced_start_heeds_no_threshold(self, world: World) -> None:
+        machine = Crowded(world)
+        machine.others = {"GPU-0": 18, "GPU-1": 18}
+        world.add("train 1", "train 2", "train 3", share="free")
+        for job in ("3", "1", "2"):
+            world.start(job)
+
+        assert sum(crowd(world).values()) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from stoker.ancestors.gpulimit.tasks import (
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from stoker.client.client import Client
     from stoker.wire import Changed, Job
+
+_START_PATIENCE_S = 5.0
+_LOOK_PERIOD_S = 0.05
 
 
 def kill(client: Client, words: Sequence[str]) -> int:
@@ -68,7 +72,7 @@ def set_(client: Client, words: Sequence[str]) -> int:
 
 
 def start(client: Client, words: Sequence[str]) -> int:
-    """Start waiting tasks next, killed and failed ones again, let paused ones go on; or plan now."""
+    """Start waiting tasks now, whatever the thresholds say, killed and failed ones again; or plan now."""
     if not words:
         client.start(Start(queue=True))
         counts = client.status().counts
@@ -91,7 +95,24 @@ def _start_one(client: Client, job: Job) -> int:
     else:
         print(f"[warning]: can not start task {job.id - 1} which have status `{status_of(job)}`")
         return 1
+    if changed.ids and not _has_begun(client, job.id):
+        print(f"[warning]: task {job.id - 1} starts next, but not yet: {_why(client, job.id)}")
+        return 1
     return _tell(client, changed, "start task {} succeed.", "start")
+
+
+def _has_begun(client: Client, job: int) -> bool:
+    """Wait a moment for a start; whether it came."""
+    give_up_at = time.monotonic() + _START_PATIENCE_S
+    while is_pending(client.show(str(job)).state):
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(_LOOK_PERIOD_S)
+    return True
+
+
+def _why(client: Client, job: int) -> str:
+    return retell(client.why(job).text)
 
 
 def clean(client: Client, words: Sequence[str]) -> int:

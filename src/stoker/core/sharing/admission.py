@@ -104,6 +104,19 @@ def _no_memory(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     return None
 
 
+def why_below(gpu: Gpu, rules: Rules, host_free: float | None) -> str | None:
+    """Why the thresholds of gpulimit let nothing start on a GPU without jobs of ours; None if they do.
+
+    All memory in use counts, also that of processes that are not ours. A GPU that shows no figures is
+    not kept waiting for.
+    """
+    if rules.keep_gpu_share is not None and gpu.used_bytes:
+        free = gpu.free_bytes / max(1, gpu.total_bytes)
+        if free < rules.keep_gpu_share:
+            return f"{free:.0%} of its memory is free, and {rules.keep_gpu_share:.0%} is to be kept"
+    return _no_ram(rules, host_free)
+
+
 def _no_compute(wish: Wish, gpu: Gpu, load: Load, rules: Rules) -> str | None:
     brief = load.brief and all(tenant.brief for tenant in gpu.tenants)
     limit = rules.brief_sm_limit if brief else rules.sm_limit

@@ -31,9 +31,7 @@ class Companion(Shepherd):
     # jobs outlive their shepherd, only a session of their own keeps the paused ones from a SIGHUP then.
     apart: ClassVar[dict[str, Any]] = {"setpgroup": 0}
 
-    def __init__(
-        self, client: socket.socket, client_fd: int, name_fd: int, tickets: int
-    ) -> None:
+    def __init__(self, client: socket.socket, client_fd: int, name_fd: int, tickets: int) -> None:
         super().__init__()
         self.name_fd = name_fd
         self.line = self.shared = SharedLine(Tickets(tickets))
