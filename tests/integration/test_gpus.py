@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from stoker.client.client import Client
+
 if TYPE_CHECKING:
     from integration.door import Queue
 
@@ -119,3 +121,28 @@ def test_a_gpu_that_is_lost_gets_nothing_until_it_is_back(queue: Queue) -> None:
 
     queue.stoker.box.find(1)
     queue.ok("wait", "2")
+
+
+def test_the_table_and_status_say_the_same_of_a_free_gpu(queue: Queue) -> None:
+    assert queue.ok("gpus").splitlines()[1].endswith(" free")
+    assert "free" in queue.ok("status")
+
+
+def test_named_gpus_are_listed_for_scripts_too(idle_queue: Queue) -> None:
+    idle_queue.ok("daemon", "start", "--gpus", "red,blue")
+
+    rows = json.loads(idle_queue.ok("gpus", "--json"))
+    assert [row["label"] for row in rows if row["label"] in ("red", "blue")] == ["red", "blue"]
+    assert [row["queue"][0]["label"] for row in rows if row["queue"]] == ["red", "blue"]
+    assert "red" in idle_queue.ok("gpus")
+
+
+def test_a_job_on_a_removed_gpu_keeps_its_row(queue: Queue) -> None:
+    for _ in range(2):
+        queue.until_running(queue.add("sleep 60"))
+    queue.ok("gpus", "remove", "1")
+
+    with Client(str(queue.home)) as client:
+        rows = {row.slot: row.jobs for row in client.read_gpus() if row.slot is not None}
+    assert sorted(rows) == ["0", "1"]
+    assert all(rows.values())

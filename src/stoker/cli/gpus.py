@@ -39,7 +39,6 @@ _QUEUE = Column("QUEUE", fold=True)
 _ACTIONS = ("add", "drain", "remove")
 _PATIENCE_S = 2.0
 # Why a slot is closed, where no other column tells it.
-_TOLD = ("sick", "has no lease")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -93,22 +92,32 @@ def _show(args: argparse.Namespace) -> int:
     slots = _slots_of_queue()
     if slots is not None and any("/" in slot["label"] for slot in slots):
         return _show_cluster(as_json=args.json)
+    named = _without_nvml({state.gpu.label for state in states}, slots or [])
     if args.json:
-        print(json.dumps([_json_row(*row, slots) for row in rows], indent=2))
+        known = [_json_row(*row, slots) for row in rows]
+        print(json.dumps([*known, *({"label": n, "queue": q} for n, q in named.items())], indent=2))
     elif not rows and slots:
-        labels = [slot["label"] for slot in slots]
-        print_table([_COLUMNS[0], _QUEUE], [(label, _in_queue(label, slots)) for label in labels])
+        print_table([_COLUMNS[0], _QUEUE], [(name, _in_queue(name, slots)) for name in named])
     elif not rows:
         reason = "lists none" if nvml else why_unavailable()
         raise StokerError(f"no GPU found (NVML: {reason})")
     elif slots is None:
         print_table(_COLUMNS, [_text_row(*row) for row in rows])
     else:
-        print_table(
-            [*_COLUMNS, _QUEUE],
-            [(*_text_row(*row), _in_queue(row[0].gpu.label, slots)) for row in rows],
-        )
+        table = [(*_text_row(*row), _in_queue(row[0].gpu.label, slots)) for row in rows]
+        blank = ("-",) * (len(_COLUMNS) - 1)
+        table += [(name, *blank, _in_queue(name, slots)) for name in named]
+        print_table([*_COLUMNS, _QUEUE], table)
     return 0
+
+
+def _without_nvml(seen: set[str], slots: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The queue's slots with a name of which NVML shows no GPU, by that name."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for slot in slots:
+        if seen.isdisjoint(slot["label"].split("+")):
+            found.setdefault(slot["label"], []).append(slot)
+    return found
 
 
 def _show_cluster(*, as_json: bool) -> int:
@@ -141,7 +150,7 @@ def _cluster_row(gpu: GpuInfo) -> tuple[str, ...]:
         "lost" if gpu.lost else f"{used:.1f}/{total:.1f} GiB" if total else "-",
         "-" if gpu.utilisation_pct is None else f"{gpu.utilisation_pct}%",
         "; ".join(users) or "-",
-        ", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "in use",
+        ", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "free",
     )
 
 
@@ -166,8 +175,8 @@ def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
     for slot in slots:
         if label in (slot["label"], *slot["label"].split("+")):
             jobs = [f"job {job}" for job in slot["jobs"]]
-            closed = slot["closed"] if (slot["closed"] or "").startswith(_TOLD) else None
-            words += [*jobs, *_sums(slot), *filter(None, [slot["drained"], closed])] or ["in use"]
+            shut = slot["drained"] or (None if jobs else slot["closed"])
+            words += [*jobs, *_sums(slot), *filter(None, [shut])] or ["free"]
     return ", ".join(dict.fromkeys(words)) or "-"
 
 
@@ -189,6 +198,7 @@ def _json_row(
     gpu, reading = state.gpu, state.reading
     mine = [slot for slot in slots or () if gpu.label in slot["label"].split("+")]
     return {
+        "label": gpu.label,
         **msgspec.to_builtins(gpu),
         "lost": reading.lost,
         "mem_used_bytes": reading.mem_used_bytes,

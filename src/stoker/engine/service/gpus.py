@@ -13,9 +13,9 @@ from stoker.core.node import split_label
 from stoker.core.slot import Slot
 from stoker.core.usage import GpuUse
 from stoker.engine.board import DRAINED, REMOVED, Place
-from stoker.engine.holds import lease_fault
 from stoker.engine.hub import Hub
 from stoker.engine.lookout import Lookout, Sentinel
+from stoker.engine.service.status import is_shown, why_closed
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
 from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
@@ -55,7 +55,7 @@ async def have_a_look(hub: Hub) -> None:
 
 def read(hub: Hub, *, history: bool) -> list[GpuInfo]:
     """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
-    places = [place for place in hub.engine.board.whole() if place.drained != REMOVED]
+    places = [place for place in hub.engine.board.whole() if is_shown(place)]
     watchman = hub.engine.watchman
     if watchman is None:
         return [_unseen(hub, place) for place in places]
@@ -140,7 +140,7 @@ def _in_queue(hub: Hub, places: list[Place]) -> dict[str, Any]:
     return {
         "slot": places[0].slot.label,
         "jobs": sorted({each.attempt.job for each in tenants}),
-        "closed": places[0].shut or lease_fault(places[0]),
+        "closed": why_closed(places[0]),
         "drained": places[0].drained,
     }
 

@@ -29,14 +29,14 @@ def status(hub: Hub) -> Status:
             SlotInfo(
                 label=place.slot.label,
                 jobs=[each.attempt.job for each in hub.engine.board.tenants(place)],
-                closed=place.shut or _held_by(place),
+                closed=why_closed(place),
                 drained=place.drained,
                 held=place.held,
                 paused=place.current is not None and place.current.paused_at is not None,
                 shared=_shared(hub, place),
             )
             for place in hub.engine.board.places
-            if place.base is None and (place.drained != REMOVED or not place.is_idle)
+            if place.base is None and is_shown(place)
         ],
         cpu_places=hub.engine.board.cpu_places,
         queue_paused=hub.gate.queue_paused,
@@ -70,6 +70,16 @@ def _shared(hub: Hub, place: Place) -> Shared | None:
         capped=sum(tenant.capped for tenant in gpu.tenants),
         kept_for=sharing.kept.get(gpu.key),
     )
+
+
+def is_shown(place: Place) -> bool:
+    """Whether people are shown a slot: one that was removed, while a job still runs there."""
+    return place.drained != REMOVED or not place.is_idle
+
+
+def why_closed(place: Place) -> str | None:
+    """Why a slot has no jobs, where that is nobody's wish; None if it may have some."""
+    return place.shut or _held_by(place)
 
 
 def _held_by(place: Place) -> str | None:
