@@ -150,7 +150,9 @@ def test_add_ls_show_log_move_kill_start_set_status_debug_clean_rm(queue: Queue)
         "used",
     ]
     assert [line.split()[0] for line in status[4:]] == ["0", "1", "2", "3"]
-    queue.until(lambda: running_tasks(queue) == ["1", "1", "0", "0"], "another runs in its place")
+    # Another task took its place; the forced start puts it beside one of the two that run.
+    assert shown(queue, 1)["status"] == "running"
+    queue.until(lambda: sorted(running_tasks(queue)) == ["0", "0", "1", "2"])
 
     said(queue, "add", "no-such-program", "word")
     (queue.work / "go").touch()
@@ -227,3 +229,36 @@ def test_set_lists_the_parameters_with_their_defaults(queue: Queue) -> None:
         "MAX_RUNNING_TASKS = -1",
     ]
     assert said(queue, "set", "SAFETY_KEEP_MEMORY") == "SAFETY_KEEP_MEMORY = 0.2\n"
+
+
+def test_start_forces_a_waiting_task_whatever_the_thresholds_say(queue: Queue) -> None:
+    said(queue, "set", "SAFETY_KEEP_MEMORY", "1")
+    said(queue, "add", HOLD)
+    assert shown(queue, 0)["status"] == "waiting"
+    assert "of the machine's RAM is free, and 100% is kept" in said(queue, "debug", "0")
+
+    assert said(queue, "start", "0") == "[info]: start task 0 succeed.\n"
+    assert shown(queue, 0)["status"] == "running"
+    (queue.work / "go").touch()
+    until_status(queue, 0, "complete")
+
+
+def test_start_tells_why_a_task_cannot_start_yet(queue: Queue) -> None:
+    for gpu in ("0", "1"):
+        queue.ok("gpus", "drain", gpu)
+    said(queue, "add", "true")
+
+    ended = gpulimit(queue, "start", "0")
+    assert ended.code == 1
+    assert ended.out.startswith("[warning]: task 0 starts next, but not yet: task 0 waits")
+    assert "drained" in ended.out
+
+
+def test_a_log_of_another_queue_is_not_continued(queue: Queue) -> None:
+    folder = queue.work.parent / "gpulimit"
+    folder.mkdir(mode=0o700)
+    (folder / "0.log").write_text("of another queue\n")
+    said(queue, "add", "echo mine")
+    until_status(queue, 0, "complete")
+
+    assert (folder / "0.log").read_text() == "mine\n"
