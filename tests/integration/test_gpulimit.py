@@ -91,6 +91,10 @@ def test_gpulimitc_help(stoker: Stoker) -> None:
         assert all(f"gpulimit {command}" in ended.out for command in commands)
         assert "stoker daemon start" in ended.out
     assert "stoker kill" in run(stoker, "gpulimit", "help", "kill").out
+    added = run(stoker, "gpulimit", "help", "add").out
+    assert "--priority=N" in added.split("options:")[1]
+    assert 'gpulimit add --logpath="./"' in added.split("examples:")[1]
+    assert "SAFETY_KEEP_GPU_MEMORY" in run(stoker, "gpulimit", "help", "set").out
     for program in ("gpulimit_server", "gpulimit-server"):
         assert "stoker daemon start" in run(stoker, program, "-h").out
 

@@ -29,6 +29,8 @@ class Command(NamedTuple):
     run: Callable[[Client, Sequence[str]], int]
     least: int = 0
     most: int = _MANY
+    options: tuple[tuple[str, str], ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
 
 
 def _help(_client: Client, words: Sequence[str]) -> int:
@@ -39,37 +41,124 @@ def _help(_client: Client, words: Sequence[str]) -> int:
     print("gpulimit_server is: stoker daemon start (the first add starts it by itself).\n")
     for command in commands:
         print(f"  gpulimit {command.usage:<37} {command.text:<40} {command.native}")
+    if words:
+        for title, rows in (("options", command.options), ("examples", command.examples)):
+            if rows:
+                print(f"\n{title}:")
+            for left, right in rows:
+                print(f"  {left:<46} {right}".rstrip())
     return 0
 
 
 _COMMANDS = {
     "help": Command("help [CMD]", "show this", "stoker -h", _help, most=1),
     "add": Command(
-        "add [--priority=N] [--logpath=P] CMDS", "add a task; lower N runs first", "stoker add", add
+        "add [--priority=N] [--logpath=P] CMDS",
+        "add a task; lower N runs first",
+        "stoker add",
+        add,
+        options=(
+            ("--priority=N", "lower numbers run first (default: 5)"),
+            ("--logpath=PATH", "a file, or a folder for ID.log (default: /tmp/gpulimit)"),
+        ),
+        examples=(
+            ("gpulimit add python3 main.py --lambda=12", "with this folder and environment"),
+            ("gpulimit add --priority=1 python3 main.py", "before the others"),
+            ('gpulimit add --logpath="./" python3 main.py', "output in this folder"),
+        ),
     ),
-    "ls": Command("ls [--all]", "list tasks; --all: whole commands", "stoker ls", view.ls, most=1),
-    "show": Command("show ID", "show a task", "stoker show", view.show, 1, 1),
-    "rm": Command("rm ID", "remove a task; if it runs, kill it", "stoker rm --kill", steer.rm, 1),
-    "kill": Command("kill ID | 3-7 | all", "kill tasks", "stoker kill", steer.kill, 1),
+    "ls": Command(
+        "ls [--all]",
+        "list tasks; --all: whole commands",
+        "stoker ls",
+        view.ls,
+        most=1,
+        options=(("--all", "show commands in full length"),),
+        examples=(("gpulimit ls", "running, waiting and ended tasks"),),
+    ),
+    "show": Command(
+        "show ID",
+        "show a task",
+        "stoker show",
+        view.show,
+        1,
+        1,
+        examples=(("gpulimit show 3", "pid, GPU, status and output file"),),
+    ),
+    "rm": Command(
+        "rm ID",
+        "remove a task; if it runs, kill it",
+        "stoker rm --kill",
+        steer.rm,
+        1,
+        examples=(("gpulimit rm 3", ""),),
+    ),
+    "kill": Command(
+        "kill ID | 3-7 | all",
+        "kill tasks",
+        "stoker kill",
+        steer.kill,
+        1,
+        examples=(("gpulimit kill 3", "one"), ("gpulimit kill 3-7", "a range")),
+    ),
     "move": Command(
-        "move ID [INDEX=0]", "put a task at this place", "stoker move", steer.move, 1, 2
+        "move ID [INDEX=0]",
+        "put a task at this place",
+        "stoker move",
+        steer.move,
+        1,
+        2,
+        examples=(("gpulimit move 3", "next to start"), ("gpulimit move 3 2", "third")),
     ),
     "set": Command(
-        "set [NAME [VALUE]]", "show or change parameters", "stoker config", steer.set_, most=2
+        "set [NAME [VALUE]]",
+        "show or change parameters",
+        "stoker config",
+        steer.set_,
+        most=2,
+        options=(
+            ("MAX_ERR_TIMES", "runs of a task in all if it fails"),
+            ("SAFETY_KEEP_MEMORY", "the share of RAM to be free for a start"),
+            ("SAFETY_KEEP_GPU_MEMORY", "the share of a GPU's memory to be free for a start"),
+            ("MAX_RUNNING_TASKS", "tasks on a GPU at once; -1: any"),
+            ("TIMER_POLLING_TIME", "kept, but nothing polls"),
+        ),
+        examples=(
+            ("gpulimit set", "all parameters"),
+            ("gpulimit set SAFETY_KEEP_GPU_MEMORY 0.25", ""),
+        ),
     ),
     "start": Command(
         "start [ID]",
-        "start a task next; restart or resume it",
+        "force a task's start; restart or resume it",
         "stoker start | retry | resume",
         steer.start,
+        examples=(
+            ("gpulimit start 3", "now, whatever the thresholds say"),
+            ("gpulimit start", "plan once more"),
+        ),
     ),
     "log": Command(
-        "log ID | main", "print output; main: the server's", "stoker log", view.log, 1, 1
+        "log ID | main",
+        "print output; main: the server's",
+        "stoker log",
+        view.log,
+        1,
+        1,
+        examples=(("gpulimit log 3", "a task's output"), ("gpulimit log main", "the server's")),
     ),
     "status": Command(
         "status", "show the machine", "stoker status, stoker gpus", view.status, most=0
     ),
-    "debug": Command("debug ID", "tell why a task could not start", "stoker why", view.debug, 1, 1),
+    "debug": Command(
+        "debug ID",
+        "tell why a task could not start",
+        "stoker why",
+        view.debug,
+        1,
+        1,
+        examples=(("gpulimit debug 3", "of a task in CMD_ERROR"),),
+    ),
     "clean": Command(
         "clean [STATUS…]", "remove tasks: complete and CMD_ERROR", "stoker rm -s STATE", steer.clean
     ),

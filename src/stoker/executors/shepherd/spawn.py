@@ -21,7 +21,7 @@ _ORPHAN = ["/bin/sh", "-c", '"$@" &', "sh"]
 
 
 class Shepherd(NamedTuple):
-    """A running shepherd: the pid of its parent, which cleans up after it, our end of its socket, its tickets."""
+    """A running shepherd: the pid of its parent, which cleans up after it, our socket, and its tickets."""
 
     pid: int
     socket: socket.socket
