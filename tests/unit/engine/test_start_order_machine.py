@@ -35,7 +35,7 @@ class StartOrder(RuleBasedStateMachine):
                 self.on_start(int(report.key.split(".")[0]))
             remember(report)  # type: ignore[arg-type]
 
-        executor._remember = look  # type: ignore[method-assign, assignment]
+        executor._remember = look  # type: ignore[method-assign]
 
     def on_start(self, job: int) -> None:
         waiting = [each for each in self.urgency if each not in self.begun | self.over]
