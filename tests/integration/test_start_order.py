@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from conftest import Stoker
     from integration.door import Queue
 
-SHORT, LONG = "false", "sleep 0.15"
+SHORT, LONG = "true", "sleep 0.15"
 # Look-ahead begins with the short ones; the longer ones then hold up a slot each.
 MIXED = [LONG if number % 9 in (5, 8) else SHORT for number in range(120)]
 
