@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import select
 import signal
@@ -23,7 +22,6 @@ from stoker.executors.shepherd.journal import (
     end_line,
     exit_line,
     refuse_line,
-    spawn_line,
 )
 from stoker.executors.shepherd.lease_check import LeaseCheck
 from stoker.executors.shepherd.leftovers import LEFTOVER_GRACE_S
@@ -195,7 +193,7 @@ class Shepherd(Reaper):
         """Let these places take attempts from the line; each comes with its label."""
         self.takers = {self.places[number] for number, _label in slots}
         for number, label in slots:
-            self.places[number].label = label
+            self.places[number].name(label)
         self.fill_takers()
 
     def on_ahead(self, orders: list[list[Any]], _first: int) -> None:
@@ -268,8 +266,8 @@ class Shepherd(Reaper):
             if attempt.warm is not None and self.waits_for_worker(attempt):
                 continue
             try:
-                taken_by = place.label if attempt.taken else None
-                self.journal.intend(spawn_line(attempt.key, taken_by))
+                where = place.word if attempt.taken else ""
+                self.journal.intend(f"spawn {attempt.key} {where}.\n")
                 if failpoints.is_armed:
                     failpoints.reach("shepherd-intended")
                 self.spawn(attempt)
@@ -359,7 +357,7 @@ class Shepherd(Reaper):
         self.pids[attempt.key] = pid
         self.occupied.update(place.parts)
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
-        taken = f",{place.number},{json.dumps(place.label)}" if attempt.taken else ""
+        taken = place.as_taken if attempt.taken else ""
         self.reports.append(wire.started(attempt.key, pid, at_us, ticks / TICKS_PER_S, taken))
         return Start(pid, ticks, until, at_us)
 

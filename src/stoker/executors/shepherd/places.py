@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import resource
 from collections import deque
@@ -57,7 +58,17 @@ class Attempt(NamedTuple):
 class Place:
     """GPUs that are seen together. It is free when all its parts are; a simple one is its own part."""
 
-    __slots__ = ("env", "keys", "label", "lease_actions", "number", "parts", "queue")
+    __slots__ = (
+        "as_taken",
+        "env",
+        "keys",
+        "label",
+        "lease_actions",
+        "number",
+        "parts",
+        "queue",
+        "word",
+    )
 
     def __init__(
         self,
@@ -67,12 +78,19 @@ class Place:
         number: int = 0,
     ) -> None:
         self.number = number
-        self.label = ""
+        self.name("")
         self.env = env
         self.keys = keys
         self.parts = (self,) if parts is None else parts
         self.queue: deque[Attempt] = deque()
         self.lease_actions: list[tuple[int, int, int]] = []
+
+    def name(self, label: str) -> None:
+        """Have a label, and what the journal and reports say of attempts that are taken from the line."""
+        self.label = label
+        text = json.dumps(label)
+        self.word = text.replace(" ", "\\u0020") + " "
+        self.as_taken = f",{self.number},{text}"
 
 
 class Unavailable(NamedTuple):
