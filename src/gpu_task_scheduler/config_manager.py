@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import difflib
 import hashlib
-import itertools
 import os
 import pickle
 import warnings
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 _DEFAULTS = {
@@ -25,9 +25,6 @@ _DEFAULTS = {
     "ignored_keys_for_folder_name": [],
     "ignored_characters_for_folder_name": [" ", "[", "]"],
 }
-_FOLDERS = ("result_root_folder", "temp_folder")
-_DIGITS = 8
-
 Config = dict[str, Any]
 
 
@@ -167,9 +164,10 @@ def _read_scheduler_config(config: Mapping[str, Any]) -> Config:
             near = difflib.get_close_matches(str(key), _DEFAULTS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             warnings.warn(f"scheduler_config has no {key}: it is ignored{hint}", stacklevel=3)
-    # Absolute as the original's: a task may change its folder.
-    folders = {name: os.path.abspath(str(_DEFAULTS[name])) for name in _FOLDERS}
-    return {**_DEFAULTS, **folders, **given, "gpu": [_spell_gpu(gpu) for gpu in given["gpu"]]}
+    found = {**_DEFAULTS, **given, "gpu": [_spell_gpu(gpu) for gpu in given["gpu"]]}
+    for name in {"result_root_folder", "temp_folder"} - given.keys():
+        found[name] = os.path.abspath(found[name])  # a task may change its folder
+    return found
 
 
 def _spell_gpu(gpu: object) -> str:
@@ -186,8 +184,7 @@ def _expand(blocks: Any) -> list[Config]:
         for key, values in block.items():
             if not hasattr(values, "__iter__"):
                 raise ValueError(f"test_config: {key} is {values!r}, not a list of values")
-        combinations = itertools.product(*block.values())
-        instances += (dict(zip(block, values, strict=True)) for values in combinations)
+        instances += (dict(zip(block, each, strict=True)) for each in product(*block.values()))
     return instances
 
 
@@ -200,4 +197,4 @@ def _fingerprint(values: Config) -> str:
         except Exception:  # what cannot be pickled by name: cloudpickle will
             data = repr(values[key]).encode()
         digest.update(repr(key).encode() + data)
-    return digest.hexdigest()[:_DIGITS]
+    return digest.hexdigest()[:8]

@@ -157,8 +157,8 @@ class WaitFor(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     unfinished: bool = False
-    since: float | None = None
-    last: int | None = None
+    since: Moment | None = None
+    last: Annotated[int, msgspec.Meta(ge=0, le=MAX_POSITION)] | None = None
 
 
 class Hold(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from msgspec import structs
 from stoker.core.lifecycle import State, is_final
 from stoker.engine.hub import Hub
 from stoker.engine.service.select import check_project, count, spans
+from stoker.errors import UsageError
 from stoker.wire import Progress, Selection, WaitFor
 
 _PAUSE_US = 60_000_000
@@ -25,6 +26,8 @@ def begin(hub: Hub, wanted: WaitFor, now: float) -> WaitFor:
     """Check what is to be waited for, and fix what is unfinished at this moment of the Unix epoch."""
     if wanted.project is not None:
         check_project(hub, wanted.project)
+    if (wanted.since is None) != (wanted.last is None):
+        raise UsageError("since and last come together, as a Progress has them")
     if not wanted.unfinished or wanted.since is not None:
         return wanted
     (last,) = hub.database.execute("SELECT coalesce(max(id), 0) FROM job").fetchone()
