@@ -35,7 +35,7 @@ bench: $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/python benchmarks/run.py
 
 fault: $(VENV)/.dev $(VENV)/.cluster
-	STOKER_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault -v -s -n 2 --maxschedchunk=1
+	STOKER_LONG=1 STOKER_FAULT_ROUNDS=200 $(BIN)/pytest tests/fault tests/security -v -s -n 2 --maxschedchunk=1
 	STOKER_LONG=1 $(BIN)/pytest tests/cluster -v
 
 soak: $(VENV)/.dev

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fault.table import PROPERTY, Entry
 from integration.door import Queue
 from security.second_user import SecondUser, make_second_user, remove_second_user, why_not
 
@@ -32,8 +33,11 @@ def account() -> Iterator[SecondUser]:
 
 
 @pytest.fixture
-def second_user(account: SecondUser) -> Iterator[SecondUser]:
-    """Return the second user; its processes end with the test."""
+def second_user(
+    account: SecondUser, record_property: Callable[[str, object], None]
+) -> Iterator[SecondUser]:
+    """Return the second user; its processes end with the test, which is an attack in the table of faults."""
+    record_property(PROPERTY, [*Entry("hostile second user", 1, 0, 0, 0, 0, 0), {}])
     yield account
     account.close()
 
