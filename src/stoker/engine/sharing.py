@@ -17,7 +17,7 @@ from stoker.core.sharing.guards import Case, Remedy, Verdict, judge_oom, raise_r
 from stoker.core.sharing.packing import Knowledge, pack, revise, room_on, sm_of, tenant_of, why_not
 from stoker.core.sharing.profile import Profile, mask
 from stoker.core.sharing.room import Room
-from stoker.core.sharing.rules import MOST_TENANTS, NEVER, Mode, Rules, Share, parse_share
+from stoker.core.sharing.rules import NEVER, Mode, Rules, Share, parse_share
 from stoker.core.sharing.wish import Wish
 from stoker.core.size import format_bytes
 from stoker.core.slot import Slot
@@ -624,4 +624,4 @@ def _share_of(candidate: Candidate) -> Share:
         return NEVER
     share = parse_share(candidate.share)
     forced = share.mode is Mode.FREE and candidate.priority == FORCED
-    return Share(Mode.ALWAYS, MOST_TENANTS) if forced else share
+    return msgspec.structs.replace(share, forced=True) if forced else share

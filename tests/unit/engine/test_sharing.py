@@ -598,3 +598,42 @@ class TestThresholdsForTheFirst:
             world.start(job)
 
         assert sum(crowd(world).values()) == 3
+
+    def test_a_forced_start_joins_tasks_beside_processes_of_others(self, world: World) -> None:
+        machine = Crowded(world)
+        machine.others = {"GPU-0": 18, "GPU-1": 18}
+        machine.foreigners = (Foreigner(4711, "ada", 18 * GIB),)
+        world.add("train 1", "train 2", "train 3", share="free")
+        for job in ("3", "1", "2"):
+            world.start(job)
+
+        assert sum(crowd(world).values()) == 3
+
+    def test_a_task_joins_one_that_was_forced(self, world: World, machine: Machine) -> None:
+        world.gpus("drain", "1")
+        world.config("gpulimit.safety_keep_gpu_memory", "1")
+        world.add("train 1", "train 2", share="free")
+        world.start("2")
+        assert crowd(world) == {"0": 2}
+
+        world.config("gpulimit.safety_keep_gpu_memory", "0.5")
+        world.add("train 3", share="free")
+        assert crowd(world) == {"0": 3}
+
+
+def test_a_second_task_waits_2_seconds_for_a_first_that_shows_no_memory(
+    world: World, machine: Machine
+) -> None:
+    world.gpus("drain", "1")
+    machine.held = {1: 0}
+    machine.age_s = 1.9
+    world.add("train 1", "train 2", share="free")
+    assert crowd(world) == {"0": 1}
+    assert "what job 1 takes of it is not to be seen yet" in world.why(2)
+
+    machine.age_s = 2.0
+    due_s = world.engine.patience_s()
+    assert due_s is not None
+    assert due_s <= 2.0
+    world.wait(due_s)
+    assert crowd(world) == {"0": 2}

@@ -64,7 +64,7 @@ def _too_many(wish: Wish, gpu: Gpu, rules: Rules) -> str | None:
 def _stranger(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     """Nobody joins a job whose need is not known, nor the other way round."""
     if rules.keep_gpu_share is not None and not room.is_whole:
-        others = any(tenant.reserved_bytes for tenant in gpu.tenants)
+        others = any(tenant.reserved_bytes for tenant in gpu.tenants) and not wish.share.forced
         return "those there have their memory set aside, and for it nothing is" if others else None
     cold = next((tenant for tenant in gpu.tenants if tenant.cold), None)
     if cold is not None and wish.share.mode is not Mode.ALWAYS:
@@ -80,7 +80,7 @@ def _stranger(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
 def _no_memory(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     if rules.keep_gpu_share is not None:
         fresh = next((tenant for tenant in gpu.tenants if tenant.fresh), None)
-        if fresh is not None:
+        if fresh is not None and not wish.share.forced:
             return f"what job {fresh.job} takes of it is not to be seen yet"
         free = gpu.free_bytes / max(1, gpu.total_bytes)
         if free >= rules.keep_gpu_share:

@@ -23,10 +23,14 @@ class Mode(str, enum.Enum):
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A job's wish; `most` is how many jobs may be on its GPU, where its user has said so."""
+    """A job's wish; `most` is how many jobs may be on its GPU, where its user has said so.
+
+    With `forced`, a job of mode FREE starts without regard to thresholds: its user forces the start.
+    """
 
     mode: Mode
     most: int | None = None
+    forced: bool = False
 
     @property
     def text(self) -> str:
@@ -80,6 +84,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, share: Share) -> Rules:
         """The figures that count for a job."""
+        if share.mode is Mode.FREE and share.forced:
+            return gpulimit_rules(0.0, 0.0, MOST_TENANTS)
         return self.free if self.free is not None and share.mode is Mode.FREE else self
 
     def margin_of(self, total_bytes: int) -> int:
