@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import subprocess
 from typing import TYPE_CHECKING
+
+import pytest
 
 from integration.door import Queue, state_of
 from integration.programs import run, shell, start
+from stoker.testing.state import GIB
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from conftest import Ended, Stoker
 
 HOLD = "until [ -e go ]; do sleep 0.01; done"
@@ -266,3 +273,70 @@ def test_a_log_of_another_queue_is_not_continued(queue: Queue) -> None:
     until_status(queue, 0, "complete")
 
     assert (folder / "0.log").read_text() == "mine\n"
+
+
+@contextlib.contextmanager
+def foreign_memory(stoker: Stoker, gib_on_gpu: Mapping[int, float]) -> Iterator[None]:
+    """Processes that Stoker did not start, which hold memory on GPUs of 8 GiB."""
+    with contextlib.ExitStack() as stack:
+        for gpu, gib in gib_on_gpu.items():
+            process = stack.enter_context(subprocess.Popen(["sleep", "600"]))
+            stack.callback(process.kill)
+            stoker.box.use(process.pid, gpu, int(gib * GIB))
+        yield
+
+
+@pytest.mark.parametrize("starter", ["gpulimit add", "gpulimit_server"])
+def test_a_task_starts_on_a_gpu_where_others_leave_enough_memory_free(
+    idle_queue: Queue, starter: str
+) -> None:
+    with foreign_memory(idle_queue.stoker, {0: 6, 1: 1.04, 2: 6, 3: 6}):
+        if starter == "gpulimit_server":
+            server = start(idle_queue.stoker, "gpulimit_server")
+            assert server.stderr is not None
+            assert server.stderr.readline() == b"ready\n"
+        said(idle_queue, "add", HOLD)
+
+        assert until_status(idle_queue, 0, "running")["use gpu"] == "1"
+        assert idle_queue.ok("config", "gpus-with-others") == "yes\n"
+
+
+def test_a_task_waits_while_others_leave_too_little_memory_free(idle_queue: Queue) -> None:
+    with foreign_memory(idle_queue.stoker, dict.fromkeys(range(4), 6)):
+        said(idle_queue, "add", HOLD)
+
+        assert shown(idle_queue, 0)["status"] == "waiting"
+        for told in (said(idle_queue, "debug", "0"), idle_queue.ok("why", "1")):
+            assert "25% of its memory is free, and 50% is to be kept" in told
+    until_status(idle_queue, 0, "running")
+
+
+def test_a_running_daemon_uses_gpus_with_others_once_it_is_told_to(idle_queue: Queue) -> None:
+    with foreign_memory(idle_queue.stoker, dict.fromkeys(range(4), 1.04)):
+        idle_queue.ok("daemon", "start")
+        said(idle_queue, "add", HOLD)
+        assert shown(idle_queue, 0)["status"] == "waiting"
+        assert "in use by" in said(idle_queue, "debug", "0")
+
+        idle_queue.ok("config", "gpus-with-others", "yes")
+        until_status(idle_queue, 0, "running")
+        idle_queue.ok("config", "gpus-with-others", "no")
+        native = idle_queue.add("true")
+        assert "in use by" in idle_queue.ok("why", str(native))
+
+
+def test_start_forces_a_task_beside_tasks_and_processes_of_others(idle_queue: Queue) -> None:
+    with foreign_memory(idle_queue.stoker, {0: 1.04, 1: 6, 2: 6, 3: 6}):
+        said(idle_queue, "add", HOLD)
+        assert until_status(idle_queue, 0, "running")["use gpu"] == "0"
+        for gpu in ("1", "2", "3"):
+            idle_queue.ok("gpus", "drain", gpu)
+        said(idle_queue, "set", "MAX_RUNNING_TASKS", "1")
+        said(idle_queue, "add", HOLD)
+        assert shown(idle_queue, 1)["status"] == "waiting"
+
+        assert said(idle_queue, "start", "1") == "[info]: start task 1 succeed.\n"
+        assert shown(idle_queue, 1)["use gpu"] == "0"
+        said(idle_queue, "set", "MAX_RUNNING_TASKS", "-1")
+        said(idle_queue, "add", HOLD)
+        until_status(idle_queue, 2, "running")

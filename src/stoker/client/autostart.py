@@ -31,8 +31,11 @@ _OF_JOBS = (
 )
 
 
-def ensure_daemon(home: str) -> Connection:
-    """A connection to the home's daemon, which is started if need be. However many ask, it is one."""
+def ensure_daemon(home: str, arguments: Sequence[str] = ()) -> Connection:
+    """A connection to the home's daemon, which is started if need be. However many ask, it is one.
+
+    A daemon that is started gets `arguments`; a daemon that runs keeps its own.
+    """
     try:
         return Connection(home)
     except NoDaemonError:
@@ -41,7 +44,7 @@ def ensure_daemon(home: str) -> Connection:
         found = _await_listener(home)
         if found is not None:
             return found
-        _start(home, ())
+        _start(home, arguments)
         return Connection(home)
 
 

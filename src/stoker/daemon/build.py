@@ -48,7 +48,7 @@ _STOPPED = "the daemon was stopped with --kill"
 class Daemon:
     """Everything from the database to the socket; made inside its event loop."""
 
-    def __init__(self, home: str, gpus: str | None) -> None:
+    def __init__(self, home: str, gpus: str | None, *, gpus_with_others: bool = False) -> None:
         self.since = time.time()
         self._home = home
         self._database = Database(os.path.join(home, "stoker.db"))
@@ -59,6 +59,9 @@ class Daemon:
         self._nvml = Nvml.open()
         self._cluster = Cluster.of(home, self._config)
         slots, no_gpu_reason = self._slots(gpus)
+        self._finds_gpus = self._config.gpus is None  # a later change counts after a restart
+        if gpus_with_others:
+            self._config.change("gpus-with-others", "yes")
         self._name = f"stoker-{identity.name}"
         # A database made anew counts its jobs anew: what ran for the old one keeps its own shepherd.
         self._own = KeptExecutor(
@@ -210,7 +213,9 @@ class Daemon:
         board.note_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
         if self._nvml is None or not board.of_node.get(board.head):
             return
+        mind_others = self._finds_gpus and not self._config.gpus_with_others
         if self._watchman is not None:
+            self._watchman.mind_others = mind_others
             self._watchman.look_again()
             return
         watchman = Watchman(
@@ -218,7 +223,7 @@ class Daemon:
             self.engine.board,
             self.hub.publisher,
             Owners(self.engine.board, self._name, lambda: self._executor.pids),
-            mind_others=self._config.gpus is None,
+            mind_others=mind_others,
             appeared=self._welcome,
             sick=self._sick_gpus(),
             remember=self._remember_sick,

@@ -29,6 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Be the daemon of a home until told to stop."""
     parser = argparse.ArgumentParser(prog="python -m stoker.daemon", description=main.__doc__)
     parser.add_argument("--gpus", metavar="SLOTS", help="slots to use, remembered")
+    parser.add_argument(
+        "--gpus-with-others",
+        action="store_true",
+        help="use GPUs that are found also while others compute there, remembered",
+    )
     parser.add_argument("--ready-fd", type=int, metavar="N", help="where to say that it is up")
     args = parser.parse_args(argv)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -37,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         home = find_home()
         lock = Lock(home)
         reach("daemon-locked")
-        asyncio.run(_serve(home, args.gpus, args.ready_fd))
+        asyncio.run(_serve(home, args))
     except (StokerError, sqlite3.OperationalError) as error:
         return _give_up(args.ready_fd, str(error))
     except sqlite3.DatabaseError as error:
@@ -47,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
-    daemon = Daemon(home, gpus)
+async def _serve(home: str, args: argparse.Namespace) -> None:
+    daemon = Daemon(home, args.gpus, gpus_with_others=args.gpus_with_others)
     reach("daemon-built")
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(AcceptErrors(log))
@@ -58,7 +63,7 @@ async def _serve(home: str, gpus: str | None, ready_fd: int | None) -> None:
         log(f"stoker {__version__} started, process {os.getpid()}, home {home}")
         gc.collect()
         gc.freeze()
-        await daemon.run(lambda: _tell(ready_fd, "ready\n"))
+        await daemon.run(lambda: _tell(args.ready_fd, "ready\n"))
     finally:
         daemon.close()
         log(f"stopped after {time.time() - daemon.since:.0f} s")

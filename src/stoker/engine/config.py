@@ -130,6 +130,11 @@ ENTRIES = {
     "gpus-removed": Entry(
         "none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus
     ),
+    "gpus-with-others": Entry(
+        "no",
+        "run all jobs also on GPUs that Stoker found by itself while others compute there: yes, no",
+        _yes_no,
+    ),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
@@ -219,6 +224,11 @@ class Config:
         """The slots as named by the user; None for every GPU that is not in use."""
         text = self.text("gpus")
         return None if text == "default" else text
+
+    @property
+    def gpus_with_others(self) -> bool:
+        """Whether GPUs that Stoker found by itself are used while processes of others run there."""
+        return _yes_no(self.text("gpus-with-others"))
 
     @property
     def ray_address(self) -> str | None:

@@ -31,7 +31,8 @@ _UNANSWERED = (
 class Watchman:
     """Has the GPUs of a board sampled in a thread, and judges what was seen in the engine's own.
 
-    With `mind_others`, a slot is closed while a process that is not ours uses its GPU. A sick GPU
+    With `mind_others`, a slot is closed while a process that is not ours uses its GPU; a change of it
+    counts with the next look. A sick GPU
     stays closed until `forgive`; those known from before are given as `sick`, and `remember` is told of
     changes. `appeared` is told of GPUs that have come.
     """
@@ -54,7 +55,7 @@ class Watchman:
         self._nvml = nvml
         self._board = board
         self._listener = listener
-        self._mind_others = mind_others
+        self.mind_others = mind_others
         self._appeared = appeared
         self._told: set[str] = set()
         self._faults: deque[tuple[float, Fault]] = deque(maxlen=_FAULTS)
@@ -272,7 +273,7 @@ class Watchman:
         if look is None:
             return
         reasons = {
-            key: taken_by(use, mind_others=self._mind_others) for key, use in look.gpus.items()
+            key: taken_by(use, mind_others=self.mind_others) for key, use in look.gpus.items()
         }
         for place in self._board.places:
             if not self._board.is_own(place.slot.node):

@@ -51,6 +51,7 @@ def test_the_defaults_mean_what_they_say(world: World) -> None:
     ("name", "values"),
     [
         ("gpus", ["default", "0", "0,1", "0-3", "0+1,2+3", "all", "GPU-abc"]),
+        ("gpus-with-others", ["yes", "no"]),
         ("cpu.jobs", ["auto", "1", "10000"]),
         ("keep.days", ["1", "36500"]),
         ("keep.jobs", ["0", "999999999999"]),
@@ -71,6 +72,7 @@ def test_values_that_make_sense_are_taken(world: World, name: str, values: list[
     ("name", "values"),
     [
         ("gpus", ["", " ", "3-1", "0+0", "0-99999"]),
+        ("gpus-with-others", ["", "true", "1"]),
         ("cpu.jobs", ["0", "-1", "many", "", "1.5", "10001", "9" * 5000]),
         ("keep.days", ["0", "-1", "x", "", "9" * 13]),
         ("keep.jobs", ["-1", "1e3", "9" * 13]),

@@ -7,8 +7,14 @@ import stat
 import tempfile
 from typing import TYPE_CHECKING
 
-from stoker.ancestors.gpulimit.tasks import DEFAULT_PRIORITY, read_parameters, turn_priority
+from stoker.ancestors.gpulimit.tasks import (
+    DAEMON_OPTIONS,
+    DEFAULT_PRIORITY,
+    read_parameters,
+    turn_priority,
+)
 from stoker.capture import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.client.autostart import ensure_daemon
 from stoker.client.submit import submit
 from stoker.errors import UsageError
 
@@ -31,6 +37,7 @@ def add(client: Client, words: Sequence[str]) -> int:
         raise UsageError(
             f"--priority={priority} is no whole number: 1 runs before {DEFAULT_PRIORITY}"
         )
+    ensure_daemon(client.home, DAEMON_OPTIONS).close()
     line = [to_wire(os.fsencode(word)) for word in command]
     message = {
         "jobs": [{"command": line if len(line) > 1 else line[0]}],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from stoker.ancestors.gpulimit.tasks import DAEMON_OPTIONS
 from stoker.cli.main import answer_for
 from stoker.cli.parser import Parser
 from stoker.client.autostart import DAEMON, daemon_environment, daemon_log
@@ -22,6 +23,7 @@ examples:
   nohup gpulimit_server &
 
 This is Stoker's daemon. Natively: stoker daemon start (in the background; stoker daemon stop ends it).
+It uses GPUs also while others compute there (stoker config gpus-with-others).
 """
 
 
@@ -46,5 +48,5 @@ def _run() -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.chdir("/")
-    words = module_command(DAEMON, "--ready-fd", str(terminal))
+    words = module_command(DAEMON, *DAEMON_OPTIONS, "--ready-fd", str(terminal))
     os.execve(sys.executable, words, daemon_environment(home))  # noqa: S606 - of our own

@@ -34,6 +34,8 @@ STATUSES = {
 }
 _NOT_STARTED = (126, 127)  # what shells answer for what they cannot execute, or find
 DEFAULT_PRIORITY = 5
+# For a daemon that gpulimit starts: free memory alone decides, processes of others close no GPU.
+DAEMON_OPTIONS = ("--gpus-with-others",)
 _SETTINGS = {
     "TIMER_POLLING_TIME": "gpulimit.timer_polling_time",
     "MAX_ERR_TIMES": "gpulimit.max_err_times",

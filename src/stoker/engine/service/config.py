@@ -35,6 +35,8 @@ def change(hub: Hub, setting: NewSetting) -> Setting:
             hub.gate.forget_failures(setting.name.removeprefix(_MAX_FAILURES_OF))
     if setting.name == "policy":
         choose_policy(hub)
+    if setting.name == "gpus-with-others":
+        hub.slots_changed()
     hub.events.touch()
     hub.pulse.poke()
     return changed
