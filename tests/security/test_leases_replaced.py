@@ -89,6 +89,7 @@ def test_nothing_starts_on_a_gpu_whose_lease_was_replaced_until_it_is_free(
     queue.until_running(first)
     thief = second_user.start_until_ready(REPLACE, str(lease_file(queue, squat)))
     queue.until(lambda: "replaced" in queue.ok("gpus"), "the loss is told")
+    assert "replaced" in queue.ok("status")
 
     (queue.work / "go").touch()
     queue.ok("wait", str(first))

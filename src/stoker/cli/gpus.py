@@ -38,7 +38,6 @@ _COLUMNS = [
 _QUEUE = Column("QUEUE", fold=True)
 _ACTIONS = ("add", "drain", "remove")
 _PATIENCE_S = 2.0
-# Why a slot is closed, where no other column tells it.
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +174,7 @@ def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
     for slot in slots:
         if label in (slot["label"], *slot["label"].split("+")):
             jobs = [f"job {job}" for job in slot["jobs"]]
-            shut = slot["drained"] or (None if jobs else slot["closed"])
+            shut = slot["drained"] or slot["closed"]
             words += [*jobs, *_sums(slot), *filter(None, [shut])] or ["free"]
     return ", ".join(dict.fromkeys(words)) or "-"
 

@@ -131,7 +131,7 @@ def _row(slot: SlotInfo) -> Row:
         words.append((_sums(slot.shared), STYLES[State.RUNNING]))
     if slot.drained is not None:
         words.append((slot.drained, "yellow"))
-    elif slot.closed is not None and not slot.jobs:
+    elif slot.closed is not None:
         words.append((slot.closed, "yellow"))
     cell: Cell = (", ".join(word for word, _style in words), words[-1][1]) if words else _FREE
     return (slot.label, format_ids(slot.jobs) or "–", cell)
