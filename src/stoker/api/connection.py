@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from stoker import wire
 from stoker.api.peer import is_owner
@@ -16,6 +17,12 @@ from stoker.api.problem import MEDIA
 # The head of a request must be there in so many seconds once its connection, or the answer to the
 # one before it, is.
 HEAD_TIMEOUT_S = 10.0
+
+
+class Serving(ServerState):
+    """The connections and requests of one server; none is added once the server `is_ending`."""
+
+    is_ending = False
 
 
 class Connection(H11Protocol):
@@ -27,8 +34,9 @@ class Connection(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Let the owner in."""
-        if not self.is_peer_allowed(transport.get_extra_info("socket")):
+        """Let the owner in, unless the server is ending: the event loop accepted the connection before."""
+        is_ending = isinstance(self.server_state, Serving) and self.server_state.is_ending
+        if is_ending or not self.is_peer_allowed(transport.get_extra_info("socket")):
             self._is_refused = True
             transport.abort()
             return

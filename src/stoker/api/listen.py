@@ -11,10 +11,9 @@ import stat
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from stoker.api.access import App, OwnersDoor
-from stoker.api.connection import Connection
+from stoker.api.connection import Connection, Serving
 from stoker.errors import StokerError
 
 _MAX_PATH_BYTES = 107
@@ -85,7 +84,7 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
     that finds one where nobody listens knows that the daemon died. No signals, and nothing ticks.
     """
     config = make_config(OwnersDoor(app))
-    state = ServerState()
+    state = Serving()
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
         lambda: connection(config=config, server_state=state, app_state={}, _loop=loop),
@@ -97,6 +96,8 @@ async def serve(app: App, sock: Listener, connection: type[Connection] = Connect
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(sock.path)
+        loop.remove_reader(sock)
+        await asyncio.sleep(0)  # asyncio leaks a connection that it accepted just before close()
         server.close()
         await part(state)
 
@@ -120,8 +121,9 @@ def make_config(app: App, **more: Any) -> Config:
     return config
 
 
-async def part(state: ServerState) -> None:
-    """Take leave of everybody who is connected."""
+async def part(state: Serving) -> None:
+    """Take leave of everybody who is connected; no request is at work when this returns."""
+    state.is_ending = True
     connections = [each for each in state.connections if isinstance(each, Connection)]
     for socket_ in state.connections - set(connections):
         socket_.shutdown()
@@ -130,7 +132,16 @@ async def part(state: ServerState) -> None:
             each.hang_up()
         else:
             each.shutdown()
-    if state.tasks:
-        await asyncio.wait(list(state.tasks), timeout=_GRACE_S)
+    await _wait_for_others(state)
     for each in connections:
         each.hang_up()
+    for task in state.tasks - {asyncio.current_task()}:
+        task.cancel()
+    await _wait_for_others(state)
+
+
+async def _wait_for_others(state: Serving) -> None:
+    """Give requests a moment to end, except the one that may have asked for this."""
+    others = state.tasks - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_GRACE_S)

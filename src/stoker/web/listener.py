@@ -9,10 +9,9 @@ import socket
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 
 from stoker.api.app import make_app
-from stoker.api.connection import Connection
+from stoker.api.connection import Connection, Serving
 from stoker.api.headers import LOOPBACK
 from stoker.api.listen import ACCEPT_AT_ONCE, make_config, part
 from stoker.api.listen import Listener as UnixSocket
@@ -97,7 +96,7 @@ class Listener:
             ws_max_size=_MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False,
         )
-        self._state = ServerState()
+        self._state = Serving()
         self._visitors = Visitors(limits)
         self._servers: list[asyncio.Server] = []
         self.host = host
