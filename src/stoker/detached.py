@@ -6,6 +6,7 @@ import os
 import sys
 
 from stoker.errors import StokerError
+from stoker.open_files import with_original_limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def start(
     output = open_log(log)
     try:
         subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _DETACH, sys.executable, *words, *ready],
+            with_original_limit(
+                [sys.executable, "-I", "-S", "-c", _DETACH, sys.executable, *words, *ready]
+            ),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

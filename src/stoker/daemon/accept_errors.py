@@ -34,5 +34,5 @@ class AcceptErrors:
             self._told_at = now
             self._log(
                 f"cannot accept a connection: {context.get('exception')}; trying again each second"
-                " (a daemon that is started with a higher ulimit -n can have more)"
+                " (a daemon that is started with a higher hard limit, ulimit -Hn, can have more)"
             )

@@ -21,6 +21,7 @@ from stoker.engine.publisher import log
 from stoker.errors import StokerError
 from stoker.failpoints import reach
 from stoker.home import find_home
+from stoker.open_files import raise_limit
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         home = find_home()
         lock = Lock(home)
         reach("daemon-locked")
+        raise_limit()
         asyncio.run(_serve(home, args))
     except (StokerError, sqlite3.OperationalError) as error:
         return _give_up(args.ready_fd, str(error))

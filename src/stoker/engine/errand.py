@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
 from stoker.interpreter import module_command
+from stoker.open_files import with_original_limit
 
 PATIENCE_S = 120.0
 _AT_ONCE = 2
@@ -40,7 +41,7 @@ class Errands:
         """What an errand brings back; the StokerError that it met."""
         async with self._few:
             process = await asyncio.create_subprocess_exec(
-                *module_command("stoker.errands", name, self._home),
+                *with_original_limit(module_command("stoker.errands", name, self._home)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,

@@ -13,6 +13,7 @@ from stoker.core.job import Outcome
 from stoker.engine.board import Running
 from stoker.engine.config import Config
 from stoker.interpreter import module_command
+from stoker.open_files import with_original_limit
 
 _PATIENCE_S = 60.0
 _AT_ONCE = 4
@@ -59,7 +60,7 @@ class Hooks:
         async with self._few:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *argv,
+                    *with_original_limit(argv),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.PIPE,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from stoker.engine.board import Running
 from stoker.executors.shepherd.trees import MARKER
+from stoker.open_files import with_original_limit
 
 CONTROL = "nvidia-cuda-mps-control"
 _PATIENCE_S = 5.0
@@ -132,7 +133,7 @@ class Mps:
         with open(os.path.join(self._folder, key, "said"), "w+", encoding="utf-8") as said:
             # To a file: a daemon that keeps a pipe open would be waited for until it ends.
             done = subprocess.run(
-                [CONTROL, *words],
+                with_original_limit([CONTROL, *words]),
                 env=env,
                 input=text,
                 stdout=said,

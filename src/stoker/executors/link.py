@@ -12,6 +12,7 @@ import msgspec
 from stoker.executors.node import Known, News, Order, Stop, Stream
 from stoker.executors.shepherd import sockets
 from stoker.interpreter import module_command
+from stoker.open_files import with_original_limit
 
 _READY_FD = 3
 _LONGEST_PAUSE_S = 10.0
@@ -117,7 +118,7 @@ class Link:
     def _start(self) -> None:
         pause_s = 0.0 if not self._deaths else min(_LONGEST_PAUSE_S, 0.5 * 2**self._deaths)
         self._deaths += 1
-        argv = module_command("stoker.bridge", *self._words, str(pause_s))
+        argv = with_original_limit(module_command("stoker.bridge", *self._words, str(pause_s)))
         log = os.path.join(self._home, "cluster", "bridge.log")
         reader, writer = os.pipe()
         append = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -136,7 +137,9 @@ class Link:
 
     def _hear_of_start(self) -> None:
         """It is ready, or has died, unless there is nothing to hear yet."""
-        if not select.select([self._ready], [], [], 0)[0]:
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(self._ready, select.POLLIN)
+        if not poll.poll(0):
             return
         try:
             os.read(self._ready, 64)

@@ -78,8 +78,8 @@ def test_one_that_was_let_in_or_is_closed_counts_no_more() -> None:
     let_in({"state": {}})
 
 
-@pytest.mark.parametrize("descriptors", [64, 256, 1024, 20_000, 1 << 20])
+@pytest.mark.parametrize("descriptors", [64, 256, 1024, 20_000, 1 << 30])
 def test_the_page_never_gets_half_of_the_descriptors(descriptors: int) -> None:
     limits = limits_for(descriptors)
     assert min(limits) >= 4
-    assert sum(limits) <= descriptors / 2
+    assert sum(limits) <= min(512, descriptors / 2)

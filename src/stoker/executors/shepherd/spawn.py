@@ -8,6 +8,7 @@ import sys
 from typing import NamedTuple
 
 from stoker.executors.shepherd.ahead import Tickets
+from stoker.open_files import with_original_limit
 
 _BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv.pop(1));"
@@ -72,6 +73,7 @@ def start_keeper(
     argv = [*_command("keep"), socket_path, journal, name]
     if tether is not None:
         argv = [*_ORPHAN, *argv, tether]
+    argv = with_original_limit(argv)
     env = {
         name: value
         for name, value in os.environ.items()
