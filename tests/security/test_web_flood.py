@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,15 +58,12 @@ while True:
 """
 
 
-@contextlib.contextmanager
-def descriptors(soft: int) -> Iterator[None]:
-    """What is started in here has so many descriptors."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+def start_with(queue: Queue, descriptors: int) -> int:
+    """Start a daemon and leave it so many descriptors, as a hard limit would; its pid."""
+    queue.start()
+    pid = int(json.loads(queue.ok("status", "--json"))["pid"])
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    return pid
 
 
 @pytest.mark.parametrize("many", [256, 1024])
@@ -75,12 +71,10 @@ def test_a_flood_of_idle_connections_locks_nobody_out(
     idle_queue: Queue, second_user: SecondUser, browser: Browser, many: int
 ) -> None:
     queue = idle_queue
-    with descriptors(many):
-        queue.start()
+    pid = start_with(queue, many)
     site = Site(queue, browser)
     port = int(site.url.rstrip("/").rpartition(":")[2])
     page = site.tab("/jobs")
-    pid = json.loads(queue.ok("status", "--json"))["pid"]
     second_user.start_until_ready(FLOOD, str(port))
 
     job = queue.add("-n", "meanwhile", "-g", "0", "true")
@@ -121,8 +115,7 @@ def test_connections_that_say_nothing_are_closed(queue: Queue, second_user: Seco
 
 def test_a_daemon_without_descriptors_says_so_in_one_line_and_recovers(idle_queue: Queue) -> None:
     queue = idle_queue
-    with descriptors(128):
-        queue.start()
+    start_with(queue, 128)
     log = queue.home / "daemon.log"
     with contextlib.ExitStack() as stack:
         for _ in range(300):
