@@ -228,6 +228,8 @@ class LocalExecutor:
 
     def close(self) -> None:
         """Let go of the shepherds; what still runs is killed by them."""
+        if self._poll.closed:
+            return  # the numbers of our descriptors may be others' by now
         for line in self._lines:
             line.socket.close()
         self._poll.close()
