@@ -35,6 +35,7 @@ from stoker.executors.contract import (
     Held,
     Launch,
     Lost,
+    Placed,
     Refused,
     Released,
     Report,
@@ -266,6 +267,8 @@ class Engine:
             if record is None and running.pid is None:
                 self._go_round_again(running, revoked=True)
                 continue
+            if record is not None and record.place is not None:
+                self._seat_taken(running, record.place)
             ending = record.last_known if record else None
             ended = Ended(running.key, *ending) if ending else None
             self._end(running, outcome_of(ending), ended)
@@ -296,6 +299,8 @@ class Engine:
                     self._on_ended(report, now)
                 case Started():
                     self._on_started(report, now, is_over=report.key in over)
+                case Placed():
+                    self._on_placed(report)
                 case Refused():
                     self._on_refused(report, now)
                 case Revoked():
@@ -345,19 +350,33 @@ class Engine:
             self.board.deadlines.note(running)
         self.endings.repeat(running)
         if not is_over and known is None:
-            slots = running.label if placed else None
+            slots = running.taken_by if placed else None
             self._jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
         self._listener.on_start(running)
 
     def _note_place(self, running: Running, report: Started) -> bool:
         """Seat an attempt that waited in line, or did so for an earlier engine; False for all others."""
-        if running.slots or report.place is None:
+        if report.place is None:
             return False
         if report.slot is None:
-            self.board.take_from_line(running, find_slots(self.board, report.place))
-        else:
-            self.board.take_from_line(running, (self.board.places[report.slot].slot,))
-        running.unrecorded = True
+            return self._seat_taken(running, report.place)
+        if running.slots:
+            return False
+        self.board.take_from_line(running, (self.board.places[report.slot].slot,))
+        running.taken_by = report.place
+        return True
+
+    def _on_placed(self, report: Placed) -> None:
+        running = self.board.running.get(report.key)
+        if running is not None:
+            self._seat_taken(running, report.place)
+
+    def _seat_taken(self, running: Running, place: str) -> bool:
+        """Seat an attempt on the slot that is known by its label alone; False if it has slots already."""
+        if running.slots:
+            return False
+        self.board.take_from_line(running, find_slots(self.board, place))
+        running.taken_by = place
         return True
 
     def _on_ended(self, report: Ended, now: float) -> None:
@@ -452,8 +471,8 @@ class Engine:
             why = failure.reason if verdict is None else f"{failure.reason}; {verdict.why}"
             outcome = Outcome(event=outcome.event, status=outcome.status, reason=why)
         outcome = self._with_leftovers(job, outcome, ended)
-        slots = running.label if running.unrecorded else None
-        self._jobs.end(job, outcome, usage, running.pid, running.started_at_us, slots)
+        begun = running.pid, running.started_at_us, running.taken_by
+        self._jobs.end(job, outcome, usage, *begun)
         if failure is not None:
             self._jobs.note_failure(job, failure.kind.value)
         if use is not None:

@@ -35,7 +35,8 @@ def _settle(jobs: Jobs, live: Live, record: Record | None) -> None:
     record = record or Record()  # a power cut may take the journal's last lines
     ending = record.last_known
     pid = live.pid or record.pid
-    jobs.end(live.attempt.job, outcome_of(ending), usage_of(ending), pid, live.started_at_us)
+    begun = pid, live.started_at_us, record.place
+    jobs.end(live.attempt.job, outcome_of(ending), usage_of(ending), *begun)
 
 
 def outcome_of(ending: Ending | None) -> Outcome:

@@ -9,8 +9,8 @@ starts on its slots. If its first process ends by itself, the processes that it 
 after a second, and are killed after five. A process that may linger is not waited for.
 
 An executor that dies with its client tells that it is lost by raising ExecutorLostError. One that
-outlives its client tells first of all what it knows: Started for what runs, the ends that were not
-acknowledged, and then Synced. Attempts that it does not know by then never started.
+outlives its client tells first of all what it knows: Started for what runs, Placed for what may run, the
+ends that were not acknowledged, and then Synced. Attempts that it does not know by then never started.
 """
 
 from __future__ import annotations
@@ -92,6 +92,17 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
     at_s: float
     slot: int | None = None
     place: str | None = None
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, tag="placed"):
+    """A slot took the attempt, which was launched ahead; whether it became a process is not known yet.
+
+    `place` is the slot's label. A client that comes later hears this of attempts whose supervisor was killed
+    before it could record their processes.
+    """
+
+    key: str
+    place: str
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
@@ -181,6 +192,7 @@ Heard = (
     | Held
     | Unheld
     | Released
+    | Placed
     | Started
     | Ended
     | Refused

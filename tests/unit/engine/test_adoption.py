@@ -25,7 +25,17 @@ from stoker.core.slot import Slot
 from stoker.engine.adopt import find_node
 from stoker.engine.board import Board
 from stoker.engine.placing import find_slots
-from stoker.executors.contract import Ended, Launch, Lost, Refused, Report, Revoked, Started, Synced
+from stoker.executors.contract import (
+    Ended,
+    Launch,
+    Lost,
+    Placed,
+    Refused,
+    Report,
+    Revoked,
+    Started,
+    Synced,
+)
 from stoker.store.database import FullDiskError
 from stoker.testing.executor import FakeExecutor
 from unit.engine.world import FAILED, MakeWorld, World
@@ -56,6 +66,35 @@ def tell(world: World, *reports: Report) -> None:
     """Let the executor say this, all at once."""
     world.executor.say(*reports)
     world.engine.turn()
+
+
+class TestClaimedAhead:
+    """An attempt whose slot the supervisor alone knows, and which was killed before it recorded a process."""
+
+    @pytest.fixture
+    def world(self, make_world: MakeWorld) -> World:
+        world = begin(make_world, "starting")
+        world.database.write("UPDATE job SET slots = '' WHERE id = 1", ())
+        world.database.commit()
+        world.stop()
+        world.begin()
+        return world
+
+    def test_what_may_still_run_keeps_its_slot(self, world: World) -> None:
+        tell(world, Placed("1.1", "0"), KNOWN)
+
+        (place,) = world.engine.board.places
+        assert place.current is not None
+        assert place.current.key == "1.1"
+
+    @pytest.mark.parametrize("label", ["0", "7"], ids=["a slot of today", "one that is gone"])
+    def test_a_lost_attempt_is_recorded_on_the_slot_that_took_it(
+        self, world: World, label: str
+    ) -> None:
+        tell(world, Placed("1.1", label), LOST, KNOWN)
+
+        recorded = world.database.execute("SELECT state, slots FROM job").fetchall()
+        assert recorded == [("lost", label)]
 
 
 class TestOneAttempt:

@@ -655,6 +655,15 @@ class TestRecovery:
         assert self.told(stage, tmp_path, "") == {1: "waiting"}
         assert stage.attempts() == []
 
+    def test_an_attempt_that_was_claimed_ahead_is_recorded_on_the_slot_that_took_it(
+        self, stage: Stage, tmp_path: Path
+    ) -> None:
+        stage.jobs.add_claimed(b"a", Request(), "")
+
+        assert self.told(stage, tmp_path, 'spawn 1.1 "3" .\n') == {1: "lost"}
+        slots = stage.database.execute("SELECT slots FROM job").fetchone()
+        assert slots == ("3",)
+
     def test_an_end_that_was_not_recorded_is_recorded_now(
         self, stage: Stage, tmp_path: Path
     ) -> None:

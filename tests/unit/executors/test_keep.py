@@ -10,6 +10,7 @@ import pytest
 
 from stoker.executors.shepherd.journal import Ending, Record, Refusal, read_journal
 from stoker.executors.shepherd.keep import Keeper
+from stoker.executors.shepherd.wire import AHEAD_PROTOCOL
 
 ENDING = Ending(256, 1700000000250000, 750000, 2048)
 
@@ -76,6 +77,22 @@ def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
         }
     finally:
         keeper.journal.open(path)
+
+
+def test_a_lost_attempt_is_told_with_the_slot_that_took_it(keeper: Keeper) -> None:
+    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
+
+    keeper.on_sync(AHEAD_PROTOCOL)
+
+    assert keeper.reports[:2] == ['["placed", "1.1", "3"]', '["lost", "1.1", "killed", false]']
+
+
+def test_an_earlier_client_hears_no_word_that_it_does_not_know(keeper: Keeper) -> None:
+    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
+
+    keeper.on_sync(AHEAD_PROTOCOL - 1)
+
+    assert keeper.reports[0] == '["lost", "1.1", "killed", false]'
 
 
 def test_a_journal_that_cannot_be_compacted_is_not_tried_again_at_once(

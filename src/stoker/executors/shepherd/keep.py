@@ -187,25 +187,27 @@ class Keeper(Successor):
         used = self.claimed.union(*self.detached.values())
         self.leases.release(self.leases.held.keys() - used)
 
-    def on_sync(self, _protocol: int) -> None:
+    def on_sync(self, protocol: int) -> None:
         """Begin with a client that knows nothing yet: tell all there is to know."""
         self.forget_orders()
         self.disowned.clear()
         self.wire.open()
         for key, record in self.records.items():
-            self.retell(key, record)
+            self.retell(key, record, protocol)
         self.tell("synced", list(self.records), self.fresh)
         if self.hearth is not None:
             self.hearth.retell()
         self.fresh = False
         failpoints.reach("shepherd-synced")
 
-    def retell(self, key: str, record: Record) -> None:
+    def retell(self, key: str, record: Record, protocol: int) -> None:
         """Report all that is known of an attempt."""
         if record.pid is not None and record.ticks is not None and record.at_us is not None:
             at_s = record.ticks / trees.TICKS_PER_S
             place = "" if record.place is None else f",null,{json.dumps(record.place)}"
             self.reports.append(wire.started(key, record.pid, record.at_us, at_s, place))
+        elif record.place is not None and protocol >= wire.AHEAD_PROTOCOL:
+            self.tell("placed", key, record.place)
         if record.ending is not None:
             self.reports.append(wire.ended(key, record.ending))
         elif record.refusal is not None:
