@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 
 from stoker.executors.shepherd.places import Leases, Place
 
-_PERIOD_S = 1.0
+_PERIOD_S = 5.0  # each look wakes a supervisor that has nothing else to do
 _BEFORE_START_S = 0.1  # a lease that was confirmed within this time is not confirmed again to start
 _NEVER = float("inf")
 
 
 class LeaseCheck:
-    """Checks the leases of a supervisor each second while it holds any, and before starts."""
+    """Checks the leases of a supervisor every few seconds while it holds any, and before starts."""
 
     def __init__(
         self, leases: Leases, places: Mapping[int, Place], tell: Callable[..., None]
