@@ -131,9 +131,7 @@ ENTRIES = {
         "none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus
     ),
     "gpus-with-others": Entry(
-        "no",
-        "run all jobs also on GPUs that Stoker found by itself while others compute there: yes, no",
-        _yes_no,
+        "no", "use detected GPUs also while others compute there: yes, no", _yes_no
     ),
     "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
     "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
