@@ -42,6 +42,7 @@ from stoker.wire import (
 
 GPUS = 4
 _PATIENCE_S = 60.0
+_BACKLOG = 60  # with more jobs waiting, clients add none: verbs should meet jobs that run
 # How a job ends that TERM or KILL has ended, or a shell in which they have ended it.
 _BY_SIGNAL = (9, 15, (128 + 9) << 8, (128 + 15) << 8)
 _REFUSALS = (ConflictError, NotFoundError, UsageError)
@@ -175,7 +176,9 @@ class LifeClient(threading.Thread):
                 answer = self._send(batch.submission)
                 assert (answer.first, answer.last) == (added.first, added.last), (answer, added)
 
-    def _add(self, _client: Client) -> None:
+    def _add(self, client: Client) -> None:
+        if client.status().counts.get(State.WAITING, 0) > _BACKLOG:
+            return
         rng = self._rng
         gpus = rng.choices((0, 1, 2), (10, 75, 15))[0]
         made = [self._new_job(gpus) for _ in range(rng.choice((1, 1, 2, 5)))]
