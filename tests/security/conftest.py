@@ -7,16 +7,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from fault.table import PROPERTY, Entry
-from integration.door import Queue
+from integration.conftest import idle_queue, queue
 from security.second_user import SecondUser, make_second_user, remove_second_user, why_not
 
-if TYPE_CHECKING:
-    from conftest import Stoker
+__all__ = ["idle_queue", "queue"]  # the fixtures of a daemon are the integration tests' own
 
 
 @pytest.fixture(scope="session")
@@ -49,18 +47,3 @@ def shared_folder() -> Iterator[Path]:
     os.chmod(folder, 0o1777)
     yield Path(folder)
     shutil.rmtree(folder)
-
-
-@pytest.fixture
-def idle_queue(stoker: Stoker) -> Iterator[Queue]:
-    """Return a queue without a daemon."""
-    queue = Queue(stoker)
-    yield queue
-    queue.close()
-
-
-@pytest.fixture
-def queue(idle_queue: Queue) -> Queue:
-    """Return a queue whose daemon runs, on two GPUs."""
-    idle_queue.start()
-    return idle_queue

@@ -8,7 +8,7 @@ from security.second_user import SecondUser
 
 
 def test_the_second_user_has_another_uid_and_no_rights(
-    second_user: SecondUser, tmp_path: Path, shared_folder: Path
+    account: SecondUser, tmp_path: Path, shared_folder: Path
 ) -> None:
     secret = tmp_path / "secret"
     secret.touch(0o600)
@@ -19,5 +19,5 @@ def test_the_second_user_has_another_uid_and_no_rights(
     except PermissionError:
         open(sys.argv[4] + "/mine", "w").close()
     """
-    second_user.run(source, str(secret), str(shared_folder))
-    assert (shared_folder / "mine").stat().st_uid == second_user.uid != secret.stat().st_uid
+    account.run(source, str(secret), str(shared_folder))
+    assert (shared_folder / "mine").stat().st_uid == account.uid != secret.stat().st_uid
