@@ -10,11 +10,14 @@ import os
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stoker.executors.shepherd.places import Attempt, Place
+    from stoker.executors.shepherd.places import Place
 
+# A ticket, a key, a context and the rest of a start order, in the order in which the client sends them. No
+# Attempt is made of it before a slot takes it: a supervisor that shares its line starts only a part of it.
+Order = list[Any]
 _TICKET = struct.Struct("=I")
 
 
@@ -22,30 +25,30 @@ class AheadLine:
     """The line of a supervisor that serves all slots: first in, first out."""
 
     def __init__(self) -> None:
-        self._attempts: deque[Attempt] = deque()
+        self._orders: deque[Order] = deque()
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._orders)
 
-    def put(self, _ticket: int, attempt: Attempt) -> None:
+    def put(self, order: Order) -> None:
         """Let an attempt wait behind all others."""
-        self._attempts.append(attempt)
+        self._orders.append(order)
 
-    def take(self, _place: Place) -> Attempt | None:
+    def take(self, _place: Place) -> Order | None:
         """The first of the line, which it leaves."""
-        return self._attempts.popleft() if self._attempts else None
+        return self._orders.popleft() if self._orders else None
 
     def remove(self, key: str) -> bool:
         """Take an attempt out; False if it does not wait here."""
-        for attempt in self._attempts:
-            if attempt.key == key:
-                self._attempts.remove(attempt)
+        for order in self._orders:
+            if order[1] == key:
+                self._orders.remove(order)
                 return True
         return False
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._attempts.clear()
+        self._orders.clear()
 
 
 class Tickets:
@@ -91,19 +94,17 @@ class SharedLine:
 
     def __init__(self, tickets: Tickets) -> None:
         self._tickets = tickets
-        self._orders: deque[tuple[int, Attempt]] = deque()
-        self.expected: dict[
-            int, Place
-        ] = {}  # by their tickets: who takes orders that are on their way
+        self._orders: deque[Order] = deque()
+        self.expected: dict[int, Place] = {}  # by ticket: the places whose orders are on their way
 
     def __len__(self) -> int:
         return len(self._orders)
 
-    def put(self, ticket: int, attempt: Attempt) -> None:
+    def put(self, order: Order) -> None:
         """Keep an order until its ticket is taken here, or is known to be taken elsewhere."""
-        self._orders.append((ticket, attempt))
+        self._orders.append(order)
 
-    def take(self, place: Place) -> Attempt | None:
+    def take(self, place: Place) -> Order | None:
         """The order of the first ticket; None if there is none, or its order is still on its way."""
         ticket = self._tickets.take()
         if ticket is None:
@@ -112,7 +113,7 @@ class SharedLine:
         if not self._orders:
             self.expected[ticket] = place
             return None
-        return self._orders.popleft()[1]
+        return self._orders.popleft()
 
     def remove(self, _key: str) -> bool:
         """Take nothing out: the client does that, by the tickets."""
@@ -124,5 +125,6 @@ class SharedLine:
 
     def forget_before(self, ticket: int) -> None:
         """Drop the orders of earlier tickets: others have taken those, or the client has."""
-        while self._orders and self._orders[0][0] < ticket:
-            self._orders.popleft()
+        orders = self._orders
+        while orders and orders[0][0] < ticket:
+            orders.popleft()

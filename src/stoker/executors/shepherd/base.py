@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from stoker import failpoints
 from stoker.checkpoints import checkpoint_path
 from stoker.executors.shepherd import trees, wire
-from stoker.executors.shepherd.ahead import AheadLine, SharedLine
+from stoker.executors.shepherd.ahead import AheadLine, Order, SharedLine
 from stoker.executors.shepherd.journal import (
     Ending,
     Journal,
@@ -39,7 +39,6 @@ from stoker.executors.shepherd.trees import TICKS_PER_S
 if TYPE_CHECKING:
     from stoker.executors.shepherd.hearth import Hearth
 
-_NOWHERE = Place({}, [])
 _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
 # Python ignores some signals and the shepherd others; jobs get all of them back as they should be.
@@ -196,25 +195,22 @@ class Shepherd(Reaper):
             self.places[number].name(label)
         self.fill_takers()
 
-    def on_ahead(self, orders: list[list[Any]], _first: int) -> None:
+    def on_ahead(self, orders: list[Order], _first: int) -> None:
         """Put attempts into the line, in their order."""
         for order in orders:
-            self.line.put(order[0], self.read_order(*order[1:]))
+            order[2] = self.contexts[
+                order[2]
+            ]  # the client may let it be forgotten before a slot is free
+            self.line.put(order)
         self.fill_takers()
 
-    def read_order(
-        self,
-        key: str,
-        context: int,
-        argv: list[str],
-        log: str | None,
-        env: dict[str, str] | None = None,
-        warm: list[Any] | None = None,
-    ) -> Attempt:
-        """An attempt that has no place yet."""
+    def queue_order(self, place: Place, order: Order) -> None:
+        """Let an attempt that has left the line start next on a place."""
+        _ticket, key, context, argv, log, *rest = order
+        env, warm = (*rest, None, None)[:2]
         more = None if env is None else bytes_env(env)
-        attempt = Attempt(key, self.contexts[context], _NOWHERE, argv, log, more)
-        return attempt if warm is None else _as_warm(attempt, warm)
+        attempt = Attempt(key, context, place, argv, log, more, None, True)
+        place.queue.append(attempt if warm is None else _as_warm(attempt, warm))
 
     def fill_takers(self) -> None:
         """Let vacant places take from the line."""
@@ -223,10 +219,10 @@ class Shepherd(Reaper):
 
     def take_ahead(self, place: Place) -> bool:
         """Move the first attempt of the line to a vacant place; False if the place gets none now."""
-        attempt = self.line.take(place) if place in self.takers else None
-        if attempt is None:
+        order = self.line.take(place) if place in self.takers else None
+        if order is None:
             return False
-        place.queue.append(attempt._replace(place=place, taken=True))
+        self.queue_order(place, order)
         return True
 
     def on_revoke(self, key: str) -> None:

@@ -170,7 +170,7 @@ class Leftovers:
             me = os.getpid()
             found = [each.pid for each in trees.processes().values() if each.parent == me]
             return b"".join(b"%d " % pid for pid in found)
-        data = os.pread(self._fd, 1 << 16, 0)
+        data = os.pread(self._fd, 2 * _PAGE_BYTES, 0)
         if len(data) > _PAGE_BYTES:
             while more := os.pread(self._fd, 1 << 16, len(data)):
                 data += more

@@ -15,7 +15,7 @@ import sys
 from typing import Any, ClassVar
 
 from stoker.executors.shepherd import trees
-from stoker.executors.shepherd.ahead import SharedLine, Tickets
+from stoker.executors.shepherd.ahead import Order, SharedLine, Tickets
 from stoker.executors.shepherd.base import Shepherd, ignore_signals
 from stoker.executors.shepherd.cleanup import fork_supervisor
 from stoker.executors.shepherd.places import Place
@@ -67,31 +67,27 @@ class Companion(Shepherd):
                 return
             self.flush(late=not events)
 
-    def on_ahead(self, orders: list[list[Any]], first: int) -> None:
+    def on_ahead(self, orders: list[Order], first: int) -> None:
         """Take in orders that all supervisors of this client have; `first` is the lowest open ticket."""
         self.shared.forget_before(first)
-        for ticket, *rest in orders:
-            attempt = self.read_order(*rest)
-            place = self.shared.expected.pop(ticket, None)
+        for order in orders:
+            order[2] = self.contexts[order[2]]
+            place = self.shared.expected.pop(order[0], None)
             if place is None:
-                self.shared.put(ticket, attempt)
+                self.shared.put(order)
             else:
                 self.occupied.difference_update(place.parts)
-                place.queue.append(attempt._replace(place=place, taken=True))
+                self.queue_order(place, order)
                 self.start_next(place)
         self.fill_takers()
 
     def take_ahead(self, place: Place) -> bool:
         """Move the first attempt of the line to a vacant place; False if the place gets none now."""
-        if place not in self.takers:
-            return False
-        attempt = self.shared.take(place)
-        if attempt is None:
-            if place in self.shared.expected.values():
-                self.occupied.update(place.parts)
-            return False
-        place.queue.append(attempt._replace(place=place, taken=True))
-        return True
+        if super().take_ahead(place):
+            return True
+        if place in self.shared.expected.values():
+            self.occupied.update(place.parts)
+        return False
 
     def on_open(self, name: str, journal: str) -> None:
         """Begin to keep a journal."""
