@@ -225,7 +225,7 @@ class Stoker:
         return process
 
     def processes(self) -> dict[int, str]:
-        """Every living process that has this home in its environment: stokers, shepherds, jobs."""
+        """Every living process that has this home in its environment: stokers, supervisors, jobs."""
         mark = f"STOKER_HOME={self.home}".encode()
         return {
             pid: words
@@ -233,13 +233,13 @@ class Stoker:
             if mark in environ.split(b"\0")
         }
 
-    def shepherd(self, process: subprocess.Popen[bytes]) -> int:
-        """The pid of a running stoker's shepherd."""
+    def supervisor(self, process: subprocess.Popen[bytes]) -> int:
+        """The pid of a running stoker's supervisor."""
         (pid,) = _children(self.cleaner(process))
         return pid
 
     def cleaner(self, process: subprocess.Popen[bytes]) -> int:
-        """The pid of the process that cleans up after a running stoker's shepherd."""
+        """The pid of the process that cleans up after a running stoker's supervisor."""
         (pid,) = _children(process.pid)
         return pid
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.arena import Arena
-    from cluster.bed import Bed
+    from cluster.netns_hosts import Hosts
 
 HOSTS, GPUS = 3, 4
 JOBS = 1000
@@ -59,7 +59,7 @@ def run(arena: Arena) -> Result:
     rounds = min(arena.rounds, MOST_ROUNDS)
     lines = arena.lines("cluster", LINE, JOBS)
     library = os.path.abspath(os.path.join(arena.folder, "nvml"))
-    with open_stoker(library) as stoker_bed, open_ray(library) as ray_bed:
+    with open_stoker(library) as stoker_hosts, open_ray(library) as ray_hosts:
         contestants = [
             Contestant(name=name, argv=[LINE], stdin=lines, jobs=jobs, env=arena.env)
             for name, jobs in (("stoker", JOBS), ("ray tasks", TASKS))
@@ -67,12 +67,12 @@ def run(arena: Arena) -> Result:
 
         def run_once(contestant: Contestant) -> Sample:
             if contestant.name == "stoker":
-                wall_s = time_stoker(stoker_bed, os.path.abspath(lines))
+                wall_s = time_stoker(stoker_hosts, os.path.abspath(lines))
             else:
-                wall_s = time_ray(ray_bed)
+                wall_s = time_ray(ray_hosts)
             return Sample(jobs=contestant.jobs, wall_s=wall_s, cpu_s=0.0)
 
-        time_stoker(stoker_bed, os.path.abspath(lines))
+        time_stoker(stoker_hosts, os.path.abspath(lines))
         samples = interleave(contestants, rounds, run_once, arena.progress)
     walls = spread([sample.wall_s for sample in samples["stoker"]])
     return Result(
@@ -95,81 +95,81 @@ def run(arena: Arena) -> Result:
 
 
 @contextlib.contextmanager
-def open_bed(library: str) -> Iterator[Bed]:
+def open_hosts(library: str) -> Iterator[Hosts]:
     """Lend hosts that can reach each other and nothing else."""
     if _TESTS not in sys.path:
         sys.path.append(_TESTS)
-    from cluster.bed import Bed, why_not
+    from cluster.netns_hosts import Hosts, why_not
 
     reason = why_not()
     if reason is not None:
         raise BenchError(reason)
-    with Bed(hosts=HOSTS, gpus=GPUS, library=library) as bed:
-        yield bed
+    with Hosts(hosts=HOSTS, gpus=GPUS, library=library) as hosts:
+        yield hosts
 
 
 @contextlib.contextmanager
-def open_stoker(library: str) -> Iterator[Bed]:
+def open_stoker(library: str) -> Iterator[Hosts]:
     """Lend hosts that are one queue."""
-    with open_bed(library) as bed:
-        said = bed.ok(0, "cluster", "up")
+    with open_hosts(library) as hosts:
+        said = hosts.ok(0, "cluster", "up")
         found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+)", said)
         assert found is not None, said
         for host in range(1, HOSTS):
             env = {"STOKER_CLUSTER_TOKEN": found[1]}
-            bed.ok(host, "cluster", "join", bed.address(0), env=env)
-        bed.ok(0, "daemon", "restart")
+            hosts.ok(host, "cluster", "join", hosts.address(0), env=env)
+        hosts.ok(0, "daemon", "restart")
         deadline = time.monotonic() + _PATIENCE_S
-        while any(f"h{host}/" not in bed.ok(0, "status") for host in range(HOSTS)):
+        while any(f"h{host}/" not in hosts.ok(0, "status") for host in range(HOSTS)):
             if time.monotonic() > deadline:
                 raise BenchError("the hosts have not found each other")
             time.sleep(0.1)
-        yield bed
+        yield hosts
 
 
 @contextlib.contextmanager
-def open_ray(library: str) -> Iterator[Bed]:
+def open_ray(library: str) -> Iterator[Hosts]:
     """Lend hosts that are a cluster of Ray's own."""
-    with open_bed(library) as bed:
+    with open_hosts(library) as hosts:
         for host in range(HOSTS):
-            here = f"--node-ip-address={bed.address(host)}"
-            place = [f"--address={bed.address(0)}:{_PORT}"]
+            here = f"--node-ip-address={hosts.address(host)}"
+            place = [f"--address={hosts.address(0)}:{_PORT}"]
             if host == 0:
                 place = ["--head", f"--port={_PORT}", "--include-dashboard=false"]
-            temp = f"--temp-dir={bed.hosts[host].folder}/ray"
+            temp = f"--temp-dir={hosts.hosts[host].folder}/ray"
             words = [*_RAY, *place, here, temp, *_RAY_OPTIONS]
-            bed.spawn(host, ["sh", "-c", 'exec "$@" >/dev/null 2>&1', "sh", *words])
+            hosts.spawn(host, ["sh", "-c", 'exec "$@" >/dev/null 2>&1', "sh", *words])
             if host == 0:
-                await_ray(bed)
-        yield bed
+                await_ray(hosts)
+        yield hosts
 
 
-def await_ray(bed: Bed) -> None:
+def await_ray(hosts: Hosts) -> None:
     """Wait until the first host answers."""
-    probe = f"import socket; socket.create_connection(('{bed.address(0)}', {_PORT}), 1)"
+    probe = f"import socket; socket.create_connection(('{hosts.address(0)}', {_PORT}), 1)"
     deadline = time.monotonic() + _PATIENCE_S
-    while bed.run(0, [sys.executable, "-c", probe]).returncode:
+    while hosts.run(0, [sys.executable, "-c", probe]).returncode:
         if time.monotonic() > deadline:
             raise BenchError("Ray has not started")
         time.sleep(0.1)
 
 
-def time_stoker(bed: Bed, lines: str) -> float:
+def time_stoker(hosts: Hosts, lines: str) -> float:
     """From the first word to the last end."""
     stoker = f"{sys.executable} -m stoker"
     words = ["sh", "-c", f"{stoker} add -q --batch {lines} && {stoker} wait"]
     began = time.monotonic()
-    ended = bed.run(0, words)
+    ended = hosts.run(0, words)
     wall_s = time.monotonic() - began
     if ended.returncode:
         raise BenchError(f"stoker: {ended.stderr.strip()[-300:]}")
     return wall_s
 
 
-def time_ray(bed: Bed) -> float:
+def time_ray(hosts: Hosts) -> float:
     """From the first task to the last result."""
-    words = [sys.executable, "-c", _DRIVER, f"{bed.address(0)}:{_PORT}"]
-    ended = bed.run(0, words, timeout_s=600.0)
+    words = [sys.executable, "-c", _DRIVER, f"{hosts.address(0)}:{_PORT}"]
+    ended = hosts.run(0, words, timeout_s=600.0)
     if ended.returncode:
         raise BenchError(f"ray: {ended.stderr.strip()[-300:]}")
     return float(ended.stdout.split()[-1])

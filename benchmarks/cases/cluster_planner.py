@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from benchmarks.arena import Arena
     from stoker.core.slot import Slot
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
     from stoker.executors.contract import Launch, Report
 
 NODES = 1000
@@ -93,31 +93,31 @@ async def _measure(
     arena: Arena, home: str, queue: Queue, waiting: int
 ) -> tuple[float, list[float]]:
     executor = Willing()
-    hub = _open(home, executor)
-    _fill(hub, queue, waiting)
+    context = _open(home, executor)
+    _fill(context, queue, waiting)
     rng = random.Random(0)
-    filling_us = _fill_cluster(hub, executor)
-    _round_us(hub, executor, rng)  # until what is free is spread as it will be
-    costs = [_round_us(hub, executor, rng) for _ in range(arena.rounds)]
-    hub.pulse.stop()
-    hub.pulse.stopped.cancel()
+    filling_us = _fill_cluster(context, executor)
+    _round_us(context, executor, rng)  # until what is free is spread as it will be
+    costs = [_round_us(context, executor, rng) for _ in range(arena.rounds)]
+    context.driver.stop()
+    context.driver.stopped.cancel()
     executor.close()
-    hub.database.close()
+    context.database.close()
     return filling_us, costs
 
 
-def _fill_cluster(hub: Hub, executor: Willing) -> float:
+def _fill_cluster(context: QueueContext, executor: Willing) -> float:
     """Return the microseconds per start until no place is free any more."""
     began = time.perf_counter()
     started = -1
     while len(executor.running) > started:
         started = len(executor.running)
         for _ in range(3):  # leases are asked for, told of, and used
-            hub.engine.turn()
+            context.engine.turn()
     return (time.perf_counter() - began) / started * 1e6
 
 
-def _round_us(hub: Hub, executor: Willing, rng: random.Random) -> float:
+def _round_us(context: QueueContext, executor: Willing, rng: random.Random) -> float:
     """Return the microseconds per start; turns that start nothing count too."""
     starts, spent_s = 0, 0.0
     while starts < STARTS_PER_ROUND:
@@ -125,8 +125,8 @@ def _round_us(hub: Hub, executor: Willing, rng: random.Random) -> float:
             executor.end(key)
         before = executor.launched
         began = time.perf_counter()
-        hub.engine.turn()
-        hub.engine.patience_s()
+        context.engine.turn()
+        context.engine.patience_s()
         spent_s += time.perf_counter() - began
         starts += executor.launched - before
     return spent_s / starts * 1e6
@@ -200,16 +200,16 @@ def _slots() -> tuple[Slot, ...]:
     )
 
 
-def _open(home: str, executor: Willing) -> Hub:
+def _open(home: str, executor: Willing) -> QueueContext:
     from stoker.core.node import NodeFacts
-    from stoker.engine.assembly import assemble
     from stoker.engine.config import Config
-    from stoker.engine.rules import Order
+    from stoker.engine.engine_rules import Order
+    from stoker.service.queue_builder import assemble
     from stoker.store.database import Database
 
     slots = _slots()
     database = Database(os.path.join(home, "cluster.db"))
-    hub = assemble(
+    context = assemble(
         home=home,
         database=database,
         config=Config(database),
@@ -220,30 +220,32 @@ def _open(home: str, executor: Willing) -> Hub:
         clock=time.monotonic,
         prepare=lambda _attempt, _entry: Order(["true"]),
     )
-    hub.engine.board.note_models(
+    context.engine.slot_table.note_models(
         {key: MODELS[slot.index // GPUS % len(MODELS)] for slot in slots for key in slot.keys}
     )
-    return hub
+    return context
 
 
-def _fill(hub: Hub, queue: Queue, count: int) -> None:
+def _fill(context: QueueContext, queue: Queue, count: int) -> None:
     """Add jobs, and have each be of the class that its number says."""
     from stoker.core.job import Request
-    from stoker.store.queued import Common, NewRow
+    from stoker.store.queue_jobs import Common, NewRow
 
     common = Common(
         request_id="the-one-request", jobs=count, submitted_at_us=0, environment=b"", cwd=b"/"
     )
     rows = [NewRow(b"true")] * _SLICE
-    with hub.database.transaction():
-        reservation = hub.jobs.reserve(common)
+    with context.database.transaction():
+        reservation = context.jobs.reserve(common)
     for offset in range(0, count, _SLICE):
-        with hub.database.transaction():
-            hub.jobs.fill(reservation, offset, rows, (1, None, None, None, None, None), Request())
+        with context.database.transaction():
+            context.jobs.fill(
+                reservation, offset, rows, (1, None, None, None, None, None), Request()
+            )
     for remainder, key in _classes(queue).items():
-        with hub.database.transaction():
-            number = hub.jobs.class_of(key)
-            hub.database.write(
+        with context.database.transaction():
+            number = context.jobs.class_of(key)
+            context.database.write(
                 "UPDATE job SET class = ? WHERE id % ? = ?", (number, _PERIOD, remainder)
             )
 
@@ -255,7 +257,7 @@ def _classes(
     queue: Queue,
 ) -> dict[int, tuple[int, float | None, None, None, None, str | None]]:
     """The classes of jobs that are not of the usual one, by the remainder of their number."""
-    from stoker.core.where import Where, write_where
+    from stoker.core.placement import PlacementRule, write_where
 
     found = {}
     for number in range(_PERIOD):
@@ -266,7 +268,7 @@ def _classes(
             gpus = 8
         limit = 3600.0 if queue.limited and number % queue.limited == 0 else None
         on = queue.model and number % queue.model == 2
-        where = write_where(Where(on="a100")) if on else None
+        where = write_where(PlacementRule(on="a100")) if on else None
         if (gpus, limit, where) != (1, None, None):
             found[number] = (gpus, limit, None, None, None, where)
     return found

@@ -59,14 +59,14 @@ def run(arena: Arena) -> Result:
         figures=[pace_figure(samples, _FOLLOWED, _ALONE, Target(Bound.AT_LEAST, 0.9))],
         notes=[
             "Each follower has a connection of its own; one process reads for all of them.",
-            "CPU time is the daemon's, with its shepherd and its jobs.",
+            "CPU time is the daemon's, with its supervisor and its jobs.",
         ],
     )
 
 
 def time_jobs(queue: Queue, contestant: Contestant) -> Sample:
     """Add the lines, and return what it took until all had ended."""
-    daemon, _shepherd = queue.pids
+    daemon, _supervisor = queue.pids
     wanted = queue.count("done") + contestant.jobs
     cpu_before_s = tree_cpu_s(daemon)
     began = time.monotonic()

@@ -18,7 +18,7 @@ REST_S = 5.0
 WINDOWS = 3
 WINDOW_S = 20.0
 QUICK_WINDOW_S = 5.0
-_PARTS = ("daemon", "shepherd")
+_PARTS = ("daemon", "supervisor")
 
 
 def run(arena: Arena) -> Result:
@@ -57,14 +57,14 @@ def run(arena: Arena) -> Result:
         details=Table(("process", "RSS MB", "PSS MB", "CPU", "wake-ups/s"), rows),
         figures=[
             Figure(
-                name="memory of daemon and shepherd together",
+                name="memory of daemon and supervisor together",
                 spread=spread([sum(rss)]),
                 target=Target(Bound.AT_MOST, 60.0),
                 unit="MB",
                 digits=1,
             ),
             Figure(
-                name="CPU of daemon and shepherd together",
+                name="CPU of daemon and supervisor together",
                 spread=spread([sum(window) for window in cpus_s]).scaled(100),
                 target=Target(Bound.LESS_THAN, 0.1),
                 unit="%",

@@ -92,7 +92,7 @@ def _costs_us(arena: Arena, queue: Queue) -> list[float]:
 
 def _round_us(database: Database, jobs: Jobs, cpu_places: int) -> float:
     """Return the microseconds per start; decisions that start nothing count too."""
-    from stoker.core.plan import Busy, plan
+    from stoker.core.planner import Busy, plan
 
     free = list(range(SLOTS))
     free_cpu = cpu_places

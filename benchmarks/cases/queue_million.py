@@ -37,12 +37,12 @@ class Dispatch:
     jobs: int
     wall_s: float
     daemon_cpu_s: float
-    shepherd_cpu_s: float
+    supervisor_cpu_s: float
 
     @property
     def cpu_us_per_job(self) -> float:
-        """CPU time of daemon and shepherd, the jobs' own left out."""
-        return (self.daemon_cpu_s + self.shepherd_cpu_s) / self.jobs * 1e6
+        """CPU time of daemon and supervisor, the jobs' own left out."""
+        return (self.daemon_cpu_s + self.supervisor_cpu_s) / self.jobs * 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def run(arena: Arena) -> Result:
         queues = {depth: stack.enter_context(open_queue(arena)) for depth in (FEW, many)}
         for depth, queue in queues.items():
             say(f"  {depth} jobs are added")
-            queue.close_gate()
+            queue.close_admission()
             queue.add(arena.lines("queue", LINE, depth))
         more = arena.lines("queue", LINE, starts)
         dispatches: dict[int, list[Dispatch]] = {depth: [] for depth in queues}
@@ -80,20 +80,20 @@ def run(arena: Arena) -> Result:
 def let_through(queue: Queue, more: str, count: int) -> Dispatch:
     """Add as many jobs as will go, open the slots, and close them when that many are over."""
     queue.add(more)
-    daemon, shepherd = queue.pids
+    daemon, supervisor = queue.pids
     wanted = queue.count("done") + count
-    queue.open_gate()
+    queue.open_admission()
     began, done = time.monotonic(), queue.count("done")
-    daemon_s, shepherd_s = exact_cpu_s(daemon), exact_cpu_s(shepherd)
+    daemon_s, supervisor_s = exact_cpu_s(daemon), exact_cpu_s(supervisor)
     queue.until(lambda: queue.count("done") >= wanted, f"{count} jobs are done", _GLANCE_S)
     jobs = queue.count("done") - done
     dispatch = Dispatch(
         jobs=jobs,
         wall_s=time.monotonic() - began,
         daemon_cpu_s=exact_cpu_s(daemon) - daemon_s,
-        shepherd_cpu_s=exact_cpu_s(shepherd) - shepherd_s,
+        supervisor_cpu_s=exact_cpu_s(supervisor) - supervisor_s,
     )
-    queue.close_gate()
+    queue.close_admission()
     return dispatch
 
 
@@ -123,14 +123,14 @@ def _result(arena: Arena, dispatches: Mapping[int, Sequence[Dispatch]], answers:
         cost = spread(costs[depth])
         pace = spread([run.jobs / run.wall_s for run in runs])
         daemon = spread([run.daemon_cpu_s / run.jobs for run in runs]).scaled(1e6)
-        shepherd = spread([run.shepherd_cpu_s / run.jobs for run in runs]).scaled(1e6)
+        supervisor = spread([run.supervisor_cpu_s / run.jobs for run in runs]).scaled(1e6)
         rows.append(
             [
                 f"{depth}",
                 f"{pace.median:.0f}",
                 f"{cost.median:.1f} ({cost.q1:.1f} – {cost.q3:.1f})",
                 f"{daemon.median:.1f}",
-                f"{shepherd.median:.1f}",
+                f"{supervisor.median:.1f}",
             ]
         )
     return Result(
@@ -138,7 +138,7 @@ def _result(arena: Arena, dispatches: Mapping[int, Sequence[Dispatch]], answers:
         what=f"{dispatches[few][0].jobs} and more jobs `{LINE}` let through 4 slots while {few} or"
         f" {many} others wait, {arena.rounds} rounds in turns.",
         details=Table(
-            ("waiting", "jobs/s", "CPU µs/job (quartiles)", "daemon's", "shepherd's"), rows
+            ("waiting", "jobs/s", "CPU µs/job (quartiles)", "daemon's", "supervisor's"), rows
         ),
         figures=[
             Figure(
@@ -168,7 +168,7 @@ def _result(arena: Arena, dispatches: Mapping[int, Sequence[Dispatch]], answers:
             ),
         ],
         notes=[
-            "CPU is that of daemon and shepherd, without the jobs' own.",
+            "CPU is that of daemon and supervisor, without the jobs' own.",
             f"After a restart the daemon's memory is {answers.rss_bytes / 1e6:.1f} MB.",
         ],
     )

@@ -10,7 +10,7 @@ from benchmarks.report import Bound, Figure, Result, Table, Target
 
 if TYPE_CHECKING:
     from benchmarks.arena import Arena
-    from stoker.simulator.contest import Contest
+    from stoker.simulator.comparison import Comparison
 
 SEEDS = 20
 LEAST_SATURATING = 0.25
@@ -47,8 +47,8 @@ def run(_arena: Arena) -> Result:
     )
 
 
-def _contests(machine: object) -> list[Contest]:
-    from stoker.simulator.contest import compete
+def _contests(machine: object) -> list[Comparison]:
+    from stoker.simulator.comparison import compete
     from stoker.simulator.workload import Machine, draw, saturating_share
 
     assert isinstance(machine, Machine)
@@ -61,7 +61,7 @@ def _contests(machine: object) -> list[Contest]:
     return contests
 
 
-def _row(machine: str, name: str, contests: list[Contest]) -> list[str]:
+def _row(machine: str, name: str, contests: list[Comparison]) -> list[str]:
     faster = spread([contest.speedup(name) for contest in contests])
     over = spread([contest.over_bound(name) for contest in contests])
     jobs = sum(contest.outcomes[name].jobs for contest in contests)
@@ -77,7 +77,7 @@ def _row(machine: str, name: str, contests: list[Contest]) -> list[str]:
     ]
 
 
-def _figures(machine: str, contests: list[Contest]) -> list[Figure]:
+def _figures(machine: str, contests: list[Comparison]) -> list[Figure]:
     ours = [contest.outcomes["stoker"] for contest in contests]
     jobs = sum(outcome.jobs for outcome in ours)
     ooms_pct = 100 * sum(outcome.ooms for outcome in ours) / jobs

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.arena import Arena
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
     from stoker.testing.executor import FakeExecutor
 
 WAITING = 1_000_000
@@ -86,34 +86,34 @@ def run(arena: Arena) -> Result:
 
 async def _measure(arena: Arena, home: str, waiting: int) -> tuple[list[float], ...]:
     say(f"  {waiting} jobs are added")
-    hub, executor = _open(home, "long.db")
-    _fill(hub, waiting)
+    context, executor = _open(home, "long.db")
+    _fill(context, waiting)
     for number in range(PROJECTS):
-        hub.config.change(f"limit.p{number}", str(LIMIT))
-    hub.gate.limits = hub.config.limits()
-    starts = [_round_us(hub, executor) for _ in range(arena.rounds)]
-    whys = _whys_ms(hub)
-    _close(hub, executor)
+        context.config.change(f"limit.p{number}", str(LIMIT))
+    context.admission.limits = context.config.limits()
+    starts = [_round_us(context, executor) for _ in range(arena.rounds)]
+    whys = _whys_ms(context)
+    _close(context, executor)
     say(f"  {REORDERED} jobs are added")
-    hub, executor = _open(home, "short.db")
-    _fill(hub, REORDERED)
-    moves = _moves_ms(hub, lambda rng: rng.randint(1, REORDERED))
-    crowded = _moves_ms(hub, lambda _rng: 2)
-    _close(hub, executor)
+    context, executor = _open(home, "short.db")
+    _fill(context, REORDERED)
+    moves = _moves_ms(context, lambda rng: rng.randint(1, REORDERED))
+    crowded = _moves_ms(context, lambda _rng: 2)
+    _close(context, executor)
     return starts, whys, moves, crowded
 
 
-def _open(home: str, name: str) -> tuple[Hub, FakeExecutor]:
+def _open(home: str, name: str) -> tuple[QueueContext, FakeExecutor]:
     from stoker.core.slot import Slot
-    from stoker.engine.assembly import assemble
     from stoker.engine.config import Config
-    from stoker.engine.rules import Order
+    from stoker.engine.engine_rules import Order
+    from stoker.service.queue_builder import assemble
     from stoker.store.database import Database
     from stoker.testing.executor import FakeExecutor
 
     database = Database(os.path.join(home, name))
     executor = FakeExecutor(time.monotonic, kept=True)
-    hub = assemble(
+    context = assemble(
         home=home,
         database=database,
         config=Config(database),
@@ -122,20 +122,20 @@ def _open(home: str, name: str) -> tuple[Hub, FakeExecutor]:
         clock=time.monotonic,
         prepare=lambda _attempt, _entry: Order(["true"]),
     )
-    return hub, executor
+    return context, executor
 
 
-def _close(hub: Hub, executor: FakeExecutor) -> None:
-    hub.pulse.stop()
-    hub.pulse.stopped.cancel()
+def _close(context: QueueContext, executor: FakeExecutor) -> None:
+    context.driver.stop()
+    context.driver.stopped.cancel()
     executor.close()
-    hub.database.close()
+    context.database.close()
 
 
-def _fill(hub: Hub, count: int) -> None:
+def _fill(context: QueueContext, count: int) -> None:
     """Add jobs of several projects and of none, and let some wait for the first."""
     from stoker.core.job import Request
-    from stoker.store.queued import Common, NewRow
+    from stoker.store.queue_jobs import Common, NewRow
 
     common = Common(
         request_id="the-one-request",
@@ -145,17 +145,17 @@ def _fill(hub: Hub, count: int) -> None:
         cwd=b"/",
     )
     rows = [NewRow(b"true")] * _SLICE
-    with hub.database.transaction():
-        reservation = hub.jobs.reserve(common)
+    with context.database.transaction():
+        reservation = context.jobs.reserve(common)
     for offset in range(0, count, _SLICE):
         project = offset // _SLICE % (PROJECTS + 1)
         key = (1, None, f"p{project}" if project < PROJECTS else None, None, None, None)
-        with hub.database.transaction():
-            hub.jobs.fill(reservation, offset, rows, key, Request())
-    with hub.database.transaction():
+        with context.database.transaction():
+            context.jobs.fill(reservation, offset, rows, key, Request())
+    with context.database.transaction():
         for job in range(count // 2, count // 2 + BLOCKED):
-            hub.shelf.link(job, count, False)
-            hub.shelf.settle(job, 0)
+            context.pending.link(job, count, False)
+            context.pending.settle(job, 0)
 
 
 class _Timed:
@@ -173,9 +173,9 @@ class _Timed:
             self.spent_s += time.perf_counter() - began
 
 
-def _round_us(hub: Hub, executor: FakeExecutor) -> float:
+def _round_us(context: QueueContext, executor: FakeExecutor) -> float:
     """Return the microseconds per start of looking at the queue and planning; nothing else."""
-    engine = hub.engine
+    engine = context.engine
     peek, policy = _Timed(engine.queue.peek), _Timed(engine.policy)
     vars(engine.queue)["peek"] = peek
     engine.policy = policy
@@ -190,22 +190,22 @@ def _round_us(hub: Hub, executor: FakeExecutor) -> float:
     return (peek.spent_s + policy.spent_s) / (len(executor.launched) - before) * 1e6
 
 
-def _whys_ms(hub: Hub) -> list[float]:
-    from stoker.engine.service.why import why
+def _whys_ms(context: QueueContext) -> list[float]:
+    from stoker.service.why import why
 
     rng = random.Random(0)
-    last = hub.database.execute("SELECT max(id) FROM job").fetchone()[0]
+    last = context.database.execute("SELECT max(id) FROM job").fetchone()[0]
     costs = []
     for _ in range(QUESTIONS):
         job = str(rng.randint(1, last))
         began = time.perf_counter()
-        why(hub, job)
+        why(context, job)
         costs.append((time.perf_counter() - began) * 1e3)
     return costs
 
 
-def _moves_ms(hub: Hub, position: Callable[[random.Random], int]) -> list[float]:
-    from stoker.engine.service.move import move
+def _moves_ms(context: QueueContext, position: Callable[[random.Random], int]) -> list[float]:
+    from stoker.service.move import move
     from stoker.wire import Move
 
     rng = random.Random(0)
@@ -214,6 +214,6 @@ def _moves_ms(hub: Hub, position: Callable[[random.Random], int]) -> list[float]
         job = rng.randint(1, REORDERED // 2 - 1)
         order = Move(job=str(job), position=position(rng))
         began = time.perf_counter()
-        move(hub, order)
+        move(context, order)
         costs.append((time.perf_counter() - began) * 1e3)
     return costs

@@ -96,7 +96,7 @@ def _at_most(name: str, values: Sequence[float], limit: float, unit: str) -> Fig
 
 
 def _look(arena: Arena, queue: Queue, many: int) -> Looks:
-    queue.close_gate()
+    queue.close_admission()
     with open_site(queue) as site:
         cold = [site.load("[data-gpu]") for _ in range(LOADS)]
         page = cold[-1][0]
@@ -105,11 +105,11 @@ def _look(arena: Arena, queue: Queue, many: int) -> Looks:
         told_ms, all_told_ms = _time_changes(queue, site, page)
         log_ms = [time_log(page) for _ in range(LOOKS)]
         job_ms = _time_job(queue, page)
-        queue.open_gate()
+        queue.open_admission()
         failures = arena.lines("fail", "false", FAILURES)
         queue.add(failures)
         queue.until(lambda: queue.count("failed") >= FAILURES, "some jobs have failed")
-        queue.close_gate()
+        queue.close_admission()
         say(f"  {many} jobs are added")
         queue.add(arena.lines("web", LINE, many))
         times: dict[str, list[float]] = {"/jobs": [], "/jobs?states=failed": []}

@@ -22,7 +22,7 @@ SLOTS = "0,1,2,3"
 _PLACES = 4
 _PATIENCE_S = 120.0
 _GLANCE_S = 0.02
-_GATE_PRIORITY = "9"
+_ADMISSION_PRIORITY = "9"
 
 
 class Queue:
@@ -33,13 +33,13 @@ class Queue:
         self.env = env
         self.home = env["STOKER_HOME"]
         self.line = Line(self.home)
-        self._gate = ""
+        self._admission = ""
 
     @property
     def pids(self) -> list[int]:
-        """The daemon's and the shepherd's."""
+        """The daemon's and the supervisor's."""
         status = self.status()
-        return [int(status["pid"]), *map(int, status["shepherd_pids"])]
+        return [int(status["pid"]), *map(int, status["supervisor_pids"])]
 
     def status(self) -> dict[str, Any]:
         """What the daemon says of itself."""
@@ -77,13 +77,13 @@ class Queue:
         self.line.close()
         self.line = Line(self.home)
 
-    def close_gate(self) -> None:
+    def close_admission(self) -> None:
         """Let jobs that never end take every slot ahead of all that wait."""
         path = os.path.join(self.home, "gate")
         with open(path, "w", encoding="utf-8") as file:
             file.write("exec sleep infinity\n" * _PLACES)
-        self._gate = self.add(path, "-p", _GATE_PRIORITY)
-        first, _, last = self._gate.partition("-")
+        self._admission = self.add(path, "-p", _ADMISSION_PRIORITY)
+        first, _, last = self._admission.partition("-")
         keepers = set(range(int(first), int(last) + 1))
 
         def is_closed() -> bool:
@@ -91,9 +91,9 @@ class Queue:
 
         self.until(is_closed, "the gate is closed")
 
-    def open_gate(self) -> None:
+    def open_admission(self) -> None:
         """Let what waits have the slots."""
-        self.stoker("kill", "--grace", "0", self._gate)
+        self.stoker("kill", "--grace", "0", self._admission)
 
 
 @contextlib.contextmanager

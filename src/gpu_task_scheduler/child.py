@@ -33,7 +33,7 @@ def run_named_task(name: str, config: dict[str, Any], work_dir: str) -> None:
     if env.items() <= os.environ.items():
         task.main()
         return
-    from stoker.task.calls import write_call
+    from stoker.task.call_files import write_call
 
     write_call(sys.orig_argv[-1], run_task, (task,), is_loud=True)
     os.execve(sys.executable, sys.orig_argv, {**os.environ, **env})  # noqa: S606 - ourselves

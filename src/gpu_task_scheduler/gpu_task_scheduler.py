@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from gpu_task_scheduler.config_manager import Instance
     from gpu_task_scheduler.gpu_task import GPUTask
+    from stoker.task.engine_session import EngineSession
     from stoker.task.job import Job
-    from stoker.task.session import Session
-    from stoker.task.words import Event
+    from stoker.task.messages import Event
 
 
 class GPUTaskScheduler:
@@ -104,11 +104,13 @@ class _Run:
 
     def run_all(self, instances: list[Instance]) -> None:
         """Run them, and return when all have ended."""
-        from stoker.task.calls import call_argv
+        from stoker.task.call_files import call_argv
+        from stoker.task.engine_session import EngineSession
         from stoker.task.run import see_through
-        from stoker.task.session import Session
 
-        session = Session(gpus=[gpu.split(",") for gpu in self._config["gpu"]], in_advance=False)
+        session = EngineSession(
+            gpus=[gpu.split(",") for gpu in self._config["gpu"]], in_advance=False
+        )
         env = {} if "MPLBACKEND" in os.environ else {"MPLBACKEND": "Agg"}
         waiting: dict[int, tuple[Instance, str]] = {}
 
@@ -134,17 +136,17 @@ class _Run:
         see_through(session, submit_all, heed)
 
     def _name_of_class(self) -> str:
-        from stoker.task.calls import name_of
+        from stoker.task.call_files import name_of
 
         named = self._task_class
         return named if isinstance(named, str) else name_of(named)
 
     def _heed(
-        self, session: Session, event: Event, job: Job, instance: Instance, call: str
+        self, session: EngineSession, event: Event, job: Job, instance: Instance, call: str
     ) -> None:
         """Prepare a task when it has its GPU, and record how it ended."""
-        from stoker.task.calls import remove_call
-        from stoker.task.words import Asked, Ended
+        from stoker.task.call_files import remove_call
+        from stoker.task.messages import Asked, Ended
 
         gpu = self._gpus[job.slots[0]] if job.slots else "no gpu"
         if isinstance(event, Asked):
@@ -166,7 +168,7 @@ class _Run:
 
     def _prepare(self, instance: Instance, call: str) -> dict[str, str]:
         """Make the folder, the task and its call; the environment that it asks for."""
-        from stoker.task.calls import write_call
+        from stoker.task.call_files import write_call
 
         self._records.begin(instance)
         os.makedirs(instance.work_dir, exist_ok=True)

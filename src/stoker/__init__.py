@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from stoker.client.client import Client
     from stoker.errors import StokerError
-    from stoker.outcomes.results import results
     from stoker.reporting import report
+    from stoker.sweep_results.results import results
     from stoker.task.base import Task
     from stoker.task.executor import Executor
     from stoker.task.run import run
@@ -35,7 +35,7 @@ _HOMES = {
     "StokerError": "stoker.errors",
     "Task": "stoker.task.base",
     "report": "stoker.reporting",
-    "results": "stoker.outcomes.results",
+    "results": "stoker.sweep_results.results",
     "run": "stoker.task.run",
     "sweep": "stoker.task.sweep",
 }

@@ -2,7 +2,7 @@
 
 `STOKER_FAILPOINT=NAME:N` sends SIGKILL the N-th time that place is reached. With `NAME:N:FILE` that
 happens once only, whatever processes inherit it: FILE tells that it has. Several are separated by
-commas. Places of the shepherd are named `shepherd-…`, all others are the daemon's. Standard library
+commas. Places of the supervisor are named `supervisor-…`, all others are the daemon's. Standard library
 only. On a hot path: `if is_armed: reach(…)`.
 """
 

@@ -651,7 +651,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     pid: int
-    shepherd_pids: list[int]
+    supervisor_pids: list[int]
     home: str
     since: float
     counts: dict[State, int]

@@ -1,4 +1,4 @@
-"""Certificates for the hosts of a bed, made with openssl."""
+"""Certificates for the hosts of a hosts, made with openssl."""
 
 from __future__ import annotations
 

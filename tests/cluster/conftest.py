@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.bed import Bed, why_not
+from cluster.netns_hosts import Hosts, why_not
 
 # The last Python for which there are wheels.
 _RAY_HAS = (3, 14)
@@ -32,14 +32,14 @@ def require_ray() -> None:
 
 
 @pytest.fixture(scope="module")
-def bed(nvml_library: str) -> Iterator[Bed]:
+def hosts(nvml_library: str) -> Iterator[Hosts]:
     """Return three hosts with four fake GPUs each; skip where there can be none, fail where there must."""
-    require_bed()
-    with Bed(hosts=3, library=nvml_library) as bed:
-        yield bed
+    require_hosts()
+    with Hosts(hosts=3, library=nvml_library) as hosts:
+        yield hosts
 
 
-def require_bed() -> None:
+def require_hosts() -> None:
     """Skip a test where namespaces cannot be had, but fail it where all must be tested."""
     reason = why_not()
     if reason is None:

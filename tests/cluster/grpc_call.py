@@ -1,10 +1,10 @@
-"""gRPC calls without a token, sent with curl from a host of a bed."""
+"""gRPC calls without a token, sent with curl from a host of a hosts."""
 
 from __future__ import annotations
 
 import re
 
-from cluster.bed import Bed
+from cluster.netns_hosts import Hosts
 
 # A call that ends the Ray process that receives it, unless TLS keeps the caller out.
 START_SYNC = "/ray.rpc.syncer.RaySyncer/StartSync"
@@ -12,12 +12,12 @@ _FLAGS = {"http": "--http2-prior-knowledge", "https": "--http2"}
 
 
 def call_grpc(
-    bed: Bed, caller: int, method: str, callee: int, port: int, scheme: str = "http"
+    hosts: Hosts, caller: int, method: str, callee: int, port: int, scheme: str = "http"
 ) -> int | None:
     """Send an empty message to a method of a host; the status of the answer, None if none comes."""
-    url = f"{scheme}://{bed.address(callee)}:{port}{method}"
+    url = f"{scheme}://{hosts.address(callee)}:{port}{method}"
     words = ["curl", "-sik", "-m", "10", _FLAGS[scheme], "--data-binary", "@-", url]
     headers = ["-H", "content-type: application/grpc", "-H", "te: trailers"]
-    ended = bed.run(caller, [*words, *headers], stdin="\0" * 5)
+    ended = hosts.run(caller, [*words, *headers], stdin="\0" * 5)
     found = re.search(r"grpc-status: (\d+)", ended.stdout)
     return None if found is None else int(found[1])

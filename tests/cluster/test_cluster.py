@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from cluster.bed import Bed
+from cluster.netns_hosts import Hosts
 from patience import until
 
 pytestmark = pytest.mark.usefixtures("ray")
 
 
 class Cluster:
-    """A bed with h0 as the first box, and h1 and h2 joined."""
+    """A hosts with h0 as the first box, and h1 and h2 joined."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        self.said = bed.ok(0, "cluster", "up")
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        self.said = hosts.ok(0, "cluster", "up")
         found = re.search(r"STOKER_CLUSTER_TOKEN=(\S+) stoker cluster join (\S+)", self.said)
         assert found is not None, self.said
         self.token, self.address = found.groups()
@@ -30,37 +30,37 @@ class Cluster:
 
     def join(self, host: int, *words: str) -> str:
         env = {"STOKER_CLUSTER_TOKEN": self.token}
-        return self.bed.ok(host, "cluster", "join", self.address, *words, env=env)
+        return self.hosts.ok(host, "cluster", "join", self.address, *words, env=env)
 
     def status(self, host: int) -> dict[str, Any]:
-        told = json.loads(self.bed.stoker(host, "cluster", "status", "--json").stdout)
+        told = json.loads(self.hosts.stoker(host, "cluster", "status", "--json").stdout)
         assert isinstance(told, dict)
         return told
 
     def states(self, host: int = 0) -> dict[str, str]:
         return {node["name"]: node["state"] for node in self.status(host)["nodes"]}
 
-    def minder(self, host: int) -> dict[str, Any]:
+    def ray_supervisor(self, host: int) -> dict[str, Any]:
         """How Ray is there, without asking the whole cluster."""
-        text = (self.bed.home(host) / "cluster" / "minder.json").read_text()
+        text = (self.hosts.home(host) / "cluster" / "ray_supervisor.json").read_text()
         found = json.loads(text)
         assert isinstance(found, dict)
         return found
 
     def of_ray(self, host: int) -> list[int]:
-        return [pid for pid, words in self.bed.processes(host).items() if "ray" in words]
+        return [pid for pid, words in self.hosts.processes(host).items() if "ray" in words]
 
     def raylet(self, host: int) -> int:
         (pid,) = (
-            pid for pid, words in self.bed.processes(host).items() if "raylet/raylet" in words
+            pid for pid, words in self.hosts.processes(host).items() if "raylet/raylet" in words
         )
         return pid
 
 
 @pytest.fixture(scope="module")
-def cluster(ray: None, bed: Bed) -> Cluster:
+def cluster(ray: None, hosts: Hosts) -> Cluster:
     """Return the three boxes, joined."""
-    return Cluster(bed)
+    return Cluster(hosts)
 
 
 def test_everybody_knows_everybody(cluster: Cluster) -> None:
@@ -69,23 +69,23 @@ def test_everybody_knows_everybody(cluster: Cluster) -> None:
     assert cluster.states(2) == everybody
     labels = {node["name"]: node["labels"] for node in cluster.status(0)["nodes"]}
     assert labels["h1"] == {"disk": "nvme"}
-    shown = cluster.bed.ok(0, "cluster", "status")
+    shown = cluster.hosts.ok(0, "cluster", "status")
     assert "h1" in shown
     assert "disk=nvme" in shown
 
 
 def test_the_daemon_of_the_first_box_is_told_where_the_cluster_is(cluster: Cluster) -> None:
-    told = cluster.bed.ok(0, "config", "ray.address").strip()
-    assert told == f"{cluster.bed.address(0)}:7866"
+    told = cluster.hosts.ok(0, "config", "ray.address").strip()
+    assert told == f"{cluster.hosts.address(0)}:7866"
 
 
 def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster) -> None:
     before = cluster.status(1)
-    cluster.bed.kill(1, cluster.raylet(1))
+    cluster.hosts.kill(1, cluster.raylet(1))
 
     def is_back() -> bool:
-        now = cluster.minder(1)
-        return bool(now["restarts"] > before["minder"]["restarts"]) and now["state"] == "up"
+        now = cluster.ray_supervisor(1)
+        return bool(now["restarts"] > before["ray_supervisor"]["restarts"]) and now["state"] == "up"
 
     until(is_back, "Ray is up again", 60)
     now = cluster.status(1)
@@ -94,36 +94,36 @@ def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster)
 
 
 def test_a_cut_cable_is_noticed_and_forgotten_when_it_is_mended(cluster: Cluster) -> None:
-    cluster.bed.cut(1)
+    cluster.hosts.cut(1)
     until(lambda: cluster.states(0)["h1"] == "away", "h1 is seen to be gone", 60)
-    cluster.bed.mend(1)
+    cluster.hosts.mend(1)
     until(lambda: cluster.states(0)["h1"] == "up", "h1 is back by itself", 90)
 
 
-def test_ray_does_not_outlive_its_minder(cluster: Cluster) -> None:
-    cluster.bed.kill(2, cluster.minder(2)["pid"])
+def test_ray_does_not_outlive_its_ray_supervisor(cluster: Cluster) -> None:
+    cluster.hosts.kill(2, cluster.ray_supervisor(2)["pid"])
     until(lambda: not cluster.of_ray(2), "Ray is gone", 30)
-    assert "nobody minds it" in cluster.bed.ok(2, "cluster", "status")
-    assert "again, as h2" in cluster.bed.ok(2, "cluster", "join", cluster.address)
+    assert "nobody minds it" in cluster.hosts.ok(2, "cluster", "status")
+    assert "again, as h2" in cluster.hosts.ok(2, "cluster", "join", cluster.address)
     until(lambda: cluster.states(0).get("h2") == "up", "h2 is back", 60)
 
 
 def test_a_box_without_power_is_seen_to_be_down_and_joins_again_without_the_token(
     cluster: Cluster,
 ) -> None:
-    cluster.bed.power_off(2)
+    cluster.hosts.power_off(2)
     until(lambda: cluster.states(0)["h2"] == "away", "h2 is away", 60)
-    cluster.bed.power_on(2)
-    said = cluster.bed.ok(2, "cluster", "join", cluster.address)
+    cluster.hosts.power_on(2)
+    said = cluster.hosts.ok(2, "cluster", "join", cluster.address)
     assert "again, as h2" in said
     until(lambda: cluster.states(0).get("h2") == "up", "h2 is back", 60)
 
 
 def test_a_box_that_left_has_no_process_of_ray_and_no_token(cluster: Cluster) -> None:
-    assert "left the cluster" in cluster.bed.ok(2, "cluster", "leave")
-    assert cluster.bed.processes(2) == {}
-    assert not (cluster.bed.home(2) / "cluster" / "token").exists()
-    again = cluster.bed.stoker(2, "cluster", "leave")
+    assert "left the cluster" in cluster.hosts.ok(2, "cluster", "leave")
+    assert cluster.hosts.processes(2) == {}
+    assert not (cluster.hosts.home(2) / "cluster" / "token").exists()
+    again = cluster.hosts.stoker(2, "cluster", "leave")
     assert (again.returncode, again.stdout) == (1, "")
     assert again.stderr == ("stoker: this box belongs to no cluster: there is nothing to leave\n")
     assert "as h2" in cluster.join(2)
@@ -145,7 +145,7 @@ def refusals(cluster: Cluster) -> Iterator[tuple[int, list[str], int, str]]:
 
 def test_what_makes_no_sense_is_refused_in_one_line_and_changes_nothing(cluster: Cluster) -> None:
     for host, words, code, reason in refusals(cluster):
-        ended = cluster.bed.stoker(host, "cluster", *words)
+        ended = cluster.hosts.stoker(host, "cluster", *words)
         assert (ended.returncode, ended.stdout) == (code, ""), ended
         assert reason in ended.stderr
         assert ended.stderr.count("\n") == 1
@@ -153,11 +153,11 @@ def test_what_makes_no_sense_is_refused_in_one_line_and_changes_nothing(cluster:
 
 
 def test_up_and_join_twice_say_that_it_is_done_already(cluster: Cluster) -> None:
-    up = cluster.bed.stoker(0, "cluster", "up")
+    up = cluster.hosts.stoker(0, "cluster", "up")
     assert up.returncode == 0
     assert "up already" in up.stderr
     assert f"STOKER_CLUSTER_TOKEN={cluster.token} stoker cluster join" in up.stdout
-    joined = cluster.bed.stoker(1, "cluster", "join", cluster.address)
+    joined = cluster.hosts.stoker(1, "cluster", "join", cluster.address)
     assert (joined.returncode, joined.stderr) == (
         0,
         "stoker: this box is a member already, as h1\n",
@@ -165,33 +165,33 @@ def test_up_and_join_twice_say_that_it_is_done_already(cluster: Cluster) -> None
 
 
 def test_the_token_is_in_no_log_and_on_no_command_line(cluster: Cluster) -> None:
-    of_ray = (cluster.bed.home(0) / "cluster" / "token").read_text()
+    of_ray = (cluster.hosts.home(0) / "cluster" / "token").read_text()
     secret = cluster.token.rpartition("-")[2]
     for host in range(3):
-        words = " ".join(cluster.bed.processes(host).values())
+        words = " ".join(cluster.hosts.processes(host).values())
         assert of_ray not in words
         assert secret not in words
         patterns = ["-e", of_ray, "-e", secret]
         found = subprocess.run(
-            ["grep", "-rlF", "--exclude=token", *patterns, cluster.bed.home(host)],
+            ["grep", "-rlF", "--exclude=token", *patterns, cluster.hosts.home(host)],
             capture_output=True,
             text=True,
         )
-        kept = cluster.bed.home(0) / "cluster" / "join-tokens.json"
+        kept = cluster.hosts.home(0) / "cluster" / "join-tokens.json"
         assert found.stdout == (f"{kept}\n" if host == 0 else "")
 
 
 def test_a_copy_of_a_box_that_is_there_joins_as_another(cluster: Cluster) -> None:
-    cluster.bed.ok(2, "cluster", "leave")
-    kept, copied = (cluster.bed.home(host) / "cluster" / "node.json" for host in (2, 1))
+    cluster.hosts.ok(2, "cluster", "leave")
+    kept, copied = (cluster.hosts.home(host) / "cluster" / "node.json" for host in (2, 1))
     own = kept.read_bytes()
     kept.write_bytes(copied.read_bytes())
     env = {"STOKER_CLUSTER_TOKEN": cluster.token}
-    joined = cluster.bed.stoker(2, "cluster", "join", cluster.address, env=env)
+    joined = cluster.hosts.stoker(2, "cluster", "join", cluster.address, env=env)
     assert (joined.returncode, joined.stderr.count("\n")) == (0, 1)
-    assert f"h1, at {cluster.bed.address(1)}, has the id of this box" in joined.stderr
+    assert f"h1, at {cluster.hosts.address(1)}, has the id of this box" in joined.stderr
     everybody = {"h0": "up", "h1": "up", "h1-2": "up"}
     until(lambda: cluster.states(0) == everybody, "both are there", 60)
-    cluster.bed.ok(2, "cluster", "leave")
+    cluster.hosts.ok(2, "cluster", "leave")
     kept.write_bytes(own)
     assert "as h2" in cluster.join(2)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.bed import Bed
-from cluster.lab import Lab, until
+from cluster.cluster_fixture import Lab, until
+from cluster.netns_hosts import Hosts
 from fault.work import Event, build_job, read_events
 from scale import long_only
 
@@ -29,8 +29,8 @@ LEASE_S = 10.0
 
 
 @pytest.fixture(scope="module")
-def started(bed: Bed) -> Lab:
-    return Lab(bed, LEASE_S)
+def started(hosts: Hosts) -> Lab:
+    return Lab(hosts, LEASE_S)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_sweep_of_sixty_runs_spreads_over_all_boxes(lab: Lab, work: Work) -> N
 
 def test_the_log_of_a_remote_run_streams(lab: Lab, work: Work) -> None:
     job = work.add_waiting(0, "--node", "h1")
-    with lab.bed.spawn(0, lab.stoker("log", "-f", str(job))) as follower:
+    with lab.hosts.spawn(0, lab.stoker("log", "-f", str(job))) as follower:
         assert follower.stdout is not None
         assert follower.stdout.readline() == "began\n"
         work.let_go()
@@ -121,7 +121,7 @@ def test_a_remote_run_is_killed(lab: Lab, work: Work) -> None:
     job = work.add_waiting(0, "--node", "h2")
     lab.ok("kill", str(job))
     lab.until_state(job, "killed")
-    assert not lab.bed.run(2, ["pgrep", "-f", str(work.go)]).stdout
+    assert not lab.hosts.run(2, ["pgrep", "-f", str(work.go)]).stdout
 
 
 def test_a_time_limit_counts_from_the_start_however_long_either_box_has_been_up(lab: Lab) -> None:
@@ -143,7 +143,7 @@ def test_a_remote_run_that_ended_while_the_daemon_was_dead_has_its_true_exit_sta
     lab.until_state(other, "running")
     assert lab.kill(0, "daemon")
     work.let_go()
-    until(lambda: str(work.go) not in str(lab.bed.processes(1)), "the job has ended")
+    until(lambda: str(work.go) not in str(lab.hosts.processes(1)), "the job has ended")
 
     lab.ok("status")
     lab.until_state(job, "failed")
@@ -157,21 +157,21 @@ def test_a_remote_run_that_ended_while_the_daemon_was_dead_has_its_true_exit_sta
 @pytest.mark.parametrize(
     ("host", "part"),
     [
-        (1, "shepherd"),
+        (1, "supervisor"),
         (1, "agent"),
         (0, "bridge"),
         pytest.param(1, "raylet", marks=long_only),
-        pytest.param(1, "minder", marks=long_only),
-        pytest.param(0, "shepherd", marks=long_only),
+        pytest.param(1, "ray_supervisor", marks=long_only),
+        pytest.param(0, "supervisor", marks=long_only),
     ],
 )
 def test_a_run_outlives_its_surroundings(lab: Lab, work: Work, host: int, part: str) -> None:
     job = work.add_waiting(5, "--node", "h1")
     mark = lab.mark()
     assert lab.kill(host, part)
-    if (host, part) == (1, "minder"):
+    if (host, part) == (1, "ray_supervisor"):
         lab.join(1)
-    if part != "shepherd" or host:
+    if part != "supervisor" or host:
         lab.until_told(mark, "h1 is away")
         lab.until_told(mark, "h1 is there", 60)
     work.let_go()
@@ -183,7 +183,7 @@ def test_a_run_outlives_its_surroundings(lab: Lab, work: Work, host: int, part: 
         assert lab.log(job).read_text() == "began\nover\n"
         assert len(work.starts(job)) == 1
     else:
-        assert part in ("raylet", "minder"), rows
+        assert part in ("raylet", "ray_supervisor"), rows
         assert [row.state for row in rows] == ["lost", "failed"]
         assert not any(event.rivals for event in work.starts(job))
 
@@ -200,7 +200,7 @@ def test_runs_of_a_box_without_power_are_run_elsewhere_once_their_lease_is_out(
         20,
     )
     mark = lab.mark()
-    lab.bed.power_off(2)
+    lab.hosts.power_off(2)
     lab.until_told(mark, "h2 is away", 10)
     lab.until_over()
 
@@ -221,14 +221,14 @@ def off(lab: Lab, work: Work) -> Iterator[Work]:
     """A box that was without power has it again afterwards, and is back."""
     yield work
     mark = lab.mark()
-    if lab.bed.hosts[2].init is None:
-        lab.bed.power_on(2)
+    if lab.hosts.hosts[2].init is None:
+        lab.hosts.power_on(2)
         lab.join(2)
         lab.until_told(mark, "h2 is there", 60)
 
 
 @long_only
-@pytest.mark.parametrize("part", ["gcs", "raylet", "minder"])
+@pytest.mark.parametrize("part", ["gcs", "raylet", "ray_supervisor"])
 def test_the_end_of_ray_on_the_first_box_loses_no_run_and_doubles_none(
     lab: Lab, work: Work, part: str
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_cut_cable_is_seen_and_doubles_nothing(lab: Lab, work: Work, pause_s: 
         lab.until_told(mark, "h1 is away", 10)
         if pause_s > 2 * LEASE_S:
             lab.until_state(job, "waiting", 30)
-            until(lambda: str(work.go) not in str(lab.bed.processes(1)), "its tree is gone")
+            until(lambda: str(work.go) not in str(lab.hosts.processes(1)), "its tree is gone")
     lab.until_told(mark, "h1 is there", 90)
     lab.until_state(job, "running", 30)
     work.let_go()
@@ -267,7 +267,7 @@ def test_a_cut_cable_is_seen_and_doubles_nothing(lab: Lab, work: Work, pause_s: 
 def test_runs_of_a_box_that_leaves_run_elsewhere_and_have_not_failed(lab: Lab, work: Work) -> None:
     job = work.add_waiting(0, "--node", "h1,h2")
     host = int((lab.of(job)[-1].slots or "")[1])
-    assert "left the cluster" in lab.bed.ok(host, "cluster", "leave")
+    assert "left the cluster" in lab.hosts.ok(host, "cluster", "leave")
     until(lambda: len(work.starts(job)) > 1, "it has begun elsewhere", 30)
     work.let_go()
     lab.until_state(job, "done")
@@ -280,15 +280,15 @@ def test_runs_of_a_box_that_leaves_run_elsewhere_and_have_not_failed(lab: Lab, w
 
 
 @long_only
-def test_a_run_without_its_shepherd_on_a_box_that_is_cut_off_ends_with_its_lease(
+def test_a_run_without_its_supervisor_on_a_box_that_is_cut_off_ends_with_its_lease(
     lab: Lab, work: Work
 ) -> None:
     job = work.add_waiting(5, "--node", "h1")
     mark = lab.mark()
     with lab.cut(1, 20):
-        assert lab.kill(1, "shepherd")
+        assert lab.kill(1, "supervisor")
         lab.until_state(job, "waiting", 30)
-        assert str(work.go) not in str(lab.bed.processes(1))
+        assert str(work.go) not in str(lab.hosts.processes(1))
     lab.until_told(mark, "h1 is there", 90)
     work.let_go()
     lab.until_state(job, "failed", 60)
@@ -298,14 +298,14 @@ def test_a_run_without_its_shepherd_on_a_box_that_is_cut_off_ends_with_its_lease
 def test_stopping_with_kill_ends_remote_runs_too(lab: Lab, work: Work) -> None:
     job = work.add_waiting(0, "--node", "h1")
     lab.ok("daemon", "stop", "--kill")
-    until(lambda: str(work.go) not in str(lab.bed.processes(1)), "its tree is gone")
+    until(lambda: str(work.go) not in str(lab.hosts.processes(1)), "its tree is gone")
     (row,) = lab.of(job)
     assert (row.state, row.status) == ("killed", signal.SIGKILL)
 
 
 def test_a_box_that_has_left_and_joins_again_gets_jobs_on_its_gpus(lab: Lab, work: Work) -> None:
     mark = lab.mark()
-    lab.bed.ok(2, "cluster", "leave")
+    lab.hosts.ok(2, "cluster", "leave")
     lab.until_told(mark, "h2 has left the cluster")
     lab.join(2)
     lab.until_there(2)
@@ -319,13 +319,13 @@ def test_a_box_that_has_left_and_joins_again_gets_jobs_on_its_gpus(lab: Lab, wor
 @pytest.fixture
 def twin(lab: Lab) -> Iterator[str]:
     """Return the address of h2, which has the id of h1, as if it were made from a copy of its disk."""
-    kept, copied = (lab.bed.home(host) / "cluster" / "node.json" for host in (2, 1))
+    kept, copied = (lab.hosts.home(host) / "cluster" / "node.json" for host in (2, 1))
     own = kept.read_bytes()
-    assert lab.kill(2, "minder")
+    assert lab.kill(2, "ray_supervisor")
     until(lambda: lab.pid(2, "raylet") is None, "Ray has ended on h2", 30)
     kept.write_bytes(copied.read_bytes())
-    yield lab.bed.address(2)
-    lab.bed.ok(2, "cluster", "leave")
+    yield lab.hosts.address(2)
+    lab.hosts.ok(2, "cluster", "leave")
     kept.write_bytes(own)
     lab.join(2)
     lab.until_there(2)
@@ -355,7 +355,7 @@ def test_results_of_a_remote_run_are_there_at_its_end_and_nothing_else_stays(lab
     lab.until_state(job, "done")
     assert (code / "results" / "accuracy").read_text() == "0.9\n"
     copy = lab.log(job).read_text().strip()
-    assert str(lab.bed.home(1)) in copy
+    assert str(lab.hosts.home(1)) in copy
     assert not os.path.exists(copy)
-    voyages = lab.bed.home(0) / "cluster" / "voyages"
-    until(lambda: not [*voyages.glob("*/*")], "no note is left of it")
+    transfers = lab.hosts.home(0) / "cluster" / "transfers"
+    until(lambda: not [*transfers.glob("*/*")], "no note is left of it")

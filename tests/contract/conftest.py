@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from contract.harbour import Harbour
-from contract.rig import (
-    Rig,
+from contract.executor_harness import (
+    Harness,
     act,
     end_all,
     far_executor,
@@ -22,8 +21,9 @@ from contract.rig import (
     put_away,
     queue_of,
 )
+from contract.ray_fixture import RayFixture
 from stoker.executors.contract import Executor, Synced
-from stoker.executors.shepherd import trees
+from stoker.supervisor import process_tree
 from stoker.testing.executor import FakeExecutor
 
 
@@ -32,7 +32,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder, and beside it everything else that a test's executors need."""
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
-    monkeypatch.delenv(trees.COOKIE, raising=False)
+    monkeypatch.delenv(process_tree.COOKIE, raising=False)
     work = tmp_path / "work"
     work.mkdir()
     return work
@@ -40,102 +40,104 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def path(surroundings: Path) -> Path:
-    """Where a kept executor's shepherd listens."""
-    return surroundings.parent / "shepherd.sock"
+    """Where a kept executor's supervisor listens."""
+    return surroundings.parent / "supervisor.sock"
 
 
 @pytest.fixture
-def local(surroundings: Path) -> Iterator[Rig]:
-    rig = Rig(local_executor(surroundings), surroundings, occupy_for_real)
+def local(surroundings: Path) -> Iterator[Harness]:
+    harness = Harness(local_executor(surroundings), surroundings, occupy_for_real)
     try:
-        rig.hold_all()
-        yield rig
+        harness.hold_all()
+        yield harness
     finally:
-        put_away(rig.executor)
+        put_away(harness.executor)
 
 
 @pytest.fixture
-def kept(surroundings: Path) -> Iterator[Rig]:
-    rig = Rig(kept_executor(surroundings), surroundings, occupy_for_real)
+def kept(surroundings: Path) -> Iterator[Harness]:
+    harness = Harness(kept_executor(surroundings), surroundings, occupy_for_real)
     try:
-        rig.hold_all()
-        yield rig
+        harness.hold_all()
+        yield harness
     finally:
         try:
-            put_away(rig.executor)
+            put_away(harness.executor)
         finally:
             end_all(name_of(surroundings))
 
 
 @pytest.fixture(scope="package")
-def harbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+def ray_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayFixture]:
     """Return one Ray for all tests."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'stoker[ray]'")
-    harbour = Harbour(tmp_path_factory.mktemp("harbour"))
+    ray_fixture = RayFixture(tmp_path_factory.mktemp("ray_fixture"))
     try:
-        yield harbour
+        yield ray_fixture
     finally:
-        harbour.close()
+        ray_fixture.close()
 
 
 @pytest.fixture
-def far(surroundings: Path, harbour: Harbour, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    monkeypatch.setenv("STOKER_LEASE_DIR", harbour.leases)
+def far(
+    surroundings: Path, ray_fixture: RayFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Harness]:
+    monkeypatch.setenv("STOKER_LEASE_DIR", ray_fixture.leases)
 
     def make() -> Executor:
-        return far_executor(surroundings, harbour)
+        return far_executor(surroundings, ray_fixture)
 
-    rig = Rig(make(), surroundings, occupy_for_real, make)
+    harness = Harness(make(), surroundings, occupy_for_real, make)
     try:
-        rig.until(lambda: rig.of(Synced), 30.0)
-        rig.hold_all()
-        yield rig
+        harness.until(lambda: harness.of(Synced), 30.0)
+        harness.hold_all()
+        yield harness
     finally:
-        put_away(rig.executor)
-        harbour.forget(queue_of(surroundings))
+        put_away(harness.executor)
+        ray_fixture.forget(queue_of(surroundings))
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Rig]:
-    yield from fake_rig(FakeExecutor(time.time, act), tmp_path)
+def fake(tmp_path: Path) -> Iterator[Harness]:
+    yield from fake_harness(FakeExecutor(time.time, act), tmp_path)
 
 
 @pytest.fixture
-def fake_kept(tmp_path: Path) -> Iterator[Rig]:
-    yield from fake_rig(FakeExecutor(time.time, act, kept=True), tmp_path)
+def fake_kept(tmp_path: Path) -> Iterator[Harness]:
+    yield from fake_harness(FakeExecutor(time.time, act, kept=True), tmp_path)
 
 
-def fake_rig(executor: FakeExecutor, folder: Path) -> Iterator[Rig]:
+def fake_harness(executor: FakeExecutor, folder: Path) -> Iterator[Harness]:
     def occupy(key: str) -> Callable[[], None]:
         executor.foreign.add(key)
         return lambda: executor.foreign.discard(key)
 
-    rig = Rig(executor, folder, occupy)
-    rig.hold_all()
-    yield rig
+    harness = Harness(executor, folder, occupy)
+    harness.hold_all()
+    yield harness
     executor.close()
 
 
-def rig_named_by(request: pytest.FixtureRequest) -> Rig:
+def harness_named_by(request: pytest.FixtureRequest) -> Harness:
     found = request.getfixturevalue(request.param)
-    assert isinstance(found, Rig)
+    assert isinstance(found, Harness)
     return found
 
 
 @pytest.fixture(params=["local", "kept", "far", "fake", "fake_kept"])
-def rig(request: pytest.FixtureRequest) -> Rig:
+def harness(request: pytest.FixtureRequest) -> Harness:
     """Any executor."""
-    return rig_named_by(request)
+    return harness_named_by(request)
 
 
 @pytest.fixture(params=["local", "kept"])
-def real(request: pytest.FixtureRequest) -> Rig:
+def real(request: pytest.FixtureRequest) -> Harness:
     """Any executor with real processes."""
-    return rig_named_by(request)
+    return harness_named_by(request)
 
 
 @pytest.fixture(params=["kept", "far", "fake_kept"])
-def lasting(request: pytest.FixtureRequest) -> Rig:
+def lasting(request: pytest.FixtureRequest) -> Harness:
     """Any executor that outlives its client."""
-    return rig_named_by(request)
+    return harness_named_by(request)

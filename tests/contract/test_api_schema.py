@@ -23,19 +23,19 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from patience import PATIENCE_S
 from scale import LONG
-from stoker.api.document import make_document
+from stoker.api.openapi import make_document
 from stoker.api.routes import ENDPOINTS
 from stoker.client.client import Client
 from stoker.wire import Kill, NewJob, NewRun, Pause, Submission
-from unit.api.desk import Desk
+from unit.api.api_server import ApiServer
 
 if TYPE_CHECKING:
     from stoker.executors.contract import Launch
 
 EXAMPLES = 200 if LONG else 40
 # Each of these takes a process of its own.
-EXAMPLES_OF_ERRANDS = 6
-ERRANDS = (
+EXAMPLES_OF_WORKER_TASKS = 6
+WORKER_TASKS = (
     "POST /v1/plan",
     "POST /v1/sweep",
     "GET /v1/results",
@@ -188,7 +188,11 @@ def _gpus_of(body: Any) -> Any:
 def map_query(context: schemathesis.HookContext, query: Any) -> Any:
     values = _sensible(query)
     operation = context.operation
-    if operation is not None and f"GET {operation.path}" in ERRANDS and isinstance(query, dict):
+    if (
+        operation is not None
+        and f"GET {operation.path}" in WORKER_TASKS
+        and isinstance(query, dict)
+    ):
         of_sweep = {"name": "drafted", "cwd": "/tmp", "metric": "loss"}
         values = {name: of_sweep.get(name, value) for name, value in query.items()}
     if isinstance(values, dict) and "after" in values:  # a cursor here
@@ -197,21 +201,21 @@ def map_query(context: schemathesis.HookContext, query: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     def end_at_once(_launch: Launch) -> int:
         return 0
 
-    desk = Desk(tmp_path_factory.mktemp("home"), script=end_at_once)
-    with Client(desk.home) as client:
+    api_server = ApiServer(tmp_path_factory.mktemp("home"), script=end_at_once)
+    with Client(api_server.home) as client:
         client.pause(Pause(queue=True, project=ASLEEP))
-    desk.add("one", "two", "three")
-    desk.add("four", project=KNOWN)
+    api_server.add("one", "two", "three")
+    api_server.add("four", project=KNOWN)
     run = NewRun(identity="0" * 64, dir="/tmp/none", params="{}")
     job = NewJob(command="true", run=run)
-    with Client(desk.home) as client:
+    with Client(api_server.home) as client:
         client.add(Submission(request_id="", jobs=[job], cwd="/tmp", sweep="drafted", gpus=0))
-    yield desk
-    desk.close()
+    yield api_server
+    api_server.close()
 
 
 class _UnixConnection(urllib3.connection.HTTPConnection):
@@ -235,9 +239,9 @@ class _UnixAdapter(HTTPAdapter):
 
 
 @pytest.fixture(scope="module")
-def session(desk: Desk) -> Iterator[requests.Session]:
+def session(api_server: ApiServer) -> Iterator[requests.Session]:
     with requests.Session() as session:
-        session.mount("http://stoker", _UnixAdapter(f"{desk.home}/stoker.sock"))
+        session.mount("http://stoker", _UnixAdapter(f"{api_server.home}/stoker.sock"))
         yield session
 
 
@@ -255,16 +259,16 @@ def _allowed_and_not(operation: Any) -> Any:
 # Not schema.parametrize: its tests all have one name, and of those xdist runs only the first.
 @pytest.mark.parametrize("label", sorted(OPERATIONS))
 def test_every_request_is_answered_as_the_document_says(
-    label: str, session: requests.Session, desk: Desk
+    label: str, session: requests.Session, api_server: ApiServer
 ) -> None:
     granted: list[int] = []
     if label == "GET /v1/wait":  # held and delayed jobs would keep it for ever
-        with Client(desk.home) as client:
+        with Client(api_server.home) as client:
             client.kill(Kill(all=True))
 
     @given(case=_allowed_and_not(OPERATIONS[label]))
     @settings(
-        max_examples=EXAMPLES_OF_ERRANDS if label in ERRANDS else EXAMPLES,
+        max_examples=EXAMPLES_OF_WORKER_TASKS if label in WORKER_TASKS else EXAMPLES,
         derandomize=True,
         database=None,
         deadline=None,
@@ -273,7 +277,7 @@ def test_every_request_is_answered_as_the_document_says(
     )
     def ask(case: schemathesis.Case[Any]) -> None:
         if label == "POST /v1/move":
-            desk.add("waits", project=ASLEEP)
+            api_server.add("waits", project=ASLEEP)
         response = case.call(base_url="http://stoker", session=session, timeout=PATIENCE_S)
         if response.status_code < 300:
             granted.append(response.status_code)

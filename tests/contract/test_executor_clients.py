@@ -1,4 +1,4 @@
-"""Who may speak with a daemon's shepherd, and in which words."""
+"""Who may speak with a daemon's supervisor, and in which words."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from contract.rig import FOREVER, Rig, alive, kept_executor, name_of, put_away
+from contract.executor_harness import FOREVER, Harness, alive, kept_executor, name_of, put_away
 from patience import PATIENCE_S
 from stoker import __version__
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError, Launch, Synced
-from stoker.executors.kept import KeptExecutor
-from stoker.executors.shepherd import sockets, trees, wire
+from stoker.executors.daemon_executor import DaemonExecutor
+from stoker.supervisor import process_tree, protocol, unix_sockets
 
 
 class Caller:
-    """Speaks with a shepherd word by word."""
+    """Speaks with a supervisor word by word."""
 
     def __init__(self, path: Path) -> None:
-        self.socket = sockets.connect(str(path))
+        self.socket = unix_sockets.connect(str(path))
         self._lines = self.socket.makefile("rb")
 
     def send(self, *messages: list[object]) -> None:
@@ -56,8 +56,8 @@ class Caller:
 
 
 @pytest.fixture
-def call(kept: Rig, path: Path) -> Iterator[Callable[[], Caller]]:
-    """Return a maker of callers to a shepherd that has something to do."""
+def call(kept: Harness, path: Path) -> Iterator[Callable[[], Caller]]:
+    """Return a maker of callers to a supervisor that has something to do."""
     kept.sh("1.1", FOREVER)
     kept.started("1.1")
     kept.executor.close()
@@ -86,7 +86,7 @@ def test_a_second_client_waits_until_the_first_has_gone_and_was_heard_to_the_end
 ) -> None:
     first = call()
     first.hear()
-    first.send(["sync", wire.PROTOCOL])
+    first.send(["sync", protocol.PROTOCOL])
     assert first.hear()[0] == "started"
     assert first.hear()[0] == "synced"
     second = call()
@@ -102,7 +102,7 @@ def test_a_second_client_waits_until_the_first_has_gone_and_was_heard_to_the_end
     first.close()
 
     assert second.hear()[0] == "hello"
-    second.send(["sync", wire.PROTOCOL])
+    second.send(["sync", protocol.PROTOCOL])
     keys = []
     while (heard := second.hear())[0] != "synced":
         if heard[0] == "started":
@@ -111,14 +111,14 @@ def test_a_second_client_waits_until_the_first_has_gone_and_was_heard_to_the_end
 
 
 def test_nothing_is_reported_before_a_client_is_synced(
-    kept: Rig, call: Callable[[], Caller]
+    kept: Harness, call: Callable[[], Caller]
 ) -> None:
     caller = call()
     pid = caller.hear()[2]
-    (job,) = [process.pid for process in trees.processes().values() if process.parent == pid]
+    (job,) = [process.pid for process in process_tree.processes().values() if process.parent == pid]
     os.kill(job, signal.SIGKILL)
     kept.until_quietly(lambda: not os.path.exists(f"/proc/{job}"))
-    caller.send(["sync", wire.PROTOCOL])
+    caller.send(["sync", protocol.PROTOCOL])
 
     assert [caller.hear()[0] for _ in range(3)] == ["started", "ended", "synced"]
 
@@ -137,9 +137,9 @@ def test_nonsense_ends_the_connection_and_nothing_else(
     again = call()
 
     assert again.hear()[2] == pid
-    again.send(["sync", wire.PROTOCOL])
+    again.send(["sync", protocol.PROTOCOL])
     assert again.hear()[:2] == ["started", "1.1"]
-    assert "Traceback" in (surroundings.parent / "shepherd.log").read_text()
+    assert "Traceback" in (surroundings.parent / "supervisor.log").read_text()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
@@ -151,7 +151,7 @@ def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:  # one that others can reach
         os.chmod(folder, 0o755)
         paths = {"socket": f"{folder}/s", "journal": f"{folder}/journal"}
-        executor = KeptExecutor(name=name_of(surroundings), **paths)
+        executor = DaemonExecutor(name=name_of(surroundings), **paths)
         os.chmod(f"{folder}/s", 0o666)
         executor.define_context(0, {}, "/", "/bin/sh")
         executor.launch([Launch("1.1", (), ["/bin/sleep", "600"])])
@@ -163,9 +163,9 @@ def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
             timeout=PATIENCE_S,
             check=False,
         )
-        executor = KeptExecutor(name=name_of(surroundings), **paths)
-        rig = Rig(executor, surroundings, lambda _key: lambda: None)
-        assert rig.synced() == Synced(frozenset({"1.1"}), fresh=False)
+        executor = DaemonExecutor(name=name_of(surroundings), **paths)
+        harness = Harness(executor, surroundings, lambda _key: lambda: None)
+        assert harness.synced() == Synced(frozenset({"1.1"}), fresh=False)
         put_away(executor)
 
     assert "hello" not in done.stdout
@@ -175,7 +175,7 @@ def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
 def test_one_that_waits_is_woken_by_nothing_but_the_hour(call: Callable[[], Caller]) -> None:
     caller = call()
     pid = caller.hear()[2]
-    caller.send(["sync", wire.PROTOCOL])
+    caller.send(["sync", protocol.PROTOCOL])
     while caller.hear()[0] != "synced":
         pass
     caller.send(["place", 0, {}, []], ["hold", 0])
@@ -194,8 +194,8 @@ def test_one_that_waits_is_woken_by_nothing_but_the_hour(call: Callable[[], Call
 class TestVersions:
     @pytest.fixture
     def stranger(self, path: Path) -> Iterator[socket.socket]:
-        """A socket at which a test plays the shepherd."""
-        with sockets.listen(str(path)) as listener:
+        """A socket at which a test plays the supervisor."""
+        with unix_sockets.listen(str(path)) as listener:
             yield listener
 
     def test_one_that_speaks_no_protocol_of_ours_is_left_alone(
@@ -218,7 +218,7 @@ class TestVersions:
         assert not isinstance(caught.value, ExecutorLostError)
         assert answer == [b""]
 
-    @pytest.mark.parametrize("lowest", [0, wire.PROTOCOL])
+    @pytest.mark.parametrize("lowest", [0, protocol.PROTOCOL])
     def test_the_newest_protocol_in_common_is_spoken(
         self, surroundings: Path, stranger: socket.socket, lowest: int
     ) -> None:
@@ -239,4 +239,4 @@ class TestVersions:
         assert executor.observe() == [Synced(frozenset({"1.1"}), fresh=False)]
         executor.close()
         thread.join()
-        assert json.loads(heard[0]) == [["sync", wire.PROTOCOL]]
+        assert json.loads(heard[0]) == [["sync", protocol.PROTOCOL]]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from contract.rig import Rig, alive, environment, put_away
+from contract.executor_harness import Harness, alive, environment, put_away
 from stoker.executors.contract import Ended, Finished, Launch, Lost, Started
-from stoker.executors.kept import KeptExecutor
-from stoker.executors.shepherd import trees
-from stoker.executors.shepherd.journal import read_journal
+from stoker.executors.daemon_executor import DaemonExecutor
+from stoker.supervisor import process_tree
+from stoker.supervisor.journal import read_journal
 
 # Deaf to TERM; ends when it has read a line from the pipe `fifo`.
 STUBBORN = "trap '' TERM HUP; echo $$ > {name}; read x < fifo"
@@ -20,25 +20,25 @@ STUBBORN = "trap '' TERM HUP; echo $$ > {name}; read x < fifo"
 SAVER = "trap 'read x < fifo; echo saved > out; exit 0' TERM; echo $$ > saver; while :; do sleep 0.01; done"
 
 
-def keys_of_started(rig: Rig) -> list[str]:
-    return [report.key for report in rig.of(Started)]
+def keys_of_started(harness: Harness) -> list[str]:
+    return [report.key for report in harness.of(Started)]
 
 
-def until_dead(rig: Rig, pid: int) -> None:
-    rig.until(lambda: not alive([pid]))
-    rig.reach()
+def until_dead(harness: Harness, pid: int) -> None:
+    harness.until(lambda: not alive([pid]))
+    harness.reach()
 
 
-def launch_saver(rig: Rig) -> int:
+def launch_saver(harness: Harness) -> int:
     """Launch a shell with a saver behind it; returns the shell's pid once the saver can hear."""
-    saver = rig.work / "saver.sh"
+    saver = harness.work / "saver.sh"
     saver.write_text(SAVER)
-    rig.sh("1.1", f"sh {saver}; true")
-    rig.read("saver")
-    return rig.started("1.1").pid
+    harness.sh("1.1", f"sh {saver}; true")
+    harness.read("saver")
+    return harness.started("1.1").pid
 
 
-def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real: Rig) -> None:
+def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real: Harness) -> None:
     let_go = real.fifo("fifo")
     shell = launch_saver(real)
     real.sh("2.1", "exit 0")
@@ -53,7 +53,7 @@ def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real
     assert real.started("2.1").at_us >= ended.at_us
 
 
-def test_a_shell_that_is_being_ended_does_not_go_on_to_its_next_command(real: Rig) -> None:
+def test_a_shell_that_is_being_ended_does_not_go_on_to_its_next_command(real: Harness) -> None:
     inner = "echo $$ > {0}; exec sleep 600"
     for number in range(1, 11):
         key = f"{number}.1"
@@ -65,7 +65,7 @@ def test_a_shell_that_is_being_ended_does_not_go_on_to_its_next_command(real: Ri
     assert not (real.work / "next").exists()
 
 
-def test_what_is_left_when_the_grace_is_over_is_killed(real: Rig) -> None:
+def test_what_is_left_when_the_grace_is_over_is_killed(real: Harness) -> None:
     real.fifo("fifo")
     launch_saver(real)
     saver = int(real.read("saver"))
@@ -76,7 +76,7 @@ def test_what_is_left_when_the_grace_is_over_is_killed(real: Rig) -> None:
 
 
 def test_a_first_process_that_outlives_its_grace_is_killed_without_being_asked_again(
-    real: Rig,
+    real: Harness,
 ) -> None:
     real.fifo("fifo")
     real.sh("1.1", STUBBORN.format(name="stubborn"))
@@ -87,7 +87,7 @@ def test_a_first_process_that_outlives_its_grace_is_killed_without_being_asked_a
 
 
 @pytest.mark.parametrize("how", ["{}", "setsid {}", "env -i PATH=$PATH setsid {}"])
-def test_leftovers_keep_the_slot_and_are_killed_and_named(real: Rig, how: str) -> None:
+def test_leftovers_keep_the_slot_and_are_killed_and_named(real: Harness, how: str) -> None:
     real.fifo("fifo")
     script = real.work / "stubborn.sh"
     script.write_text(STUBBORN.format(name="left"))
@@ -101,7 +101,7 @@ def test_leftovers_keep_the_slot_and_are_killed_and_named(real: Rig, how: str) -
     assert real.started("2.1").at_us >= ended.at_us
 
 
-def test_leftovers_that_end_within_their_grace_are_waited_for(real: Rig) -> None:
+def test_leftovers_that_end_within_their_grace_are_waited_for(real: Harness) -> None:
     let_go = real.fifo("fifo")
     real.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}; echo done > out" & exit 0')
     real.sh("2.1", "exit 0")
@@ -114,13 +114,13 @@ def test_leftovers_that_end_within_their_grace_are_waited_for(real: Rig) -> None
     assert [report.key for report in real.of(Ended)] == ["1.1", "2.1"]
 
 
-def test_an_attempt_that_leaves_nothing_names_nothing(real: Rig) -> None:
+def test_an_attempt_that_leaves_nothing_names_nothing(real: Harness) -> None:
     real.sh("1.1", "sleep 0.01 & exit 0")
 
     assert real.ended("1.1").leftovers == ()
 
 
-def test_a_daemonised_part_of_another_attempt_is_no_leftover(real: Rig) -> None:
+def test_a_daemonised_part_of_another_attempt_is_no_leftover(real: Harness) -> None:
     real.sh("1.1", "(setsid sleep 600 & echo $! > helper); sleep 600", 1)
     helper = int(real.read("helper"))
     real.sh("2.1", "exit 0")
@@ -129,7 +129,7 @@ def test_a_daemonised_part_of_another_attempt_is_no_leftover(real: Rig) -> None:
     assert alive([helper])
 
 
-def test_a_slot_waits_also_while_another_attempt_has_left_something(real: Rig) -> None:
+def test_a_slot_waits_also_while_another_attempt_has_left_something(real: Harness) -> None:
     let_go = real.fifo("fifo")
     real.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 0', 1)
     real.read("left")
@@ -141,7 +141,9 @@ def test_a_slot_waits_also_while_another_attempt_has_left_something(real: Rig) -
     real.ended("1.1")
 
 
-def test_closing_while_leftovers_end_keeps_the_exit_status(local: Rig, surroundings: Path) -> None:
+def test_closing_while_leftovers_end_keeps_the_exit_status(
+    local: Harness, surroundings: Path
+) -> None:
     local.fifo("fifo")
     local.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
     left = int(local.read("left"))
@@ -157,13 +159,13 @@ def test_closing_while_leftovers_end_keeps_the_exit_status(local: Rig, surroundi
 class TestCrashes:
     """The supervisor of a daemon is killed while leftovers of a job still run."""
 
-    def crash(self, rig: Rig) -> None:
-        assert isinstance(rig.executor, KeptExecutor)
-        rig.reports.clear()
-        os.kill(rig.executor.pids[0], signal.SIGKILL)
-        rig.synced()
+    def crash(self, harness: Harness) -> None:
+        assert isinstance(harness.executor, DaemonExecutor)
+        harness.reports.clear()
+        os.kill(harness.executor.pids[0], signal.SIGKILL)
+        harness.synced()
 
-    def test_the_exit_status_of_the_first_process_is_not_lost(self, kept: Rig) -> None:
+    def test_the_exit_status_of_the_first_process_is_not_lost(self, kept: Harness) -> None:
         let_go = kept.fifo("fifo")
         kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
         kept.read("left")
@@ -175,7 +177,7 @@ class TestCrashes:
         let_go()
         assert kept.ended("1.1").status == 3 << 8
 
-    def test_the_next_supervisor_keeps_to_the_rule(self, kept: Rig) -> None:
+    def test_the_next_supervisor_keeps_to_the_rule(self, kept: Harness) -> None:
         go, let_go = kept.fifo("go"), kept.fifo("fifo")
         kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & read x < go; exit 0')
         kept.read("left")
@@ -189,7 +191,7 @@ class TestCrashes:
         kept.until(lambda: kept.of(Ended) or kept.of(Lost))  # as far as the kernel tells
         assert not alive([int(kept.read("left"))])
 
-    def test_a_client_that_comes_back_is_told_that_it_runs(self, kept: Rig) -> None:
+    def test_a_client_that_comes_back_is_told_that_it_runs(self, kept: Harness) -> None:
         let_go = kept.fifo("fifo")
         kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
         kept.read("left")
@@ -205,17 +207,17 @@ class TestLingering:
     """A job whose leftovers may linger, in an executor that outlives its client."""
 
     @pytest.fixture
-    def lingering(self, kept: Rig) -> Rig:
+    def lingering(self, kept: Harness) -> Harness:
         """Return an executor in whose context 1 leftovers may linger."""
-        env = {**environment(), trees.LINGER: "1"}
+        env = {**environment(), process_tree.LINGER: "1"}
         kept.executor.define_context(1, env, str(kept.work), "/bin/sh")
         return kept
 
-    def sh(self, rig: Rig, key: str, text: str) -> None:
-        rig.executor.launch([Launch(key, (0,), ["/bin/sh", "-c", text], context=1)])
+    def sh(self, harness: Harness, key: str, text: str) -> None:
+        harness.executor.launch([Launch(key, (0,), ["/bin/sh", "-c", text], context=1)])
 
     def test_it_keeps_its_slot_until_its_tree_is_gone_when_it_is_ended(
-        self, lingering: Rig
+        self, lingering: Harness
     ) -> None:
         let_go = lingering.fifo("fifo")
         (lingering.work / "saver.sh").write_text(SAVER)
@@ -230,7 +232,7 @@ class TestLingering:
         ended = lingering.ended("1.1")
         assert lingering.started("2.1").at_us >= ended.at_us
 
-    def test_what_may_linger_survives_what_may_not(self, lingering: Rig) -> None:
+    def test_what_may_linger_survives_what_may_not(self, lingering: Harness) -> None:
         lingering.fifo("fifo")
         (lingering.work / "stubborn.sh").write_text(STUBBORN.format(name="left"))
         leave = "sleep 600 & echo $! > stays; env -u STOKER_LINGER sh stubborn.sh &"

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from contract.rig import (
+from contract.executor_harness import (
     SLOTS,
-    Rig,
+    Harness,
     kept_executor,
     local_executor,
     occupy_for_real,
     put_away,
 )
 from stoker.executors.contract import Ended, Executor, Launch, Started
-from stoker.executors.shepherd import trees
+from stoker.supervisor import process_tree
 
 # What a job sees of its surroundings.
 PROBE = """
@@ -38,15 +38,17 @@ print(json.dumps({
 """
 
 
-def probe(rig: Rig, key: str, slots: tuple[int, ...], context: int = 0) -> dict[str, object]:
+def probe(
+    harness: Harness, key: str, slots: tuple[int, ...], context: int = 0
+) -> dict[str, object]:
     """Let a job tell what it sees."""
-    log = rig.work / f"log-{key}"
+    log = harness.work / f"log-{key}"
     launch = Launch(key, slots, [sys.executable, "-I", "-c", PROBE], str(log), context)
-    rig.executor.launch([launch])
-    assert rig.ended(key).status == 0
+    harness.executor.launch([launch])
+    assert harness.ended(key).status == 0
     found = json.loads(log.read_text())
     assert isinstance(found, dict)
-    assert found["pid"] == rig.started(key).pid
+    assert found["pid"] == harness.started(key).pid
     return found
 
 
@@ -58,7 +60,7 @@ def env_of(seen: dict[str, object]) -> dict[str, str]:
 
 class TestSurroundings:
     @pytest.fixture
-    def seen(self, real: Rig) -> dict[str, object]:
+    def seen(self, real: Harness) -> dict[str, object]:
         return probe(real, "12.3", (1,))
 
     def test_its_input_is_empty(self, seen: dict[str, object]) -> None:
@@ -79,13 +81,13 @@ class TestSurroundings:
         assert env["STOKER_JOB_ID"] == "12"
         assert env["STOKER_ATTEMPT"] == "3"
         assert env["PATH"] == os.environ["PATH"]
-        assert env[trees.COOKIE].endswith(":12.3")
+        assert env[process_tree.COOKIE].endswith(":12.3")
 
     def test_it_has_only_the_environment_it_was_given(self, seen: dict[str, object]) -> None:
-        own = {"CUDA_VISIBLE_DEVICES", "STOKER_JOB_ID", "STOKER_ATTEMPT", trees.COOKIE}
+        own = {"CUDA_VISIBLE_DEVICES", "STOKER_JOB_ID", "STOKER_ATTEMPT", process_tree.COOKIE}
         assert set(env_of(seen)) - {"LC_CTYPE"} == {"PATH", "ODD"} | own
 
-    def test_no_signal_is_blocked_or_ignored(self, real: Rig) -> None:
+    def test_no_signal_is_blocked_or_ignored(self, real: Harness) -> None:
         log = real.work / "log"
         words = ["/bin/grep", "^Sig[BI]", "/proc/self/status"]
         real.executor.launch([Launch("1.1", (0,), words, str(log))])
@@ -96,14 +98,14 @@ class TestSurroundings:
         assert int(masks["SigBlk:"], 16) == 0
         assert int(masks["SigIgn:"], 16) & ~real_time == 0
 
-    def test_a_broken_pipe_ends_its_writer_quietly(self, real: Rig) -> None:
+    def test_a_broken_pipe_ends_its_writer_quietly(self, real: Harness) -> None:
         log = real.work / "log"
         real.sh("1.1", "yes | head -1", log=log)
 
         assert real.ended("1.1").status == 0
         assert log.read_text() == "y\n"
 
-    def test_bytes_that_are_no_text_arrive_as_they_are(self, real: Rig) -> None:
+    def test_bytes_that_are_no_text_arrive_as_they_are(self, real: Harness) -> None:
         odd = os.fsdecode(b"a\xff\xc3(b\n'\"$x")
         script = 'printf "%s|%s" "$1" "$ODD" > "$2"'
         out = os.fsdecode(bytes(real.work) + b"/out\xfd")
@@ -113,7 +115,7 @@ class TestSurroundings:
         with open(out, "rb") as file:
             assert file.read() == b"a\xff\xc3(b\n'\"$x|\xfe\xff"
 
-    def test_a_log_is_appended_to_with_output_and_errors(self, real: Rig) -> None:
+    def test_a_log_is_appended_to_with_output_and_errors(self, real: Harness) -> None:
         log = real.work / os.fsdecode(b"log\xff")
         log.write_text("earlier\n")
         real.sh("1.1", "echo out; echo err >&2", log=log)
@@ -122,7 +124,7 @@ class TestSurroundings:
 
         assert log.read_text() == "earlier\nout\nerr\nagain\n"
 
-    def test_what_an_attempt_used_is_told(self, real: Rig) -> None:
+    def test_what_an_attempt_used_is_told(self, real: Harness) -> None:
         real.sh("1.1", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
 
         ended = real.ended("1.1")
@@ -130,18 +132,18 @@ class TestSurroundings:
         assert ended.max_rss_kb > 100
 
 
-def test_a_job_inherits_the_leases_and_no_other_descriptor(local: Rig) -> None:
+def test_a_job_inherits_the_leases_and_no_other_descriptor(local: Harness) -> None:
     ours = {int(fd) for fd in os.listdir("/proc/self/fd")}
     passed_on = {fd for fd in ours if fd > 3 and is_inheritable(fd)}
 
     assert probe(local, "1.1", (1,))["open"] == sorted({0, 1, 2, 200, 201} | passed_on)
 
 
-def test_a_job_of_a_daemon_inherits_nothing_else_even_if_the_daemon_could(kept: Rig) -> None:
+def test_a_job_of_a_daemon_inherits_nothing_else_even_if_the_daemon_could(kept: Harness) -> None:
     assert probe(kept, "1.1", (1,))["open"] == [0, 1, 2, 200, 201]
 
 
-def test_a_job_on_several_slots_sees_and_holds_the_gpus_of_all(real: Rig) -> None:
+def test_a_job_on_several_slots_sees_and_holds_the_gpus_of_all(real: Harness) -> None:
     seen = probe(real, "1.1", (1, 0))
 
     assert env_of(seen)["CUDA_VISIBLE_DEVICES"] == "2,3,0"
@@ -150,7 +152,7 @@ def test_a_job_on_several_slots_sees_and_holds_the_gpus_of_all(real: Rig) -> Non
     assert {200, 201, 202} <= set(fds)
 
 
-def test_a_job_on_no_slot_sees_and_holds_no_gpu(real: Rig) -> None:
+def test_a_job_on_no_slot_sees_and_holds_no_gpu(real: Harness) -> None:
     seen = probe(real, "1.1", ())
 
     assert env_of(seen)["CUDA_VISIBLE_DEVICES"] == ""
@@ -159,23 +161,23 @@ def test_a_job_on_no_slot_sees_and_holds_no_gpu(real: Rig) -> None:
     assert not {200, 201, 202} & set(fds)
 
 
-def test_each_job_runs_in_the_context_it_names(real: Rig) -> None:
+def test_each_job_runs_in_the_context_it_names(real: Harness) -> None:
     folder = real.work / "elsewhere"
     folder.mkdir()
-    env = {"PATH": os.environ["PATH"], "STOKER_PART": "x", trees.COOKIE: "outer:1.1"}
+    env = {"PATH": os.environ["PATH"], "STOKER_PART": "x", process_tree.COOKIE: "outer:1.1"}
     real.executor.define_context(7, {**env, "LR": "0.1"}, str(folder), "/bin/sh")
     real.executor.define_context(7, {**env, "LR": "0.2"}, "/", "/bin/sh")
 
     seen = probe(real, "1.1", (0,), context=7)
     assert seen["cwd"] == str(folder)
     assert env_of(seen)["LR"] == "0.1"
-    assert env_of(seen)[trees.COOKIE].endswith(":1.1")
-    assert "outer" not in env_of(seen)[trees.COOKIE]
+    assert env_of(seen)[process_tree.COOKIE].endswith(":1.1")
+    assert "outer" not in env_of(seen)[process_tree.COOKIE]
     assert "STOKER_PART" not in env_of(seen)
     assert probe(real, "2.1", (0,))["cwd"] == str(real.work)
 
 
-def test_more_contexts_than_a_shepherd_holds_are_all_right(kept: Rig) -> None:
+def test_more_contexts_than_a_supervisor_holds_are_all_right(kept: Harness) -> None:
     numbers = [*range(1, 100), 3, 2, 1]
     for job, number in enumerate(numbers):
         env = {"PATH": os.environ["PATH"], "N": str(number)}
@@ -188,7 +190,7 @@ def test_more_contexts_than_a_shepherd_holds_are_all_right(kept: Rig) -> None:
 
 
 class TestStarts:
-    def test_a_script_without_shebang_is_run_by_the_shell(self, real: Rig) -> None:
+    def test_a_script_without_shebang_is_run_by_the_shell(self, real: Harness) -> None:
         script = real.work / "train"
         script.write_text('echo "$#:$1" > out\nexit 7\n')
         script.chmod(0o755)
@@ -197,7 +199,7 @@ class TestStarts:
         assert real.ended("1.1").status == 7 << 8
         assert (real.work / "out").read_text() == "2:a\n"
 
-    def test_a_script_without_shebang_gets_its_words_as_they_are(self, real: Rig) -> None:
+    def test_a_script_without_shebang_gets_its_words_as_they_are(self, real: Harness) -> None:
         folder = real.work / "my $(tools)"
         folder.mkdir()
         script = folder / "train"
@@ -208,21 +210,21 @@ class TestStarts:
         assert real.ended("1.1").status == 0
         assert (real.work / "out").read_text() == "a b\n$HOME\n;\n*\n"
 
-    def test_a_program_that_vanished_is_told_by_the_shell(self, real: Rig) -> None:
+    def test_a_program_that_vanished_is_told_by_the_shell(self, real: Harness) -> None:
         log = real.work / "log"
         real.executor.launch([Launch("1.1", (0,), [str(real.work / "vanished"), "x"], str(log))])
 
         assert real.ended("1.1").status == 127 << 8
         assert "not found" in log.read_text()
 
-    def test_a_program_that_may_not_be_run_is_told_by_the_shell(self, real: Rig) -> None:
+    def test_a_program_that_may_not_be_run_is_told_by_the_shell(self, real: Harness) -> None:
         (real.work / "data").write_text("x")
         real.executor.launch([Launch("1.1", (0,), [str(real.work / "data")])])
 
         assert real.ended("1.1").status == 126 << 8
 
     def test_a_log_that_cannot_be_opened_refuses_the_start_and_the_next_goes_on(
-        self, real: Rig
+        self, real: Harness
     ) -> None:
         log = real.work / os.fsdecode(b"miss\xffing") / "log"
         real.sh("1.1", "touch ran", log=log)
@@ -234,14 +236,14 @@ class TestStarts:
         assert not (real.work / "ran").exists()
         assert [report.key for report in real.of(Started)] == ["2.1"]
 
-    def test_words_that_no_program_can_be_given_refuse_the_start(self, real: Rig) -> None:
+    def test_words_that_no_program_can_be_given_refuse_the_start(self, real: Harness) -> None:
         real.sh("1.1", "echo \0")
         assert "null" in real.refused("1.1").reason
         real.sh("2.1", "exit 0")
 
         assert real.ended("2.1").status == 0
 
-    def test_arguments_that_are_too_long_refuse_the_start(self, real: Rig) -> None:
+    def test_arguments_that_are_too_long_refuse_the_start(self, real: Harness) -> None:
         real.sh("1.1", "x" * 200_000)
 
         assert real.refused("1.1").reason == "Argument list too long: /bin/sh"
@@ -253,18 +255,18 @@ class TestStarts:
     ) -> None:
         gone = str(surroundings / "gone")
         executor = make(surroundings, **{missing: gone})
-        rig = Rig(executor, surroundings, occupy_for_real)
+        harness = Harness(executor, surroundings, occupy_for_real)
         try:
-            rig.hold_all()
+            harness.hold_all()
             program = gone if missing == "shell" else "/bin/sh"
             executor.launch([Launch("1.1", (0,), [program, "-c", "exit 0"])])
-            assert rig.refused("1.1").reason == f"No such file or directory: {gone}"
+            assert harness.refused("1.1").reason == f"No such file or directory: {gone}"
         finally:
             put_away(executor)
 
 
-def test_a_folder_that_was_made_anew_is_found_again(kept: Rig) -> None:
-    """A daemon's shepherd lives for weeks: a folder of the same name is not the same folder."""
+def test_a_folder_that_was_made_anew_is_found_again(kept: Harness) -> None:
+    """A daemon's supervisor lives for weeks: a folder of the same name is not the same folder."""
     folder = kept.work / "checkout"
     folder.mkdir()
     kept.executor.define_context(5, {"PATH": os.environ["PATH"]}, str(folder), "/bin/sh")
@@ -278,12 +280,12 @@ def test_a_folder_that_was_made_anew_is_found_again(kept: Rig) -> None:
         folder.mkdir()
 
 
-def test_slots_without_a_shepherd_in_common_are_refused_at_once(surroundings: Path) -> None:
+def test_slots_without_a_supervisor_in_common_are_refused_at_once(surroundings: Path) -> None:
     executor = local_executor(surroundings)
     try:
         executor.define_slots([type(SLOTS[0])(n, (str(n),), (f"GPU-{n}",)) for n in range(4)])
         assert len(executor.parents) == 2
-        with pytest.raises(ValueError, match="no shepherd in common"):
+        with pytest.raises(ValueError, match="no supervisor in common"):
             executor.launch([Launch("1.1", (0, 1), ["/bin/true"])])
     finally:
         put_away(executor)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.rig import FOREVER, Rig
+from contract.executor_harness import FOREVER, Harness
 from stoker.executors.contract import (
     Ended,
     Launch,
@@ -20,7 +20,7 @@ from stoker.executors.contract import (
     Synced,
     Unheld,
 )
-from stoker.executors.kept import KeptExecutor
+from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.gpus.lease_holder import holder
 
 # A client that launches what it is told, says so, and waits to be killed.
@@ -28,9 +28,9 @@ CLIENT = """
 import json, os, select, sys
 from stoker.core.slot import Slot
 from stoker.executors.contract import Held, Launch, Started
-from stoker.executors.kept import KeptExecutor
+from stoker.executors.daemon_executor import DaemonExecutor
 given = json.loads(sys.argv[1])
-executor = KeptExecutor(**given["paths"])
+executor = DaemonExecutor(**given["paths"])
 executor.define_slots([Slot(0, ("0",), ("GPU-0",)), Slot(1, ("2", "3"), ("GPU-2", "GPU-3"))])
 executor.define_context(0, dict(os.environ), given["cwd"], "/bin/sh")
 executor.hold(0)
@@ -52,11 +52,11 @@ sys.stdin.read()
 """
 
 
-def test_the_first_thing_told_is_that_nothing_was_there(lasting: Rig) -> None:
+def test_the_first_thing_told_is_that_nothing_was_there(lasting: Harness) -> None:
     assert lasting.reports[0] == Synced(frozenset(), fresh=True)
 
 
-def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Rig) -> None:
+def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     started = lasting.started("1.1")
 
@@ -67,7 +67,7 @@ def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Rig
     assert lasting.ended("1.1").status == signal.SIGKILL
 
 
-def test_an_end_is_told_to_every_client_until_one_acknowledges_it(lasting: Rig) -> None:
+def test_an_end_is_told_to_every_client_until_one_acknowledges_it(lasting: Harness) -> None:
     lasting.sh("1.1", "exit 7")
     ended = lasting.ended("1.1")
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_an_end_is_told_to_every_client_until_one_acknowledges_it(lasting: Rig) 
     assert lasting.reconnect().keys == frozenset()
 
 
-def test_only_what_is_over_can_be_acknowledged(lasting: Rig) -> None:
+def test_only_what_is_over_can_be_acknowledged(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     lasting.started("1.1")
     lasting.executor.acknowledge(["1.1"])
@@ -87,7 +87,7 @@ def test_only_what_is_over_can_be_acknowledged(lasting: Rig) -> None:
     assert lasting.reconnect().keys == {"1.1"}
 
 
-def test_what_has_not_started_is_dropped_with_its_client(lasting: Rig) -> None:
+def test_what_has_not_started_is_dropped_with_its_client(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     lasting.sh("2.1", "exit 0")
     lasting.started("1.1")
@@ -99,7 +99,7 @@ def test_what_has_not_started_is_dropped_with_its_client(lasting: Rig) -> None:
     assert [report.key for report in lasting.of(Started)] == ["1.1"]
 
 
-def test_an_attempt_that_is_known_is_not_started_again(lasting: Rig) -> None:
+def test_an_attempt_that_is_known_is_not_started_again(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     lasting.sh("2.1", "exit 0", 1)
     lasting.ended("2.1")
@@ -116,7 +116,7 @@ def test_an_attempt_that_is_known_is_not_started_again(lasting: Rig) -> None:
     assert [report.key for report in lasting.of(Ended)] == ["2.1", "1.1"]
 
 
-def test_leases_that_no_job_needs_are_given_back_when_the_client_goes(kept: Rig) -> None:
+def test_leases_that_no_job_needs_are_given_back_when_the_client_goes(kept: Harness) -> None:
     kept.sh("1.1", FOREVER, 1)
     kept.started("1.1")
     kept.reconnect()
@@ -130,7 +130,7 @@ def test_leases_that_no_job_needs_are_given_back_when_the_client_goes(kept: Rig)
     assert holder("GPU-3") is None
 
 
-def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kept: Rig) -> None:
+def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kept: Harness) -> None:
     kept.sh("1.1", FOREVER, 1)
     kept.started("1.1")
     kept.reconnect()
@@ -147,7 +147,7 @@ def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kep
 
 
 def test_a_place_passes_on_the_leases_held_now_however_often_they_were_given_back(
-    kept: Rig,
+    kept: Harness,
 ) -> None:
     kept.sh("1.1", "exit 0", 1, 0)
     assert kept.ended("1.1").status == 0
@@ -167,9 +167,9 @@ def paths(surroundings: Path) -> dict[str, str]:
     folder = surroundings.parent
     return {
         "name": "kept-client",
-        "socket": str(folder / "shepherd.sock"),
+        "socket": str(folder / "supervisor.sock"),
         "journal": str(folder / "journal"),
-        "log": str(folder / "shepherd.log"),
+        "log": str(folder / "supervisor.log"),
     }
 
 
@@ -213,14 +213,14 @@ def test_true_exit_statuses_are_known_after_the_client_was_killed(
     os.write(writer, b"go\n" * 200)
     os.close(writer)
 
-    executor = KeptExecutor(**paths)
-    rig = Rig(executor, surroundings, lambda _key: lambda: None)
+    executor = DaemonExecutor(**paths)
+    harness = Harness(executor, surroundings, lambda _key: lambda: None)
     try:
         for key in ("1.1", "2.1", "3.1", "4.1", "6.1"):
-            rig.ended(key)
-        statuses = {report.key: report.status for report in rig.of(Ended)}
+            harness.ended(key)
+        statuses = {report.key: report.status for report in harness.of(Ended)}
         assert statuses == {"1.1": 7 << 8, "2.1": 9, "3.1": 3 << 8, "4.1": 11, "6.1": 0}
-        assert len(rig.of(Ended)) == 5
+        assert len(harness.of(Ended)) == 5
     finally:
         executor.stop(kill=True)
         executor.close()
@@ -231,17 +231,17 @@ def test_the_last_words_of_a_client_are_carried_out_before_the_next_is_served(
 ) -> None:
     """A daemon that is killed right after it asked for a start has committed that start."""
     with start_client(paths, surroundings, [("1.1", [0], FOREVER)], 1, "2.1"):
-        executor = KeptExecutor(**paths)
-    rig = Rig(executor, surroundings, lambda _key: lambda: None)
+        executor = DaemonExecutor(**paths)
+    harness = Harness(executor, surroundings, lambda _key: lambda: None)
     try:
-        assert rig.synced().keys == {"1.1", "2.1"}
-        assert rig.ended("2.1").status == 9 << 8
+        assert harness.synced().keys == {"1.1", "2.1"}
+        assert harness.ended("2.1").status == 9 << 8
     finally:
         executor.stop(kill=True)
         executor.close()
 
 
-def test_a_refusal_is_told_again_with_its_reason(kept: Rig) -> None:
+def test_a_refusal_is_told_again_with_its_reason(kept: Harness) -> None:
     kept.sh("1.1", "exit 0", log=kept.work / "missing" / "a log")
     refused = kept.refused("1.1")
 
@@ -251,8 +251,8 @@ def test_a_refusal_is_told_again_with_its_reason(kept: Rig) -> None:
     assert kept.reconnect().keys == frozenset()
 
 
-def test_contexts_and_composites_need_not_be_defined_again_after_a_new_start(kept: Rig) -> None:
-    assert isinstance(kept.executor, KeptExecutor)
+def test_contexts_and_composites_need_not_be_defined_again_after_a_new_start(kept: Harness) -> None:
+    assert isinstance(kept.executor, DaemonExecutor)
     kept.executor.define_context(4, {"PATH": os.environ["PATH"], "A": "4"}, "/", "/bin/sh")
     words = ["/bin/sh", "-c", "exit $A"]
     kept.executor.launch([Launch("1.1", (0, 1), words, context=4)])

@@ -1,4 +1,4 @@
-"""When the daemon's shepherd is killed among running jobs: the next one goes on with them."""
+"""When the daemon's supervisor is killed among running jobs: the next one goes on with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from contract.rig import FOREVER, Rig, alive, kept_executor, occupy_for_real, put_away
+from contract.executor_harness import (
+    FOREVER,
+    Harness,
+    alive,
+    kept_executor,
+    occupy_for_real,
+    put_away,
+)
 from stoker.executors.contract import (
     Ended,
     ExecutorLostError,
@@ -23,27 +30,27 @@ from stoker.executors.contract import (
     Synced,
     Unheld,
 )
-from stoker.executors.kept import KeptExecutor
-from stoker.executors.shepherd import pidfd, trees
-from stoker.executors.shepherd.adopt import RESTARTED, UNWATCHED
-from stoker.executors.shepherd.trees import boot_id
+from stoker.executors.daemon_executor import DaemonExecutor
+from stoker.supervisor import pidfd, process_tree
+from stoker.supervisor.adoption import RESTARTED, UNWATCHED
+from stoker.supervisor.process_tree import boot_id
 
 
 @pytest.fixture(params=["others", "nobody", "us"])
 def reaper(request: pytest.FixtureRequest, adopt_orphans: Callable[[bool], None]) -> str:
-    """Who reaps what a killed shepherd leaves: init at once, or this process, or nobody for now."""
+    """Who reaps what a killed supervisor leaves: init at once, or this process, or nobody for now."""
     adopt_orphans(request.param != "others")
     return str(request.param)
 
 
-def kill_shepherd(rig: Rig) -> Synced:
+def kill_supervisor(harness: Harness) -> Synced:
     """Kill it, and see what the next one tells; all reports are of that one."""
-    assert isinstance(rig.executor, KeptExecutor)
-    rig.reports.clear()
-    (pid,) = rig.executor.pids
+    assert isinstance(harness.executor, DaemonExecutor)
+    harness.reports.clear()
+    (pid,) = harness.executor.pids
     os.kill(pid, signal.SIGKILL)
-    synced = rig.synced()
-    assert rig.executor.pids != [pid]
+    synced = harness.synced()
+    assert harness.executor.pids != [pid]
     assert synced.fresh
     return synced
 
@@ -63,12 +70,12 @@ def kernel_tells_exits() -> bool:
     ("words", "status"), [("exit 7", 7 << 8), ("exit 0", 0), ("kill -9 $$", 9), ("kill -15 $$", 15)]
 )
 def test_jobs_go_on_and_their_ends_are_known_as_far_as_the_kernel_tells(
-    kept: Rig, reaper: str, words: str, status: int
+    kept: Harness, reaper: str, words: str, status: int
 ) -> None:
     let_go = kept.fifo("fifo")
     kept.sh("1.1", f"read x < fifo; {words}")
     started = kept.started("1.1")
-    synced = kill_shepherd(kept)
+    synced = kill_supervisor(kept)
     assert synced.keys == {"1.1"}
     assert kept.of(Started) == [started]
 
@@ -80,11 +87,13 @@ def test_jobs_go_on_and_their_ends_are_known_as_far_as_the_kernel_tells(
     kept.until(lambda: not os.path.exists(f"/proc/{started.pid}"))
 
 
-def test_an_end_that_nobody_saw_is_lost_unless_it_can_still_be_read(kept: Rig, reaper: str) -> None:
+def test_an_end_that_nobody_saw_is_lost_unless_it_can_still_be_read(
+    kept: Harness, reaper: str
+) -> None:
     let_go = kept.fifo("fifo")
     kept.sh("1.1", "read x < fifo; exit 7")
     pid = kept.started("1.1").pid
-    assert isinstance(kept.executor, KeptExecutor)
+    assert isinstance(kept.executor, DaemonExecutor)
     os.kill(kept.executor.pids[0], signal.SIGKILL)
     let_go()
     kept.until_quietly(lambda: not alive([pid]))
@@ -104,7 +113,7 @@ def test_an_end_that_nobody_saw_is_lost_unless_it_can_still_be_read(kept: Rig, r
         assert kept.reconnect().keys == frozenset()
 
 
-def test_ends_that_were_not_acknowledged_are_told_by_the_next_shepherd(kept: Rig) -> None:
+def test_ends_that_were_not_acknowledged_are_told_by_the_next_supervisor(kept: Harness) -> None:
     kept.sh("1.1", "exit 7")
     kept.sh("2.1", "exit 0", log=kept.work / "missing" / "log")
     kept.sh("3.1", "exit 0")
@@ -113,27 +122,27 @@ def test_ends_that_were_not_acknowledged_are_told_by_the_next_shepherd(kept: Rig
     kept.executor.acknowledge(["3.1"])
     kept.reach()
 
-    assert kill_shepherd(kept).keys == {"1.1", "2.1"}
+    assert kill_supervisor(kept).keys == {"1.1", "2.1"}
     assert kept.ended("1.1") == ended
     assert kept.refused("2.1") == refused
 
 
-def test_a_job_of_a_killed_shepherd_can_be_signalled(kept: Rig) -> None:
+def test_a_job_of_a_killed_supervisor_can_be_signalled(kept: Harness) -> None:
     kept.sh("1.1", "trap 'exit 5' USR1; echo ready > ready; while :; do sleep 0.01; done")
     kept.read("ready")
-    kill_shepherd(kept)
+    kill_supervisor(kept)
     kept.executor.signal("1.1", signal.SIGUSR1)
 
     assert kept.ended("1.1").status in (5 << 8, signal.SIGUSR1)
 
 
-def test_a_tree_of_a_killed_shepherd_is_killed_to_the_last_process(kept: Rig) -> None:
+def test_a_tree_of_a_killed_supervisor_is_killed_to_the_last_process(kept: Harness) -> None:
     hydra = kept.hydra("1.1")
     kept.sh("2.1", "env -i sleep 600 & echo $! > hidden; wait", 1)
     hidden = int(kept.read("hidden"))
     bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
-        kill_shepherd(kept)
+        kill_supervisor(kept)
         kept.executor.kill("1.1")
         assert kept.ended("1.1").status == signal.SIGKILL
         kept.until(lambda: not alive(hydra))
@@ -146,13 +155,13 @@ def test_a_tree_of_a_killed_shepherd_is_killed_to_the_last_process(kept: Rig) ->
         bystander.wait()
 
 
-def test_leftovers_of_a_killed_shepherds_job_have_five_seconds(kept: Rig) -> None:
+def test_leftovers_of_a_killed_supervisors_job_have_five_seconds(kept: Harness) -> None:
     let_go = kept.fifo("fifo")
     deaf = "setsid sh -c 'trap \"\" TERM; echo $$ > {}; sleep 600; :' &"
-    kept.sh("1.1", f"{deaf.format('early')} exit 0")  # over before the shepherd is killed
+    kept.sh("1.1", f"{deaf.format('early')} exit 0")  # over before the supervisor is killed
     kept.sh("2.1", f"{deaf.format('late')} read x < fifo", 1)
     early, late = int(kept.read("early")), int(kept.read("late"))
-    kill_shepherd(kept)
+    kill_supervisor(kept)
     let_go()
     began = time.monotonic()
     assert alive([early, late]) == {early, late}
@@ -161,10 +170,10 @@ def test_leftovers_of_a_killed_shepherds_job_have_five_seconds(kept: Rig) -> Non
     assert time.monotonic() - began > 3
 
 
-def test_a_gpu_stays_taken_while_a_job_of_a_killed_shepherd_is_on_it(kept: Rig) -> None:
+def test_a_gpu_stays_taken_while_a_job_of_a_killed_supervisor_is_on_it(kept: Harness) -> None:
     kept.sh("1.1", FOREVER, 1)
     kept.started("1.1")
-    kill_shepherd(kept)
+    kill_supervisor(kept)
     kept.executor.hold(1)
     kept.until(lambda: kept.of(Unheld))
     assert kept.of(Unheld)[0].reason is None
@@ -179,21 +188,21 @@ def test_a_gpu_stays_taken_while_a_job_of_a_killed_shepherd_is_on_it(kept: Rig) 
     kept.until(hold_again)
 
 
-def test_shepherds_may_be_killed_again_and_again(kept: Rig) -> None:
+def test_supervisors_may_be_killed_again_and_again(kept: Harness) -> None:
     let_go = kept.fifo("fifo")
     kept.sh("1.1", "read x < fifo; exit 3")
     started = kept.started("1.1")
     for _ in range(3):
-        assert kill_shepherd(kept).keys == {"1.1"}
+        assert kill_supervisor(kept).keys == {"1.1"}
         assert kept.of(Started) == [started]
     let_go()
 
     assert kept.ended("1.1").status == 3 << 8
 
 
-def test_one_that_could_not_be_started_is_tried_again_when_asked_for_news(kept: Rig) -> None:
+def test_one_that_could_not_be_started_is_tried_again_when_asked_for_news(kept: Harness) -> None:
     executor = kept.executor
-    assert isinstance(executor, KeptExecutor)
+    assert isinstance(executor, DaemonExecutor)
     kept.sh("1.1", FOREVER)
     kept.started("1.1")
     journal = kept.work.parent / "journal"
@@ -212,11 +221,11 @@ def test_one_that_could_not_be_started_is_tried_again_when_asked_for_news(kept: 
     assert kept.synced().keys == {"1.1"}
 
 
-def test_a_part_of_stoker_is_spared_also_by_a_later_shepherd(kept: Rig) -> None:
+def test_a_part_of_stoker_is_spared_also_by_a_later_supervisor(kept: Harness) -> None:
     kept.sh("1.1", "(env STOKER_PART=daemon setsid sleep 600 & echo $! > part); sleep 600")
     part = int(kept.read("part"))
     try:
-        kill_shepherd(kept)
+        kill_supervisor(kept)
         kept.executor.kill("1.1")
         kept.ended("1.1")
         kept.executor.stop(kill=True)  # type: ignore[attr-defined]
@@ -226,13 +235,13 @@ def test_a_part_of_stoker_is_spared_also_by_a_later_shepherd(kept: Rig) -> None:
 
 
 class TestJournals:
-    """Shepherds that begin with a journal somebody else has left."""
+    """Supervisors that begin with a journal somebody else has left."""
 
     @pytest.fixture
-    def stranger(self) -> Iterator[trees.Process]:
+    def stranger(self) -> Iterator[process_tree.Process]:
         """A process that is nobody's job."""
         process = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        seen = trees.look(process.pid)
+        seen = process_tree.look(process.pid)
         assert seen is not None
         yield seen
         assert process.poll() is None, "a stranger was ended"
@@ -240,17 +249,17 @@ class TestJournals:
         process.wait()
 
     @contextlib.contextmanager
-    def beginning_with(self, work: Path, *lines: str) -> Iterator[Rig]:
+    def beginning_with(self, work: Path, *lines: str) -> Iterator[Harness]:
         (work.parent / "journal").write_text("".join(f"{line}\n" for line in lines))
-        rig = Rig(kept_executor(work), work, occupy_for_real)
+        harness = Harness(kept_executor(work), work, occupy_for_real)
         try:
-            yield rig
+            yield harness
         finally:
-            put_away(rig.executor)
+            put_away(harness.executor)
 
     @pytest.mark.parametrize("off_by", [-500, 500])
     def test_a_number_that_another_process_has_by_now_is_never_signalled(
-        self, surroundings: Path, stranger: trees.Process, off_by: int
+        self, surroundings: Path, stranger: process_tree.Process, off_by: int
     ) -> None:
         ticks = stranger.ticks + off_by
         with self.beginning_with(
@@ -258,58 +267,58 @@ class TestJournals:
             f"boot {boot_id()} before .",
             "spawn 1.1 .",
             f"start 1.1 {stranger.pid} {ticks} {ticks} 1700000000000000 .",
-        ) as rig:
-            assert rig.synced().keys == {"1.1"}
-            assert rig.of(Lost) == [Lost("1.1", UNWATCHED)]
-            rig.executor.kill("1.1")
-            rig.executor.signal("1.1", signal.SIGTERM)
+        ) as harness:
+            assert harness.synced().keys == {"1.1"}
+            assert harness.of(Lost) == [Lost("1.1", UNWATCHED)]
+            harness.executor.kill("1.1")
+            harness.executor.signal("1.1", signal.SIGTERM)
 
     def test_another_jobs_cookie_proves_that_it_is_another(
-        self, surroundings: Path, stranger: trees.Process
+        self, surroundings: Path, stranger: process_tree.Process
     ) -> None:
-        env = {**os.environ, trees.COOKIE: "before:2.1"}
+        env = {**os.environ, process_tree.COOKIE: "before:2.1"}
         other = subprocess.Popen(["sleep", "600"], start_new_session=True, env=env)
         try:
-            seen = trees.look(other.pid)
+            seen = process_tree.look(other.pid)
             assert seen is not None
             with self.beginning_with(
                 surroundings,
                 f"boot {boot_id()} before .",
                 f"start 1.1 {seen.pid} {seen.ticks} {seen.ticks} 1700000000000000 .",
                 f"start 2.1 {seen.pid} {seen.ticks} {seen.ticks} 1700000000000000 .",
-            ) as rig:
-                assert rig.synced().keys == {"1.1", "2.1"}
-                assert rig.of(Lost) == [Lost("1.1", UNWATCHED)]
-                rig.executor.kill("2.1")
+            ) as harness:
+                assert harness.synced().keys == {"1.1", "2.1"}
+                assert harness.of(Lost) == [Lost("1.1", UNWATCHED)]
+                harness.executor.kill("2.1")
                 other.wait(10)
-                rig.first(Ended, "2.1")
+                harness.first(Ended, "2.1")
         finally:
             other.kill()
             other.wait()
 
     def test_a_start_that_was_not_noted_is_found_by_its_cookie(self, surroundings: Path) -> None:
-        env = {**os.environ, trees.COOKIE: "before:1.1"}
+        env = {**os.environ, process_tree.COOKIE: "before:1.1"}
         job = subprocess.Popen(
             ["sh", "-c", "sleep 600 & wait; exit 3"], start_new_session=True, env=env
         )
         try:
             with self.beginning_with(
                 surroundings, f"boot {boot_id()} before .", "spawn 1.1 .", "spawn 2.1 ."
-            ) as rig:
-                assert rig.synced().keys == {"1.1", "2.1"}
-                assert rig.of(Lost) == [Lost("2.1", UNWATCHED)]
-                started = rig.started("1.1")
+            ) as harness:
+                assert harness.synced().keys == {"1.1", "2.1"}
+                assert harness.of(Lost) == [Lost("2.1", UNWATCHED)]
+                started = harness.started("1.1")
                 assert started.pid == job.pid
                 assert abs(started.at_us / 1e6 - time.time()) < 10
-                rig.executor.kill("1.1")
+                harness.executor.kill("1.1")
                 job.wait(10)
-                assert rig.ended("1.1").status == signal.SIGKILL
+                assert harness.ended("1.1").status == signal.SIGKILL
         finally:
             job.kill()
             job.wait()
 
     def test_after_a_restart_of_the_machine_everything_is_lost_and_nobody_signalled(
-        self, surroundings: Path, stranger: trees.Process
+        self, surroundings: Path, stranger: process_tree.Process
     ) -> None:
         with self.beginning_with(
             surroundings,
@@ -319,25 +328,25 @@ class TestJournals:
             "spawn 2.1 .",
             "spawn 3.1 .",
             "end 3.1 0 1700000001500000 2250000 4096 .",
-        ) as rig:
-            assert rig.synced().keys == {"1.1", "2.1", "3.1"}
-            assert rig.of(Lost) == [Lost("1.1", RESTARTED), Lost("2.1", RESTARTED)]
-            assert rig.ended("3.1").status == 0
+        ) as harness:
+            assert harness.synced().keys == {"1.1", "2.1", "3.1"}
+            assert harness.of(Lost) == [Lost("1.1", RESTARTED), Lost("2.1", RESTARTED)]
+            assert harness.ended("3.1").status == 0
 
     def test_a_torn_journal_is_gone_on_with(self, surroundings: Path) -> None:
         with self.beginning_with(
             surroundings, f"boot {boot_id()} before .", "end 1.1 0 1 2 3 .", "end 2.1 0 17000"
-        ) as rig:
-            assert rig.synced().keys == {"1.1"}
-            rig.hold_all()
-            rig.sh("3.1", "exit 0")
-            rig.ended("3.1")
-            assert rig.reconnect().keys == {"1.1", "3.1"}
+        ) as harness:
+            assert harness.synced().keys == {"1.1"}
+            harness.hold_all()
+            harness.sh("3.1", "exit 0")
+            harness.ended("3.1")
+            assert harness.reconnect().keys == {"1.1", "3.1"}
 
     def test_a_journal_that_another_process_writes_is_left_to_it(
         self, surroundings: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("stoker.executors.kept._PATIENCE_S", 0.3)
+        monkeypatch.setattr("stoker.executors.daemon_executor._PATIENCE_S", 0.3)
         path = surroundings.parent / "journal"
         with open(path, "w", encoding="ascii") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -8,17 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from contract.rig import Rig, alive, put_away
+from contract.executor_harness import Harness, alive, put_away
 from stoker.executors.contract import Ended, Finished, Launch
-from stoker.executors.local import LocalExecutor
-from stoker.executors.shepherd.journal import read_journal
+from stoker.executors.foreground_executor import ForegroundExecutor
+from stoker.supervisor.journal import read_journal
 
-LOSE_THE_SHEPHERD = """
+LOSE_THE_SUPERVISOR = """
 import os, select, signal, sys
 from stoker.core.slot import Slot
 from stoker.executors.contract import ExecutorLostError, Launch, Started
-from stoker.executors.local import LocalExecutor
-executor = LocalExecutor(name="lost", journal=sys.argv[1], env=dict(os.environ), cwd="/", shell="/bin/sh")
+from stoker.executors.foreground_executor import ForegroundExecutor
+env = dict(os.environ)
+executor = ForegroundExecutor(name="lost", journal=sys.argv[1], env=env, cwd="/", shell="/bin/sh")
 executor.define_slots([Slot(0, ("0",), ())])
 executor.launch([Launch("1.1", (0,), ["/bin/sh", "-c", "sleep 600 & setsid sleep 600 & wait"])])
 reports = []
@@ -38,7 +39,7 @@ print(os.path.exists(f"/proc/{reports[0].pid}"))
 """
 
 
-def test_a_kill_ends_also_what_left_the_session_and_ignores_signals(real: Rig) -> None:
+def test_a_kill_ends_also_what_left_the_session_and_ignores_signals(real: Harness) -> None:
     hydra = real.hydra()
     real.executor.signal("1.1", signal.SIGTERM)
     real.reach()
@@ -49,7 +50,7 @@ def test_a_kill_ends_also_what_left_the_session_and_ignores_signals(real: Rig) -
     real.until(lambda: not alive(hydra))
 
 
-def test_a_kill_spares_every_other_job(real: Rig) -> None:
+def test_a_kill_spares_every_other_job(real: Harness) -> None:
     hydra = real.hydra()
     real.sh("2.1", "(setsid sleep 600 & echo $! > helper); sleep 600", 1)
     others = [int(real.read("helper")), real.started("2.1").pid]
@@ -60,7 +61,7 @@ def test_a_kill_spares_every_other_job(real: Rig) -> None:
     assert alive(others) == set(others)
 
 
-def test_many_kills_at_once_leave_nothing(real: Rig) -> None:
+def test_many_kills_at_once_leave_nothing(real: Harness) -> None:
     keys = [f"{number}.1" for number in range(1, 6)]
     daemonise = "for i in 1 2; do setsid sh -c 'trap \"\" TERM; sleep 600' & done; wait"
     real.executor.launch([Launch(key, (), ["/bin/sh", "-c", daemonise]) for key in keys])
@@ -72,7 +73,7 @@ def test_many_kills_at_once_leave_nothing(real: Rig) -> None:
     real.until(lambda: not alive(pids))
 
 
-def test_a_part_of_stoker_that_a_job_has_started_is_spared_with_its_jobs(real: Rig) -> None:
+def test_a_part_of_stoker_that_a_job_has_started_is_spared_with_its_jobs(real: Harness) -> None:
     """`stoker add` inside a job may start the daemon: that is not the job's to take along."""
     start = (
         "env STOKER_PART=daemon setsid sh -c 'sleep 600 & echo $! > inner; wait' & echo $! > part"
@@ -91,8 +92,8 @@ def test_a_part_of_stoker_that_a_job_has_started_is_spared_with_its_jobs(real: R
         os.kill(inner, signal.SIGKILL)
 
 
-def test_jobs_of_another_stoker_are_spared_when_that_one_dies(kept: Rig) -> None:
-    """They become children of the outer shepherd, and are not its leftovers."""
+def test_jobs_of_another_stoker_are_spared_when_that_one_dies(kept: Harness) -> None:
+    """They become children of the outer supervisor, and are not its leftovers."""
     inner = "env STOKER_COOKIE=another:7.1 setsid sleep 600 & echo $! > inner"
     kept.sh("1.1", inner)
     kept.ended("1.1")
@@ -105,7 +106,7 @@ def test_jobs_of_another_stoker_are_spared_when_that_one_dies(kept: Rig) -> None
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_leftover_that_ignores_term_has_a_grace_of_five_seconds(real: Rig) -> None:
+def test_a_leftover_that_ignores_term_has_a_grace_of_five_seconds(real: Harness) -> None:
     real.sh("1.1", "setsid sh -c 'trap \"\" TERM; echo $$ > left; sleep 600; :' & exit 0")
     leftover = int(real.read("left"))
     ended = real.ended("1.1")
@@ -114,7 +115,7 @@ def test_a_leftover_that_ignores_term_has_a_grace_of_five_seconds(real: Rig) -> 
     assert ended.at_us - real.started("1.1").at_us > 4_000_000
 
 
-def test_a_helper_that_hides_its_cookie_lives_as_long_as_its_job(real: Rig) -> None:
+def test_a_helper_that_hides_its_cookie_lives_as_long_as_its_job(real: Harness) -> None:
     """Programs that rewrite their title overwrite their environment; they stay in the session."""
     real.sh("1.1", "(env -i sleep 600 & echo $! > helper); sleep 600", 1)
     helper = int(real.read("helper"))
@@ -128,7 +129,7 @@ def test_a_helper_that_hides_its_cookie_lives_as_long_as_its_job(real: Rig) -> N
 
 
 class TestKillMode:
-    def test_closing_ends_every_tree(self, local: Rig, surroundings: Path) -> None:
+    def test_closing_ends_every_tree(self, local: Harness, surroundings: Path) -> None:
         hydra = local.hydra()
         put_away(local.executor)
 
@@ -136,11 +137,11 @@ class TestKillMode:
         assert read_journal(str(surroundings.parent / "journal"))["1.1"].ending is not None
 
     def test_an_end_just_before_the_client_is_gone_is_in_the_journal(
-        self, local: Rig, surroundings: Path
+        self, local: Harness, surroundings: Path
     ) -> None:
-        """The shepherd finds a dead job and a dead client at once: a success must not be forgotten."""
+        """The supervisor finds a dead job and a dead client at once: a success must not be forgotten."""
         executor = local.executor
-        assert isinstance(executor, LocalExecutor)
+        assert isinstance(executor, ForegroundExecutor)
         let_go = local.fifo("fifo")
         local.sh("1.1", "read x < fifo")
         pid = local.started("1.1").pid
@@ -155,20 +156,20 @@ class TestKillMode:
         assert ending is not None
         assert ending.status == 0
 
-    def test_when_the_shepherd_is_killed_that_is_told_and_its_jobs_can_be_ended(
+    def test_when_the_supervisor_is_killed_that_is_told_and_its_jobs_can_be_ended(
         self, surroundings: Path
     ) -> None:
         done = subprocess.run(
-            [sys.executable, "-c", LOSE_THE_SHEPHERD, str(surroundings / "journal")],
+            [sys.executable, "-c", LOSE_THE_SUPERVISOR, str(surroundings / "journal")],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         )
 
-        assert done.stdout == "a shepherd process died; its commands were ended\nFalse\n"
+        assert done.stdout == "a supervisor process died; its commands were ended\nFalse\n"
 
-    def test_the_journal_tells_what_was_reported(self, local: Rig, surroundings: Path) -> None:
+    def test_the_journal_tells_what_was_reported(self, local: Harness, surroundings: Path) -> None:
         local.sh("1.1", "exit 7")
         local.sh("2.1", "kill -9 $$")
         local.sh("3.1", "exit 0", log=surroundings / "missing" / "log")

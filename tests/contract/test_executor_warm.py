@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from contract.rig import FOREVER, SLOTS, Rig, alive
+from contract.executor_harness import FOREVER, SLOTS, Harness, alive
 from stoker.executors.contract import Cold, Cooled, Ended, Launch, Revoked, Started, Warmed
-from stoker.executors.shepherd import trees
-from stoker.executors.warm.command import make_warm
+from stoker.supervisor import process_tree
+from stoker.warm.command import make_warm
 
 # Says its number, waits for word, and exits with it.
 WAITER = """
@@ -33,7 +33,7 @@ open("gate").read()
 
 
 def launch(
-    rig: Rig,
+    harness: Harness,
     key: str,
     words: list[str],
     *modules: str,
@@ -43,42 +43,42 @@ def launch(
 ) -> Path:
     """Launch a python command warm; returns its log."""
     argv = [sys.executable, *words]
-    warm = make_warm(argv, list(modules), str(rig.work), str(learned or rig.work.parent))
+    warm = make_warm(argv, list(modules), str(harness.work), str(learned or harness.work.parent))
     assert not isinstance(warm, str), warm
-    log = rig.work.parent / f"log-{key}"
-    rig.executor.launch([Launch(key, slots, argv, str(log), 0, env, warm)])
+    log = harness.work.parent / f"log-{key}"
+    harness.executor.launch([Launch(key, slots, argv, str(log), 0, env, warm)])
     return log
 
 
-def script(rig: Rig, text: str, name: str = "script.py") -> str:
-    (rig.work / name).write_text(text)
+def script(harness: Harness, text: str, name: str = "script.py") -> str:
+    (harness.work / name).write_text(text)
     return name
 
 
-def fake_torch(rig: Rig, **parts: str) -> None:
-    package = rig.work / "torch"
+def fake_torch(harness: Harness, **parts: str) -> None:
+    package = harness.work / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("import random as default_generator\nimport torch.cuda\n")
     for name, text in parts.items():
         (package / f"{name}.py").write_text(f"{text}\n")
 
 
-def worker_of(rig: Rig) -> int:
-    rig.until(lambda: rig.of(Warmed))
-    return rig.of(Warmed)[-1].pid
+def worker_of(harness: Harness) -> int:
+    harness.until(lambda: harness.of(Warmed))
+    return harness.of(Warmed)[-1].pid
 
 
-def reasons(rig: Rig) -> list[str]:
-    return [report.reason for report in rig.of(Cold)]
+def reasons(harness: Harness) -> list[str]:
+    return [report.reason for report in harness.of(Cold)]
 
 
 class TestAFork:
-    def test_is_a_child_of_the_shepherd_in_a_session_of_its_own(self, real: Rig) -> None:
+    def test_is_a_child_of_the_supervisor_in_a_session_of_its_own(self, real: Harness) -> None:
         os.mkfifo(real.work / "go")
         launch(real, "1.1", [script(real, WAITER), "go"], "json")
         started = real.started("1.1")
 
-        found = trees.look(started.pid)
+        found = process_tree.look(started.pid)
         assert found is not None
         assert found.parent in real.executor.pids  # type: ignore[attr-defined]
         assert found.session == found.group == started.pid
@@ -86,17 +86,19 @@ class TestAFork:
         assert real.ended("1.1").status == 3 << 8
         assert started.pid != worker_of(real)
 
-    def test_shows_the_cookie_of_its_job_and_not_the_mark_of_the_worker(self, real: Rig) -> None:
+    def test_shows_the_cookie_of_its_job_and_not_the_mark_of_the_worker(
+        self, real: Harness
+    ) -> None:
         os.mkfifo(real.work / "go")
         launch(real, "7.2", [script(real, WAITER), "go"], "json")
-        marks = trees.marks_of(real.started("7.2").pid)
+        marks = process_tree.marks_of(real.started("7.2").pid)
 
         assert [cookie.rpartition(":")[2] for cookie in marks.cookies] == ["7.2"]
         assert not marks.is_part
         (real.work / "go").write_text("0")
         real.ended("7.2")
 
-    def test_sees_its_gpus_and_its_number_before_anything_else(self, real: Rig) -> None:
+    def test_sees_its_gpus_and_its_number_before_anything_else(self, real: Harness) -> None:
         real.work.joinpath("early.py").write_text(
             "import os\nSEEN = os.environ.get('STOKER_JOB_ID')\n"
         )
@@ -108,7 +110,7 @@ print(early.SEEN, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["STOKER_JOB_ID"
         assert real.ended("5.1").status == 0
         assert log.read_text().split() == ["5", "2,3", "5"]
 
-    def test_sees_its_gpus_also_where_an_import_has_chosen_some(self, real: Rig) -> None:
+    def test_sees_its_gpus_also_where_an_import_has_chosen_some(self, real: Harness) -> None:
         (real.work / "chooser.py").write_text(
             "import os\nos.environ.setdefault('CUDA_VISIBLE_DEVICES', '0')\n"
         )
@@ -118,7 +120,7 @@ print(early.SEEN, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["STOKER_JOB_ID"
         assert log.read_text() == "2,3\n"
         assert reasons(real) == []
 
-    def test_keeps_the_leases_of_its_gpus(self, real: Rig) -> None:
+    def test_keeps_the_leases_of_its_gpus(self, real: Harness) -> None:
         os.mkfifo(real.work / "go")
         launch(real, "1.1", [script(real, WAITER), "go"], "json", slots=(1,))
         pid = real.started("1.1").pid
@@ -129,7 +131,7 @@ print(early.SEEN, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["STOKER_JOB_ID"
         (real.work / "go").write_text("0")
         real.ended("1.1")
 
-    def test_is_killed_with_all_that_it_has_started(self, real: Rig) -> None:
+    def test_is_killed_with_all_that_it_has_started(self, real: Harness) -> None:
         text = """
 import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -149,7 +151,7 @@ time.sleep(600)
         assert real.ended("1.1").status == signal.SIGKILL
         real.until(lambda: not alive(tree))
 
-    def test_that_waits_for_its_worker_can_be_taken_back(self, real: Rig) -> None:
+    def test_that_waits_for_its_worker_can_be_taken_back(self, real: Harness) -> None:
         os.mkfifo(real.work / "gate")
         (real.work / "slow.py").write_text("open('gate').read()\n")
         launch(real, "1.1", [script(real, "print(1)")], "slow")
@@ -163,7 +165,7 @@ time.sleep(600)
         worker_of(real)
         assert not [report for report in real.of(Started) if report.key == "1.1"]
 
-    def test_starts_while_its_worker_is_still_importing_for_others(self, real: Rig) -> None:
+    def test_starts_while_its_worker_is_still_importing_for_others(self, real: Harness) -> None:
         os.mkfifo(real.work / "gate")
         (real.work / "slow.py").write_text("open('gate').read()\n")
         launch(real, "1.1", [script(real, "print(1)")], "slow")
@@ -173,7 +175,7 @@ time.sleep(600)
         (real.work / "gate").write_text("go")
         assert real.ended("1.1").status == 0
 
-    def test_writes_what_its_imports_would_have_written(self, real: Rig) -> None:
+    def test_writes_what_its_imports_would_have_written(self, real: Harness) -> None:
         (real.work / "chatty.py").write_text(
             "import os\nprint('hello')\nos.environ['MADE'] = 'yes'\n"
         )
@@ -185,7 +187,7 @@ time.sleep(600)
 
 
 class TestAWorker:
-    def test_is_used_again(self, real: Rig) -> None:
+    def test_is_used_again(self, real: Harness) -> None:
         name = script(real, "import os\nprint(os.getppid())")
         for key in ("1.1", "2.1", "3.1"):
             launch(real, key, [name], "json")
@@ -193,7 +195,7 @@ class TestAWorker:
         assert len(real.of(Warmed)) == 1
         assert reasons(real) == []
 
-    def test_that_is_killed_harms_no_job_and_is_replaced(self, real: Rig) -> None:
+    def test_that_is_killed_harms_no_job_and_is_replaced(self, real: Harness) -> None:
         """Four children train; their exit codes are known, and the next job has a new worker."""
         keys = [f"{number}.1" for number in range(1, 5)]
         name = script(real, WAITER)
@@ -214,7 +216,7 @@ class TestAWorker:
         assert worker_of(real) != first
         assert reasons(real) == []
 
-    def test_serves_jobs_that_differ_only_in_what_stoker_tells_them(self, real: Rig) -> None:
+    def test_serves_jobs_that_differ_only_in_what_stoker_tells_them(self, real: Harness) -> None:
         name = script(real, "import os, sys\nsys.exit(int(os.environ.get('STOKER_RUN', 7)))")
         for key, env, code in (("1.1", {"STOKER_RUN": "3"}, 3), ("2.1", None, 7)):
             launch(real, key, [name], "json", env=env)
@@ -225,7 +227,7 @@ class TestAWorker:
         assert real.ended("3.1").status == 7 << 8
         assert len(real.of(Warmed)) == 2
 
-    def test_that_is_killed_while_it_imports_is_replaced(self, real: Rig) -> None:
+    def test_that_is_killed_while_it_imports_is_replaced(self, real: Harness) -> None:
         for name in ("pids", "gate"):
             os.mkfifo(real.work / name)
         (real.work / "slow.py").write_text(TELLER)
@@ -239,7 +241,9 @@ class TestAWorker:
         assert worker_of(real) == second
         assert reasons(real) == []
 
-    def test_that_is_killed_each_time_it_imports_lets_its_job_start_cold(self, real: Rig) -> None:
+    def test_that_is_killed_each_time_it_imports_lets_its_job_start_cold(
+        self, real: Harness
+    ) -> None:
         for name in ("pids", "gate"):
             os.mkfifo(real.work / name)
         (real.work / "slow.py").write_text(TELLER)
@@ -251,7 +255,7 @@ class TestAWorker:
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["its warm worker was killed while it imported"]
 
-    def test_whose_source_is_saved_while_it_imports_is_replaced(self, real: Rig) -> None:
+    def test_whose_source_is_saved_while_it_imports_is_replaced(self, real: Harness) -> None:
         for name in ("pids", "gate"):
             os.mkfifo(real.work / name)
         (real.work / "slow.py").write_text(TELLER)
@@ -270,7 +274,7 @@ class TestAWorker:
         assert reasons(real) == []
 
     def test_whose_module_saves_itself_at_each_import_is_not_waited_for_for_ever(
-        self, real: Rig
+        self, real: Harness
     ) -> None:
         (real.work / "restless.py").write_text(
             "import os, time\nos.utime(__file__, ns=(0, time.time_ns()))\n"
@@ -280,7 +284,7 @@ class TestAWorker:
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["its modules change each time they are imported"]
 
-    def test_without_its_module_is_told_of_and_the_job_runs_cold(self, real: Rig) -> None:
+    def test_without_its_module_is_told_of_and_the_job_runs_cold(self, real: Harness) -> None:
         log = launch(real, "1.1", [script(real, "print('ran')")], "no_such_module")
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"
@@ -288,13 +292,13 @@ class TestAWorker:
             "import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"
         ]
 
-    def test_whose_module_raises_is_told_of_and_the_job_runs_cold(self, real: Rig) -> None:
+    def test_whose_module_raises_is_told_of_and_the_job_runs_cold(self, real: Harness) -> None:
         (real.work / "broken.py").write_text("raise SystemExit('not today')\n")
         launch(real, "1.1", [script(real, "import sys\nsys.exit(5)")], "broken")
         assert real.ended("1.1").status == 5 << 8
         assert reasons(real) == ["import broken: SystemExit: not today"]
 
-    def test_whose_module_starts_threads_is_not_forked_from(self, real: Rig) -> None:
+    def test_whose_module_starts_threads_is_not_forked_from(self, real: Harness) -> None:
         (real.work / "busy.py").write_text(
             "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
         )
@@ -305,14 +309,14 @@ class TestAWorker:
         assert log.read_text() == "2\n"
         assert reasons(real) == ["an import started threads, which a fork would not have"]
 
-    def test_whose_module_starts_cuda_is_not_forked_from(self, real: Rig) -> None:
+    def test_whose_module_starts_cuda_is_not_forked_from(self, real: Harness) -> None:
         fake_torch(real, cuda="def is_initialized(): return True")
         log = launch(real, "1.1", [script(real, "import torch\nprint('ran')")], "torch")
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["an import has initialised CUDA, which a fork could not use"]
 
-    def test_whose_module_opens_the_gpu_is_not_forked_from(self, real: Rig) -> None:
+    def test_whose_module_opens_the_gpu_is_not_forked_from(self, real: Harness) -> None:
         # A file cannot be made to lie in /dev: the module lets it seem so.
         (real.work / "opener.py").write_text(
             "import os\nos.readlink = lambda path, read=os.readlink:"
@@ -323,7 +327,7 @@ class TestAWorker:
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["an import has opened the GPU, which a fork could not use"]
 
-    def test_has_imported_what_trainings_import_of_torch_late(self, real: Rig) -> None:
+    def test_has_imported_what_trainings_import_of_torch_late(self, real: Harness) -> None:
         fake_torch(real, cuda="def is_initialized(): return False", _dynamo="", optim="")
         text = "import sys\nprint(*sorted(name for name in sys.modules if 'torch' in name))"
         log = launch(real, "1.1", [script(real, text)], "torch")
@@ -331,7 +335,7 @@ class TestAWorker:
         assert log.read_text() == "torch torch._dynamo torch.cuda torch.optim\n"
         assert reasons(real) == []
 
-    def test_is_replaced_when_a_file_that_it_has_imported_changes(self, real: Rig) -> None:
+    def test_is_replaced_when_a_file_that_it_has_imported_changes(self, real: Harness) -> None:
         name = script(real, "import model\nprint(model.SIZE)")
         for key, size in (("1.1", "1"), ("2.1", "1024")):
             (real.work / "model.py").write_text(f"SIZE = {size}\n")
@@ -340,7 +344,7 @@ class TestAWorker:
             assert log.read_text() == f"{size}\n"
         assert len(real.of(Warmed)) == 2
 
-    def test_is_another_for_another_environment(self, real: Rig, surroundings: Path) -> None:
+    def test_is_another_for_another_environment(self, real: Harness, surroundings: Path) -> None:
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(surroundings)}
         real.executor.define_context(5, env, str(surroundings), "/bin/sh")
         argv = [sys.executable, script(real, "import os\nprint(os.environ.get('PYTHONPATH'))")]
@@ -353,14 +357,14 @@ class TestAWorker:
         assert [log.read_text() for log in logs] == ["None\n", f"{surroundings}\n"]
         assert len(real.of(Warmed)) == 2
 
-    def test_ends_with_its_shepherd(self, kept: Rig) -> None:
+    def test_ends_with_its_supervisor(self, kept: Harness) -> None:
         launch(kept, "1.1", [script(kept, "pass")], "json")
         kept.ended("1.1")
         worker = worker_of(kept)
         os.kill(kept.executor.pids[0], signal.SIGKILL)  # type: ignore[attr-defined]
         kept.until(lambda: not alive([worker]))
 
-    def test_learns_what_the_first_run_imports(self, real: Rig) -> None:
+    def test_learns_what_the_first_run_imports(self, real: Harness) -> None:
         folder = real.work.parent / "learned"
         text = "import sys\nprint('csv' in sys.modules)\nimport csv\nimport helper\n"
         (real.work / "helper.py").write_text("")
@@ -386,7 +390,7 @@ class TestAWorker:
         ],
     )
     def test_learns_nothing_from_a_run_that_sets_variables_before_its_imports(
-        self, real: Rig, setting: str
+        self, real: Harness, setting: str
     ) -> None:
         folder = real.work.parent / "learned"
         (real.work / "settings.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '4'\n")
@@ -410,7 +414,7 @@ class TestAWorker:
         ],
     )
     def test_learns_of_imports_that_a_run_s_variables_cannot_matter_to(
-        self, real: Rig, text: str
+        self, real: Harness, text: str
     ) -> None:
         folder = real.work.parent / "learned"
         launch(real, "1.1", [script(real, f"import os\n{text}")], "auto", learned=folder)
@@ -418,7 +422,7 @@ class TestAWorker:
         (file,) = folder.iterdir()
         assert "xml.dom.minidom" in json.loads(file.read_text())
 
-    def test_learns_nothing_from_a_run_that_fails(self, real: Rig) -> None:
+    def test_learns_nothing_from_a_run_that_fails(self, real: Harness) -> None:
         folder = real.work.parent / "learned"
         launch(real, "1.1", [script(real, "import csv\nraise ValueError")], "auto", learned=folder)
         assert real.ended("1.1").status == 1 << 8
@@ -426,7 +430,7 @@ class TestAWorker:
 
 
 class TestAfterADeath:
-    def test_the_next_client_hears_how_a_fork_ended_and_of_its_worker(self, kept: Rig) -> None:
+    def test_the_next_client_hears_how_a_fork_ended_and_of_its_worker(self, kept: Harness) -> None:
         os.mkfifo(kept.work / "go")
         launch(kept, "1.1", [script(kept, WAITER), "go"], "json")
         pid = kept.started("1.1").pid
@@ -438,7 +442,7 @@ class TestAfterADeath:
         (kept.work / "go").write_text("6")
         assert kept.ended("1.1").status == 6 << 8
 
-    def test_a_fork_outlives_its_shepherd_and_is_found_by_the_next(self, kept: Rig) -> None:
+    def test_a_fork_outlives_its_supervisor_and_is_found_by_the_next(self, kept: Harness) -> None:
         os.mkfifo(kept.work / "go")
         launch(kept, "1.1", [script(kept, WAITER), "go"], "json")
         pid = kept.started("1.1").pid
@@ -449,7 +453,7 @@ class TestAfterADeath:
         kept.executor.kill("1.1")
         kept.until(lambda: not alive([pid]))
 
-    def test_what_waits_for_its_worker_was_never_started(self, kept: Rig) -> None:
+    def test_what_waits_for_its_worker_was_never_started(self, kept: Harness) -> None:
         os.mkfifo(kept.work / "gate")
         (kept.work / "slow.py").write_text("open('gate').read()\n")
         kept.sh("2.1", FOREVER, 1)
@@ -461,7 +465,7 @@ class TestAfterADeath:
         worker_of(kept)
         assert not kept.of(Ended)
 
-    def test_nothing_is_left_when_the_client_is_gone(self, local: Rig) -> None:
+    def test_nothing_is_left_when_the_client_is_gone(self, local: Harness) -> None:
         launch(local, "1.1", [script(local, "import time\ntime.sleep(600)")], "json")
         pids = [local.started("1.1").pid, worker_of(local)]
         local.executor.close()
@@ -469,7 +473,7 @@ class TestAfterADeath:
 
 
 @pytest.mark.parametrize("text", [FOREVER, "exit 3"])
-def test_a_cold_attempt_beside_warm_ones_is_none_of_theirs(real: Rig, text: str) -> None:
+def test_a_cold_attempt_beside_warm_ones_is_none_of_theirs(real: Harness, text: str) -> None:
     launch(real, "1.1", [script(real, "pass")], "json")
     real.sh("2.1", text, 1)
     real.ended("1.1")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from contract.rig import Rig, local_executor, occupy_for_real, put_away
+from contract.executor_harness import Harness, local_executor, occupy_for_real, put_away
 from stoker.executors.contract import Cold, Ended, Launch
-from stoker.executors.warm.command import make_warm
+from stoker.warm.command import make_warm
 
 # An interpreter with numpy, matplotlib and torch, for what needs them.
 LAB = os.environ.get("STOKER_WARM_PYTHON", "")
@@ -248,29 +248,31 @@ print(sys.argv, __name__, __file__, __package__, __spec__.name, sys.path[0])
 class Pair:
     """Runs words cold and warm on one executor, and compares."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
         self.count = 0
 
     def see(self, words: list[str], modules: list[str] | None) -> tuple[int, str]:
         self.count += 1
         key = f"{self.count}.1"
-        log = self.rig.work.parent / f"log-{self.count}"
+        log = self.harness.work.parent / f"log-{self.count}"
         warm = None
         if modules is not None:
-            found = make_warm(words, modules, str(self.rig.work), "")
+            found = make_warm(words, modules, str(self.harness.work), "")
             assert not isinstance(found, str), found
             warm = found
-        self.rig.executor.launch([Launch(key, (0,), words, str(log), 0, None, warm)])
-        self.rig.until(lambda: any(each.key == key for each in self.rig.of(Ended)), 60)
+        self.harness.executor.launch([Launch(key, (0,), words, str(log), 0, None, warm)])
+        self.harness.until(lambda: any(each.key == key for each in self.harness.of(Ended)), 60)
         text = log.read_text()
         # What differs between any two runs: numbers of jobs and processes, and places in memory.
         text = text.replace(f":{key}", ":KEY").replace(f"_JOB_ID', '{self.count}'", "JOB")
-        return self.rig.ended(key).status, re.sub(r"0x[0-9a-f]+|\bpid=\d+|:\d+: Deprec", "#", text)
+        return self.harness.ended(key).status, re.sub(
+            r"0x[0-9a-f]+|\bpid=\d+|:\d+: Deprec", "#", text
+        )
 
     def check(self, words: list[str], modules: list[str]) -> None:
         cold, warm = self.see(words, None), self.see(words, modules)
-        assert [each.reason for each in self.rig.of(Cold)] == []
+        assert [each.reason for each in self.harness.of(Cold)] == []
         assert warm == cold
 
 
@@ -284,16 +286,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STOKER_LEASE_DIR", str(folder / "leases"))
         patch.delenv("STOKER_COOKIE", raising=False)
-        rig = Rig(local_executor(work, single=True), work, occupy_for_real)
+        harness = Harness(local_executor(work, single=True), work, occupy_for_real)
         try:
-            rig.hold_all()
-            yield Pair(rig)
+            harness.hold_all()
+            yield Pair(harness)
         finally:
-            put_away(rig.executor)
+            put_away(harness.executor)
 
 
 def write(pair: Pair, text: str) -> str:
-    path = pair.rig.work / "script.py"
+    path = pair.harness.work / "script.py"
     path.write_text(text)
     return path.name
 
@@ -342,12 +344,12 @@ def test_a_script_that_is_missing_is_told_by_the_interpreter(pair: Pair) -> None
 
 
 def test_a_script_in_another_folder_finds_its_neighbours(pair: Pair) -> None:
-    folder = pair.rig.work / "below"
+    folder = pair.harness.work / "below"
     folder.mkdir(exist_ok=True)
     (folder / "neighbour.py").write_text("print(__file__)\n")
     (folder / "go.py").write_text("import neighbour, sys\nprint(sys.path, __file__, sys.argv)\n")
-    (pair.rig.work / "link.py").unlink(missing_ok=True)
-    (pair.rig.work / "link.py").symlink_to("below/go.py")
+    (pair.harness.work / "link.py").unlink(missing_ok=True)
+    (pair.harness.work / "link.py").symlink_to("below/go.py")
     pair.check([sys.executable, "below/go.py"], ["json"])
     pair.check([sys.executable, "./link.py"], ["json"])
 
@@ -355,7 +357,7 @@ def test_a_script_in_another_folder_finds_its_neighbours(pair: Pair) -> None:
 def test_files_left_open_are_written(pair: Pair) -> None:
     pair.check([sys.executable, write(pair, SCRIPTS["open file at exit"])], ["json"])
 
-    work = pair.rig.work
+    work = pair.harness.work
     assert (work / "left-open.txt").read_text() == "written late"
     assert (work / "left-open.bin").read_bytes() == b"and this"
     assert (work / "left-elsewhere.txt").read_text() == "too"
@@ -363,15 +365,15 @@ def test_files_left_open_are_written(pair: Pair) -> None:
 
 def test_output_that_nobody_takes_fails_the_job(pair: Pair) -> None:
     words = [sys.executable, write(pair, "print('x' * 100)\n")]
-    warm = make_warm(words, ["json"], str(pair.rig.work), "")
+    warm = make_warm(words, ["json"], str(pair.harness.work), "")
     assert not isinstance(warm, str)
     launches = [
         Launch("900.1", (0,), words, "/dev/full"),
         Launch("901.1", (0,), words, "/dev/full", 0, None, warm),
     ]
     for launch in launches:
-        pair.rig.executor.launch([launch])
-        assert pair.rig.ended(launch.key).status == 120 << 8
+        pair.harness.executor.launch([launch])
+        assert pair.harness.ended(launch.key).status == 120 << 8
 
 
 def test_no_two_runs_draw_the_same_numbers(pair: Pair) -> None:

@@ -63,7 +63,7 @@ class Home:
         """Start a daemon."""
         start_daemon(self.path, arguments)
 
-    def disable_brake(self) -> None:
+    def disable_failure_limit(self) -> None:
         """Let jobs that fail alike, as random ones do, pause nothing."""
         with self.client() as client:
             client.set_config(NewSetting(name="brake", value="0"))
@@ -83,14 +83,14 @@ class Home:
         """The pid of the daemon that runs, or starts up."""
         return _verified(_number_in(self.folder / "daemon.lock"), b"daemon", self.path)
 
-    def shepherds(self) -> list[int]:
-        """The pids of the shepherds that live."""
+    def supervisors(self) -> list[int]:
+        """The pids of the supervisors that live."""
         alike = {
             pid: _parent_of(pid)
             for pid, words in self.processes().items()
-            if "stoker.executors.shepherd" in words and "-I" in words.split()
+            if "stoker.supervisor" in words and "-I" in words.split()
         }
-        # A job looks like its shepherd until it has become a program of its own.
+        # A job looks like its supervisor until it has become a program of its own.
         return [pid for pid, parent in alike.items() if parent not in alike]
 
     def kill_daemon(self) -> bool:
@@ -117,9 +117,9 @@ class Home:
             return db.execute(sql).fetchall()
 
     def journal(self) -> list[list[str]]:
-        """The words of every whole line that shepherds have written, as far as it is kept."""
+        """The words of every whole line that supervisors have written, as far as it is kept."""
         lines = []
-        for path in self.folder.glob("shepherd-*.journal"):
+        for path in self.folder.glob("supervisor-*.journal"):
             for line in path.read_text("ascii", "replace").splitlines():
                 words = line.split()
                 if words[-1:] == ["."]:
@@ -127,7 +127,7 @@ class Home:
         return lines
 
     def log(self) -> str:
-        """What daemons and shepherds had to say."""
+        """What daemons and supervisors had to say."""
         with contextlib.suppress(FileNotFoundError):
             return (self.folder / "daemon.log").read_text(errors="replace")
         return ""

@@ -150,7 +150,7 @@ def _judge_starts(
 
 
 def _overlaps_on_record(attempts: list[Attempt], per_gpu: int) -> list[str]:
-    """Times on record, told by the shepherd: no slot has more attempts at once than it may."""
+    """Times on record, told by the supervisor: no slot has more attempts at once than it may."""
     spans: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for attempt in attempts:
         if attempt.started_at_us is not None and attempt.ended_at_us is not None:
@@ -196,4 +196,4 @@ def _held(home: Home) -> list[str]:
             known.pop(words[1], None)
         elif words[0] != "boot":
             known[words[1]] = words
-    return found + [f"the shepherd keeps {' '.join(words)}" for words in known.values()]
+    return found + [f"the supervisor keeps {' '.join(words)}" for words in known.values()]

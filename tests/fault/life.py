@@ -257,7 +257,7 @@ class Chaos:
         self.faults[name] += 1
 
     def _kill_supervisors(self) -> None:
-        for pid in self._home.shepherds():
+        for pid in self._home.supervisors():
             kill(pid)
 
     def _kill_both(self) -> None:

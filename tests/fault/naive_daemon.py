@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from stoker.daemon.main import main
-from stoker.engine.loop import Engine
+from stoker.engine.engine import Engine
 
 
 class NaiveEngine(Engine):
@@ -27,8 +27,8 @@ class NaiveEngine(Engine):
 
 if __name__ == "__main__":
     from stoker.daemon import build
-    from stoker.engine import assembly
+    from stoker.service import queue_builder
 
-    vars(assembly)["Engine"] = NaiveEngine
-    vars(build)["catch_up"] = lambda _hub, _told: []
+    vars(queue_builder)["Engine"] = NaiveEngine
+    vars(build)["catch_up"] = lambda _context, _told: []
     sys.exit(main())

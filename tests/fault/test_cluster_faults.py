@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cluster.bed import Bed
-from cluster.conftest import require_bed
-from cluster.lab import Lab, until
+from cluster.cluster_fixture import Lab, until
+from cluster.conftest import require_hosts
+from cluster.netns_hosts import Hosts
 from fault.conftest import Tell
 from fault.home import Attempt
 from fault.ledger import Verdict, judge
@@ -36,10 +36,28 @@ SEEN_WITHIN_S = 10.0
 BACK_WITHIN_S = 180.0
 LONGEST_PAUSE_S = 1.0
 KINDS = (
-    *("raylet", "agent", "shepherd", "daemon", "bridge", "minder", "cut 4 s", "power off"),
-    *("raylet", "agent", "shepherd", "daemon", "bridge", "minder", "cut 4 s", "power off"),
-    *("cut 60 s", "raylet of the head", "shepherd", "agent"),
-    *("gcs of the head", "minder of the head", "power off the head", "restart"),
+    *(
+        "raylet",
+        "agent",
+        "supervisor",
+        "daemon",
+        "bridge",
+        "ray_supervisor",
+        "cut 4 s",
+        "power off",
+    ),
+    *(
+        "raylet",
+        "agent",
+        "supervisor",
+        "daemon",
+        "bridge",
+        "ray_supervisor",
+        "cut 4 s",
+        "power off",
+    ),
+    *("cut 60 s", "raylet of the head", "supervisor", "agent"),
+    *("gcs of the head", "Ray supervisor of the head", "power off the head", "restart"),
 )
 _ATTEMPTS = """
 SELECT job, number, outcome, slots, pid, started_at_us, ended_at_us, status, reason
@@ -51,9 +69,9 @@ ORDER BY 1, 2
 
 @pytest.fixture
 def lab(nvml_library: str) -> Iterator[Lab]:
-    require_bed()
-    with Bed(hosts=3, library=nvml_library) as bed:
-        lab = Lab(bed, LEASE_S)
+    require_hosts()
+    with Hosts(hosts=3, library=nvml_library) as hosts:
+        lab = Lab(hosts, LEASE_S)
         yield lab
         say(lab.notices()[-6000:])
 
@@ -76,14 +94,14 @@ class Saboteur:
         match kind:
             case "daemon" | "bridge":
                 self._kill(0, kind)
-            case "raylet of the head" | "gcs of the head" | "minder of the head":
+            case "raylet of the head" | "gcs of the head" | "Ray supervisor of the head":
                 self._kill(0, kind.split()[0])
             case "power off the head":
-                self._lab.bed.power_off(0)
+                self._lab.hosts.power_off(0)
                 time.sleep(
                     self._rng.uniform(0.0, 2 * LEASE_S)
                 )  # nothing else can be done meanwhile
-                self._lab.bed.power_on(0)
+                self._lab.hosts.power_on(0)
                 self._lab.ok("status")
             case "restart":
                 self._lab.ok("daemon", "restart")
@@ -91,8 +109,8 @@ class Saboteur:
                 self._cut(host, float(kind.split()[1]))
             case "power off":
                 self._power_off(host)
-            case "minder":
-                self._kill(host, "minder")
+            case "ray_supervisor":
+                self._kill(host, "ray_supervisor")
                 self._at(2.0, lambda: self._rejoin(host))
             case _:
                 self._kill(host, kind)
@@ -138,18 +156,18 @@ class Saboteur:
 
     def _cut(self, host: int, pause_s: float) -> None:
         at = time.monotonic()
-        self._lab.bed.cut(host)
-        self._at(pause_s, lambda: self._lab.bed.mend(host))
+        self._lab.hosts.cut(host)
+        self._at(pause_s, lambda: self._lab.hosts.mend(host))
         if pause_s > SEEN_WITHIN_S:
             self._until_seen(host, at)
 
     def _power_off(self, host: int) -> None:
         at = time.monotonic()
-        self._lab.bed.power_off(host)
+        self._lab.hosts.power_off(host)
         self._until_seen(host, at)
 
         def power_on() -> None:
-            self._lab.bed.power_on(host)
+            self._lab.hosts.power_on(host)
             self._rejoin(host)
 
         self._at(self._rng.uniform(0.0, 2 * LEASE_S), power_on)
@@ -160,7 +178,7 @@ class Saboteur:
 
     def _rejoin(self, host: int) -> None:
         """As whoever looks after a box does after a restart; it or the head may be cut off for now."""
-        if self._lab.bed.hosts[host].init is None:
+        if self._lab.hosts.hosts[host].init is None:
             return  # it is without power since, and joins when it is back
         if not self._lab.try_join(host):
             self._at(1.0, lambda: self._rejoin(host))
@@ -184,7 +202,7 @@ def judge_all(lab: Lab, jobs: int) -> Verdict:
     verdict.lost.extend(f"job {job} has not succeeded" for job in expected if not done[job])
     verdict.twice.extend(f"job {job} succeeded {n} times" for job, n in done.items() if n > 1)
     for host in range(3):
-        left = [w for w in lab.bed.processes(host).values() if str(lab.path("record")) in w]
+        left = [w for w in lab.hosts.processes(host).values() if str(lab.path("record")) in w]
         verdict.leaked.extend(f"h{host} still runs {words}" for words in left)
     return verdict
 

@@ -1,4 +1,4 @@
-"""Daemon and shepherd die at every place that has a name: nothing is lost, nothing is doubled."""
+"""Daemon and supervisor die at every place that has a name: nothing is lost, nothing is doubled."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import stoker
-from fault.day import Day
 from fault.work import SLOTS, Work
+from fault.workload import Day
 from scale import LONG
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def places() -> list[str]:
 
 
 PLACES = places()
-OF_SHEPHERD = [name for name in PLACES if name.startswith("shepherd-")]
-OF_DAEMON = [name for name in PLACES if not name.startswith("shepherd-")]
+OF_SUPERVISOR = [name for name in PLACES if name.startswith("supervisor-")]
+OF_DAEMON = [name for name in PLACES if not name.startswith("supervisor-")]
 
 # Where it is more interesting later; all others strike when they are reached for the first time.
 LATER = {
@@ -45,12 +45,12 @@ LATER = {
     "after-acknowledge": 2,
     "after-launch": 5,
     "database-after-commit": 2,
-    "shepherd-intended": 7,
-    "shepherd-spawned": 5,
-    "shepherd-reaped": 6,
-    "shepherd-before-journal": 9,
-    "shepherd-before-report": 4,
-    "shepherd-acknowledged": 3,
+    "supervisor-intended": 7,
+    "supervisor-spawned": 5,
+    "supervisor-reaped": 6,
+    "supervisor-before-journal": 9,
+    "supervisor-before-report": 4,
+    "supervisor-acknowledged": 3,
 }
 
 
@@ -76,12 +76,12 @@ def spend_a_day(home: Home, work: Work, *, may_lose: bool) -> Verdict:
 
 def enter(tell: Tell, trap: Trap, verdict: Verdict) -> None:
     """Put what was found into the table, and see that it is nothing."""
-    who = {"shepherd" if name in OF_SHEPHERD else "daemon" for name in trap.struck()}
+    who = {"supervisor" if name in OF_SUPERVISOR else "daemon" for name in trap.struck()}
     if trap.struck():
         tell(f"{' and '.join(sorted(who))} killed at named places", len(trap.struck()), verdict)
 
 
-@pytest.mark.parametrize("names", [OF_DAEMON, OF_SHEPHERD], ids=["daemon", "shepherd"])
+@pytest.mark.parametrize("names", [OF_DAEMON, OF_SUPERVISOR], ids=["daemon", "supervisor"])
 def test_a_death_at_every_place_in_one_day(
     home: Home,
     work: Work,
@@ -93,7 +93,7 @@ def test_a_death_at_every_place_in_one_day(
     trap = Trap(tmp_path, {name: LATER.get(name, 1) for name in names})
     monkeypatch.setenv("STOKER_FAILPOINT", trap.variable)
 
-    verdict = spend_a_day(home, work, may_lose=names is OF_SHEPHERD)
+    verdict = spend_a_day(home, work, may_lose=names is OF_SUPERVISOR)
 
     enter(tell, trap, verdict)
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
@@ -114,7 +114,7 @@ def test_a_death_at_one_place(
     trap = Trap(tmp_path, {name: at})
     monkeypatch.setenv("STOKER_FAILPOINT", trap.variable)
 
-    verdict = spend_a_day(home, work, may_lose=name in OF_SHEPHERD)
+    verdict = spend_a_day(home, work, may_lose=name in OF_SUPERVISOR)
 
     enter(tell, trap, verdict)
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"

@@ -79,13 +79,13 @@ class Killer:
 
 
 class Butcher(Killer):
-    """Kills the daemon, or its shepherd, or both."""
+    """Kills the daemon, or its supervisor, or both."""
 
     def kill(self) -> bool:
         """Kill at least one of them."""
         kind = self._rng.random()
-        shepherds = self._home.shepherds() if kind < 0.4 else []
-        found = [kill(pid) for pid in shepherds]
+        supervisors = self._home.supervisors() if kind < 0.4 else []
+        found = [kill(pid) for pid in supervisors]
         return any(found) if kind < 0.2 else super().kill()
 
 
@@ -147,7 +147,7 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(
     if LONG:
         batches.insert(len(batches) // 3, work.batch(1200))
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
-    home.disable_brake()
+    home.disable_failure_limit()
     run = Run(home, work, batches, KILLS)
 
     run.endure(killer)
@@ -166,7 +166,7 @@ def test_kills_at_any_moment_while_two_jobs_share_each_gpu(
     rng = random.Random(0)
     work = Work(job_program, home.work, rng)
     home.start("--gpus", "0,0,1,1")
-    home.disable_brake()
+    home.disable_failure_limit()
     run = Run(home, work, work.batches(10 * FEW_KILLS, most_gpus=1), FEW_KILLS)
 
     run.endure(Killer(home, rng))
@@ -176,17 +176,17 @@ def test_kills_at_any_moment_while_two_jobs_share_each_gpu(
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"
 
 
-def test_kills_of_daemons_and_shepherds_at_any_moment_double_nothing(
+def test_kills_of_daemons_and_supervisors_at_any_moment_double_nothing(
     home: Home, job_program: str, tell: Tell
 ) -> None:
     rng = random.Random(0)
     work = Work(job_program, home.work, rng)
     home.start("--gpus", ",".join(map(str, range(SLOTS))))
-    home.disable_brake()
+    home.disable_failure_limit()
     run = Run(home, work, work.batches(10 * FEW_KILLS), FEW_KILLS)
 
     run.endure(Butcher(home, rng))
     verdict = run.judge(may_lose=True)
 
-    tell("daemon, shepherd or both killed at any moment", FEW_KILLS, verdict)
+    tell("daemon, supervisor or both killed at any moment", FEW_KILLS, verdict)
     assert verdict.is_clean, f"{verdict}\n{home.log()[-3000:]}"

@@ -59,6 +59,6 @@ def test_supervisor_jobs_and_hooks_keep_the_limit_that_the_daemon_was_started_wi
         until(told.exists, "the hook has run")
         until((work.folder / "limits").exists, "the job runs")
 
-    assert [limits_of(pid) for pid in home.shepherds()] == [few_files]
+    assert [limits_of(pid) for pid in home.supervisors()] == [few_files]
     assert tuple(told.read_text().split()) == few_files
     until(lambda: tuple((work.folder / "limits").read_text().split()) == few_files)

@@ -53,9 +53,9 @@ def end(home: Home, job: int) -> JobDetail:
 
 
 def crash(home: Home) -> None:
-    """Kill daemon and shepherd."""
+    """Kill daemon and supervisor."""
     home.kill_daemon()
-    for pid in home.shepherds():
+    for pid in home.supervisors():
         kill(pid)
 
 
@@ -70,7 +70,7 @@ def test_after_a_reboot_what_ran_is_lost_and_runs_again_only_if_it_may(
     (attempt,) = running(home)
     crash(home)
     kill(attempt.pid or 0)
-    for path in home.folder.glob("shepherd-*.journal"):
+    for path in home.folder.glob("supervisor-*.journal"):
         path.write_text(re.sub(r"(?m)^boot \S+", f"boot {ANOTHER_BOOT}", path.read_text()))
 
     job = end(home, added.first)
@@ -87,7 +87,7 @@ def test_a_process_of_this_boot_is_not_taken_for_a_job_of_another(home: Home, wo
     (attempt,) = running(home)
     until(lambda: work.events(), "it has dropped its marks")
     crash(home)
-    for path in home.folder.glob("shepherd-*.journal"):
+    for path in home.folder.glob("supervisor-*.journal"):
         path.write_text(re.sub(r"(?m)^boot \S+", f"boot {ANOTHER_BOOT}", path.read_text()))
 
     job = end(home, added.first)
@@ -184,10 +184,10 @@ def test_gpus_that_are_cut_anew_are_not_given_away_while_a_job_lives_on_them(
 
 
 def other_version(folder: Path, protocol: int, lowest: int) -> str:
-    """Stoker as it was or will be: a copy that speaks other protocols with its shepherd."""
+    """Stoker as it was or will be: a copy that speaks other protocols with its supervisor."""
     copy = folder / "other"
     shutil.copytree(os.path.dirname(stoker.__file__), copy / "stoker")
-    wire = copy / "stoker" / "executors" / "shepherd" / "wire.py"
+    wire = copy / "stoker" / "executors" / "supervisor" / "wire.py"
     text = re.sub(r"(?m)^PROTOCOL = \d+", f"PROTOCOL = {protocol}", wire.read_text())
     wire.write_text(re.sub(r"(?m)^LOWEST_PROTOCOL = \d+", f"LOWEST_PROTOCOL = {lowest}", text))
     return str(copy)
@@ -199,7 +199,7 @@ def start_version(path: str) -> None:
     subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, cwd="/", check=True)
 
 
-def test_a_daemon_of_another_version_takes_over_a_shepherd_that_speaks_its_protocol(
+def test_a_daemon_of_another_version_takes_over_a_supervisor_that_speaks_its_protocol(
     home: Home, work: Work, tmp_path: Path
 ) -> None:
     start_version(other_version(tmp_path, 99, 1))
@@ -208,12 +208,12 @@ def test_a_daemon_of_another_version_takes_over_a_shepherd_that_speaks_its_proto
         line = f"until [ -e {go} ]; do sleep 0.01; done; exit 7"
         (added,) = client.add(work.submission([NewJob(command=line)]))
         (attempt,) = running(home)
-        (shepherd,) = home.shepherds()
+        (supervisor,) = home.supervisors()
         client.stop()
     until(lambda: home.daemon() is None, "the daemon has stopped")
 
     home.start()
-    assert home.status().shepherd_pids == [shepherd]
+    assert home.status().supervisor_pids == [supervisor]
     go.touch()
     job = end(home, added.first)
 
@@ -221,7 +221,7 @@ def test_a_daemon_of_another_version_takes_over_a_shepherd_that_speaks_its_proto
     assert job.attempts[0].pid == attempt.pid
 
 
-def test_a_shepherd_that_speaks_no_common_protocol_keeps_its_jobs(
+def test_a_supervisor_that_speaks_no_common_protocol_keeps_its_jobs(
     home: Home, work: Work, tmp_path: Path
 ) -> None:
     start_version(other_version(tmp_path, 99, 99))
@@ -237,7 +237,7 @@ def test_a_shepherd_that_speaks_no_common_protocol_keeps_its_jobs(
         home.start()
     assert is_alive(attempt.pid or 0)
     go.touch()
-    until(lambda: not home.shepherds(), "the old shepherd has gone")
+    until(lambda: not home.supervisors(), "the old supervisor has gone")
     job = end(home, added.first)
 
     assert (job.exit_code, len(job.attempts)) == (7, 1)

@@ -121,7 +121,7 @@ def test_a_process_that_has_come_by_a_jobs_number_is_never_signalled(
     until(lambda: any(attempt.pid for attempt in home.live()), "the job runs")
     (job,) = home.live()
     home.kill_daemon()
-    for pid in [*home.shepherds(), job.pid]:
+    for pid in [*home.supervisors(), job.pid]:
         assert pid is not None
         kill(pid)
     replace_pid(home, job.pid or 0, bystander.process.pid, ending=ending)
@@ -150,7 +150,7 @@ def refuse(refused: object) -> None:
 
 def replace_pid(home: Home, old: int, new: int, *, ending: bool) -> None:
     """Let the record and the journal say that the job was a process that it never was."""
-    for path in home.folder.glob("shepherd-*.journal"):
+    for path in home.folder.glob("supervisor-*.journal"):
         path.write_text(path.read_text().replace(f" {old} ", f" {new} "))
     db = sqlite3.connect(home.folder / "stoker.db")
     with db:

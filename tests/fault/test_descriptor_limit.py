@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stoker.executors.shepherd.places import Leases, Place, Unavailable
 from stoker.gpus.lease import Lease, Lock
+from stoker.supervisor.slot_queues import Leases, SlotQueue, Unavailable
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def test_a_job_inherits_every_lease_whatever_numbers_they_have(tmp_path: Path, f
         found = os.fstat(fd)
         lock = Lock(fd, str(tmp_path / key), (found.st_dev, found.st_ino))
         leases.held[key] = Lease(key, [lock])
-    place = Place({}, keys)
+    place = SlotQueue({}, keys)
     leases.fit([place])
     try:
         words = ["/bin/sh", "-c", f"ls -l /proc/self/fd > {tmp_path}/open"]

@@ -95,7 +95,7 @@ def test_the_exit_code_outlives_a_supervisor_that_is_killed_while_leftovers_end(
     with home.client() as client:
         client.add(work.submission([NewJob(command=command), NewJob(command=work.line(0, 0))]))
         until(lambda: any("exit" in words for words in home.journal()), "its first process is over")
-        (supervisor,) = home.shepherds()
+        (supervisor,) = home.supervisors()
         kill(supervisor)
         [*client.wait()]
     attempts, events = home.attempts(), work.events()
@@ -117,9 +117,9 @@ def test_leftovers_of_a_job_that_outlived_its_supervisor_keep_its_gpu(
     with home.client() as client:
         client.add(work.submission([NewJob(command=command), NewJob(command=work.line(0, 0))]))
         until(work.events, "the job has begun")
-        (supervisor,) = home.shepherds()
+        (supervisor,) = home.supervisors()
         kill(supervisor)
-        until(lambda: home.shepherds() not in ([], [supervisor]), "there is another supervisor")
+        until(lambda: home.supervisors() not in ([], [supervisor]), "there is another supervisor")
         go.write_text("go\n")
         [*client.wait()]
     attempts, events = home.attempts(), work.events()

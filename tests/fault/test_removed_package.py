@@ -113,7 +113,7 @@ def test_nothing_dies_and_every_verb_answers(home: Home, work: Work, daemon: Rem
         wait = f"until [ -e {go} ]; do sleep 0.02; done; exit 5"
         (early,) = client.add(work.submission([NewJob(command=wait)]))
         until(lambda: home.state(early.first) == "running", "a job runs")
-        (supervisor,) = home.shepherds()
+        (supervisor,) = home.supervisors()
         daemon.remove()
         go.touch()
         assert end(client, work, "exit 3", "true") == [3, 0]

@@ -36,7 +36,7 @@ def test_nothing_outlives_a_run_that_is_killed_with_its_supervisor(
         process = stoker.start("run", "--gpus", "0", stoker.file("jobs.txt", f"{line}\n"))
         stoker.until(lambda: len(stoker.read("pids")) == len(TREES) + 1, "the trees have grown")
         pids = [int(pid) for pid in stoker.read("pids")]
-        supervisor = stoker.shepherd(process)
+        supervisor = stoker.supervisor(process)
         if victims == "both":  # neither can do anything between the two kills
             os.kill(supervisor, signal.SIGSTOP)
             os.kill(process.pid, signal.SIGSTOP)
@@ -66,7 +66,7 @@ def test_a_daemon_that_a_command_started_outlives_a_run_that_is_killed_with_its_
     (pid,) = stoker.until(lambda: stoker.read("pids"), "the command runs")
     daemon = int(stoker.read("part")[0])
     try:
-        supervisor = stoker.shepherd(process)
+        supervisor = stoker.supervisor(process)
         os.kill(supervisor, signal.SIGSTOP)
         os.kill(process.pid, signal.SIGKILL)
         os.kill(supervisor, signal.SIGKILL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 
 if TYPE_CHECKING:
     from conftest import Stoker

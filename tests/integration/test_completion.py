@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 @pytest.fixture

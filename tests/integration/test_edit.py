@@ -7,7 +7,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conftest import Ended
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def edit(queue: Queue, script: str, job: str = "1") -> Ended:

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_what_was_learned_of_a_kind_foretells_the_next(queue: Queue) -> None:

@@ -17,7 +17,7 @@ from integration.api import Scripts
 from integration.calls import fail, fail_awkwardly, return_lock, visible, wait_for
 from patience import until
 from stoker.errors import StokerError, UsageError
-from stoker.task.calls import JobError, RemoteError, RemoteTraceback
+from stoker.task.call_files import JobError, RemoteError, RemoteTraceback
 from stoker.task.executor import Executor
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ def test_a_process_that_dies_is_told_with_its_job(executor: Executor) -> None:
 
 
 def test_a_call_that_waits_can_be_cancelled(executor: Executor, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    busy = [executor.submit(wait_for, str(gate)) for _ in "ab"]
+    admission = tmp_path / "gate"
+    busy = [executor.submit(wait_for, str(admission)) for _ in "ab"]
     waits = executor.submit(visible, 1)
 
     assert waits.cancel()
-    gate.touch()
+    admission.touch()
 
     assert [future.result() for future in busy] == [None, None]
     with pytest.raises(futures.CancelledError):
@@ -139,15 +139,15 @@ def test_it_works_inside_a_running_event_loop(executor: Executor) -> None:
 
 
 def test_shutdown_can_cancel_what_has_not_begun(home: Path, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
+    admission = tmp_path / "gate"
     executor = Executor(2, gpus_per_job=0)
-    begun = executor.submit(wait_for, str(gate))
+    begun = executor.submit(wait_for, str(admission))
     until(begun.running, "the first one has begun")
-    rest = [executor.submit(wait_for, str(gate)) for _ in range(3)]
+    rest = [executor.submit(wait_for, str(admission)) for _ in range(3)]
     stoker_sees = [future for future in rest if not future.running()]
 
     executor.shutdown(wait=False, cancel_futures=True)
-    gate.touch()
+    admission.touch()
     executor.shutdown()
 
     assert begun.result() is None

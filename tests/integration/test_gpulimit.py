@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.door import Queue, state_of
+from integration.daemon_fixture import Queue, state_of
 from integration.programs import run, shell, start
 from stoker.testing.state import GIB
 

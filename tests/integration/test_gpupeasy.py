@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 from stoker.client.transport import Connection
 
 

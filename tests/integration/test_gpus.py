@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stoker.client.client import Client
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_a_gpu_is_drained_and_used_again_with_jobs_elsewhere_untouched(queue: Queue) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from integration.doc_page import DOCS
 from integration.test_cli_help import stoker
+from stoker.cli.help_topics import TOOLS, TOPICS, explain
 from stoker.cli.main import VERBS
-from stoker.cli.topics import TOOLS, TOPICS, explain
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -25,7 +25,7 @@ def examples() -> list[str]:
     from importlib import import_module
 
     texts = [explain(topic) for topic in TOPICS]
-    texts += [import_module(f"stoker.cli.{verb}").EXAMPLES for verb in VERBS]
+    texts += [import_module(f"stoker.cli.verbs.{verb}").EXAMPLES for verb in VERBS]
     lines = [line.strip() for text in texts for line in text.splitlines()]
     return sorted({line.split("  ")[0] for line in lines if line.startswith("stoker ")})
 

@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_a_held_job_waits_for_its_release_also_over_a_restart(queue: Queue) -> None:

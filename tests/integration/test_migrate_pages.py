@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.daemon_fixture import free_port
 from integration.doc_page import DOCS, DocPage
-from integration.door import free_port
 from integration.test_cli_help import stoker as ask
 from stoker.cli.main import VERBS
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 FOLDER = DOCS / "how-to" / "migrate"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md"))

@@ -3,10 +3,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from integration.door import state_of
+from integration.daemon_fixture import state_of
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from integration.door import state_of
+from integration.daemon_fixture import state_of
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_all_that_are_paused_go_on(queue: Queue) -> None:

@@ -122,14 +122,14 @@ def test_a_success_during_the_last_moments_of_a_killed_run_is_known_too(stoker: 
     file = stoker.file("jobs.txt", line)
     process = stoker.start("run", file, "--gpus", "0")
     pid = int(stoker.until(lambda: stoker.read("pids"))[0])
-    shepherd = stoker.shepherd(process)
+    supervisor = stoker.supervisor(process)
 
-    os.kill(shepherd, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     stoker.file("go", "")
     stoker.until(lambda: not stoker.is_alive(pid))
     process.kill()
     process.wait()
-    os.kill(shepherd, signal.SIGCONT)  # it sees at once that the job has ended, and its client
+    os.kill(supervisor, signal.SIGCONT)  # it sees at once that the job has ended, and its client
     stoker.until(lambda: not stoker.processes(), deadline_s=AT_ONCE_S)
     ended = stoker.run(file, "--gpus", "0", "--resume")
 
@@ -151,17 +151,17 @@ def test_a_journal_that_a_power_cut_took_away_stops_no_resume(stoker: Stoker) ->
     assert (ended.code, stoker.read("ran")) == (0, ["a", "hold"])
 
 
-def test_what_outlived_stoker_and_shepherd_is_ended_before_it_runs_again(stoker: Stoker) -> None:
+def test_what_outlived_stoker_and_supervisor_is_ended_before_it_runs_again(stoker: Stoker) -> None:
     line = "echo $$ >> pids; until [ -e go ]; do sleep 0.01; done; echo ran >> ran\n"
     file = stoker.file("jobs.txt", line)
     process = stoker.start("run", file, "--gpus", "0")
     stoker.until(lambda: stoker.read("pids"), "it runs")
-    shepherd, cleaner = stoker.shepherd(process), stoker.cleaner(process)
-    os.kill(shepherd, signal.SIGSTOP)  # so that it cannot clean up
+    supervisor, cleaner = stoker.supervisor(process), stoker.cleaner(process)
+    os.kill(supervisor, signal.SIGSTOP)  # so that it cannot clean up
     os.kill(cleaner, signal.SIGSTOP)
     process.send_signal(signal.SIGKILL)
     os.kill(cleaner, signal.SIGKILL)
-    os.kill(shepherd, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     process.wait(timeout=PATIENCE_S)  # its output is still open: the survivor has it
     (survivor,) = map(int, stoker.read("pids"))
     assert stoker.is_alive(survivor)

@@ -197,7 +197,7 @@ def test_a_run_that_waits_for_more_input_holds_no_gpu(stoker: Stoker) -> None:
     assert stoker.end(idle).code == 0
 
 
-def test_a_gpu_stays_held_while_a_job_lives_though_its_stoker_and_shepherd_are_dead(
+def test_a_gpu_stays_held_while_a_job_lives_though_its_stoker_and_supervisor_are_dead(
     stoker: Stoker,
 ) -> None:
     process = stoker.start("run", "--gpus", "0")
@@ -205,14 +205,14 @@ def test_a_gpu_stays_held_while_a_job_lives_though_its_stoker_and_shepherd_are_d
     process.stdin.write(MARK.format("old", f"echo $$ > pid; {UNTIL_GO}").encode())
     process.stdin.flush()
     stoker.until(lambda: stoker.read("pid"))
-    shepherd, cleaner = stoker.shepherd(process), stoker.cleaner(process)
+    supervisor, cleaner = stoker.supervisor(process), stoker.cleaner(process)
     process.send_signal(signal.SIGSTOP)
     os.kill(cleaner, signal.SIGSTOP)
-    os.kill(shepherd, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     os.kill(cleaner, signal.SIGKILL)
-    os.kill(shepherd, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     process.kill()
-    stoker.until(lambda: not stoker.is_alive(shepherd))
+    stoker.until(lambda: not stoker.is_alive(supervisor))
     assert stoker.is_alive(int(stoker.read("pid")[0]))
 
     other = stoker.start("run", "--gpus", "0,1")

@@ -15,7 +15,7 @@ MOST_WAKEUPS = 40
 
 
 def wakeups(pid: int) -> int:
-    """How often a process and its shepherd wake up in the window."""
+    """How often a process and its supervisor wake up in the window."""
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         family = [pid, *map(int, file.read().split())]
     before = sum(map(_switches, family))

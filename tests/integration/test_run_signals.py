@@ -168,49 +168,49 @@ def test_a_job_that_goes_on_keeps_what_it_has_sent_away(stoker: Stoker) -> None:
     assert (ended.code, stoker.read("ran")) == (0, ["helper"])
 
 
-def test_a_killed_shepherd_ends_the_run_and_all_its_jobs(stoker: Stoker) -> None:
+def test_a_killed_supervisor_ends_the_run_and_all_its_jobs(stoker: Stoker) -> None:
     file = stoker.file("jobs.txt", f"echo a >> ran\n[ -e go ] && exit; {TREE}")
     process = stoker.start("run", file, "--gpus", "0")
     stoker.until(lambda: len(stoker.read("pids")) == 3)
 
-    os.kill(stoker.shepherd(process), signal.SIGKILL)
+    os.kill(stoker.supervisor(process), signal.SIGKILL)
     ended = stoker.end(process)
 
     assert (ended.code, living(stoker)) == (1, [])
     assert "Traceback" not in ended.err
-    assert ended.err.splitlines()[-1].startswith("stoker: a shepherd process died")
+    assert ended.err.splitlines()[-1].startswith("stoker: a supervisor process died")
     stoker.file("go", "")
     assert stoker.run(file, "--gpus", "0", "--resume").code == 0
     assert stoker.read("ran") == ["a"]
     assert [row.outcome for row in stoker.rows()] == ["done", "lost", "done"]
 
 
-def test_a_shepherd_killed_while_it_waits_for_leftovers_leaves_none(stoker: Stoker) -> None:
+def test_a_supervisor_killed_while_it_waits_for_leftovers_leaves_none(stoker: Stoker) -> None:
     file = stoker.file("jobs.txt", "(trap '' TERM; echo $$ > first; sleep 60) & echo $! >> pids\n")
     process = stoker.start("run", file, "--gpus", "0")
     (first,) = stoker.until(lambda: stoker.read("first"), "it has left something")
     stoker.until(lambda: not stoker.is_alive(int(first)), "its first process has ended")
-    shepherd = stoker.shepherd(process)
+    supervisor = stoker.supervisor(process)
     assert living(stoker)
 
-    os.kill(shepherd, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     process.wait(timeout=PATIENCE_S)
 
     stoker.until(lambda: not living(stoker), "the leftover has ended", deadline_s=AT_ONCE_S)
 
 
-def test_a_shepherd_that_dies_with_words_unread_is_no_riddle(stoker: Stoker) -> None:
+def test_a_supervisor_that_dies_with_words_unread_is_no_riddle(stoker: Stoker) -> None:
     process = start(stoker, WAIT * 2, pids=2)
-    shepherd = stoker.shepherd(process)
+    supervisor = stoker.supervisor(process)
 
-    os.kill(shepherd, signal.SIGSTOP)
+    os.kill(supervisor, signal.SIGSTOP)
     process.send_signal(signal.SIGINT)
     hear(process, b"starting no more")
-    process.send_signal(signal.SIGINT)  # asks a shepherd that cannot listen to kill
+    process.send_signal(signal.SIGINT)  # asks a supervisor that cannot listen to kill
     stoker.until(lambda: _has_heard(process.pid))
     process.send_signal(signal.SIGSTOP)
-    os.kill(shepherd, signal.SIGKILL)
-    stoker.until(lambda: not stoker.is_alive(shepherd))
+    os.kill(supervisor, signal.SIGKILL)
+    stoker.until(lambda: not stoker.is_alive(supervisor))
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
     ended = stoker.end(process)

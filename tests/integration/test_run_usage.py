@@ -129,7 +129,7 @@ def test_ignored_signals_that_a_parent_left_behind_are_no_trouble(stoker: Stoker
 
 def test_a_signal_during_startup_ends_it_quietly(stoker: Stoker) -> None:
     process = stoker.start("run", "--gpus", "0")
-    stoker.until(lambda: len(stoker.processes()) > 1, "the shepherd is there")
+    stoker.until(lambda: len(stoker.processes()) > 1, "the supervisor is there")
     process.send_signal(signal.SIGINT)
 
     ended = stoker.end(process)

@@ -11,9 +11,9 @@ import pytest
 
 from integration.api import Scripts
 from stoker.errors import StokerError, UsageError
-from stoker.task import words
+from stoker.task import messages
+from stoker.task.engine_session import EngineLostError, EngineSession, spell_gpus
 from stoker.task.job import Job
-from stoker.task.session import EngineLostError, Session, spell_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,20 +22,24 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineSession]:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
-    session = Session(gpus="a,b", cpu_places=1, env={**os.environ, "OWN": "1"}, cwd=str(tmp_path))
+    session = EngineSession(
+        gpus="a,b", cpu_places=1, env={**os.environ, "OWN": "1"}, cwd=str(tmp_path)
+    )
     yield session
     session.abandon()
 
 
-def finish(session: Session) -> list[tuple[words.Event, Job | None]]:
+def finish(session: EngineSession) -> list[tuple[messages.Event, Job | None]]:
     session.close()
     return list(session.events())
 
 
-def test_a_job_has_its_environment_folder_log_and_gpu(session: Session, tmp_path: Path) -> None:
+def test_a_job_has_its_environment_folder_log_and_gpu(
+    session: EngineSession, tmp_path: Path
+) -> None:
     (tmp_path / "sub").mkdir()
     log = tmp_path / "job.log"
     line = 'printf "%s " $OWN $MORE $CUDA_VISIBLE_DEVICES; pwd'
@@ -49,29 +53,31 @@ def test_a_job_has_its_environment_folder_log_and_gpu(session: Session, tmp_path
     assert job.seconds >= 0
 
 
-def test_a_job_that_asks_starts_with_what_it_is_answered(session: Session, tmp_path: Path) -> None:
+def test_a_job_that_asks_starts_with_what_it_is_answered(
+    session: EngineSession, tmp_path: Path
+) -> None:
     asks = session.submit("echo $MORE > answered", ask=True)
     other = session.submit("true")
     session.close()
     order = []
     for event, job in session.events():
         order.append((type(event), job))
-        if isinstance(event, words.Asked):
+        if isinstance(event, messages.Asked):
             assert job is asks
             assert job.gpus == ["a"]
-        if isinstance(event, words.Ended) and job is other:
+        if isinstance(event, messages.Ended) and job is other:
             session.answer(asks, {"MORE": "a word"})  # nothing waited for it
 
     assert (tmp_path / "answered").read_text() == "a word\n"
-    assert order.index((words.Ended, other)) < order.index((words.Started, asks))
+    assert order.index((messages.Ended, other)) < order.index((messages.Started, asks))
 
 
-def test_a_job_that_is_refused_fails_alone(session: Session) -> None:
+def test_a_job_that_is_refused_fails_alone(session: EngineSession) -> None:
     asks = session.submit("true", ask=True)
     other = session.submit("true")
     session.close()
     for event, job in session.events():
-        if isinstance(event, words.Asked):
+        if isinstance(event, messages.Asked):
             assert job is asks
             session.refuse(job, "required_env() raised KeyError: 'X'")
 
@@ -82,22 +88,22 @@ def test_a_job_that_is_refused_fails_alone(session: Session) -> None:
     assert other.ok
 
 
-def test_a_job_that_was_asked_about_can_be_cancelled(session: Session) -> None:
+def test_a_job_that_was_asked_about_can_be_cancelled(session: EngineSession) -> None:
     asks = session.submit("true", ask=True)
     session.close()
     for event, _job in session.events():
-        if isinstance(event, words.Asked):
+        if isinstance(event, messages.Asked):
             session.cancel(asks, running=True)
 
     assert (asks.state, asks.reason) == ("killed", "cancelled")
 
 
-def test_jobs_that_wait_or_run_are_cancelled_with_their_trees(session: Session) -> None:
+def test_jobs_that_wait_or_run_are_cancelled_with_their_trees(session: EngineSession) -> None:
     runs = [session.submit("sleep 1000 & sleep 1000") for _ in "ab"]
     waits = session.submit("true")
     session.close()
     for event, job in session.events():
-        if isinstance(event, words.Started):
+        if isinstance(event, messages.Started):
             session.cancel(waits)
             assert job is not None
             session.cancel(job, running=True)
@@ -105,16 +111,16 @@ def test_jobs_that_wait_or_run_are_cancelled_with_their_trees(session: Session) 
     assert [job.state for job in (*runs, waits)] == ["killed"] * 3
 
 
-def test_priorities_and_jobs_on_two_slots_or_none_are_heeded(session: Session) -> None:
+def test_priorities_and_jobs_on_two_slots_or_none_are_heeded(session: EngineSession) -> None:
     both = session.submit("true", slots=2, ask=True)
     none = session.submit('test -z "$CUDA_VISIBLE_DEVICES"', slots=0)
     started, later = [], []
     for event, job in session.events():
-        if isinstance(event, words.Asked):
+        if isinstance(event, messages.Asked):
             later = [session.submit("true", slots=2, priority=n) for n in (0, 5)]
             session.close()
             session.answer(both, {})
-        elif isinstance(event, words.Started):
+        elif isinstance(event, messages.Started):
             started.append(job)
 
     assert [job for job in started if job is not none] == [both, *reversed(later)]
@@ -122,16 +128,16 @@ def test_priorities_and_jobs_on_two_slots_or_none_are_heeded(session: Session) -
     assert (none.gpus, none.ok) == ([], True)
 
 
-def test_a_failed_job_is_tried_again(session: Session, tmp_path: Path) -> None:
+def test_a_failed_job_is_tried_again(session: EngineSession, tmp_path: Path) -> None:
     job = session.submit("test -e once || { touch once; exit 3; }", retries=1)
     events = [event for event, _ in finish(session)]
 
-    ends = [event for event in events if isinstance(event, words.Ended)]
+    ends = [event for event in events if isinstance(event, messages.Ended)]
     assert [(end.exit_code, end.retried) for end in ends] == [(3, True), (0, False)]
     assert (job.state, job.attempt) == ("done", 2)
 
 
-def test_what_could_never_run_is_refused_at_once(session: Session) -> None:
+def test_what_could_never_run_is_refused_at_once(session: EngineSession) -> None:
     with pytest.raises(UsageError, match="needs 3"):
         session.submit("true", slots=3)
 
@@ -141,7 +147,7 @@ def test_a_bad_gpu_is_told_where_the_session_is_made(
 ) -> None:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     with pytest.raises(UsageError, match="at least 1 job"):
-        Session(gpus="0", jobs_per_gpu=0)
+        EngineSession(gpus="0", jobs_per_gpu=0)
     assert not os.listdir(tmp_path / "home" / "private")
 
 
@@ -152,10 +158,10 @@ def test_gpus_are_spelled_as_on_the_command_line() -> None:
         spell_gpus([[]])
 
 
-def test_an_engine_that_is_killed_is_told_of(session: Session) -> None:
+def test_an_engine_that_is_killed_is_told_of(session: EngineSession) -> None:
     job = session.submit("sleep 1000")
     events = session.events()
-    assert isinstance(next(events)[0], words.Started)
+    assert isinstance(next(events)[0], messages.Started)
 
     os.kill(session.child_pid, signal.SIGKILL)
 
@@ -169,7 +175,7 @@ def test_a_record_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
     states = []
     for _ in range(2):
-        session = Session(gpus="a", cwd=str(tmp_path), record={"name": "x"}, resume=True)
+        session = EngineSession(gpus="a", cwd=str(tmp_path), record={"name": "x"}, resume=True)
         jobs = [session.submit("true"), session.submit("test -e now || { touch now; exit 1; }")]
         finish(session)
         states.append([(job.state, job.skipped) for job in jobs])
@@ -185,8 +191,8 @@ def test_all_trees_end_when_the_process_is_killed(stoker: Stoker) -> None:
     script = scripts.start(
         """
         import os
-        from stoker.task.session import Session
-        session = Session(gpus="0,1")
+        from stoker.task.engine_session import EngineSession
+        session = EngineSession(gpus="0,1")
         reader, writer = os.pipe()
         if os.fork() == 0:  # lives on, with all that it has inherited, until this process is gone
             os.close(writer)
@@ -217,8 +223,8 @@ def test_a_forked_process_leaves_the_engine_alone(stoker: Stoker) -> None:
         """
         import os, sys
         from stoker.errors import StokerError
-        from stoker.task.session import Session
-        session = Session(gpus="0")
+        from stoker.task.engine_session import EngineSession
+        session = EngineSession(gpus="0")
         session.submit("true")
         if os.fork() == 0:
             try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 from stoker.testing.state import GIB
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_a_job_starts_as_the_very_next_whatever_holds_it_back(queue: Queue) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conftest import Stoker
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 SHORT, LONG = "true", "sleep 0.15"
 # Look-ahead begins with the short ones; the longer ones then hold up a slot each.

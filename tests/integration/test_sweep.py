@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from conftest import Stoker
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 FAILING = 'sh -c "exit $(( {i} % 3 == 0 ))"'
 TRAIN = f"{shlex.quote(sys.executable)} train.py {{args}}"

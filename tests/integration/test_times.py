@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_a_job_begins_at_its_time_also_when_the_daemon_was_killed_meanwhile(queue: Queue) -> None:

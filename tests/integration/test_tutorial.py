@@ -18,7 +18,7 @@ from integration.doc_page import DOCS, DocPage, Step, pattern_of, steps_of
 from patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 TUTORIAL = DOCS / "tutorial" / "ten-minutes.md"
 

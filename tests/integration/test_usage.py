@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stoker.testing.state import GIB, FakeGpus
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 TRAIN = f"{sys.executable} -m stoker.testing.train --steps 1"
 

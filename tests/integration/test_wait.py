@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from patience import PATIENCE_S
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 HOLD = "while [ ! -e go ]; do sleep 0.01; done"
 

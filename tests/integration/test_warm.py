@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from conftest import Stoker
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 PYTHON = shlex.quote(sys.executable)
 # Tells whether csv was there at the first statement; a fork also finds what its import left behind.
@@ -113,8 +113,8 @@ def test_a_job_of_a_worker_that_imports_can_be_killed(queue: Queue) -> None:
 
     assert queue("wait", "--all").code == 1
     assert queue.states() == {1: "killed"}
-    with open(queue.work / "gate", "w") as gate:
-        gate.write("go")
+    with open(queue.work / "gate", "w") as admission:
+        admission.write("go")
 
 
 @pytest.mark.parametrize("words", [["python", "train.py"], ["python"], ["", "python", "train.py"]])

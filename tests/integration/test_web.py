@@ -9,12 +9,12 @@ import socket
 import stat
 from typing import TYPE_CHECKING, Any
 
-from integration.door import free_port
+from integration.daemon_fixture import free_port
 from page_client import PageClient, ask, ask_by
 from stoker.web.port import default_port
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 HERE = socket.gethostname()
 LINK = re.compile(r"^http://127\.0\.0\.1:(\d+)/#token=(\S{43,})\n$")

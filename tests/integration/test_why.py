@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 
 def test_a_wait_for_gpus_is_explained_slot_by_slot(queue: Queue) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.bed import Bed
-from cluster.conftest import require_bed, require_ray
+from cluster.conftest import require_hosts, require_ray
 from cluster.grpc_call import START_SYNC
+from cluster.netns_hosts import Hosts
 from patience import PATIENCE_S
 from security.second_user import SecondUser
 
@@ -106,19 +106,19 @@ if os.environ.get("STOKER_PART"):
 class RayHead:
     """A cluster of one box in namespaces of its own, whose home is too long for the sockets of Ray."""
 
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        (self._host,) = bed.hosts
+    def __init__(self, hosts: Hosts) -> None:
+        self.hosts = hosts
+        (self._host,) = hosts.hosts
         self._host.env["STOKER_HOME"] = str(self._host.folder / ("long" * 10))
         project = self._host.folder / "project"
         project.mkdir()
         self.marks = project / "marks"
         (project / "sitecustomize.py").write_text(_TELL_TALE.format(marks=str(self.marks)))
-        bed.ok(0, "cluster", "up", env={"PYTHONPATH": str(project)})
+        hosts.ok(0, "cluster", "up", env={"PYTHONPATH": str(project)})
 
     def parts(self) -> dict[str, int]:
         """The pids of Ray's processes by name, as the box sees them."""
-        found = self.bed.processes(0).items()
+        found = self.hosts.processes(0).items()
         names = ("ray.scripts.scripts", "gcs_server", "raylet/raylet")
         return {
             name: pid for name in names for pid, words in found if name in words.split(" --")[0]
@@ -126,7 +126,7 @@ class RayHead:
 
     def ports(self) -> list[str]:
         """The ports at which the GCS and the raylet listen."""
-        lines = self.bed.run(0, ["ss", "-ltnpH"]).stdout.splitlines()
+        lines = self.hosts.run(0, ["ss", "-ltnpH"]).stdout.splitlines()
         return [
             line.split()[3].rpartition(":")[2]
             for line in lines
@@ -138,16 +138,16 @@ class RayHead:
 def head() -> Iterator[RayHead]:
     """Return a cluster of one box."""
     require_ray()
-    require_bed()
-    with Bed(hosts=1) as bed:
-        yield RayHead(bed)
-        bed.ok(0, "cluster", "leave")
+    require_hosts()
+    with Hosts(hosts=1) as hosts:
+        yield RayHead(hosts)
+        hosts.ok(0, "cluster", "leave")
 
 
 @pytest.fixture
 def neighbour(head: RayHead, second_user: SecondUser) -> Iterator[SecondUser]:
     """Return the second user, at work on the box of the cluster."""
-    second_user.enter = head.bed.hosts[0].words
+    second_user.enter = head.hosts.hosts[0].words
     yield second_user
     second_user.enter = list
 
@@ -170,7 +170,7 @@ def test_a_second_user_cannot_end_ray_by_a_call_without_a_token(
     before = head.parts()
     ports = head.ports()
     assert len(before) == len(ports) == 3
-    neighbour.run(_CALL, START_SYNC, head.bed.address(0), *ports)
+    neighbour.run(_CALL, START_SYNC, head.hosts.address(0), *ports)
     assert head.parts() == before
 
 
@@ -178,6 +178,6 @@ def test_a_second_user_who_takes_the_port_of_ray_is_not_sent_the_token(
     head: RayHead, neighbour: SecondUser
 ) -> None:
     thief = neighbour.start_until_ready(_TAKE_PORT)
-    head.bed.kill(0, head.parts()["gcs_server"])
+    head.hosts.kill(0, head.parts()["gcs_server"])
     out, err = thief.communicate(timeout=PATIENCE_S)
     assert (out, err) == ("TLS\n", "")

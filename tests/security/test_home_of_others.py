@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 from security.second_user import SecondUser
 
 VERBS = [("add", "true"), ("status",), ("daemon", "start"), ("run",)]

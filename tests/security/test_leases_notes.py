@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 from security.second_user import SecondUser
 
 if TYPE_CHECKING:

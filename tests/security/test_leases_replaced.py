@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 from security.second_user import SecondUser
 
 UNTIL_GO = "until [ -e go ]; do sleep 0.01; done"

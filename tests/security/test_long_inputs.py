@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from integration.door import Queue
-from stoker.engine.lines import Splitter
+from integration.daemon_fixture import Queue
+from stoker.engine.command_reader import Splitter
 from stoker.errors import UsageError
 from stoker.sweeps.files import read_toml, read_yaml
 

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import stoker
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 
 # Tells of every process of ours that a project's modules got into: jobs are none.
 TELL_TALE = """

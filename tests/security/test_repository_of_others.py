@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.door import Queue
+from integration.daemon_fixture import Queue
 from security.second_user import SecondUser
 
 # A repository of the second user, whose filter and monitor leave a mark when git runs them.

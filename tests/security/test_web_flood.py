@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from integration.door import Queue, free_port
+from integration.daemon_fixture import Queue, free_port
 from page_client import PageClient
 from patience import until
 from web.conftest import Site, browser

@@ -16,7 +16,7 @@ from web.conftest import browser
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from integration.door import Queue
+    from integration.daemon_fixture import Queue
 
 __all__ = ["browser"]
 ADD = b'{"request_id":"x","jobs":[{"command":"true"}],"cwd":"/"}'

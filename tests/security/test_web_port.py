@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from integration.door import Queue, free_port
+from integration.daemon_fixture import Queue, free_port
 from page_client import REFUSED, ask_by
 from patience import until
 from security.imposter import Imposter

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.door import Queue, free_port
+from integration.daemon_fixture import Queue, free_port
 from web.modules import Modules
 
 if TYPE_CHECKING:

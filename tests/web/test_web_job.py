@@ -65,12 +65,12 @@ def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
 
 
 def test_the_charts_of_a_job_are_there_when_it_is_over(site: Site) -> None:
-    gate = site.queue.work / "gate"
-    job = site.queue.add(f"while ! test -e {gate}; do sleep 0.05; done")
+    admission = site.queue.work / "gate"
+    job = site.queue.add(f"while ! test -e {admission}; do sleep 0.05; done")
     page = site.tab(f"/jobs/{job}")
     memory = f"Memory of the GPU that job {job} holds"
     expect(page.get_by_label(memory)).to_be_visible()
-    gate.touch()
+    admission.touch()
     expect(page.locator("h1 .state")).to_have_text("done")
     expect(page.get_by_label(memory)).to_be_visible()
     expect(site.tab(f"/jobs/{job}").get_by_label(memory)).to_be_visible()

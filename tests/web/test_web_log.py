@@ -40,14 +40,14 @@ def test_a_log_has_colours_and_only_the_last_state_of_a_bar(site: Site) -> None:
 
 
 def test_what_a_job_writes_is_shown_while_it_runs(site: Site) -> None:
-    gate = site.queue.work / "gate"
+    admission = site.queue.work / "gate"
     job = site.queue.add(
-        "-g", "0", f"echo first; while ! test -e {gate}; do sleep 0.05; done; echo second"
+        "-g", "0", f"echo first; while ! test -e {admission}; do sleep 0.05; done; echo second"
     )
     page = site.tab(f"/jobs/{job}")
     wait_for_line(page, "first")
     assert "second" not in lines(page)
-    gate.touch()
+    admission.touch()
     wait_for_line(page, "second")
 
 
@@ -107,9 +107,11 @@ def test_following_ends_when_one_looks_back_and_goes_on_at_the_end(site: Site) -
 
 
 def test_one_can_look_back_while_a_job_writes_on(site: Site) -> None:
-    gate = site.queue.work / "gate"
+    admission = site.queue.work / "gate"
     job = site.queue.add(
-        "-g", "0", f"seq 1 3000; while ! test -e {gate}; do date +%N; sleep 0.01; done; echo end"
+        "-g",
+        "0",
+        f"seq 1 3000; while ! test -e {admission}; do date +%N; sleep 0.01; done; echo end",
     )
     page = site.tab(f"/jobs/{job}")
     page.locator(".log-row").nth(20).wait_for()
@@ -117,7 +119,7 @@ def test_one_can_look_back_while_a_job_writes_on(site: Site) -> None:
     page.mouse.wheel(0, -2000)
     page.locator("button[aria-pressed='false']", has_text="Follow").wait_for()
     told = page.inner_text(".log-told")
-    gate.touch()
+    admission.touch()
     page.wait_for_function(
         "told => document.querySelector('.log-told').innerText !== told", arg=told
     )

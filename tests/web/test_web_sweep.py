@@ -92,9 +92,9 @@ def test_a_brush_keeps_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -> 
     assert len(jobs_shown(page)) == 4
     page.keyboard.press("Escape")
     page.locator(".runs tbody tr").nth(5).wait_for()
-    board = page.locator(".parallel canvas")
-    board.scroll_into_view_if_needed()
-    box = board.bounding_box()
+    slot_table = page.locator(".parallel canvas")
+    slot_table.scroll_into_view_if_needed()
+    box = slot_table.bounding_box()
     assert box is not None
     x = box["x"] + box["width"] * 0.5 / 4  # the first of four axes
     page.mouse.move(x, box["y"] + 13)

@@ -34,7 +34,7 @@ def mark_owner(scope: Scope) -> None:
     scope[_KEY] = Asker.OWNER
 
 
-class OwnersDoor:
+class OwnerAccess:
     """In front of an app on the owner's own socket, where the kernel has named every peer."""
 
     def __init__(self, app: App) -> None:

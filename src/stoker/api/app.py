@@ -25,18 +25,20 @@ from stoker.api.routes import ENDPOINTS
 from stoker.api.stream import Stream
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 _encode = msgspec.json.Encoder().encode
 
 
-def make_app(hub: Hub, endpoints: tuple[Endpoint[Any, Any], ...] = ENDPOINTS) -> Starlette:
-    """All verbs over one hub, to be called in its event loop; put a door of `access` before it."""
+def make_app(
+    context: QueueContext, endpoints: tuple[Endpoint[Any, Any], ...] = ENDPOINTS
+) -> Starlette:
+    """All verbs over one context, to be called in its event loop; put a door of `access` before it."""
     by_path: dict[str, dict[str, Endpoint[Any, Any]]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     app = Starlette(
-        routes=[_route(path, _Place(hub, methods)) for path, methods in by_path.items()],
+        routes=[_route(path, _Place(context, methods)) for path, methods in by_path.items()],
         exception_handlers={HTTPException: answer_http_exception},
     )
     app.router.redirect_slashes = False
@@ -52,15 +54,15 @@ def _route(path: str, place: _Place) -> Route:
 class _Place:
     """One path, with an endpoint for each of its methods."""
 
-    def __init__(self, hub: Hub, methods: dict[str, Endpoint[Any, Any]]) -> None:
-        self._hub = hub
+    def __init__(self, context: QueueContext, methods: dict[str, Endpoint[Any, Any]]) -> None:
+        self._context = context
         self.methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self.methods[scope["method"]]
         response: Response | Stream
         try:
-            response = await _answer(self._hub, endpoint, Request(scope, receive))
+            response = await _answer(self._context, endpoint, Request(scope, receive))
         except Exception as error:
             response = answer_error(error)
         try:
@@ -69,12 +71,14 @@ class _Place:
             log_error(error)
 
 
-async def answer_get(hub: Hub, endpoint: Endpoint[Any, Any], query: bytes) -> bytes:
+async def answer_get(context: QueueContext, endpoint: Endpoint[Any, Any], query: bytes) -> bytes:
     """What a GET would answer to whom it lets in, as JSON; raises where it would refuse."""
-    return _encode(await endpoint.call(hub, read_query(query, endpoint.query), None))
+    return _encode(await endpoint.call(context, read_query(query, endpoint.query), None))
 
 
-async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> Response | Stream:
+async def _answer(
+    context: QueueContext, endpoint: Endpoint[Any, Any], request: Request
+) -> Response | Stream:
     if asker_of(request.scope) not in endpoint.lets_in:
         raise RefusedError(403, "this is not for you", hang_up=True)
     query = read_query(request.scope["query_string"], endpoint.query, request.path_params)
@@ -83,7 +87,7 @@ async def _answer(hub: Hub, endpoint: Endpoint[Any, Any], request: Request) -> R
         body = await read_json(request, endpoint.decoder)
     else:
         refuse_body(request)
-    found = await endpoint.call(hub, query, body)
+    found = await endpoint.call(context, query, body)
     if endpoint.media is not Media.JSON:
         assert isinstance(found, Stream)
         return found

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from stoker import wire
-from stoker.api.peer import is_owner
+from stoker.api.peer_credentials import is_owner
 from stoker.api.problem import MEDIA
 
 # The head of a request must be there in so many seconds once its connection, or the answer to the
@@ -25,7 +25,7 @@ class Serving(ServerState):
     is_ending = False
 
 
-class Connection(H11Protocol):
+class ServerConnection(H11Protocol):
     """The protocol of one connection; one of anybody else is dropped before a byte of it is read."""
 
     is_peer_allowed: Callable[[socket.socket], bool] = staticmethod(is_owner)

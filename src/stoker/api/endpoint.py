@@ -12,7 +12,7 @@ import msgspec
 from stoker.api.access import Asker
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 VERSION = "v1"
 
@@ -43,7 +43,7 @@ class Endpoint(Generic[Query, Body]):
 
     method: str
     path: str
-    call: Callable[[Hub, Query, Body], Awaitable[object]]
+    call: Callable[[QueueContext, Query, Body], Awaitable[object]]
     query: type[Query]
     body: type[Body]
     answer: Any
@@ -52,7 +52,9 @@ class Endpoint(Generic[Query, Body]):
     refusals: tuple[int, ...] = ()
     lets_in: frozenset[Asker] = frozenset()
     answer_headers: dict[str, str] = field(default_factory=dict)
-    is_errand: bool = False  # it takes a process of its own, and is worth asking only on purpose
+    is_worker_task: bool = (
+        False  # it takes a process of its own, and is worth asking only on purpose
+    )
     period_s: float | None = None  # an answer that changes also while nothing happens: how often
     decoder: msgspec.json.Decoder[Body] = field(init=False, repr=False)
 
@@ -67,7 +69,7 @@ class Endpoint(Generic[Query, Body]):
     @property
     def is_watchable(self) -> bool:
         """Whether it can be asked again and again: to ask changes nothing, and the answer ends."""
-        return self.method == "GET" and self.media is Media.JSON and not self.is_errand
+        return self.method == "GET" and self.media is Media.JSON and not self.is_worker_task
 
 
 OWNER = frozenset((Asker.OWNER,))

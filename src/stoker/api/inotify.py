@@ -23,7 +23,7 @@ _HEADER = struct.Struct("iIII")
 _POLL_S = 2.0
 
 
-class Watch:
+class FileWatch:
     """Watches files for those who have joined; the last to leave closes the descriptor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -102,13 +102,15 @@ class Watch:
         return result
 
 
-_watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = weakref.WeakKeyDictionary()
+_watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FileWatch] = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def watch_of_loop() -> Watch:
+def watch_of_loop() -> FileWatch:
     """The running loop's one watch."""
     loop = asyncio.get_running_loop()
-    return _watches.get(loop) or _watches.setdefault(loop, Watch(loop))
+    return _watches.get(loop) or _watches.setdefault(loop, FileWatch(loop))
 
 
 def _finish(future: asyncio.Future[None]) -> None:

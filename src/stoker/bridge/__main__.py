@@ -17,15 +17,25 @@ from collections.abc import Callable
 
 import msgspec
 
-from stoker.bridge.calls import AgentLostError
-from stoker.bridge.leases import Leases
-from stoker.bridge.post import Post
-from stoker.bridge.roll import Roll
-from stoker.cluster.control import ensure_minder
+from stoker.bridge.agent_calls import AgentLostError
+from stoker.bridge.lease_record import LeaseRecord
+from stoker.bridge.node_session import NodeSession
+from stoker.bridge.ray_membership import RayMembership
+from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
 from stoker.errors import StokerError
-from stoker.executors.node import Forget, Known, News, Order, Sighted, Stop, Stream, Told, Watch
-from stoker.executors.shepherd import sockets
+from stoker.executors.node_reports import (
+    Forget,
+    Known,
+    News,
+    Order,
+    Sighted,
+    Stop,
+    Stream,
+    Told,
+    Watch,
+)
 from stoker.interpreter import module_command
+from stoker.supervisor import unix_sockets
 
 READY_FD = 3
 _orders = msgspec.json.Decoder(Order)
@@ -41,16 +51,16 @@ class Bridge:
     """Serves one daemon at a time, and goes on without."""
 
     def __init__(self, home: str, queue: str, address: str) -> None:
-        self.posts: dict[str, Post] = {}
+        self.posts: dict[str, NodeSession] = {}
         self.stopped = asyncio.Event()
         self._home = home
         self._client: asyncio.StreamWriter | None = None
-        self._leases = Leases(os.path.join(home, "cluster", "leases"))
+        self._leases = LeaseRecord(os.path.join(home, "cluster", "leases"))
         self._lease_s = self._leases.lease_s or 30.0  # until a daemon tells
         self._grant(self._lease_s)
-        self._voyages = os.path.join(home, "cluster", "voyages")
+        self._transfers = os.path.join(home, "cluster", "transfers")
         self._wanted = False
-        self._roll = Roll(queue, address, self._post_for, self.tell)
+        self._roll = RayMembership(queue, address, self._post_for, self.tell)
 
     async def run(self) -> None:
         """Work until told to stop; raises AgentLostError once Ray has ended here."""
@@ -88,19 +98,19 @@ class Bridge:
                 self.stopped.set()
             if not self._roll.has_joined and time.monotonic() > began_at + _UNMINDED_S:
                 with contextlib.suppress(StokerError):
-                    ensure_minder(self._home)
+                    ensure_ray_supervisor(self._home)
             await asyncio.sleep(_LEASES_S)
 
-    def _post_for(self, node: str, name: str) -> Post:
+    def _post_for(self, node: str, name: str) -> NodeSession:
         """What is known of a node, from now on at least."""
         post = self.posts.get(node)
         if post is None:
-            post = self.posts[node] = Post(
+            post = self.posts[node] = NodeSession(
                 node,
                 name,
                 self.tell,
                 self._lease_s,
-                os.path.join(self._voyages, node),
+                os.path.join(self._transfers, node),
                 self._leases.over_at(),
             )
             post.wanted = self._wanted
@@ -187,7 +197,7 @@ def _brief(error: BaseException) -> str:
 
 async def _work(home: str, queue: str, address: str, say: Callable[[str], None]) -> None:
     bridge = Bridge(home, queue, address)
-    listener = sockets.listen(os.path.join(home, "cluster", "bridge.sock"))
+    listener = unix_sockets.listen(os.path.join(home, "cluster", "bridge.sock"))
     server = await asyncio.start_unix_server(bridge.serve, sock=listener, limit=_LIMIT)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, bridge.stopped.set)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stoker.cluster import settings, survey
+from stoker.cluster import ray_survey, settings
 from stoker.cluster.admission import exchange_join_token
 from stoker.cluster.authority import (
     forget_authority,
@@ -16,8 +16,8 @@ from stoker.cluster.authority import (
     make_authority,
     make_request,
 )
-from stoker.cluster.command import TOKEN_VARIABLE
 from stoker.cluster.join_tokens import JoinToken, parse_join_token
+from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.tls import (
     Certificates,
     find_certificates,
@@ -57,7 +57,7 @@ def _names_of(address: str) -> list[str]:
     names = [address]
     if address.startswith("127."):
         with contextlib.suppress(StokerError):
-            names.append(survey.outward_address())
+            names.append(ray_survey.outward_address())
     return names
 
 
@@ -68,7 +68,7 @@ def find_credentials(home: str, address: str, port: int) -> Iterator[Credentials
     Certificates that were made for them are removed if the block fails.
     """
     given = _find_token(home)
-    own = find_certificates(os.environ, survey.own_address(address, port))
+    own = find_certificates(os.environ, ray_survey.own_address(address, port))
     if given is None:
         yield Credentials(settings.load_token(home) or "", own or load_certificates(home))
         return

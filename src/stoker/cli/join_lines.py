@@ -6,7 +6,6 @@ import sys
 import time
 
 from stoker.cluster import settings
-from stoker.cluster.command import TOKEN_VARIABLE
 from stoker.cluster.join_tokens import (
     DEFAULT_EXPIRES_S,
     JoinToken,
@@ -15,6 +14,7 @@ from stoker.cluster.join_tokens import (
     newest_join_token,
     revoke_join_tokens,
 )
+from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.core.durations import format_duration, parse_duration
 from stoker.errors import ConflictError
 
@@ -26,7 +26,7 @@ def parse_expires(text: str | None) -> float | None:
     return None if text == "never" else parse_duration(text)
 
 
-def show_join_line(home: str, known: settings.Settings, expires: str | None) -> None:
+def show_join_line(home: str, known: settings.ClusterSettings, expires: str | None) -> None:
     """Print the line for the other boxes, with the newest join token that works.
 
     A new token is made for a new cluster and for `--expires` only: `up` may run at every boot.
@@ -64,7 +64,7 @@ def describe_join_token(home: str) -> str:
     return f"the newest join token {_say_end(token)}"
 
 
-def describe_listeners(known: settings.Settings) -> str:
+def describe_listeners(known: settings.ClusterSettings) -> str:
     """Where a cluster listens: Ray binds all interfaces, whatever address it is given."""
     first, last = settings.RESERVED_PORTS[0], settings.RESERVED_PORTS[-1]
     join = settings.join_address(known.address, known.join_port)
@@ -75,7 +75,7 @@ def describe_listeners(known: settings.Settings) -> str:
 
 
 def _print_line(
-    home: str, known: settings.Settings, token: JoinToken | None, expires: str | None
+    home: str, known: settings.ClusterSettings, token: JoinToken | None, expires: str | None
 ) -> None:
     if token is None:
         token = issue_join_token(home, parse_expires(expires), time.time())
@@ -94,7 +94,7 @@ def _say_end(token: JoinToken) -> str:
     return f"works for {format_duration(token.expires_at - time.time())} from now"
 
 
-def _require_head(home: str) -> settings.Settings:
+def _require_head(home: str) -> settings.ClusterSettings:
     known = settings.load_settings(home)
     if known is None:
         raise ConflictError("this box belongs to no cluster: stoker cluster up starts one")

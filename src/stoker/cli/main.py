@@ -124,13 +124,13 @@ def _leave(code: int) -> None:
 def _run_verb(verb: str, words: list[str]) -> int:
     from importlib import import_module
 
-    from stoker.cli.quick import parse_quickly
+    from stoker.cli.fast_parser import parse_quickly
     from stoker.errors import UsageError
 
     if verb not in VERBS and verb not in _HIDDEN:
         raise UsageError(_unknown(verb))
 
-    module = import_module(f"stoker.cli.{verb}")
+    module = import_module(f"stoker.cli.verbs.{verb}")
     args: Any = parse_quickly(module.configure, words)
     if args is None:
         from stoker.cli.parser import Parser, join_signed
@@ -172,7 +172,7 @@ def _overview() -> str:
 
 
 def _topics() -> str:
-    from stoker.cli.topics import TOOLS, TOPICS
+    from stoker.cli.help_topics import TOOLS, TOPICS
 
     *most, last = TOPICS[: -len(TOOLS)]
     return (

@@ -9,10 +9,10 @@ from typing import TypeVar
 import msgspec
 
 from stoker import wire
-from stoker.client import log as logs
+from stoker.client import log_stream as logs
 from stoker.client.query import make_query
 from stoker.client.session import Session
-from stoker.client.split import split_submission
+from stoker.client.submission_parts import split_submission
 from stoker.client.submit import begin
 from stoker.client.transport import BrokenError
 

@@ -23,7 +23,7 @@ def submit(home: str, submission: dict[str, Any]) -> dict[str, Any]:
 
     The daemon is started if none runs. A submission without a request id gets one.
     """
-    from stoker.client.quickjson import dumps, loads
+    from stoker.client.fast_json import dumps, loads
 
     submission.setdefault("request_id", new_request_id())
     added = send(home, dumps(submission).encode(), submission["request_id"])

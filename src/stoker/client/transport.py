@@ -187,7 +187,7 @@ class Connection:
 
 def error_of(status: int, body: bytes) -> StokerError:
     """The error that a problem document stands for."""
-    from stoker.client.quickjson import loads
+    from stoker.client.fast_json import loads
 
     try:
         problem = loads(body.decode())

@@ -5,7 +5,7 @@
     token          what lets a box in (0600)
     join-tokens.json   on the head: the join tokens that were given out (0600)
     tls.json       paths of the certificates, if the cluster speaks TLS; tls-*: those that Stoker made
-    minder.lock    held by the minder, with its pid inside;  minder.json: how Ray is
+    ray_supervisor.lock    held by the Ray supervisor, with its pid inside;  ray_supervisor.json: how Ray is
 
 All of them lie in `<home>/cluster/` (0700). Files are replaced, never rewritten.
 """
@@ -40,14 +40,14 @@ RESERVED_LABELS = ("stoker-", "ray.io/")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     """Who this box is."""
 
     id: str
     name: str
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What this box belongs to: the head's address and port, and our own address and labels."""
 
     role: str  # head or node
@@ -88,12 +88,12 @@ def token_path(home: str) -> str:
     return os.path.join(folder_of(home), "token")
 
 
-def load_settings(home: str) -> Settings | None:
+def load_settings(home: str) -> ClusterSettings | None:
     """What this box belongs to; None if to nothing."""
-    return read_struct(os.path.join(folder_of(home), "settings.json"), Settings)
+    return read_struct(os.path.join(folder_of(home), "settings.json"), ClusterSettings)
 
 
-def save_settings(home: str, settings: Settings) -> None:
+def save_settings(home: str, settings: ClusterSettings) -> None:
     """Let this box belong to a cluster from now on."""
     write_file(home, "settings.json", msgspec.json.encode(settings))
 
@@ -105,20 +105,20 @@ def forget_settings(home: str) -> None:
             os.unlink(os.path.join(folder_of(home), name))
 
 
-def load_node(home: str) -> Node:
+def load_node(home: str) -> ClusterNode:
     """Who this box is; decided the first time that anybody asks."""
-    found = read_struct(os.path.join(folder_of(home), "node.json"), Node)
+    found = read_struct(os.path.join(folder_of(home), "node.json"), ClusterNode)
     return renew_node(home, default_name()) if found is None else found
 
 
-def renew_node(home: str, name: str) -> Node:
+def renew_node(home: str, name: str) -> ClusterNode:
     """Let this box be one that nobody has seen before."""
-    made = Node(id=secrets.token_hex(8), name=name)
+    made = ClusterNode(id=secrets.token_hex(8), name=name)
     save_node(home, made)
     return made
 
 
-def save_node(home: str, node: Node) -> None:
+def save_node(home: str, node: ClusterNode) -> None:
     """Remember who this box is."""
     write_file(home, "node.json", msgspec.json.encode(node))
 

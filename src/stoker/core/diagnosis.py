@@ -9,8 +9,8 @@ import re
 
 from stoker.core.failure import Facts, Failure, FailureClass, OomFigures, was_killed
 from stoker.core.job import describe
-from stoker.core.oom import read_figures, tell_figures
-from stoker.core.symptoms import find_symptom
+from stoker.core.log_symptoms import find_symptom
+from stoker.core.oom_messages import read_figures, tell_figures
 
 _REASON_LENGTH = 200
 _NOT_RUN = (126, 127)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from stoker.core.lifecycle import State, is_live
-from stoker.core.plan import Candidate, Plan
+from stoker.core.planner import Candidate, Plan
 
 
 class InvariantError(AssertionError):

@@ -11,33 +11,33 @@ from typing import Any
 import msgspec
 
 from stoker.api.app import make_app
-from stoker.api.listen import bind
+from stoker.api.server import bind
 from stoker.core.job import Outcome
 from stoker.core.slot import Slot
 from stoker.daemon.cluster import Cluster
 from stoker.daemon.identity import identify, settle_copy
 from stoker.daemon.listening import listen_for_ever
 from stoker.daemon.preload import preload
-from stoker.engine.adopt import adopt
-from stoker.engine.assembly import assemble
-from stoker.engine.board import Running
+from stoker.engine.adoption import adopt
 from stoker.engine.catch_up import catch_up
 from stoker.engine.config import Config
+from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.mps import Mps
-from stoker.engine.owners import Owners
+from stoker.engine.poll_driver import boot_clock_s
+from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.sharing import Model, models_of
-from stoker.engine.upkeep import cap_logs_for_ever, prune_for_ever
-from stoker.engine.watchman import Watchman
-from stoker.engine.wheel import boot_clock_s
+from stoker.engine.slots import RunningAttempt
 from stoker.errors import StokerError
-from stoker.executors.fleet import FleetExecutor
-from stoker.executors.kept import KeptExecutor
+from stoker.executors.daemon_executor import DaemonExecutor
+from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.failpoints import reach
+from stoker.gpus.gpu_discovery import look_anew_within
 from stoker.gpus.nvml import Gpu, Nvml
-from stoker.gpus.renewal import look_anew_within
-from stoker.gpus.slots import default_slots, parse_slots, visible_gpus
+from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
+from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
+from stoker.service.queue_builder import assemble
 from stoker.store.database import Database
-from stoker.web.page import Page
+from stoker.web.page_control import PageControl
 
 _ALL_REMOVED = "every GPU was removed from this queue"
 _PATIENCE_S = 2.0  # for a driver that hangs
@@ -63,104 +63,104 @@ class Daemon:
         if gpus_with_others:
             self._config.change("gpus-with-others", "yes")
         self._name = f"stoker-{identity.name}"
-        # A database made anew counts its jobs anew: what ran for the old one keeps its own shepherd.
-        self._own = KeptExecutor(
+        # A database made anew counts its jobs anew: what ran for the old one keeps its own supervisor.
+        self._own = DaemonExecutor(
             name=self._name,
-            socket=os.path.join(home, f"shepherd-{identity.name}.sock"),
-            journal=os.path.join(home, f"shepherd-{identity.name}.journal"),
+            socket=os.path.join(home, f"supervisor-{identity.name}.sock"),
+            journal=os.path.join(home, f"supervisor-{identity.name}.journal"),
             log=os.path.join(home, "daemon.log"),
         )
-        self._executor: KeptExecutor | FleetExecutor = self._own
+        self._executor: DaemonExecutor | MultiNodeExecutor = self._own
         if self._cluster is not None:
             self._executor = self._cluster.extend(self._own, identity.name)
-        self.hub = assemble(
+        self.context = assemble(
             home=home,
             database=self._database,
             config=self._config,
             executor=self._executor,
             slots=slots,
             clock=boot_clock_s,
-            shepherd_pids=lambda: self._executor.pids,
+            supervisor_pids=lambda: self._executor.pids,
             parse_slots=self._parse_slots,
             slots_changed=self._watch_all,
             no_gpu_reason=no_gpu_reason,
             before_turn=self._mind_watch,
         )
-        self.engine = self.hub.engine
-        self._page = self.hub.page = Page(self.hub)
+        self.engine = self.context.engine
+        self._page = self.context.page = PageControl(self.context)
         self._database.on_full = self._wait_for_space
-        self._mps = Mps(os.path.join(home, "mps"), self.hub.publisher.on_notice)
+        self._mps = Mps(os.path.join(home, "mps"), self.context.publisher.on_notice)
         self._mps.find()
         self.engine.use(self._mps)
         if self._cluster is not None:
-            self._cluster.enter(self.hub, self._models)
-        settle_copy(self.hub, identity)
-        self._own.disown(catch_up(self.hub, self._own.told))
-        adopt(self.engine, self.hub.jobs, home, boot_clock_s())
-        self._watchman: Watchman | None = None
+            self._cluster.enter(self.context, self._models)
+        settle_copy(self.context, identity)
+        self._own.disown(catch_up(self.context, self._own.told))
+        adopt(self.engine, self.context.jobs, home, boot_clock_s())
+        self._gpu_monitor: GpuMonitor | None = None
         self._watch_all()
-        self.hub.publisher.followers.append(self._on_end)
+        self.context.publisher.followers.append(self._on_end)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until asked to stop; `on_ready` is called once requests are heard."""
         with bind(os.path.join(self._home, "stoker.sock")) as listener:
             reach("daemon-listening")
-            self.hub.pulse.start()
+            self.context.driver.start()
             server = asyncio.ensure_future(
-                listen_for_ever(make_app(self.hub), listener, self.hub.publisher.on_notice)
+                listen_for_ever(make_app(self.context), listener, self.context.publisher.on_notice)
             )
             tasks = [
-                asyncio.ensure_future(prune_for_ever(self.hub)),
-                asyncio.ensure_future(cap_logs_for_ever(self.hub)),
+                asyncio.ensure_future(prune_for_ever(self.context)),
+                asyncio.ensure_future(cap_logs_for_ever(self.context)),
             ]
             await self._page.reopen()
             on_ready()
             preloading = asyncio.ensure_future(preload())
             wanted: set[asyncio.Future[Any]] = {
-                self.hub.stopping,
-                self.hub.pulse.stopped,
+                self.context.stopping,
+                self.context.driver.stopped,
                 server,
                 *tasks,
             }
             done, _pending = await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
-            if self.hub.stopping in done and self.hub.stopping.result():
+            if self.context.stopping in done and self.context.stopping.result():
                 await self._kill_everything()
             reach("daemon-stopping")
-            self.hub.events.close()
+            self.context.events.close()
             await self._page.leave()
             for task in (*tasks, server, preloading):
                 task.cancel()
             await asyncio.gather(*tasks, server, preloading, return_exceptions=True)
-            for future in done - {self.hub.stopping}:
+            for future in done - {self.context.stopping}:
                 future.result()
 
     def ask_to_stop(self) -> None:
         """Go; what runs goes on."""
-        if not self.hub.stopping.done():
-            self.hub.stopping.set_result(False)
+        if not self.context.stopping.done():
+            self.context.stopping.set_result(False)
 
     def close(self) -> None:
-        """Let go of everything; jobs go on with their shepherd."""
-        self.hub.pulse.stop()
-        self.hub.hooks.close()
-        if self._watchman is not None:
-            self._watchman.stop()
-        if not self.engine.board.running:
+        """Let go of everything; jobs go on with their supervisor."""
+        self.context.driver.stop()
+        self.context.hooks.close()
+        if self._gpu_monitor is not None:
+            self._gpu_monitor.stop()
+        if not self.engine.slot_table.running:
             self._mps.retire()
         self._executor.close()
         if self._cluster is not None:
-            self._cluster.close(self.engine.board)
+            self._cluster.close(self.engine.slot_table)
         self._database.close()
 
     async def _kill_everything(self) -> None:
-        for running in self.engine.board.running.values():
+        for running in self.engine.slot_table.running.values():
             running.killed_because = running.killed_because or _STOPPED
         self.engine.kill_all(_STOPPED)
-        self.hub.pulse.poke()
-        while self.engine.board.running and not (
-            self.hub.pulse.stopped.done() or self.engine.recorder.is_held_up
+        self.context.driver.poke()
+        while self.engine.slot_table.running and not (
+            self.context.driver.stopped.done() or self.engine.recorder.is_held_up
         ):
-            await self.hub.events.changed_since(self.hub.events.version)
+            await self.context.events.changed_since(self.context.events.version)
         self._executor.stop(kill=True)
 
     def _parse_slots(self, text: str) -> tuple[Slot, ...]:
@@ -209,20 +209,20 @@ class Daemon:
 
     def _watch_all(self) -> None:
         """Watch the GPUs of all slots that there are by now, and know their kinds."""
-        board = self.engine.board
-        board.note_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
-        if self._nvml is None or not board.of_node.get(board.head):
+        slot_table = self.engine.slot_table
+        slot_table.note_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
+        if self._nvml is None or not slot_table.of_node.get(slot_table.head):
             return
         mind_others = self._finds_gpus and not self._config.gpus_with_others
-        if self._watchman is not None:
-            self._watchman.mind_others = mind_others
-            self._watchman.look_again()
+        if self._gpu_monitor is not None:
+            self._gpu_monitor.mind_others = mind_others
+            self._gpu_monitor.look_again()
             return
-        watchman = Watchman(
+        gpu_monitor = GpuMonitor(
             self._nvml,
-            self.engine.board,
-            self.hub.publisher,
-            Owners(self.engine.board, self._name, lambda: self._executor.pids),
+            self.engine.slot_table,
+            self.context.publisher,
+            ProcessOwners(self.engine.slot_table, self._name, lambda: self._executor.pids),
             mind_others=mind_others,
             appeared=self._welcome,
             sick=self._sick_gpus(),
@@ -230,31 +230,35 @@ class Daemon:
         )
 
         def review() -> None:
-            watchman.review()
-            self.hub.pulse.poke()
+            gpu_monitor.review()
+            self.context.driver.poke()
 
-        asyncio.get_running_loop().add_reader(watchman.fileno(), review)
-        self._watchman = watchman
+        asyncio.get_running_loop().add_reader(gpu_monitor.fileno(), review)
+        self._gpu_monitor = gpu_monitor
         if self._cluster is not None:
-            self._cluster.lookout.near = watchman
+            self._cluster.gpu_sources.near = gpu_monitor
         else:
-            self.engine.follow(watchman)
+            self.engine.follow(gpu_monitor)
             assert self.engine.sharing is not None
-            self.engine.sharing.watch(watchman.look, self._models)
+            self.engine.sharing.watch(gpu_monitor.look, self._models)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
         for gpu in gpus:
             text = f"GPU {gpu.label} has appeared"
-            board = self.engine.board
-            known = [place.slot.bare for place in board.whole() if board.is_own(place.slot.node)]
+            slot_table = self.engine.slot_table
+            known = [
+                place.slot.bare
+                for place in slot_table.whole()
+                if slot_table.is_own(place.slot.node)
+            ]
             visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))
             if self._config.gpus is None and gpu in visible and gpu.label not in known:
-                self.engine.add_slot((gpu.label,), (gpu.uuid,), self.engine.board.head)
-                self.hub.publisher.on_notice(f"{text}: it is used from now on")
+                self.engine.add_slot((gpu.label,), (gpu.uuid,), self.engine.slot_table.head)
+                self.context.publisher.on_notice(f"{text}: it is used from now on")
             else:
                 how = f"stoker gpus add {gpu.label} lets the queue use it"
-                self.hub.publisher.on_notice(f"{text}: {how}")
+                self.context.publisher.on_notice(f"{text}: {how}")
         self._watch_all()
 
     def _sick_gpus(self) -> dict[str, str]:
@@ -275,27 +279,27 @@ class Daemon:
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()
 
-    def _on_end(self, _running: Running, _outcome: Outcome) -> None:
+    def _on_end(self, _running: RunningAttempt, _outcome: Outcome) -> None:
         """With the last job's end take one more turn, before which all can come to rest."""
-        if not (self.engine.board.running or len(self.engine.queue)):
-            self.hub.pulse.poke()
+        if not (self.engine.slot_table.running or len(self.engine.queue)):
+            self.context.driver.poke()
 
     def _models(self) -> dict[str, Model]:
         return models_of(self._gpus() or ())
 
     def _mind_watch(self) -> None:
         """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""
-        is_busy = self.engine.board.running or len(self.engine.queue)
+        is_busy = self.engine.slot_table.running or len(self.engine.queue)
         if not is_busy:
             self._mps.retire()
         if self._cluster is not None:
-            self._cluster.watch(wanted=bool(is_busy or self.hub.viewers))
-        if self._watchman is None:
+            self._cluster.watch(wanted=bool(is_busy or self.context.viewers))
+        if self._gpu_monitor is None:
             return
-        if is_busy or self.hub.viewers:
-            self._watchman.rouse()
+        if is_busy or self.context.viewers:
+            self._gpu_monitor.rouse()
         else:
-            self._watchman.rest()
+            self._gpu_monitor.rest()
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from stoker.cluster.command import ray_environment
-from stoker.cluster.control import ensure_minder
+from stoker.cluster.ray_command import ray_environment
+from stoker.cluster.ray_supervisor_control import ensure_ray_supervisor
 from stoker.cluster.settings import load_node, load_settings
 from stoker.core.node import NodeFacts
-from stoker.engine.board import Board
+from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.config import Config
-from stoker.engine.hub import Hub
-from stoker.engine.lookout import Lookout
+from stoker.engine.context import QueueContext
+from stoker.engine.gpu_sources import GpuSources
 from stoker.engine.nodes import Nodes
 from stoker.engine.sharing import Model
-from stoker.engine.vista import Vista
-from stoker.executors.fleet import FleetExecutor
-from stoker.executors.kept import KeptExecutor
-from stoker.executors.link import Link, dismiss
+from stoker.engine.slots import SlotTable
+from stoker.executors.bridge_connection import BridgeConnection, dismiss
+from stoker.executors.daemon_executor import DaemonExecutor
+from stoker.executors.multi_node_executor import MultiNodeExecutor
 
 
 class Cluster:
@@ -31,8 +31,8 @@ class Cluster:
         self.name = load_node(home).name
         settings = load_settings(home)
         self._labels = {} if settings is None else settings.labels
-        self.fleet: FleetExecutor
-        self.lookout: Lookout
+        self.fleet: MultiNodeExecutor
+        self.gpu_sources: GpuSources
 
     @classmethod
     def of(cls, home: str, config: Config) -> Cluster | None:
@@ -43,40 +43,40 @@ class Cluster:
             return None
         return cls(home, address, config.lease_s)
 
-    def extend(self, own: KeptExecutor, queue: str) -> FleetExecutor:
+    def extend(self, own: DaemonExecutor, queue: str) -> MultiNodeExecutor:
         """This machine's executor, and with it those of all nodes."""
-        ensure_minder(self._home)  # after a restart of the machine nobody else does
+        ensure_ray_supervisor(self._home)  # after a restart of the machine nobody else does
         env = ray_environment(self._home, os.environ)
-        link = Link(self._home, queue, self._address, self._lease_s, env)
-        self.fleet = FleetExecutor(own, self.name, link, os.path.join(self._home, "scripts"))
+        link = BridgeConnection(self._home, queue, self._address, self._lease_s, env)
+        self.fleet = MultiNodeExecutor(own, self.name, link, os.path.join(self._home, "scripts"))
         return self.fleet
 
-    def enter(self, hub: Hub, own_models: Callable[[], dict[str, Model]]) -> None:
+    def enter(self, context: QueueContext, own_models: Callable[[], dict[str, Model]]) -> None:
         """Let the engine know of nodes: those on record at once, others as they come."""
-        engine, board = hub.engine, hub.engine.board
-        board.head = self.name
-        board.note_node(NodeFacts(self.name, self._labels))
-        vista = Vista(board)
-        vista.on_notice = hub.publisher.on_notice
-        self.lookout = Lookout(vista)
+        engine, slot_table = context.engine, context.engine.slot_table
+        slot_table.head = self.name
+        slot_table.note_node(NodeFacts(self.name, self._labels))
+        cluster_gpus = ClusterGpus(slot_table)
+        cluster_gpus.on_notice = context.publisher.on_notice
+        self.gpu_sources = GpuSources(cluster_gpus)
         nodes = engine.nodes = Nodes(
-            engine, hub.database, vista, self.fleet, hub.publisher.on_notice
+            engine, context.database, cluster_gpus, self.fleet, context.publisher.on_notice
         )
         nodes.remember()
-        engine.follow(self.lookout)
+        engine.follow(self.gpu_sources)
 
         def models() -> dict[str, Model]:
             far = nodes.models().items()
             return own_models() | {key: Model(gpu.name, gpu.total_bytes) for key, gpu in far}
 
         assert engine.sharing is not None
-        engine.sharing.watch(self.lookout.look, models)
+        engine.sharing.watch(self.gpu_sources.look, models)
 
     def watch(self, *, wanted: bool) -> None:
         """Have nodes look at their GPUs while it is of use."""
-        self.fleet.watch(wanted=wanted or self.lookout.is_wanted)
+        self.fleet.watch(wanted=wanted or self.gpu_sources.is_wanted)
 
-    def close(self, board: Board) -> None:
+    def close(self, slot_table: SlotTable) -> None:
         """Let the bridge go too where no job on a node has need of it."""
-        if all(board.is_own(running.where) for running in board.running.values()):
+        if all(slot_table.is_own(running.where) for running in slot_table.running.values()):
             dismiss(self._home)

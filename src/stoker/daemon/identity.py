@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import Event, State
-from stoker.engine.hub import Hub
+from stoker.engine.context import QueueContext
 from stoker.errors import StokerError
-from stoker.executors.shepherd.trees import boot_id
 from stoker.store.database import Database
+from stoker.supervisor.process_tree import boot_id
 
 _PUT = "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 
@@ -88,7 +88,7 @@ def identify(database: Database, home: str) -> Identity:
     return Identity(name)
 
 
-def settle_copy(hub: Hub, identity: Identity) -> None:
+def settle_copy(context: QueueContext, identity: Identity) -> None:
     """Make a copy a home of its own.
 
     Attempts that were live belong to the original: they are lost here. What waits could run in both
@@ -96,22 +96,24 @@ def settle_copy(hub: Hub, identity: Identity) -> None:
     """
     if identity.original is None:
         return
-    live = hub.jobs.live_facts()
+    live = context.jobs.live_facts()
     reason = f"this home is a copy of {identity.original_path}, where the attempt belongs"
-    pending = sum(hub.jobs.count(state) for state in (State.WAITING, State.BLOCKED, State.DELAYED))
-    with hub.database.transaction(durable=True):
+    pending = sum(
+        context.jobs.count(state) for state in (State.WAITING, State.BLOCKED, State.DELAYED)
+    )
+    with context.database.transaction(durable=True):
         for facts in live:
-            hub.jobs.end(facts.id, Outcome(event=Event.LOSE, reason=reason))
+            context.jobs.end(facts.id, Outcome(event=Event.LOSE, reason=reason))
         for facts in live:
-            hub.engine.queue.on_over(facts.id)
-        if pending and hub.gate.queue_paused is None:
-            hub.gate.pause_queue(f"copy of {identity.original_path}")
-        _write(hub.database, identity.name, Folder.of(hub.home))
+            context.engine.queue.on_over(facts.id)
+        if pending and context.admission.queue_paused is None:
+            context.admission.pause_queue(f"copy of {identity.original_path}")
+        _write(context.database, identity.name, Folder.of(context.home))
     for suffix in ("sock", "journal"):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(hub.home, f"shepherd-{identity.original}.{suffix}"))
+            os.unlink(os.path.join(context.home, f"supervisor-{identity.original}.{suffix}"))
     paused = "; the queue is paused: stoker resume --queue starts what waits" if pending else ""
-    hub.publisher.on_notice(
+    context.publisher.on_notice(
         f"this home is a copy of {identity.original_path}: it leaves that home's processes alone,"
         f" and calls {len(live)} attempts lost that were running there{paused}"
     )

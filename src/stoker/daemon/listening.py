@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 
 from stoker.api.access import App
-from stoker.api.listen import Listener, bind, serve
+from stoker.api.server import ApiServer, bind, serve
 from stoker.errors import StokerError
 
 _RETRY_S = 5.0
@@ -17,7 +17,7 @@ _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x40, 0x80, 0x100, 0x200
 _READ_BYTES = 1 << 16
 
 
-async def listen_for_ever(app: App, listener: Listener, tell: Callable[[str], None]) -> None:
+async def listen_for_ever(app: App, listener: ApiServer, tell: Callable[[str], None]) -> None:
     """Serve until cancelled. Who is connected stays connected while the socket's file is replaced."""
     servers = [asyncio.ensure_future(serve(app, listener))]
     watch = FolderWatch(os.path.dirname(listener.path))

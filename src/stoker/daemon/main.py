@@ -17,7 +17,7 @@ from stoker import __version__
 from stoker.daemon.accept_errors import AcceptErrors
 from stoker.daemon.build import Daemon
 from stoker.daemon.lock import Lock
-from stoker.engine.publisher import log
+from stoker.engine.event_publisher import log
 from stoker.errors import StokerError
 from stoker.failpoints import reach
 from stoker.home import find_home

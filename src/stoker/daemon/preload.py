@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-from stoker.engine.publisher import log
+from stoker.engine.event_publisher import log
 
 # A daemon that was just started is about to be asked for something: that comes first.
 _PAUSE_S = 0.5
 MODULES = (
     "stoker.core.diagnosis",
-    "stoker.core.symptoms",
-    "stoker.engine.seating",
-    "stoker.engine.warming",
+    "stoker.core.log_symptoms",
+    "stoker.engine.shared_slots",
+    "stoker.engine.warm_launch",
     "concurrent.futures.thread",
     "importlib.metadata",
     "traceback",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stoker.core.lifecycle import State
-from stoker.store.shelf import Shelf
+from stoker.store.pending import PendingJobs
 
 
 class _Pause(NamedTuple):
@@ -24,15 +24,15 @@ class _Pause(NamedTuple):
 class Backoffs:
     """The pauses that have begun; what is written belongs to the caller's transaction."""
 
-    def __init__(self, shelf: Shelf, uptime_s: Callable[[], float], now_us: int) -> None:
-        self._shelf = shelf
+    def __init__(self, pending: PendingJobs, uptime_s: Callable[[], float], now_us: int) -> None:
+        self._pending = pending
         self._uptime_s = uptime_s
         self._pauses: list[_Pause] = []
-        for job, backoff in shelf.backoffs().items():
+        for job, backoff in pending.backoffs().items():
             if (
-                shelf.begins_at(job) != backoff.begin_at_us
+                pending.begins_at(job) != backoff.begin_at_us
             ):  # it was released, or given another time
-                shelf.end_backoff(job)
+                pending.end_backoff(job)
             elif backoff.begin_at_us - now_us > backoff.pause_us:
                 self.begin(job, now_us, backoff.pause_us)
             else:
@@ -40,7 +40,7 @@ class Backoffs:
 
     def begin(self, job: int, now_us: int, pause_us: int) -> None:
         """Let a job wait from now on for so long."""
-        self._shelf.back_off(job, now_us + pause_us, pause_us)
+        self._pending.back_off(job, now_us + pause_us, pause_us)
         self._push(job, now_us + pause_us, pause_us)
 
     def _push(self, job: int, begin_at_us: int, left_us: int) -> None:
@@ -56,10 +56,10 @@ class Backoffs:
         uptime_s = self._uptime_s() if self._pauses else 0.0
         while self._pauses and self._pauses[0].due_s <= uptime_s:
             _due_s, job, begin_at_us = heapq.heappop(self._pauses)
-            found = self._shelf.begins_at(job)
+            found = self._pending.begins_at(job)
             if found in (None, begin_at_us):  # else another pause has begun
-                self._shelf.end_backoff(job)
+                self._pending.end_backoff(job)
             if found == begin_at_us:
-                self._shelf.delay(job, min(now_us, begin_at_us))
-                changed += self._shelf.settle(job, now_us)
+                self._pending.delay(job, min(now_us, begin_at_us))
+                changed += self._pending.settle(job, now_us)
         return changed

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 
 from stoker.core.job import Attempt, Outcome
 from stoker.core.lifecycle import Event, State, is_final, is_live
-from stoker.engine.hub import Hub
+from stoker.engine.context import QueueContext
 from stoker.executors.contract import Ended, Lost, Refused, Report, Started, Synced
-from stoker.store.queued import QueuedJobs
+from stoker.store.queue_jobs import QueueJobs
 
 _OVERTAKEN = "stoker.db was restored from before its end"
 
 
-def catch_up(hub: Hub, told: Sequence[Report]) -> list[str]:
+def catch_up(context: QueueContext, told: Sequence[Report]) -> list[str]:
     """Enter what the supervisor has told.
 
     Returns the keys of running attempts whose GPUs the database does not tell.
@@ -32,53 +32,55 @@ def catch_up(hub: Hub, told: Sequence[Report]) -> list[str]:
     over = {report.key for report in told if isinstance(report, Ended | Lost)}
     attempts = [Attempt.from_key(key) for key in keys - refused]
     attempts.sort(key=lambda attempt: (attempt.job, attempt.number))
-    behind = [attempt for attempt in attempts if _is_news(hub.jobs, attempt)]
-    past = max([_newest_logged(hub.home), *(attempt.job for attempt in attempts)])
-    if behind or past > hub.jobs.last_id:
-        with hub.database.transaction(durable=True):
-            hub.jobs.advance_ids(past)
+    behind = [attempt for attempt in attempts if _is_news(context.jobs, attempt)]
+    past = max([_newest_logged(context.home), *(attempt.job for attempt in attempts)])
+    if behind or past > context.jobs.last_id:
+        with context.database.transaction(durable=True):
+            context.jobs.advance_ids(past)
             for attempt in behind:
-                _enter(hub.jobs, attempt)
+                _enter(context.jobs, attempt)
     if behind:
         numbers = ", ".join(dict.fromkeys(str(attempt.job) for attempt in behind))
-        hub.publisher.on_notice(
+        context.publisher.on_notice(
             f"stoker.db is older than what ran last: attempts of job {numbers} were entered into it"
         )
     running = [attempt for attempt in attempts if attempt.key not in over]
-    unknown = [attempt for attempt in running if not _is_live(hub.jobs, attempt)]
-    _tell_unknown(hub, unknown, told)
-    live = {facts.id for facts in hub.jobs.live_facts() if facts.slots}
+    unknown = [attempt for attempt in running if not _is_live(context.jobs, attempt)]
+    _tell_unknown(context, unknown, told)
+    live = {facts.id for facts in context.jobs.live_facts() if facts.slots}
     return [each.key for each in running if each in unknown or each.job not in live]
 
 
-def _tell_unknown(hub: Hub, unknown: Sequence[Attempt], told: Sequence[Report]) -> None:
+def _tell_unknown(
+    context: QueueContext, unknown: Sequence[Attempt], told: Sequence[Report]
+) -> None:
     """Say that attempts run which no job of the database explains, and what becomes of them."""
     pids = {report.key: report.pid for report in told if isinstance(report, Started)}
     # An engine of several machines ends what its database does not know: a node may have been given up.
     rule = (
         "it keeps its GPU until it ends; stoker daemon stop --kill ends it"
-        if hub.engine.nodes is None
+        if context.engine.nodes is None
         else "it is ended, for the queue reaches over several machines"
     )
     for attempt in unknown:
         process = f"process {pids[attempt.key]}" if attempt.key in pids else "a process"
-        hub.publisher.on_notice(
+        context.publisher.on_notice(
             f"{process} of job {attempt.job} runs, and stoker.db does not know it: {rule}"
         )
 
 
-def _is_news(jobs: QueuedJobs, attempt: Attempt) -> bool:
+def _is_news(jobs: QueueJobs, attempt: Attempt) -> bool:
     """Whether the database has the job, and has not heard of this attempt."""
     number = jobs.attempt_of(attempt.job)
     return number is not None and attempt.number > number
 
 
-def _is_live(jobs: QueuedJobs, attempt: Attempt) -> bool:
+def _is_live(jobs: QueueJobs, attempt: Attempt) -> bool:
     same = jobs.attempt_of(attempt.job) == attempt.number
     return same and is_live(jobs.state_of(attempt.job))
 
 
-def _enter(jobs: QueuedJobs, attempt: Attempt) -> None:
+def _enter(jobs: QueueJobs, attempt: Attempt) -> None:
     """Record that an attempt has begun; on which GPU, only the supervisor knows."""
     job = attempt.job
     if is_live(jobs.state_of(job)):

@@ -10,16 +10,16 @@ import msgspec
 
 from stoker.cluster.settings import split_address
 from stoker.core.selector import check_name
-from stoker.core.sharing.rules import MOST_TENANTS, Rules, gpulimit_rules
+from stoker.core.sharing.rules import MOST_TENANTS, SharingRules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
-from stoker.gpus.slots import parse_slots
+from stoker.gpus.slot_grammar import parse_slots
 from stoker.store.database import Database
 from stoker.wire import Setting
 
 _MOST_PLACES = 10_000
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ConfigEntry(msgspec.Struct, frozen=True):
     """A setting that exists."""
 
     default: str
@@ -123,61 +123,73 @@ def _size(text: str) -> int:
 
 
 ENTRIES = {
-    "gpus": Entry("default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus),
-    "gpus-drained": Entry(
+    "gpus": ConfigEntry(
+        "default", "slots: 0,1 or 0-3 or 0+1,2+3; default: every GPU not in use", _gpus
+    ),
+    "gpus-drained": ConfigEntry(
         "none", "slots on which nothing new starts (stoker gpus drain)", _by_gpus
     ),
-    "gpus-removed": Entry(
+    "gpus-removed": ConfigEntry(
         "none", "GPUs that are not used by default (stoker gpus remove)", _by_gpus
     ),
-    "gpus-with-others": Entry(
+    "gpus-with-others": ConfigEntry(
         "no", "use detected GPUs also while others compute there: yes, no", _yes_no
     ),
-    "cpu.jobs": Entry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
-    "keep.days": Entry("90", "days for which ended jobs and their logs are kept", _positive),
-    "keep.jobs": Entry("100000", "ended jobs that are kept at most", _count),
-    "log.cap": Entry("none", "size at which a log is cut in its middle: none, 20M, 1G", _size),
-    "brake": Entry(
+    "cpu.jobs": ConfigEntry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
+    "keep.days": ConfigEntry("90", "days for which ended jobs and their logs are kept", _positive),
+    "keep.jobs": ConfigEntry("100000", "ended jobs that are kept at most", _count),
+    "log.cap": ConfigEntry(
+        "none", "size at which a log is cut in its middle: none, 20M, 1G", _size
+    ),
+    "brake": ConfigEntry(
         "3",
         "equal failures in a row that pause a project, or the jobs without one; 0: never",
         _count,
     ),
-    "on_finish": Entry("none", "a shell command to run when a job has ended", str),
-    "on_fail": Entry("none", "a shell command to run when a job has not succeeded", str),
-    "notify": Entry("none", "where to send a word when a job has ended: an Apprise URL", str),
-    "web": Entry("none", "where the web page is (stoker web)", _only_by("stoker web")),
-    "share.most": Entry("16", "jobs that share a GPU at most", _tenants),
-    "share.keep-memory": Entry(
+    "on_finish": ConfigEntry("none", "a shell command to run when a job has ended", str),
+    "on_fail": ConfigEntry("none", "a shell command to run when a job has not succeeded", str),
+    "notify": ConfigEntry("none", "where to send a word when a job has ended: an Apprise URL", str),
+    "web": ConfigEntry("none", "where the web page is (stoker web)", _only_by("stoker web")),
+    "share.most": ConfigEntry("16", "jobs that share a GPU at most", _tenants),
+    "share.keep-memory": ConfigEntry(
         "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
     ),
-    "share.with-others": Entry("no", "share GPUs on which others compute too: yes, no", _yes_no),
-    "ray.address": Entry(
+    "share.with-others": ConfigEntry(
+        "no", "share GPUs on which others compute too: yes, no", _yes_no
+    ),
+    "ray.address": ConfigEntry(
         "none", "the Ray cluster whose GPUs to use: HOST:PORT (stoker cluster up)", _ray_address
     ),
-    "cluster.lease": Entry(
+    "cluster.lease": ConfigEntry(
         "30",
         "seconds that a node may be cut off before its jobs run elsewhere",
         _lease,
     ),
-    "sync.limit": Entry("1G", "results that --sync brings back of a job: none, 20M, 1G", _size),
-    "policy": Entry("default", "who plans: an entry point of the group stoker.policies", str),
-    "gpulimit.safety_keep_memory": Entry(
+    "sync.limit": ConfigEntry(
+        "1G", "results that --sync brings back of a job: none, 20M, 1G", _size
+    ),
+    "policy": ConfigEntry("default", "who plans: an entry point of the group stoker.policies", str),
+    "gpulimit.safety_keep_memory": ConfigEntry(
         "0.2", "gpulimit: the part of the RAM that starts leave free", _fraction
     ),
-    "gpulimit.safety_keep_gpu_memory": Entry(
+    "gpulimit.safety_keep_gpu_memory": ConfigEntry(
         "0.5", "gpulimit: the part of a GPU's memory to be free for a start", _fraction
     ),
-    "gpulimit.max_running_tasks": Entry("-1", "gpulimit: tasks on a GPU at once; -1: any", _runs),
-    "gpulimit.max_err_times": Entry("1", "gpulimit: runs of a task in all if it fails", _positive),
-    "gpulimit.timer_polling_time": Entry(
+    "gpulimit.max_running_tasks": ConfigEntry(
+        "-1", "gpulimit: tasks on a GPU at once; -1: any", _runs
+    ),
+    "gpulimit.max_err_times": ConfigEntry(
+        "1", "gpulimit: runs of a task in all if it fails", _positive
+    ),
+    "gpulimit.timer_polling_time": ConfigEntry(
         "10", "gpulimit: kept for its users; starts follow events, not a timer", _decimal
     ),
 }
 # Settings that exist once for each project: the name ends with the project's.
 OF_PROJECTS = {
-    "limit.": Entry("none", "jobs of the project at once", _limit),
-    "gpus.": Entry("all", "the GPUs that the project may use: 0,1", str),
-    "max-failures.": Entry("none", "failed jobs, in all, that pause the project", _limit),
+    "limit.": ConfigEntry("none", "jobs of the project at once", _limit),
+    "gpus.": ConfigEntry("all", "the GPUs that the project may use: 0,1", str),
+    "max-failures.": ConfigEntry("none", "failed jobs, in all, that pause the project", _limit),
 }
 _SECRET = {"notify"}
 
@@ -240,9 +252,9 @@ class Config:
         return float(_lease(self.text("cluster.lease")))
 
     @property
-    def sharing_rules(self) -> Rules:
+    def sharing_rules(self) -> SharingRules:
         """By which figures jobs share GPUs: our own, and for those who ask for them gpulimit's."""
-        return Rules(
+        return SharingRules(
             most=self.count("share.most"),
             keep_host_share=_fraction(self.text("share.keep-memory")),
             with_others=_yes_no(self.text("share.with-others")),
@@ -322,7 +334,7 @@ class Config:
             )
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> ConfigEntry:
     """The setting of this name; raises NotFoundError with those that exist."""
     if name in ENTRIES:
         return ENTRIES[name]

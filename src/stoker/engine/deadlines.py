@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stoker.engine.board import Running
+    from stoker.engine.slots import RunningAttempt
 
 _SPARE = 64
 _NEVER = float("inf")
@@ -16,11 +16,11 @@ _NEVER = float("inf")
 class Deadlines:
     """A heap of the deadlines that were noted; those that have changed since count no more."""
 
-    def __init__(self, running: Mapping[str, Running]) -> None:
+    def __init__(self, running: Mapping[str, RunningAttempt]) -> None:
         self._running = running
         self._heap: list[tuple[float, str]] = []
 
-    def note(self, running: Running) -> None:
+    def note(self, running: RunningAttempt) -> None:
         """Take note of a deadline that is new, or counts again."""
         if running.deadline is None:
             return
@@ -38,7 +38,7 @@ class Deadlines:
             heapq.heappop(heap)
         return _NEVER
 
-    def take_due(self, now: float) -> Iterator[Running]:
+    def take_due(self, now: float) -> Iterator[RunningAttempt]:
         """Those whose deadline has come; each is told once."""
         while self.next() <= now:
             yield self._running[heapq.heappop(self._heap)[1]]

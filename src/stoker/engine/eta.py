@@ -10,12 +10,12 @@ from typing import Any
 from stoker.core.job import Outcome
 from stoker.core.kind import kind_of
 from stoker.core.lifecycle import State
-from stoker.core.plan import Candidate
-from stoker.engine.board import Board, Running
-from stoker.engine.forecast import Expected, Forecast
-from stoker.engine.orders import split_words
+from stoker.core.planner import Candidate
+from stoker.engine.launch_spec import split_words
+from stoker.engine.sharing_forecast import Expected, Forecast
+from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.store.database import Database
-from stoker.store.queued import Facts, QueuedJobs
+from stoker.store.queue_jobs import Facts, QueueJobs
 
 _LEAST_S = 1.0  # of shorter ones there are very many, and nobody asks
 _MEMORY = 20
@@ -42,19 +42,19 @@ class Eta:
     def __init__(
         self,
         database: Database,
-        jobs: QueuedJobs,
-        board: Board,
+        jobs: QueueJobs,
+        slot_table: SlotTable,
         forecast: Forecast | None = None,
     ) -> None:
         self._forecast = forecast
         self._database = database
         self._jobs = jobs
-        self._board = board
+        self._slot_table = slot_table
         rows = database.execute("SELECT name, jobs, mean_s FROM kind ORDER BY learned_at_us")
         self._known: dict[str, tuple[int, float]] = {row[0]: (row[1], row[2]) for row in rows}
         self._queue: tuple[float, float | None] | None = None  # until when it counts, and what
 
-    def on_end(self, running: Running, outcome: Outcome) -> None:
+    def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Learn from a job that has succeeded; inside the engine's transaction."""
         started, facts = running.started_at_us, running.entry.facts
         if not outcome.is_success or started is None or facts is None:
@@ -73,7 +73,7 @@ class Eta:
         known = self._known.get(_kind(facts))
         return None if known is None else known[1]
 
-    def left_s(self, running: Running) -> float | None:
+    def left_s(self, running: RunningAttempt) -> float | None:
         """How long a running job will still take, if anything is known of its kind."""
         facts, started = running.entry.facts, running.started_at_us
         expected_s = None if facts is None else self.expected_s(facts)
@@ -97,7 +97,7 @@ class Eta:
         head = self._database.execute(_WAITING, (_HEAD_BYTES, _LOOKED_AT)).fetchall()
         expected = [self._known.get(_kind_of(*row[:4])) for row in head]
         known_s = [mean_s for found in expected if found for mean_s in (found[1],)]
-        left_s = [(r, self.left_s(r)) for r in self._board.running.values()]
+        left_s = [(r, self.left_s(r)) for r in self._slot_table.running.values()]
         if not known_s and all(seconds is None for _running, seconds in left_s):
             return None
         usual_s = sum(known_s) / len(known_s) if known_s else 0.0
@@ -109,7 +109,7 @@ class Eta:
         for running, seconds in left_s:
             with_gpu = bool(running.slots) or running.in_line
             work[with_gpu] += (seconds or 0.0) * max(1, len(running.slots))
-        slots, places = self._board.open_places(), self._board.cpu_places
+        slots, places = self._slot_table.open_places(), self._slot_table.cpu_places
         gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)
         if gpu_s is None:
             gpu_s = work[True] / max(1, slots)
@@ -119,7 +119,7 @@ class Eta:
         self,
         head: list[Any],
         expected: list[tuple[int, float] | None],
-        left_s: list[tuple[Running, float | None]],
+        left_s: list[tuple[RunningAttempt, float | None]],
         usual_s: float,
     ) -> float | None:
         """In how many seconds the GPUs are done; None where nobody shares any, and it is plain."""

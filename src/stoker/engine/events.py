@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Protocol
 
 from stoker.core.job import Outcome
-from stoker.engine.board import Running
+from stoker.engine.slots import RunningAttempt
 from stoker.executors.contract import Ended
 
 
-class Listener(Protocol):
+class EngineListener(Protocol):
     """Hears of everything that happens; must return quickly."""
 
-    def on_launch(self, running: Running) -> None:
+    def on_launch(self, running: RunningAttempt) -> None:
         """Take note that an attempt is about to be started."""
 
-    def on_start(self, running: Running) -> None:
+    def on_start(self, running: RunningAttempt) -> None:
         """Take note that an attempt is a process now."""
 
     def on_end(
-        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+        self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
         """Take note that an attempt is over; `retried` if the job gets another one."""
 

@@ -10,8 +10,8 @@ import signal
 from collections.abc import Callable, Mapping
 
 from stoker.core.job import Outcome
-from stoker.engine.board import Running
 from stoker.engine.config import Config
+from stoker.engine.slots import RunningAttempt
 from stoker.interpreter import module_command
 from stoker.open_files import with_original_limit
 
@@ -30,7 +30,7 @@ class Hooks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._few = asyncio.Semaphore(_AT_ONCE)
 
-    def on_end(self, running: Running, outcome: Outcome) -> None:
+    def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Run what is to be run for a job that has come to its end."""
         names = ["on_finish"] if outcome.is_success else ["on_finish", "on_fail"]
         facts = _facts(running, outcome)
@@ -100,7 +100,7 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _facts(running: Running, outcome: Outcome) -> dict[str, str]:
+def _facts(running: RunningAttempt, outcome: Outcome) -> dict[str, str]:
     facts = running.entry.facts
     return {
         "STOKER_JOB_ID": str(running.attempt.job),

@@ -11,9 +11,9 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from stoker.engine.board import Running
-from stoker.executors.shepherd.trees import MARKER
+from stoker.engine.slots import RunningAttempt
 from stoker.open_files import with_original_limit
+from stoker.supervisor.process_tree import MARKER
 
 CONTROL = "nvidia-cuda-mps-control"
 _PATIENCE_S = 5.0
@@ -38,14 +38,14 @@ class Mps:
         if os.path.isdir(self._folder):
             self._up = {key for key in os.listdir(self._folder) if self._is_up(key)}
 
-    def serve(self, running: Running, argv: list[str]) -> list[str]:
+    def serve(self, running: RunningAttempt, argv: list[str]) -> list[str]:
         """The words that start an attempt as a client; as they are where it cannot be one."""
         variables = self.variables(running)
         if not variables:
             return argv
         return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *argv]
 
-    def variables(self, running: Running) -> dict[str, str]:
+    def variables(self, running: RunningAttempt) -> dict[str, str]:
         """What an attempt must have in its environment to be a client; nothing where it cannot be one."""
         if len(running.gpus) != 1:
             return {}  # a daemon serves one GPU
@@ -57,15 +57,15 @@ class Mps:
         device = {"CUDA_VISIBLE_DEVICES": uuid} if uuid.startswith(("GPU-", "MIG-")) else {}
         return {"CUDA_MPS_PIPE_DIRECTORY": self._pipes(key), **device}
 
-    def join(self, running: Running) -> None:
+    def join(self, running: RunningAttempt) -> None:
         """Count an attempt among the clients of its GPU's daemon."""
         self._clients.setdefault(_key_of(running), {})[running.key] = None
 
-    def is_client(self, running: Running) -> bool:
+    def is_client(self, running: RunningAttempt) -> bool:
         """Whether an attempt is served by a daemon."""
         return any(running.key in clients for clients in self._clients.values())
 
-    def leave(self, running: Running, now: float) -> None:
+    def leave(self, running: RunningAttempt, now: float) -> None:
         """An attempt has ended."""
         for clients in self._clients.values():
             if running.key in clients:
@@ -73,7 +73,7 @@ class Mps:
             for key in [k for k, ended in clients.items() if ended and now - ended > _TOGETHER_S]:
                 del clients[key]
 
-    def has_neighbours(self, running: Running) -> bool:
+    def has_neighbours(self, running: RunningAttempt) -> bool:
         """Whether others were served by the same daemon when an attempt ended, or just before."""
         return any(
             running.key in clients and len(clients) > 1 for clients in self._clients.values()
@@ -150,6 +150,6 @@ class Mps:
         return os.path.join(self._folder, key, "pipe")
 
 
-def _key_of(running: Running) -> str:
+def _key_of(running: RunningAttempt) -> str:
     """The GPU of an attempt, as CUDA abbreviates it: sockets are made in a folder of this name."""
     return running.slots[0].keys[0][:_KEY_LENGTH]

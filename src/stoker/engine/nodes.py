@@ -8,12 +8,11 @@ import msgspec
 
 from stoker.core.durations import format_duration
 from stoker.core.node import NodeFacts
-from stoker.engine.board import Board
-from stoker.engine.loop import Engine
-from stoker.engine.vista import Vista
-from stoker.executors.far import far_key
-from stoker.executors.fleet import FleetExecutor
-from stoker.executors.node import (
+from stoker.engine.cluster_gpus import ClusterGpus
+from stoker.engine.engine import Engine
+from stoker.engine.slots import SlotTable
+from stoker.executors.multi_node_executor import MultiNodeExecutor
+from stoker.executors.node_reports import (
     Ahead,
     Away,
     Introduction,
@@ -26,6 +25,7 @@ from stoker.executors.node import (
     Sighted,
     Told,
 )
+from stoker.executors.remote_executor import far_key
 from stoker.store.database import Database
 
 _NODE = "node."
@@ -34,20 +34,20 @@ _UNHEARD = "it has not answered since this daemon began"
 
 
 class Nodes:
-    """Keeps the board in step with what is heard of nodes, and nodes on record, for the next daemon."""
+    """Keeps the slot table in step with what is heard of nodes, and nodes on record, for the next daemon."""
 
     def __init__(
         self,
         engine: Engine,
         database: Database,
-        vista: Vista,
-        fleet: FleetExecutor,
+        cluster_gpus: ClusterGpus,
+        fleet: MultiNodeExecutor,
         tell: Callable[[str], None],
     ) -> None:
         self._engine = engine
-        self._board: Board = engine.board
+        self._slot_table: SlotTable = engine.slot_table
         self._database = database
-        self._vista = vista
+        self._cluster_gpus = cluster_gpus
         self._fleet = fleet
         self._tell = tell
         self.known: dict[str, Introduction] = {}
@@ -75,7 +75,7 @@ class Nodes:
             case Left():
                 self.forget(news.node)
             case Sighted():
-                self._vista.see(news.node, news.sight)
+                self._cluster_gpus.see(news.node, news.sight)
             case Told():
                 self._engine.tell_once(news.text)
 
@@ -86,14 +86,14 @@ class Nodes:
             return
         self._engine.part(name, f"{name} has left the cluster")
         self._fleet.forget(name)
-        self._board.forget_node(name)
-        self._vista.forget(name)
+        self._slot_table.forget_node(name)
+        self._cluster_gpus.forget(name)
         with self._database.transaction(durable=True):
             self._database.write("DELETE FROM meta WHERE name = ?", (f"{_NODE}{facts.id}",))
         self._tell(f"{name} has left the cluster")
 
     def models(self) -> Mapping[str, NodeGpu]:
-        """The kinds of the nodes' GPUs, by the keys they have on the board."""
+        """The kinds of the nodes' GPUs, by the keys they have on the slot table."""
         return {
             far_key(name, key): gpu
             for name, facts in self.known.items()
@@ -102,7 +102,7 @@ class Nodes:
 
     def _on_joined(self, facts: Introduction, ahead: Ahead) -> None:
         before = self.known.get(facts.name)
-        was_away = before is None or self._board.nodes[facts.name].away is not None
+        was_away = before is None or self._slot_table.nodes[facts.name].away is not None
         self._enter(facts, away=None)
         if facts != before:
             with self._database.transaction(durable=True):
@@ -118,21 +118,21 @@ class Nodes:
                 self._tell(_skewed(facts.name, ahead.of_day_s))
 
     def _on_away(self, name: str, reason: str) -> None:
-        facts = self._board.nodes.get(name)
+        facts = self._slot_table.nodes.get(name)
         if facts is None or facts.away not in {None, _UNHEARD}:
             return
         since = self._engine.wall_clock()
-        self._board.note_node(msgspec.structs.replace(facts, away=reason, since=since))
+        self._slot_table.note_node(msgspec.structs.replace(facts, away=reason, since=since))
         self._tell(f"{name} is away: {reason}")
 
     def _enter(self, facts: Introduction, away: str | None) -> None:
         self.known[facts.name] = facts
         since = None if away is None else self._engine.wall_clock()
-        self._board.note_node(NodeFacts(facts.name, facts.labels, away, since))
+        self._slot_table.note_node(NodeFacts(facts.name, facts.labels, away, since))
         for slot in facts.slots:
             for key in slot.keys:
                 if key in facts.gpus:
-                    self._board.models[far_key(facts.name, key)] = facts.gpus[key].name
+                    self._slot_table.models[far_key(facts.name, key)] = facts.gpus[key].name
         self._fit(facts)
 
     def _fit(self, facts: Introduction) -> None:
@@ -141,16 +141,16 @@ class Nodes:
         wanted = [
             (slot.gpus, tuple(far_key(name, key) for key in slot.keys)) for slot in facts.slots
         ]
-        for place in [*self._board.of_node.get(name, ())]:
+        for place in [*self._slot_table.of_node.get(name, ())]:
             if place.base is not None:
                 continue
             has = (place.slot.gpus, place.slot.keys)
             if has in wanted:
                 wanted.remove(has)
             else:
-                self._board.retire(place)
+                self._slot_table.retire(place)
         for gpus, keys in wanted:
-            if not self._board.restore(gpus, keys, name):
+            if not self._slot_table.restore(gpus, keys, name):
                 self._engine.add_slot(gpus, keys, name)
 
 

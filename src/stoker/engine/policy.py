@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Protocol, overload
 
 from stoker.core.invariants import InvariantError, check_plan
-from stoker.core.plan import Busy, Candidate, Nodes, Plan, plan
+from stoker.core.planner import Busy, Candidate, Nodes, Plan, plan
 from stoker.errors import UsageError
 
 GROUP = "stoker.policies"
@@ -15,7 +15,7 @@ DEFAULT = "default"
 
 
 class Policy(Protocol):
-    """Decides what starts; the signature of `stoker.core.plan.plan`.
+    """Decides what starts; the signature of `stoker.core.planner.plan`.
 
     One that a user has named gets `nodes` only where there are several.
     """

@@ -10,23 +10,23 @@ import msgspec
 
 from stoker.core.failure import Failure, OomFigures
 from stoker.core.job import Attempt, Outcome
-from stoker.core.plan import FORCED, Candidate
+from stoker.core.planner import FORCED, Candidate
 from stoker.core.sharing.admission import why_below
-from stoker.core.sharing.gpu import Gpu, Tenant
-from stoker.core.sharing.guards import Case, Remedy, Verdict, judge_oom, raise_rooms
+from stoker.core.sharing.overrun import Case, Remedy, Verdict, judge_oom, raise_rooms
 from stoker.core.sharing.packing import Knowledge, pack, revise, room_on, sm_of, tenant_of, why_not
 from stoker.core.sharing.profile import Profile, mask
-from stoker.core.sharing.room import Room
-from stoker.core.sharing.rules import NEVER, Mode, Rules, Share, parse_share
-from stoker.core.sharing.wish import Wish
+from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.reservation import MemoryReservation
+from stoker.core.sharing.rules import NEVER, Mode, Share, SharingRules, parse_share
+from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.size import format_bytes
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look, Sight
-from stoker.engine.board import Board, Place, Running
-from stoker.engine.holds import lease_fault
+from stoker.engine.gpu_leases import lease_fault
+from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
 from stoker.errors import UsageError
 from stoker.gpus.nvml import Gpu as NvmlGpu
-from stoker.store.rooms import Need, Reserved, Rooms
+from stoker.store.sharing_records import Need, Reserved, SharingRecords
 
 _REVIEW_S = 2.0
 _TROUBLE_S = 5.0  # in which those who took too much will have been seen
@@ -69,7 +69,7 @@ def refuse_too_large(asked: int | None, largest: int | None) -> None:
 class Seat(msgspec.Struct):
     """A job on a GPU that it shares or may share, from its claim to its end."""
 
-    running: Running
+    running: RunningAttempt
     gpu: str
     tenant: Tenant
     outgrew_at: float | None = None
@@ -82,9 +82,9 @@ class Join(msgspec.Struct, frozen=True):
     """A job that starts on a shared GPU: who, where, with how much."""
 
     candidate: Candidate
-    place: Place
-    wish: Wish
-    room: Room
+    place: SlotState
+    wish: ShareRequest
+    room: MemoryReservation
 
 
 class Sharing:
@@ -95,20 +95,20 @@ class Sharing:
 
     def __init__(
         self,
-        board: Board,
-        rooms: Rooms,
+        slot_table: SlotTable,
+        rooms: SharingRecords,
         kind_of: Callable[[Candidate], tuple[list[str], str, str | None]],
         clock: Callable[[], float],
     ) -> None:
-        self._board = board
+        self._slot_table = slot_table
         self._rooms = rooms
         self._kind_of = kind_of
         self._clock = clock
-        self.rules = Rules()
+        self.rules = SharingRules()
         self._look: Callable[[], Look | None] = lambda: None
         self._models: Callable[[], Mapping[str, Model]] = dict
         # The slots that a job may use; None for all.
-        self.allowed_of: Callable[[Running], frozenset[int] | None] = lambda _running: None
+        self.allowed_of: Callable[[RunningAttempt], frozenset[int] | None] = lambda _running: None
         self.is_possible = False
         self.load()
         self._seats: dict[str, Seat] = {}
@@ -134,21 +134,21 @@ class Sharing:
 
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if that is not known."""
-        return largest_of((place.slot for place in self._board.places), self._models())
+        return largest_of((place.slot for place in self._slot_table.places), self._models())
 
-    def _largest_for(self, running: Running) -> int | None:
+    def _largest_for(self, running: RunningAttempt) -> int | None:
         """The memory of the largest GPU that a job may have, also of those that are taken for now."""
         allowed = self.allowed_of(running)
         return largest_of(
             (
                 place.slot
-                for place in self._board.whole()
+                for place in self._slot_table.whole()
                 if place.drained is None and (allowed is None or place.slot.index in allowed)
             ),
             self._models(),
         )
 
-    def total_bytes(self, place: Place) -> int:
+    def total_bytes(self, place: SlotState) -> int:
         """The memory of a GPU that can be shared."""
         return self._models()[place.slot.keys[0]].total_bytes
 
@@ -159,12 +159,12 @@ class Sharing:
             return self._clock() + _REVIEW_S
         return self._clock() + _REVIEW_S if self._seats and self._waiting_since else None
 
-    def place_of(self, index: int) -> Place | None:
+    def place_of(self, index: int) -> SlotState | None:
         """The place whose GPU a job could share that is planned there; None if it cannot be."""
-        place = self._board.places[index]
+        place = self._slot_table.places[index]
         return place if self._can_be_shared(place) else None
 
-    def _can_be_shared(self, place: Place) -> bool:
+    def _can_be_shared(self, place: SlotState) -> bool:
         slot = place.slot
         return (
             place.base is None
@@ -172,7 +172,7 @@ class Sharing:
             and slot.keys[0] in self._models()
             and not any(
                 other is not place and slot.keys[0] in other.slot.keys
-                for other in self._board.whole()
+                for other in self._slot_table.whole()
             )
         )
 
@@ -189,20 +189,20 @@ class Sharing:
         models = self._models()
         allowed = frozenset(
             place.slot.index
-            for place in self._board.whole()
+            for place in self._slot_table.whole()
             if (candidate.allowed is None or place.slot.index in candidate.allowed)
             and self._shortage(candidate, place, models) is None
         )
-        if by_free_memory and len(allowed) < len(self._board.whole()):
+        if by_free_memory and len(allowed) < len(self._slot_table.whole()):
             self._lacked_memory_at = self._clock()
         return msgspec.structs.replace(candidate, allowed=allowed)
 
-    def too_small(self, candidate: Candidate, place: Place) -> str | None:
+    def too_small(self, candidate: Candidate, place: SlotState) -> str | None:
         """Why the GPUs of a place have too little memory for a job; None if they may have enough."""
         return self._shortage(candidate, place, self._models())
 
     def _shortage(
-        self, candidate: Candidate, place: Place, models: Mapping[str, Model]
+        self, candidate: Candidate, place: SlotState, models: Mapping[str, Model]
     ) -> str | None:
         sizes = [models[key].total_bytes for key in place.slot.keys if key in models]
         if not sizes:
@@ -217,7 +217,7 @@ class Sharing:
             return self._lacks_free_memory(candidate, place)
         return None
 
-    def _lacks_free_memory(self, candidate: Candidate, place: Place) -> str | None:
+    def _lacks_free_memory(self, candidate: Candidate, place: SlotState) -> str | None:
         """Why the thresholds for free memory keep a job off a GPU without jobs of ours."""
         if self._seats_on(place.slot.keys[0]):
             return None  # whether it may join those there is decided with all who want to
@@ -232,14 +232,14 @@ class Sharing:
             self._ram = (now, read_free_ram())
         return self._ram[1]
 
-    def wish_of(self, candidate: Candidate) -> Wish:
+    def wish_of(self, candidate: Candidate) -> ShareRequest:
         """What a waiting job asks for."""
         need = self.needs.get(candidate.id)
         allowed = None
         if candidate.allowed is not None:
-            places = [self._board.places[index] for index in candidate.allowed]
+            places = [self._slot_table.places[index] for index in candidate.allowed]
             allowed = frozenset(key for place in places for key in place.slot.keys)
-        return Wish(
+        return ShareRequest(
             job=candidate.id,
             kind="" if candidate.share is None else self._kind(candidate),
             share=_share_of(candidate),
@@ -269,7 +269,7 @@ class Sharing:
             self._kinds[candidate.id] = kind
         return kind
 
-    def begin(self, place: Place, candidate: Candidate) -> Join:
+    def begin(self, place: SlotState, candidate: Candidate) -> Join:
         """How a job starts on a GPU that nobody uses."""
         wish = self.wish_of(candidate)
         gpu = self._view(place, self._look(), self._clock())
@@ -282,7 +282,7 @@ class Sharing:
         """
         look = self._look()
         places = {
-            place.slot.keys[0]: place for place in self._board.places if self._is_shared(place)
+            place.slot.keys[0]: place for place in self._slot_table.places if self._is_shared(place)
         }
         waits = {candidate.id: candidate for candidate in waiting}
         self._waiting_since = {job: self._waiting_since.get(job, now) for job in waits}
@@ -299,7 +299,7 @@ class Sharing:
             for each in packing.joinings
         ]
 
-    def _wishes_of(self, candidate: Candidate) -> list[Wish]:
+    def _wishes_of(self, candidate: Candidate) -> list[ShareRequest]:
         """What a job asks for; one on several GPUs waits for each of them."""
         wish = self.wish_of(candidate)
         if candidate.slots == 1:
@@ -309,11 +309,11 @@ class Sharing:
             msgspec.structs.replace(wish, kind=f"GPU {number}", share=NEVER) for number in numbers
         ]
 
-    def _is_shared(self, place: Place) -> bool:
+    def _is_shared(self, place: SlotState) -> bool:
         is_usable = place.is_open and lease_fault(place) is None
         return place.guests > 0 and is_usable and place.slot.keys[0] in self._models()
 
-    def sit(self, running: Running, join: Join, now: float, *, capped: bool) -> None:
+    def sit(self, running: RunningAttempt, join: Join, now: float, *, capped: bool) -> None:
         """Put on record what is set aside for a job that is about to start."""
         key = join.place.slot.keys[0]
         gpu = self._view(join.place, None, now)
@@ -327,7 +327,7 @@ class Sharing:
         """What is on record of those who share and may still run."""
         return self._rooms.live()
 
-    def take_over(self, running: Running, reserved: Reserved, candidate: Candidate) -> None:
+    def take_over(self, running: RunningAttempt, reserved: Reserved, candidate: Candidate) -> None:
         """Have a job again that an earlier daemon let in, with what was set aside for it."""
         key = running.slots[0].keys[0]
         wish = self.wish_of(candidate)
@@ -342,7 +342,7 @@ class Sharing:
         )
         self._enter(running, key, tenant, self._clock())
 
-    def _enter(self, running: Running, gpu: str, tenant: Tenant, now: float) -> None:
+    def _enter(self, running: RunningAttempt, gpu: str, tenant: Tenant, now: float) -> None:
         self._count(gpu, now)
         seat = Seat(running, gpu, tenant, since=now, counted_at=now)
         self._seats[running.key] = seat
@@ -355,7 +355,7 @@ class Sharing:
             seat.counted_at = now
 
     def leave(
-        self, running: Running, outcome: Outcome, use: AttemptUse | None, *, is_over: bool
+        self, running: RunningAttempt, outcome: Outcome, use: AttemptUse | None, *, is_over: bool
     ) -> None:
         """Give back what was set aside; learn from a job that has succeeded."""
         if is_over and self.needs.pop(_name_of(running), None) is not None:
@@ -373,7 +373,7 @@ class Sharing:
             took_s = now - running.begun - running.stopped_s
             self._learn(seat, lambda known: known.learn(use, took_s, crowd, self.rules))
 
-    def withdraw(self, running: Running) -> None:
+    def withdraw(self, running: RunningAttempt) -> None:
         """Take back what was set aside for an attempt that never began."""
         seat = self._seats.get(running.key)
         if seat is not None:
@@ -389,7 +389,7 @@ class Sharing:
             self._rooms.forget_oldest(self._profiles)
 
     def judge_oom(
-        self, running: Running, failure: Failure, use: AttemptUse | None
+        self, running: RunningAttempt, failure: Failure, use: AttemptUse | None
     ) -> Verdict | None:
         """What becomes of a job that ran out of GPU memory; None if its GPU is not known."""
         seat = self._seats.get(running.key)
@@ -421,7 +421,7 @@ class Sharing:
         self._heed(running, before, verdict)
         return verdict
 
-    def judge_mute(self, running: Running) -> Verdict | None:
+    def judge_mute(self, running: RunningAttempt) -> Verdict | None:
         """What becomes of a job that failed without a word; None if it had its GPU to itself.
 
         It may have found no memory beside others. Alone it will show whether that was why.
@@ -434,7 +434,7 @@ class Sharing:
         self._heed(running, before, verdict)
         return verdict
 
-    def _heed(self, running: Running, before: Need, verdict: Verdict) -> None:
+    def _heed(self, running: RunningAttempt, before: Need, verdict: Verdict) -> None:
         """Remember what a job needs that is tried again."""
         if not verdict.is_tried_again:
             return
@@ -447,13 +447,15 @@ class Sharing:
         self.needs[_name_of(running)] = need
         self._rooms.note_need(running.attempt.job, need)
 
-    def _held_by_others(self, running: Running, key: str, use: AttemptUse | None) -> int | None:
+    def _held_by_others(
+        self, running: RunningAttempt, key: str, use: AttemptUse | None
+    ) -> int | None:
         """What those have of a GPU who were not packed with an attempt; None if nobody can tell."""
         if use is not None and not use.alone:
             return None
         if any(
             place.current is not None and place.current is not running and key in place.slot.keys
-            for place in self._board.places
+            for place in self._slot_table.places
         ):
             return None
         look = self._look()
@@ -476,7 +478,7 @@ class Sharing:
             return
         look = self._look()
         known = self._knowledge()
-        for place in self._board.places:
+        for place in self._slot_table.places:
             if not self._is_shared(place):
                 continue
             gpu = self._view(place, look, now)
@@ -502,17 +504,17 @@ class Sharing:
         if _on_record(before) != _on_record(tenant):
             self._rooms.reserve(seat.running.attempt, _on_record(tenant))
 
-    def seat_of(self, running: Running) -> Seat | None:
+    def seat_of(self, running: RunningAttempt) -> Seat | None:
         """Where a job sits, if it shares."""
         return self._seats.get(running.key)
 
-    def view(self, place: Place) -> Gpu | None:
+    def view(self, place: SlotState) -> SharedGpu | None:
         """A GPU that is or can be shared, as it is now."""
         if not self.is_possible or not self._can_be_shared(place):
             return None
         return self._view(place, self._look(), self._clock())
 
-    def explain(self, candidate: Candidate, place: Place) -> str | None:
+    def explain(self, candidate: Candidate, place: SlotState) -> str | None:
         """Why a waiting job does not join those on a GPU; None if it could."""
         gpu = self.view(place)
         if gpu is None:
@@ -525,7 +527,7 @@ class Sharing:
     def _seats_on(self, gpu: str) -> list[Seat]:
         return [seat for seat in self._seats.values() if seat.gpu == gpu]
 
-    def _view(self, place: Place, look: Look | None, now: float) -> Gpu:
+    def _view(self, place: SlotState, look: Look | None, now: float) -> SharedGpu:
         key = place.slot.keys[0]
         use = look.gpus.get(key) if look is not None else None
         blind = None
@@ -541,7 +543,7 @@ class Sharing:
         foreign = None
         if use is not None and use.foreigners:
             foreign = ", ".join(each.user or f"pid {each.pid}" for each in use.foreigners)
-        return Gpu(
+        return SharedGpu(
             key=key,
             label=place.slot.label,
             model=self._model(key),
@@ -597,7 +599,7 @@ def _on_record(tenant: Tenant) -> Reserved:
     return Reserved(tenant.reserved_bytes, tenant.cold, tenant.capped)
 
 
-def _name_of(running: Running) -> int:
+def _name_of(running: RunningAttempt) -> int:
     """What a plan calls a job: a stored one by its id, a line by the number it was read as."""
     candidate = running.entry.candidate
     return running.attempt.job if candidate is None else candidate.id

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from stoker.engine.wheel import boot_clock_s
+from stoker.engine.poll_driver import boot_clock_s
 from stoker.store.database import Database
 
 _SLACK_S = 86400.0

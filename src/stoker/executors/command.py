@@ -37,7 +37,7 @@ class CommandLine:
 
     def literal_words(self, command: bytes) -> list[str] | None:
         """The same words without a shell also where quotes are the only thing special; else None."""
-        from stoker.executors.warm.command import split_literal
+        from stoker.warm.command import split_literal
 
         words = split_literal(command) if self.shell == DEFAULT_SHELL else None
         if words is None:

@@ -22,9 +22,9 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
-from stoker.executors.node import News
-from stoker.executors.voyage import Voyage
-from stoker.executors.warm.order import Warm
+from stoker.executors.attempt_transfer import AttemptTransfer
+from stoker.executors.node_reports import News
+from stoker.warm.fork_request import ForkRequest
 
 
 class ExecutorLostError(StokerError):
@@ -49,9 +49,9 @@ class Launch(msgspec.Struct, frozen=True):
     log: str | None = None
     context: int = 0
     env: Mapping[str, str] | None = None
-    warm: Warm | None = None
+    warm: ForkRequest | None = None
     node: str = ""  # where one without slots is to run
-    voyage: Voyage | None = None  # what goes along to another machine
+    transfer: AttemptTransfer | None = None  # what goes along to another machine
     ahead: bool = False
 
 
@@ -202,7 +202,7 @@ Heard = (
     | Synced
     | Warmed
 )
-"""What shepherds tell; whoever has several machines hears of those too."""
+"""What supervisors tell; whoever has several machines hears of those too."""
 Report = Heard | News
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look, Sight
-from stoker.gpus.census import Census, Count, OwnerOf
-from stoker.gpus.meter import Meter
+from stoker.gpus.gpu_discovery import GpuDiscovery
+from stoker.gpus.memory_release import MemoryReleases
 from stoker.gpus.nvml import Gpu, Nvml, Reading
-from stoker.gpus.release import Releases
-from stoker.gpus.renewal import Renewal
+from stoker.gpus.process_census import OwnerOf, ProcessCensus, ProcessCount
+from stoker.gpus.usage_meter import UsageMeter
 
 _NEW_S = 60.0
 _SETTLED_S = 600.0
@@ -56,18 +56,18 @@ class Sampler(threading.Thread):
         self.history: dict[str, deque[tuple[float, int, int | None]]] = {}
         self.overdue: deque[tuple[str, str]] = deque(maxlen=_HISTORY)
         """GPU and attempt, where memory did not come back in time."""
-        self.census = Census(owner_of)
+        self.census = ProcessCensus(owner_of)
         self._nvml = nvml
         self._subjects = subjects
         self._awaits = awaits
         self._changed = changed
-        self._renewal = None if renewed is None else Renewal(nvml, renewed)
+        self._renewal = None if renewed is None else GpuDiscovery(nvml, renewed)
         self._period_s = period_s
         self._clock = clock
-        self._counts: dict[str, Count] = {}
-        self._meters: dict[str, Meter] = {}
-        self._ended: dict[str, Meter] = {}
-        self._releases = Releases()
+        self._counts: dict[str, ProcessCount] = {}
+        self._meters: dict[str, UsageMeter] = {}
+        self._ended: dict[str, UsageMeter] = {}
+        self._releases = MemoryReleases()
         self._idle_bytes: dict[str, int] = {}
         self._listed_bytes: dict[str, int] = {}
         self._idle_unlisted_bytes: dict[str, int] = {}
@@ -226,7 +226,7 @@ class Sampler(threading.Thread):
         for key, gpu_keys in subjects.items():
             meter = self._meters.get(key)
             if meter is None:
-                meter = self._meters[key] = Meter(key, now)
+                meter = self._meters[key] = UsageMeter(key, now)
             alone = all(tenants[gpu_key] == 1 for gpu_key in gpu_keys)
             meter.add(
                 now,

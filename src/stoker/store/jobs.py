@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
-from stoker.core.plan import Candidate
+from stoker.core.planner import Candidate
 from stoker.core.usage import AttemptUse
 from stoker.store.database import Database
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
@@ -23,7 +23,7 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
 
 
 def make_cell(value: Any) -> Cell:
-    """A value in all its forms; FaultError where it can be no parameter."""
+    """A value in all its forms; DefinitionError where it can be no parameter."""
     if type(value) is int or (type(value) is float and math.isfinite(value)):
         text = repr(value)  # by far the most frequent, and the same in every form
         return Cell(value, text, text, text)
@@ -50,14 +50,14 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, (str, int, float, bool, type(None), list, tuple, Mapping)):
         item = getattr(value, "item", None)  # a number of numpy's or torch's
         if not callable(item):
-            raise FaultError(f"{value!r} is no number, text, list or mapping")
+            raise DefinitionError(f"{value!r} is no number, text, list or mapping")
         value = item()
     match value:
         case str():
             check_text(value)
             return str(value)
         case float() if not math.isfinite(value):
-            raise FaultError(f"{value} has no JSON: put it in quotes to pass it as a text")
+            raise DefinitionError(f"{value} has no JSON: put it in quotes to pass it as a text")
         case list() | tuple():
             return [_plain(item) for item in value]
         case Mapping():
@@ -67,16 +67,16 @@ def _plain(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise FaultError(f"the key {key!r} is no text")
+        raise DefinitionError(f"the key {key!r} is no text")
     check_text(key)
     return key
 
 
 def check_text(text: str) -> None:
-    """Refuse what no program can be given; FaultError."""
+    """Refuse what no program can be given; DefinitionError."""
     if "\0" in text:
-        raise FaultError("a text holds a NUL byte, which no program can be given")
+        raise DefinitionError("a text holds a NUL byte, which no program can be given")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise FaultError(f"{text!r} is no text") from None
+        raise DefinitionError(f"{text!r} is no text") from None

@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker.errors import UsageError
 from stoker.sweeps.cell import Cell
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 
 Point = Mapping[str, Cell]
 _Term = Callable[[Point], Any]
@@ -31,22 +31,22 @@ _ORDERS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 class Condition:
-    """An expression over parameters; FaultError where it cannot be read."""
+    """An expression over parameters; DefinitionError where it cannot be read."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.names: set[str] = set()
         if not text.strip():
-            raise FaultError("the condition is empty: write one like opt.name == 'sgd'")
+            raise DefinitionError("the condition is empty: write one like opt.name == 'sgd'")
         if len(text) > _MAX_LENGTH:
-            raise FaultError(f"the condition is longer than {_MAX_LENGTH:,} characters")
+            raise DefinitionError(f"the condition is longer than {_MAX_LENGTH:,} characters")
         try:
             tree = ast.parse(text.strip(), mode="eval")
             self._holds = self._truth(tree.body)
         except SyntaxError as error:
-            raise FaultError(f"cannot read the condition '{text}': {error.msg}") from None
+            raise DefinitionError(f"cannot read the condition '{text}': {error.msg}") from None
         except (RecursionError, MemoryError):
-            raise FaultError("the condition is nested too deeply") from None
+            raise DefinitionError("the condition is nested too deeply") from None
 
     def __repr__(self) -> str:
         return f"Condition({self.text!r})"
@@ -127,7 +127,7 @@ class Condition:
                 return lambda point: [term(point) for term in terms]
             case ast.Name() | ast.Attribute():
                 return self._parameter(node)
-        raise FaultError(
+        raise DefinitionError(
             f"'{ast.unparse(node)}' in the condition '{self.text}': only parameters, values,"
             " comparisons, in, and, or, not are understood"
         )
@@ -135,7 +135,7 @@ class Condition:
     def _parameter(self, node: ast.Name | ast.Attribute) -> _Term:
         name = ast.unparse(node)
         if not all(part.isidentifier() for part in name.split(".")):
-            raise FaultError(f"'{name}' in the condition '{self.text}' is no parameter")
+            raise DefinitionError(f"'{name}' in the condition '{self.text}' is no parameter")
         if name.lower() in _WORDS:
             constant = _WORDS[name.lower()]
             return lambda _point: constant

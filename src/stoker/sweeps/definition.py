@@ -12,16 +12,16 @@ import msgspec
 
 from stoker.core.selector import check_name
 from stoker.errors import UsageError
-from stoker.executors.warm.command import check_modules
 from stoker.sweeps import wandb
 from stoker.sweeps.cell import check_text, make_cell
 from stoker.sweeps.conditions import Condition, Match
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.overrides import override
 from stoker.sweeps.parameters import Reader, plain
 from stoker.sweeps.space import SEED, Block, Dimension, Method, Space, check_parameter, order
 from stoker.sweeps.template import Template
 from stoker.sweeps.tree import Map, Seq, did_you_mean
+from stoker.warm.command import check_modules
 
 _OURS = (
     *("name", "command", "resources", "fixed", "method", "samples", "seed", "repeats"),
@@ -118,21 +118,21 @@ def _template(tree: Map) -> Template:
         )
     try:
         return Template(_command_text(plain(command), program))
-    except FaultError as error:
+    except DefinitionError as error:
         tree.fail(key, str(error))
 
 
 def _command_text(command: Any, program: Any) -> str:
     if program is not None and not isinstance(program, str):
-        raise FaultError("program is the path of a script")
+        raise DefinitionError("program is the path of a script")
     if command is None:
         return wandb.to_template(wandb.DEFAULT, program)
     if isinstance(command, list):
         if not command or not all(isinstance(word, str) for word in command):
-            raise FaultError("a command of words is a list of texts")
+            raise DefinitionError("a command of words is a list of texts")
         return wandb.to_template(command, program)
     if not isinstance(command, str):
-        raise FaultError("the command is a text, or a list of words")
+        raise DefinitionError("the command is a text, or a list of words")
     return command if program is None else command.replace("${program}", shlex.quote(program))
 
 
@@ -147,7 +147,7 @@ def _fixed(tree: Map) -> dict[str, Any]:
         try:
             check_parameter(name)
             found[name] = make_cell(plain(value)).value
-        except FaultError as error:
+        except DefinitionError as error:
             fixed.fail(name, f"{name}: {error}")
     return found
 
@@ -169,7 +169,7 @@ def _blocks(tree: Map, reader: Reader) -> list[list[Dimension]]:
 def _block(tree: Map, dimensions: list[Dimension]) -> Block:
     try:
         return Block(order(dimensions))
-    except FaultError as error:
+    except DefinitionError as error:
         tree.fail("parameters", str(error))
 
 
@@ -193,7 +193,7 @@ def _exclude(tree: Map) -> tuple[Condition | Match, ...]:
         elif isinstance(item, str):
             try:
                 found.append(Condition(item))
-            except FaultError as error:
+            except DefinitionError as error:
                 raise UsageError(f"{where}exclude: {error}") from None
         else:
             raise UsageError(f"{where}an exclude is a condition or a mapping, not {plain(item)!r}")
@@ -248,7 +248,7 @@ def _check_template(tree: Map, template: Template, space: Space) -> None:
     names = space.names
     try:
         template.check([n for n in names if n in always], [n for n in names if n not in always])
-    except FaultError as error:
+    except DefinitionError as error:
         tree.fail("command" if "command" in tree else "program", str(error))
 
 
@@ -274,7 +274,7 @@ def _name(tree: Map, template: Template) -> str:
     try:
         check_text(tidy)
         check_name("the name", tidy)
-    except (FaultError, UsageError) as error:
+    except (DefinitionError, UsageError) as error:
         tree.fail("name", str(error))
     return tidy
 
@@ -300,7 +300,7 @@ def _dir(tree: Map, space: Space) -> str:
         tree.fail("dir", "dir is a path, like results/{name}/{id}")
     try:
         check_text(folder)
-    except FaultError as error:
+    except DefinitionError as error:
         tree.fail("dir", str(error))
     used = re.findall(r"\{([^{}]*)\}", folder)
     always = {name for name, _cell in space.fixed}

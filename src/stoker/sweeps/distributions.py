@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 
 Number = int | float
 
@@ -72,7 +72,7 @@ ALIASES = {"loguniform": "log_uniform_values", "randint": "int_uniform"}
 
 
 def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distribution:
-    """A distribution with its arguments checked; FaultError says what is wrong."""
+    """A distribution with its arguments checked; DefinitionError says what is wrong."""
     shape = ALIASES.get(shape, shape)
     bell = shape.endswith("normal")
     needed = ("mu", "sigma") if bell else ("min", "max")
@@ -82,10 +82,10 @@ def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distributi
     values = {**optional, **arguments}
     for name in needed:
         if name not in values:
-            raise FaultError(f"{shape} needs {' and '.join(needed)}: {name} is missing")
+            raise DefinitionError(f"{shape} needs {' and '.join(needed)}: {name} is missing")
     for name in values:
         if name not in (*needed, *optional):
-            raise FaultError(f"{shape} takes {', '.join((*needed, *optional))}, not {name}")
+            raise DefinitionError(f"{shape} takes {', '.join((*needed, *optional))}, not {name}")
     numbers = {name: _number(name, value) for name, value in values.items()}
     distribution = Distribution(shape=shape, **numbers)
     _check(distribution)
@@ -95,21 +95,23 @@ def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distributi
 def _check(d: Distribution) -> None:
     kind = d.shape.removeprefix("q_")
     if d.q is not None and d.q <= 0:
-        raise FaultError(f"q is {d.q}: it must be more than 0")
+        raise DefinitionError(f"q is {d.q}: it must be more than 0")
     if kind.endswith("normal"):
         if d.sigma < 0 or (kind == "log_normal" and d.sigma == 0):
-            raise FaultError(f"sigma is {d.sigma}: it must be more than 0")
+            raise DefinitionError(f"sigma is {d.sigma}: it must be more than 0")
         if kind == "log_normal" and abs(d.mu) + 10 * d.sigma > _LARGEST_EXPONENT:
-            raise FaultError("log_normal takes mu and sigma of the logarithm: these are too large")
+            raise DefinitionError(
+                "log_normal takes mu and sigma of the logarithm: these are too large"
+            )
         return
     if d.min > d.max:
-        raise FaultError(f"min {d.min} is more than max {d.max}")
+        raise DefinitionError(f"min {d.min} is more than max {d.max}")
     if kind == "int_uniform" and not (d.min == int(d.min) and d.max == int(d.max)):
-        raise FaultError(f"int_uniform needs whole numbers, not {d.min} and {d.max}")
+        raise DefinitionError(f"int_uniform needs whole numbers, not {d.min} and {d.max}")
     if kind.endswith("log_uniform_values") and d.min <= 0:
-        raise FaultError(f"min is {d.min}: a logarithm needs more than 0")
+        raise DefinitionError(f"min is {d.min}: a logarithm needs more than 0")
     if kind.endswith("log_uniform") and max(abs(d.min), abs(d.max)) > _LARGEST_EXPONENT:
-        raise FaultError(
+        raise DefinitionError(
             f"{d.shape} takes exponents of e, and e to the {d.max:g} is no number:"
             f" {d.shape}_values takes the values themselves"
         )
@@ -117,5 +119,5 @@ def _check(d: Distribution) -> None:
 
 def _number(name: str, value: object) -> Number:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise FaultError(f"{name} is {value!r}: it must be a number")
+        raise DefinitionError(f"{name} is {value!r}: it must be a number")
     return value

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import Distribution, make_distribution
-from stoker.sweeps.fault import FaultError
 
 MAX_VALUES = 10_000_000
 
@@ -38,13 +38,13 @@ USAGE = {
 
 
 def call(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Result:
-    """What a function of the grammar gives; FaultError says what is wrong with it."""
+    """What a function of the grammar gives; DefinitionError says what is wrong with it."""
     try:
         return _FUNCTIONS[name](*arguments, **named)
     except TypeError:
-        raise FaultError(f"it is written {USAGE[name]}") from None
+        raise DefinitionError(f"it is written {USAGE[name]}") from None
     except (OverflowError, ZeroDivisionError) as error:
-        raise FaultError(f"{USAGE[name]}: {error}") from None
+        raise DefinitionError(f"{USAGE[name]}: {error}") from None
 
 
 def meant_function(name: str) -> str | None:
@@ -61,7 +61,7 @@ def _range(*limits: Any, **named: Any) -> Sequence[Any]:
     start, stop, step = _range_limits(*limits, **named)
     numbers = [_fraction(number) for number in (start, stop, step)]
     if not numbers[2]:
-        raise FaultError("a step of 0 leads nowhere")
+        raise DefinitionError("a step of 0 leads nowhere")
     if all(isinstance(number, int) for number in (start, stop, step)):
         found = range(start, stop, step)
         _check_count(_length(found))
@@ -104,7 +104,7 @@ def _logspace(first: Any, last: Any, count: Any) -> Sequence[Any]:
 
 def _spread(first: Any, last: Any, count: Any) -> list[Fraction]:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise FaultError(f"the count is {count!r}: it must be a whole number of at least 1")
+        raise DefinitionError(f"the count is {count!r}: it must be a whole number of at least 1")
     _check_count(count)
     low, high = _fraction(first), _fraction(last)
     return [low + (high - low) * place / max(1, count - 1) for place in range(count)]
@@ -113,18 +113,18 @@ def _spread(first: Any, last: Any, count: Any) -> list[Fraction]:
 def _fraction(number: Any) -> Fraction:
     """A number as it is written: 0.1 is a tenth."""
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise FaultError(f"{number!r} is no number")
+        raise DefinitionError(f"{number!r} is no number")
     return Fraction(repr(number))
 
 
 def _check_count(count: int) -> None:
     if count > MAX_VALUES:
-        raise FaultError(f"{count:,} values are more than can be queued ({MAX_VALUES:,})")
+        raise DefinitionError(f"{count:,} values are more than can be queued ({MAX_VALUES:,})")
 
 
 def _zip(*columns: Any) -> Zipped:
     if not columns or not all(isinstance(column, (list, range)) for column in columns):
-        raise FaultError(f"it is written {USAGE['zip']}")
+        raise DefinitionError(f"it is written {USAGE['zip']}")
     return Zipped(columns)
 
 

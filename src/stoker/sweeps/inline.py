@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker.errors import UsageError
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.functions import USAGE, Result, call, meant_function
 from stoker.sweeps.scalars import read_scalar
 
@@ -34,15 +34,15 @@ def read_word(word: str) -> Word:
     names = tuple(name.strip() for name in left.removeprefix("+").split(","))
     try:
         values = read_values(right)
-    except FaultError as error:
+    except DefinitionError as error:
         raise UsageError(f"{left}: {error}") from None
     return Word(names, values, left.startswith("+"))
 
 
 def read_values(text: str) -> Result:
-    """All values of a parameter, or the distribution to draw them from; FaultError if unreadable."""
+    """All values of a parameter, or the distribution to draw them from; DefinitionError if unreadable."""
     if not text.strip():
-        raise FaultError("it has no value (an empty text is written \"''\")")
+        raise DefinitionError("it has no value (an empty text is written \"''\")")
     reader = _Reader(text)
     found: list[Any] = []
     results = reader.results()
@@ -54,7 +54,7 @@ def read_values(text: str) -> Result:
         elif isinstance(result, Sequence):
             found.extend(result)
         else:
-            raise FaultError("a distribution or a zip stands alone, not among other values")
+            raise DefinitionError("a distribution or a zip stands alone, not among other values")
     return found
 
 
@@ -66,7 +66,7 @@ def read_call(text: str) -> Result | None:
     if match[1] not in USAGE:
         meant = meant_function(match[1])
         if meant is not None:
-            raise FaultError(
+            raise DefinitionError(
                 f"{match[1]}(…) is no function: did you mean {meant}? A text that looks like this"
                 " is written {value: …}"
             )
@@ -121,7 +121,7 @@ class _Reader:
         while self._take(","):
             found.append(self._element(""))
         if self._at < len(self._text):
-            raise FaultError(f"cannot read '{self._text[self._at :]}' in '{self._text}'")
+            raise DefinitionError(f"cannot read '{self._text[self._at :]}' in '{self._text}'")
         return found
 
     def _blank(self) -> None:
@@ -156,7 +156,7 @@ class _Reader:
             return element.value
         if isinstance(element, Sequence):
             return list(element)
-        raise FaultError("a distribution or a zip stands alone, not inside of a value")
+        raise DefinitionError("a distribution or a zip stands alone, not inside of a value")
 
     def _quoted(self, quote: str) -> str:
         found: list[str] = []
@@ -171,7 +171,7 @@ class _Reader:
                 char = self._text[at]
             found.append(char)
             at += 1
-        raise FaultError(f"the quote {self._text[self._at :]} is not closed")
+        raise DefinitionError(f"the quote {self._text[self._at :]} is not closed")
 
     def _list(self) -> list[Any]:
         self._at += 1
@@ -202,7 +202,7 @@ class _Reader:
             self._at = _end_of(self._text, start, ":}")
             key = self._text[start : self._at].strip()
         if not self._take(":"):
-            raise FaultError(f"a mapping is written {{key:value}}, not '{self._text}'")
+            raise DefinitionError(f"a mapping is written {{key:value}}, not '{self._text}'")
         return key, self._value("}")
 
     def _call(self, name: str) -> Result:
@@ -223,18 +223,20 @@ class _Reader:
 
     def _close(self, sign: str) -> None:
         if not self._take(sign):
-            raise FaultError(f"a '{sign}' is missing in '{self._text}'")
+            raise DefinitionError(f"a '{sign}' is missing in '{self._text}'")
 
     def _bare(self, end: str) -> _Value:
         start = self._at
         self._at = _end_of(self._text, start, f",{end}")
         text = self._text[start : self._at].strip()
         if not text:
-            raise FaultError(f"a value is missing in '{self._text}' (an empty text is written '')")
+            raise DefinitionError(
+                f"a value is missing in '{self._text}' (an empty text is written '')"
+            )
         function = _CALL.match(text)
         meant = meant_function(function[1]) if function and text.endswith(")") else None
         if function is not None and meant is not None:
-            raise FaultError(
+            raise DefinitionError(
                 f"{function[1]}(…) is no function: did you mean {meant}? For a text use quotes"
             )
         return _Value(read_scalar(text))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.errors import UsageError
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.inline import Word, read_word
 from stoker.sweeps.parameters import Reader
 from stoker.sweeps.space import Axis, Dimension
@@ -32,7 +32,7 @@ def override(
         typed |= set(word.names)
         try:
             dimension = reader.dimension(word.names, word.values)
-        except FaultError as error:
+        except DefinitionError as error:
             raise UsageError(f"{','.join(word.names)}: {error}") from None
         _place(fixed, blocks, word, dimension, strict=strict)
     return fixed, blocks

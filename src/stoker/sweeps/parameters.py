@@ -8,13 +8,13 @@ from typing import Any
 
 from stoker.sweeps.cell import make_cell
 from stoker.sweeps.conditions import Condition
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import (
     ALIASES,
     SHAPES,
     Distribution,
     make_distribution,
 )
-from stoker.sweeps.fault import FaultError
 from stoker.sweeps.functions import Result, Zipped
 from stoker.sweeps.inline import read_call
 from stoker.sweeps.space import Axis, Dimension, Draw, check_parameter
@@ -40,7 +40,7 @@ class Reader:
                     found.append(self._zip(entry, prefix, when))
                 else:
                     found += self._entry(f"{prefix}{key}", entry, when)
-            except FaultError as error:
+            except DefinitionError as error:
                 tree.fail(key, f"{key}: {error}")
         seen: set[str] = set()
         for name in (name for each in found for name in each.names):
@@ -56,7 +56,7 @@ class Reader:
         if "when" in entry:
             own = entry["when"]
             if not isinstance(own, str):
-                raise FaultError(f"when is a condition like opt.name == 'sgd', not {own!r}")
+                raise DefinitionError(f"when is a condition like opt.name == 'sgd', not {own!r}")
             when = own if when is None else f"({when}) and ({own})"
         for key in entry:
             if key not in _KNOWN:
@@ -66,7 +66,9 @@ class Reader:
         if "parameters" in entry:
             nested = entry["parameters"]
             if not isinstance(nested, Map) or any(key in entry for key in _KEYS):
-                raise FaultError("nested parameters are a mapping, and have no values beside them")
+                raise DefinitionError(
+                    "nested parameters are a mapping, and have no values beside them"
+                )
             return list(self.block(nested, f"{name}.", when))
         return [self._described(name, entry, _condition(when))]
 
@@ -79,17 +81,17 @@ class Reader:
             )
         numbers = {k: entry[k] for k in ("min", "max", "mu", "sigma", "q") if k in entry}
         if sum([("value" in entry), ("values" in entry), bool(numbers)]) != 1:
-            raise FaultError("it needs one of value, values, min and max, mu and sigma")
+            raise DefinitionError("it needs one of value, values, min and max, mu and sigma")
         if numbers:
             if shape in _NAMED_VALUES:
-                raise FaultError(f"{shape} takes values, not {', '.join(numbers)}")
+                raise DefinitionError(f"{shape} takes values, not {', '.join(numbers)}")
             distribution = make_distribution(shape or _usual_shape(numbers), numbers)
             return self.dimension((name,), distribution, when)
         if "value" in entry:
             return self.dimension((name,), [plain(entry["value"])], when)
         values = entry["values"]
         if not isinstance(values, (Seq, str)):
-            raise FaultError(f"values is a list, not {plain(values)!r}")
+            raise DefinitionError(f"values is a list, not {plain(values)!r}")
         weights = entry.get("probabilities")
         return self.dimension((name,), _values_of(values), when, weights)
 
@@ -108,19 +110,19 @@ class Reader:
         when: Condition | None = None,
         weights: Any = None,
     ) -> Dimension:
-        """A parameter, or several zipped, with its values or its distribution; FaultError."""
+        """A parameter, or several zipped, with its values or its distribution; DefinitionError."""
         for name in names:
             check_parameter(name)
         if isinstance(values, Distribution):
             if len(names) > 1:
-                raise FaultError("several names go with zip")
+                raise DefinitionError("several names go with zip")
             return Draw((names[0],), values, when)
         if isinstance(values, Zipped):
             values = _rows(names, values)
         elif len(names) > 1:
-            raise FaultError("several names go with zip([1, 2], [3, 4])")
+            raise DefinitionError("several names go with zip([1, 2], [3, 4])")
         if not values:
-            raise FaultError("it has no values")
+            raise DefinitionError("it has no values")
         kept, chances = self._distinct(names, values, _check_weights(weights, values))
         return Axis(names, kept, when=when, weights=chances)
 
@@ -164,7 +166,7 @@ def _values_of(entry: Any) -> Result:
         if called is not None:
             return called
     if isinstance(entry, Map):
-        raise FaultError("a mapping as a value is written {value: {…}}")
+        raise DefinitionError("a mapping as a value is written {value: {…}}")
     return [entry]
 
 
@@ -182,9 +184,9 @@ def _rows(names: tuple[str, ...], zipped: Zipped) -> list[tuple[Any, ...]] | Seq
     lengths = {len(column) for column in zipped.columns}
     if len(lengths) > 1:
         told = ", ".join(f"{n} {len(c)}" for n, c in zip(names, zipped.columns, strict=False))
-        raise FaultError(f"the lists of a zip have one length: {told}")
+        raise DefinitionError(f"the lists of a zip have one length: {told}")
     if len(names) != len(zipped.columns):
-        raise FaultError(f"{len(names)} names, but {len(zipped.columns)} lists")
+        raise DefinitionError(f"{len(names)} names, but {len(zipped.columns)} lists")
     if len(names) == 1:
         return zipped.columns[0]
     return list(zip(*zipped.columns, strict=True))
@@ -195,7 +197,7 @@ def _check_weights(weights: Any, values: Sequence[Any]) -> list[float] | None:
         return None
     numbers = all(type(w) in (int, float) and w >= 0 for w in weights)
     if not numbers or len(weights) != len(values) or not sum(weights):
-        raise FaultError("probabilities are numbers of at least 0, one for each value")
+        raise DefinitionError("probabilities are numbers of at least 0, one for each value")
     return [weight / sum(weights) for weight in weights]
 
 

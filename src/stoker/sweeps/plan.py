@@ -16,7 +16,7 @@ from stoker.sweeps.definition import Definition, Metric, Resources, read_definit
 from stoker.sweeps.expand import Expansion
 from stoker.sweeps.identity import Namer, safe_label
 from stoker.sweeps.space import Method
-from stoker.sweeps.template import Facts
+from stoker.sweeps.template import RunFacts
 from stoker.sweeps.tree import Map, as_tree
 
 
@@ -103,7 +103,7 @@ class Sweep:
             identity = identify(params)
             own = name(point, identity)
             folder = place(own, point)
-            command = fill(Facts(point, params, own, folder, index))
+            command = fill(RunFacts(point, params, own, folder, index))
             yield Run(
                 index=index,
                 identity=identity,

@@ -9,7 +9,7 @@ import shlex
 _DOUBLE_SPECIAL = re.compile(r'([\\"$`])')
 
 
-class Context(enum.Enum):
+class QuotingContext(enum.Enum):
     """What surrounds a place in a shell line."""
 
     PLAIN = "plain"
@@ -18,18 +18,18 @@ class Context(enum.Enum):
     BACKTICK = "backticks"
 
 
-def quote(text: str, context: Context) -> str:
+def quote(text: str, context: QuotingContext) -> str:
     """A text so that the shell reads it as it is."""
-    if context is Context.PLAIN:
+    if context is QuotingContext.PLAIN:
         return shlex.quote(text)
     return escape(text, context)
 
 
-def escape(text: str, context: Context) -> str:
+def escape(text: str, context: QuotingContext) -> str:
     """A text for inside of the quotes that are open; outside of any it stays as it is."""
-    if context is Context.SINGLE:
+    if context is QuotingContext.SINGLE:
         return text.replace("'", "'\\''")
-    if context is Context.DOUBLE:
+    if context is QuotingContext.DOUBLE:
         return _DOUBLE_SPECIAL.sub(r"\\\1", text)
     return text
 
@@ -44,16 +44,16 @@ class Scanner:
         self._last = "\n"
 
     @property
-    def context(self) -> Context:
+    def context(self) -> QuotingContext:
         """What surrounds the place after all that was read."""
         if "`" in self._open:
-            return Context.BACKTICK
+            return QuotingContext.BACKTICK
         match self._open[-1:]:
             case ["'"]:
-                return Context.SINGLE
+                return QuotingContext.SINGLE
             case ['"']:
-                return Context.DOUBLE
-        return Context.PLAIN
+                return QuotingContext.DOUBLE
+        return QuotingContext.PLAIN
 
     @property
     def unclosed(self) -> str | None:

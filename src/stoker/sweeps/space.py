@@ -11,8 +11,8 @@ import msgspec
 
 from stoker.sweeps.cell import Cell, make_cell
 from stoker.sweeps.conditions import Condition, Match
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import Distribution
-from stoker.sweeps.fault import FaultError
 
 Row = tuple[tuple[str, Cell], ...]
 
@@ -141,21 +141,21 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_parameter(name: str) -> None:
-    """Refuse a name that no placeholder could say; FaultError."""
+    """Refuse a name that no placeholder could say; DefinitionError."""
     if not _NAME.fullmatch(name):
-        raise FaultError(f"'{name}' is no name for a parameter: letters, digits, _ . - / @")
+        raise DefinitionError(f"'{name}' is no name for a parameter: letters, digits, _ . - / @")
     if name in BUILT_IN:
-        raise FaultError(f"'{name}' is built in: give the parameter another name")
+        raise DefinitionError(f"'{name}' is built in: give the parameter another name")
 
 
 def order(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """What conditions ask about first, and axes before draws; else as they stand; FaultError on a circle."""
+    """Sort conditions' subjects first, then axes, then draws; DefinitionError on a cycle."""
     left, placed, own = list(dimensions), [], {n for each in dimensions for n in each.names}
     known: set[str] = set()
     while left:
         ready = [each for each in left if each.when is None or each.when.names & own <= known]
         if not ready:
-            raise FaultError(
+            raise DefinitionError(
                 f"the conditions of {', '.join(n for each in left for n in each.names)} depend on each other"
             )
         chosen = next((each for each in ready if isinstance(each, Axis)), ready[0])

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from stoker.sweeps.cell import Cell, check_text
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.hydra import to_hydra
-from stoker.sweeps.quoting import Context, Scanner, escape, quote
+from stoker.sweeps.quoting import QuotingContext, Scanner, escape, quote
 from stoker.sweeps.space import BUILT_IN
 from stoker.sweeps.tree import did_you_mean
 
@@ -34,7 +34,7 @@ _MACROS = _WHOLE - {"hydra", "params_json"}
 Point = dict[str, Cell]
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False):
+class RunFacts(msgspec.Struct, frozen=True, gc=False):
     """What is known of a run when its command is made."""
 
     point: Point
@@ -49,11 +49,11 @@ class Field(NamedTuple):
 
     name: str
     raw: bool
-    context: Context
+    context: QuotingContext
 
 
 class Template:
-    """A command with placeholders; FaultError where it cannot be read."""
+    """A command with placeholders; DefinitionError where it cannot be read."""
 
     def __init__(self, text: str) -> None:
         check_text(text)
@@ -65,7 +65,7 @@ class Template:
         self._fillers = [_filler(field) for field in self.fields]
         self._portable = [_folder_told(field) or _filler(field) for field in self.fields]
         if not text.strip():
-            raise FaultError("the command is empty")
+            raise DefinitionError("the command is empty")
 
     def check(self, always: Collection[str], sometimes: Collection[str]) -> None:
         """Refuse names that no run or not every run has, and parameters that are never used."""
@@ -73,30 +73,32 @@ class Template:
         names = [*always, *sometimes]
         for name in sorted(used - BUILT_IN):
             if name in sometimes:
-                raise FaultError(
+                raise DefinitionError(
                     f"{{{name}}} is in the command, but not every run has '{name}': pass it on"
                     " with {args} or {hydra}"
                 )
             if name == "seed" and name not in always:
-                raise FaultError("{seed} is in the command, but no seed: add repeats, or a seed")
+                raise DefinitionError(
+                    "{seed} is in the command, but no seed: add repeats, or a seed"
+                )
             if name not in always:
                 known = [*names, *_SUGGESTED]
-                raise FaultError(
+                raise DefinitionError(
                     f"{{{name}}} is in the command, but no parameter: {did_you_mean(name, known)};"
                     " for a brace write {{"
                 )
         unused = [name for name in names if name not in used]
         if unused and not used & _WHOLE:
-            raise FaultError(
+            raise DefinitionError(
                 f"the command never uses {', '.join(unused)}: add {{{unused[0]}}}, {{args}},"
                 " {hydra} or {params_json}"
             )
 
-    def fill(self, facts: Facts) -> str:
+    def fill(self, facts: RunFacts) -> str:
         """The command of one run."""
         return self._form % tuple([filler(facts) for filler in self._fillers])
 
-    def fill_portably(self, facts: Facts) -> str:
+    def fill_portably(self, facts: RunFacts) -> str:
         """The same for any machine: the run's folder is the one that it is told there."""
         return self._form % tuple([filler(facts) for filler in self._portable])
 
@@ -125,37 +127,41 @@ def _parse(text: str) -> Iterator[str | Field]:
     yield "".join(literal) + text[at:]
     scanner.read(text[at:])
     if scanner.unclosed is not None:
-        raise FaultError(f"the command has a {scanner.unclosed} that is not closed")
+        raise DefinitionError(f"the command has a {scanner.unclosed} that is not closed")
 
 
-def _field(inside: str | None, token: str, context: Context) -> Field:
+def _field(inside: str | None, token: str, context: QuotingContext) -> Field:
     found = _FIELD.fullmatch(inside or "")
     if found is None:
         what = f"'{token}' in the command is no placeholder"
         if inside and re.fullmatch(r"[A-Za-z_][\w.]*:.*", inside):
-            raise FaultError(f"{what}: only {{name}} and {{name:raw}} are; for a brace write {{{{")
-        raise FaultError(f"{what}: for a brace write {{{{ or }}}}")
-    if context is Context.BACKTICK and not found["raw"]:
-        raise FaultError(f"{token} stands in backticks, where quoting fails: write $(…) instead")
+            raise DefinitionError(
+                f"{what}: only {{name}} and {{name:raw}} are; for a brace write {{{{"
+            )
+        raise DefinitionError(f"{what}: for a brace write {{{{ or }}}}")
+    if context is QuotingContext.BACKTICK and not found["raw"]:
+        raise DefinitionError(
+            f"{token} stands in backticks, where quoting fails: write $(…) instead"
+        )
     return Field(found["name"], found["raw"] is not None, context)
 
 
-def _folder_told(field: Field) -> Callable[[Facts], str] | None:
+def _folder_told(field: Field) -> Callable[[RunFacts], str] | None:
     """What stands for a path of the run's folder until the shell reads it; None for other fields."""
     if field.name not in _PATHS:
         return None
     path = f"${{STOKER_RUN_DIR}}{_PATHS[field.name]}"
-    if not field.raw and field.context is Context.PLAIN:
+    if not field.raw and field.context is QuotingContext.PLAIN:
         path = f'"{path}"'
-    elif field.context is Context.SINGLE:
+    elif field.context is QuotingContext.SINGLE:
         path = f"'\"{path}\"'"
     return lambda _facts: path
 
 
-def _filler(field: Field) -> Callable[[Facts], str]:
+def _filler(field: Field) -> Callable[[RunFacts], str]:
     name, context = field.name, field.context
     words = _WORDS.get(name)
-    if words is not None and context is Context.PLAIN:
+    if words is not None and context is QuotingContext.PLAIN:
         return lambda facts: " ".join(words(facts.point))
     if words is not None:
         return lambda facts: escape(" ".join(words(facts.point)), context)
@@ -166,13 +172,13 @@ def _filler(field: Field) -> Callable[[Facts], str]:
         return lambda facts: quote(text(facts), context)
     if field.raw:
         return lambda facts: facts.point[name].text
-    if context is Context.PLAIN:
+    if context is QuotingContext.PLAIN:
         return lambda facts: facts.point[name].quoted
     return lambda facts: escape(facts.point[name].text, context)
 
 
 _PATHS = {"dir": "", "args_json_file": "/params.json"}
-_TEXTS: dict[str, Callable[[Facts], str]] = {
+_TEXTS: dict[str, Callable[[RunFacts], str]] = {
     "params_json": lambda facts: facts.params_json,
     "args_json": lambda facts: facts.params_json,
     "args_json_file": lambda facts: f"{facts.dir}/params.json",

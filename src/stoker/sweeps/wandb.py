@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 
 DEFAULT = ("${env}", "${interpreter}", "${program}", "${args}")
 
@@ -23,7 +23,7 @@ _MACROS = {
 
 
 def to_template(words: Sequence[str], program: str | None) -> str:
-    """A template for the same words; FaultError for a macro that there is not."""
+    """A template for the same words; DefinitionError for a macro that there is not."""
     return " ".join(_word(word, program) for word in words)
 
 
@@ -45,14 +45,14 @@ def _literal(text: str) -> str:
 def _macro(name: str, program: str | None) -> str:
     if name == "program":
         if program is None:
-            raise FaultError("${program} is in the command, but there is no program: …")
+            raise DefinitionError("${program} is in the command, but there is no program: …")
         return _literal(program)
     if name.startswith("envvar:"):
         variable = name.removeprefix("envvar:")
         if not variable.isidentifier():
-            raise FaultError(f"${{{name}}}: '{variable}' is no variable")
+            raise DefinitionError(f"${{{name}}}: '{variable}' is no variable")
         return f'"${{{variable}}}"'
     if name not in _MACROS:
         known = ", ".join(f"${{{each}}}" for each in ("program", *_MACROS, "envvar:NAME"))
-        raise FaultError(f"there is no ${{{name}}}, only {known}")
+        raise DefinitionError(f"there is no ${{{name}}}, only {known}")
     return _MACROS[name]

@@ -14,12 +14,19 @@ from typing import Any, ParamSpec, TypeVar
 
 from stoker.core.sharing.rules import AUTO, NEVER
 from stoker.errors import StokerError
-from stoker.task import words
-from stoker.task.calls import call_argv, name_of, remove_call, take_result, trace_of, write_call
+from stoker.task import messages
+from stoker.task.call_files import (
+    call_argv,
+    name_of,
+    remove_call,
+    take_result,
+    trace_of,
+    write_call,
+)
+from stoker.task.engine_session import EngineSession, Gpus
 from stoker.task.job import Job
-from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.run import places
-from stoker.task.session import Gpus, Session
+from stoker.task.share_options import read_gpu_mem, read_share
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,7 +95,7 @@ class Executor(futures.Executor):
         self._warm = warm
         if self._logs is not None:
             os.makedirs(self._logs, exist_ok=True)
-        session = Session(
+        session = EngineSession(
             gpus="" if gpus_per_job == 0 else gpus,
             jobs_per_gpu=jobs_per_gpu,
             cpu_places=places(max_workers, gpus_per_job),
@@ -164,7 +171,7 @@ class _Mapper(futures.Executor):
 class _Desk:
     """What goes on when nobody holds the executor any more: the session, its futures, the thread."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EngineSession) -> None:
         self.session = session
         self._folder = os.path.join(session.folder, "calls")
         os.mkdir(self._folder, 0o700)
@@ -234,14 +241,14 @@ class _Desk:
         finally:
             _desks.discard(self)
 
-    def _heed(self, event: words.Event, job: Job) -> None:
+    def _heed(self, event: messages.Event, job: Job) -> None:
         with self._lock:  # whoever submits has it until the future has its job
             future = self._futures.get(job.number)
-        if isinstance(event, words.Started):
+        if isinstance(event, messages.Started):
             if future is not None and not _has_begun(future):
                 del self._futures[job.number]
                 self.session.cancel(job, running=True)
-        elif isinstance(event, words.Ended) and not event.retried:
+        elif isinstance(event, messages.Ended) and not event.retried:
             self._futures.pop(job.number, None)
             path = self.path_of(job.number)
             if future is None or not _has_begun(future):

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from stoker.task import words
+from stoker.task import messages
 
 WAITING = "waiting"
 DONE = "done"
@@ -49,21 +49,21 @@ class Job(msgspec.Struct, kw_only=True):
             return None
         return self.ended_at - self.started_at
 
-    def learn(self, event: words.Event) -> None:
+    def learn(self, event: messages.Event) -> None:
         """Take in what has happened to it."""
         match event:
-            case words.Asked():
+            case messages.Asked():
                 self.slots, self.gpus = event.slots, event.gpus
-            case words.Started():
+            case messages.Started():
                 self.state = "running"
                 self.slots, self.gpus, self.pid = event.slots, event.gpus, event.pid
                 self.attempt, self.started_at, self.ended_at = event.attempt, event.at, None
                 self.log = None if event.log is None else os.fsdecode(event.log)
-            case words.Ended():
+            case messages.Ended():
                 self.state = WAITING if event.retried else event.state
                 self.reason, self.exit_code = event.reason, event.exit_code
                 self.attempt = event.attempt or self.attempt
                 self.ended_at, self.cpu_s = event.at, event.cpu_s
                 self.max_rss_kb = event.max_rss_kb
-            case words.Passed():
+            case messages.Passed():
                 self.state, self.skipped = DONE, True

@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 from stoker.core.job import Attempt, Ending, Request
 from stoker.core.lifecycle import State
-from stoker.core.plan import Candidate
-from stoker.engine.queue import Entry
+from stoker.core.planner import Candidate
+from stoker.engine.foreground_queue import QueueEntry
 from stoker.store.jobs import SHARERS, Jobs, Known
-from stoker.task.words import Submit
+from stoker.task.messages import Submit
 
 _Kind = tuple[int, int, float | None, str | None]
 
 
-class Submitted(Entry):
+class Submitted(QueueEntry):
     """A job that waits for its first or its next attempt."""
 
     job: Submit | None = None
@@ -52,7 +52,7 @@ class SubmittedQueue:
         self.closed = False
         self.already_done = 0
         self.unfinished = False
-        self.rejected: deque[tuple[Entry, str]] = deque()
+        self.rejected: deque[tuple[QueueEntry, str]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -113,7 +113,7 @@ class SubmittedQueue:
         """Whether nothing waits."""
         return not self._waiting
 
-    def peek(self, count: int, light: int, _deep: int = 0, /) -> list[Entry]:
+    def peek(self, count: int, light: int, _deep: int = 0, /) -> list[QueueEntry]:
         """The next entries, up to `count` of each kind, or `light` of those that need no GPU.
 
         More of those that share: many of them may find room on one GPU.
@@ -127,21 +127,21 @@ class SubmittedQueue:
             found.sort(key=_order)
         return [*found]
 
-    def claim(self, entry: Entry, slots: str) -> Attempt:
+    def claim(self, entry: QueueEntry, slots: str) -> Attempt:
         """Take an entry out and record the intent to start it."""
         assert isinstance(entry, Submitted)
         del self._waiting[entry.number]
         self._tidy(self._line_of(entry))
         return self.record(entry, slots)
 
-    def record(self, entry: Entry, slots: str) -> Attempt:
+    def record(self, entry: QueueEntry, slots: str) -> Attempt:
         """Record the intent of an entry's next attempt."""
         entry.tries += 1
         if entry.known is not None:
             return self._jobs.reclaim(entry.known, slots)
         return self._jobs.add_claimed(entry.command, entry.request, slots)
 
-    def put_back(self, entry: Entry, known: Known) -> None:
+    def put_back(self, entry: QueueEntry, known: Known) -> None:
         """Let a recorded job wait for another attempt, at its old place."""
         assert isinstance(entry, Submitted)
         entry.known = known
@@ -151,7 +151,7 @@ class SubmittedQueue:
         if place == len(line) or line[place] is not entry:  # it may only have been marked
             line.insert(place, entry)
 
-    def back_off(self, entry: Entry, job: int) -> None:
+    def back_off(self, entry: QueueEntry, job: int) -> None:
         """Nothing asks for that here."""
 
     def on_over(self, job: int) -> None:

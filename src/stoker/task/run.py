@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stoker.core.sharing.rules import NEVER
 from stoker.errors import StokerError, UsageError
-from stoker.task import words
+from stoker.task import messages
+from stoker.task.engine_session import EngineSession, Gpus
 from stoker.task.job import Job
-from stoker.task.room import read_gpu_mem, read_share
-from stoker.task.session import Gpus, Session
+from stoker.task.share_options import read_gpu_mem, read_share
 
 _SHOWN = 5
 
@@ -64,7 +64,7 @@ def run(
     Raises JobsFailedError when all have ended and not all succeeded, unless `check` is false.
     """
     sharing = read_share(share) if gpus_per_job == 1 else None
-    session = Session(
+    session = EngineSession(
         gpus="" if gpus_per_job == 0 else gpus,
         jobs_per_gpu=jobs_per_gpu,
         cpu_places=places(max_workers, gpus_per_job),
@@ -113,16 +113,16 @@ def places(max_workers: int | None, gpus_per_job: int) -> int:
 
 
 def see_through(
-    session: Session,
+    session: EngineSession,
     submit_all: Callable[[], None],
-    heed: Callable[[words.Event, Job], None] = lambda _event, _job: None,
+    heed: Callable[[messages.Event, Job], None] = lambda _event, _job: None,
 ) -> None:
     """Submit all jobs of a session and hear it to its end; what interrupts that ends all jobs at once."""
     try:
         submit_all()
         session.close()
         for event, job in session.events():
-            if isinstance(event, words.Notice):
+            if isinstance(event, messages.Notice):
                 sys.stderr.write(f"stoker: {event.text}\n")
             elif job is not None:
                 heed(event, job)

@@ -12,19 +12,19 @@ from typing import Any
 from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
 from stoker.home import find_home
-from stoker.outcomes.collect import LINES, SUMMARY, note_sweep, read_run
-from stoker.outcomes.results import Results
+from stoker.sweep_results.collect import LINES, SUMMARY, note_sweep, read_run
+from stoker.sweep_results.results import Results
 from stoker.sweeps.definition import Metric
-from stoker.sweeps.history import record_key
+from stoker.sweeps.earlier_runs import record_key
 from stoker.sweeps.plan import Run, plan_sweep
-from stoker.task import words
+from stoker.task import messages
 from stoker.task.base import Task, nest, run_function, run_task
-from stoker.task.calls import call_argv, name_of, remove_call, write_call
+from stoker.task.call_files import call_argv, name_of, remove_call, write_call
+from stoker.task.engine_session import EngineSession, Gpus
 from stoker.task.fingerprint import take_fingerprint
 from stoker.task.job import Job
-from stoker.task.room import read_gpu_mem, read_share
 from stoker.task.run import JobsFailedError, places, see_through
-from stoker.task.session import Gpus, Session
+from stoker.task.share_options import read_gpu_mem, read_share
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Parameters as in a sweep file: a mapping, or a list of mappings, which is their union."""
@@ -101,7 +101,7 @@ def sweep(
     note_sweep(plan)
     record = record_key(os.getcwd(), plan.name)
     done = _read_done(record) if rerun != "all" else set()
-    session = Session(
+    session = EngineSession(
         gpus="" if gpus_per_job == 0 else gpus,
         jobs_per_gpu=jobs_per_gpu,
         cpu_places=places(max_workers, gpus_per_job),
@@ -131,7 +131,7 @@ class _Runs:
 
     def __init__(
         self,
-        session: Session,
+        session: EngineSession,
         work: str | Callable[..., Any] | type[Task],
         metric: Metric | None,
         *,
@@ -190,14 +190,14 @@ class _Runs:
                 " they run again"
             )
 
-    def heed(self, event: words.Event, job: Job) -> None:
+    def heed(self, event: messages.Event, job: Job) -> None:
         """Write down what a run does when it has its GPU, and forget it when it has ended."""
-        if isinstance(event, words.Asked):
+        if isinstance(event, messages.Asked):
             try:
                 self._session.answer(job, self._prepare(job))
             except Exception as error:
                 self._session.refuse(job, f"{type(error).__name__}: {error}")
-        elif isinstance(event, words.Ended) and not event.retried:
+        elif isinstance(event, messages.Ended) and not event.retried:
             remove_call(self._path(job.number))
 
     def results(self) -> Results:
@@ -265,7 +265,7 @@ def _template(work: Callable[..., Any] | type[Task]) -> str:
 
 def _read_done(record: Mapping[str, str]) -> set[bytes]:
     """The commands of this sweep that have succeeded before."""
-    from stoker.store.runs import read_done
+    from stoker.store.foreground_runs import read_done
 
     return read_done(find_home(), record)
 

@@ -26,7 +26,7 @@ from stoker.executors.contract import (
 )
 
 
-class Context(msgspec.Struct, frozen=True):
+class FakeContext(msgspec.Struct, frozen=True):
     """What `define_context` was told."""
 
     env: Mapping[str, str]
@@ -57,7 +57,7 @@ class FakeExecutor:
     ) -> None:
         self.foreign: set[str] = set()
         self.leased: set[str] = set()
-        self.contexts: dict[int, Context] = {}
+        self.contexts: dict[int, FakeContext] = {}
         self.launched: list[Launch] = []
         self.acknowledged: list[str] = []
         self.revoked: list[str] = []
@@ -146,7 +146,7 @@ class FakeExecutor:
 
     def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
         """Take note of a context."""
-        self.contexts[number] = Context(dict(env), cwd, shell)
+        self.contexts[number] = FakeContext(dict(env), cwd, shell)
 
     def hold(self, slot: int) -> None:
         """Lease all GPUs of a slot, or none."""

@@ -8,8 +8,8 @@ import msgspec
 
 from stoker.errors import StokerError
 from stoker.web.handshake import is_same, new_nonce, server_proof
+from stoker.web.messages import Challenge
 from stoker.web.port import holder_of
-from stoker.web.words import Challenge
 
 _TIMEOUT_S = 10.0
 _MAX_BYTES = 4096

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from stoker.api.app import make_app
-from stoker.api.connection import Connection, Serving
+from stoker.api.connection import ServerConnection, Serving
 from stoker.api.headers import LOOPBACK
-from stoker.api.listen import ACCEPT_AT_ONCE, make_config, part
-from stoker.api.listen import Listener as UnixSocket
-from stoker.api.peer import is_owner
+from stoker.api.peer_credentials import is_owner
 from stoker.api.routes import ENDPOINTS
+from stoker.api.server import ACCEPT_AT_ONCE, make_config, part
+from stoker.api.server import ApiServer as UnixSocket
 from stoker.web.assets import load_assets
-from stoker.web.door import TokensDoor
-from stoker.web.feed import Feed
-from stoker.web.live import Live, Tab
+from stoker.web.auth import TokenAuth
 from stoker.web.sessions import Sessions
+from stoker.web.subscriptions import Subscriptions
+from stoker.web.tab_connection import Tab, TabConnections
 from stoker.web.visitors import Visitors, current_limits, keep_visit
 
 if TYPE_CHECKING:
     import h11
 
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 _MAX_MESSAGE_BYTES = 64 * 1024
 _ANY = ("", "0.0.0.0", "::")  # noqa: S104 - named to tell the names that lead to them
@@ -37,7 +37,7 @@ def _is_anybody(sock: socket.socket) -> bool:  # noqa: ARG001 - the caller names
     return True
 
 
-class TokenConnection(Connection):
+class TokenConnection(ServerConnection):
     """A connection over TCP: whose it is, its signature tells."""
 
     is_peer_allowed = staticmethod(_is_anybody)
@@ -70,12 +70,12 @@ class SocketConnection(TokenConnection):
     is_peer_allowed = staticmethod(is_owner)
 
 
-class Listener:
+class WebListener:
     """Serves the page until it is closed. `sock` is None where it is to have no TCP port."""
 
     def __init__(
         self,
-        hub: Hub,
+        context: QueueContext,
         sock: socket.socket | None,
         unix_socket: UnixSocket,
         host: str,
@@ -84,11 +84,11 @@ class Listener:
     ) -> None:
         self._sock = sock
         self._unix_socket = unix_socket
-        self._feed = Feed(hub, ENDPOINTS)
+        self._feed = Subscriptions(context, ENDPOINTS)
         limits = current_limits()
-        self._live = Live(hub, self._feed, sessions, limits.tabs)
-        door = TokensDoor(
-            make_app(hub), self._live, load_assets(), sessions, LOOPBACK | _names_of(host)
+        self._live = TabConnections(context, self._feed, sessions, limits.tabs)
+        door = TokenAuth(
+            make_app(context), self._live, load_assets(), sessions, LOOPBACK | _names_of(host)
         )
         self._config = make_config(
             door,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.web import words
+from stoker.web import messages
 from stoker.web.handshake import (
     Session,
     Words,
@@ -22,16 +22,16 @@ class Sessions:
         self._handed_over = handed_over
         self._open: dict[str, Session] = {}
 
-    def challenge(self, page_nonce: str) -> words.Challenge:
+    def challenge(self, page_nonce: str) -> messages.Challenge:
         """Prove to a page that this is the daemon, and ask for its proof."""
         nonce, before = new_nonce(), self._handed_over
-        return words.Challenge(
+        return messages.Challenge(
             nonce,
             server_proof(self._secrets.token, page_nonce, nonce),
             None if before is None else server_proof(before, page_nonce, nonce),
         )
 
-    def open(self, page_nonce: str, nonce: str, said: words.Prove) -> Session | None:
+    def open(self, page_nonce: str, nonce: str, said: messages.Prove) -> Session | None:
         """The session of a page whose proof is right; None if it is wrong."""
         secret = self._secrets.token if said.by == "token" else self._handed_over
         if secret is None or not is_same(said.proof, page_proof(secret, page_nonce, nonce)):
@@ -46,11 +46,11 @@ class Sessions:
 
     def welcome(
         self, session: Session, by: str, version: str, host: str, home: str
-    ) -> words.Welcome:
+    ) -> messages.Welcome:
         """What a page is told that was let in; one that came by handover gets the new token."""
         handover = session.hide("handover", self._secrets.handover)
         token = session.hide("token", self._secrets.token) if by == "handover" else None
-        return words.Welcome(version, host, home, handover, token)
+        return messages.Welcome(version, host, home, handover, token)
 
     def find_request(self, method: str, target: str, header: str) -> Words | None:
         """What an Authorization header says, if an open session has signed this very request."""

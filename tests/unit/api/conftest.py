@@ -1,4 +1,4 @@
-"""Desks to serve at, and clients of them."""
+"""API servers to serve at, and clients of them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stoker.client.client import Client
-from unit.api.desk import Desk
+from unit.api.api_server import ApiServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def make_desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    """Return a maker of desks in one home, with a script or a protocol of their own."""
-    made: list[Desk] = []
+def make_api_server(tmp_path: Path) -> Iterator[Callable[..., ApiServer]]:
+    """Return a maker of API servers in one home, with a script or a protocol of their own."""
+    made: list[ApiServer] = []
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
 
-    def make(**details: object) -> Desk:
-        made.append(Desk(home, **details))  # type: ignore[arg-type]
+    def make(**details: object) -> ApiServer:
+        made.append(ApiServer(home, **details))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
-    for desk in made:
-        desk.close()
+    for api_server in made:
+        api_server.close()
 
 
 @pytest.fixture
-def desk(make_desk: Callable[..., Desk]) -> Desk:
-    """Return a desk whose jobs run until they are told to end."""
-    return make_desk()
+def api_server(make_api_server: Callable[..., ApiServer]) -> ApiServer:
+    """Return a API server whose jobs run until they are told to end."""
+    return make_api_server()
 
 
 @pytest.fixture
-def client(desk: Desk) -> Iterator[Client]:
-    """Return a client of that desk."""
-    with Client(desk.home) as client:
+def client(api_server: ApiServer) -> Iterator[Client]:
+    """Return a client of that API server."""
+    with Client(api_server.home) as client:
         yield client

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.api.access import OwnersDoor
+from stoker.api.access import OwnerAccess
 from stoker.api.app import make_app
 from stoker.api.endpoint import Endpoint, NoQuery
 from stoker.api.routes import ENDPOINTS
@@ -57,19 +57,19 @@ def test_nobody_gets_in_without_a_door(method: str, path: str) -> None:
 
 
 def test_a_route_that_says_nothing_lets_nobody_in_not_even_the_owner() -> None:
-    async def call(_hub: object, _query: NoQuery, _body: None) -> str:
+    async def call(_context: object, _query: NoQuery, _body: None) -> str:
         raise AssertionError("it was called")
 
     silent = Endpoint(
         method="GET", path="/v1/silent", call=call, query=NoQuery, body=type(None), answer=str
     )
-    app = OwnersDoor(make_app(None, (silent,)))  # type: ignore[arg-type]
+    app = OwnerAccess(make_app(None, (silent,)))  # type: ignore[arg-type]
     assert ask(app, "GET", "/v1/silent")[0] == 403
 
 
 @pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/add/", "/v2/add", "/v1/../v1/add"])
 def test_other_paths_are_not_there(path: str) -> None:
-    status, headers, _body = ask(OwnersDoor(make_app(None)), "GET", path)  # type: ignore[arg-type]
+    status, headers, _body = ask(OwnerAccess(make_app(None)), "GET", path)  # type: ignore[arg-type]
     assert status == 404
     assert headers["content-type"] == "application/problem+json"
 
@@ -77,7 +77,7 @@ def test_other_paths_are_not_there(path: str) -> None:
 def test_an_error_nobody_foresaw_is_a_problem_and_tells_no_details(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def call(_hub: object, _query: NoQuery, _body: None) -> str:
+    async def call(_context: object, _query: NoQuery, _body: None) -> str:
         raise RuntimeError("token=secret")
 
     broken = Endpoint(
@@ -89,7 +89,7 @@ def test_an_error_nobody_foresaw_is_a_problem_and_tells_no_details(
         answer=str,
         lets_in=ENDPOINTS[0].lets_in,
     )
-    app = OwnersDoor(make_app(None, (broken,)))  # type: ignore[arg-type]
+    app = OwnerAccess(make_app(None, (broken,)))  # type: ignore[arg-type]
     status, _headers, body = ask(app, "GET", "/v1/broken")
     assert status == 500
     assert b"secret" not in body

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from patience import PATIENCE_S
-from stoker.api.connection import Connection
-from stoker.api.peer import is_owner, uid_of_peer
+from stoker.api.connection import ServerConnection
+from stoker.api.peer_credentials import is_owner, uid_of_peer
 from stoker.client.transport import Connection as ClientConnection
 from stoker.errors import StokerError, UsageError
 from stoker.wire import Problem
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stoker.client.client import Client
-    from unit.api.desk import Desk
+    from unit.api.api_server import ApiServer
 
 JSON = b"content-type: application/json\r\n"
 
@@ -40,9 +40,9 @@ def read_all(sock: socket.socket) -> bytes:
         data += piece
 
 
-def talk(desk: Desk, request: bytes) -> tuple[int, Problem]:
+def talk(api_server: ApiServer, request: bytes) -> tuple[int, Problem]:
     """Send bytes and read a refusal; the connection must end by itself or be ended by its answer."""
-    with desk.raw() as sock:
+    with api_server.raw() as sock:
         sock.sendall(request)
         data = b""
         while b"\r\n\r\n" not in data or not data.endswith(b"}"):
@@ -54,49 +54,49 @@ def talk(desk: Desk, request: bytes) -> tuple[int, Problem]:
     return int(head.split()[1]), msgspec.json.decode(body, type=Problem)
 
 
-def test_what_is_not_http_is_refused(desk: Desk, client: Client) -> None:
-    assert talk(desk, b"\x16\x03\x01 hello\r\n\r\n")[0] == 400
+def test_what_is_not_http_is_refused(api_server: ApiServer, client: Client) -> None:
+    assert talk(api_server, b"\x16\x03\x01 hello\r\n\r\n")[0] == 400
     client.status()
 
 
-def test_a_body_that_is_not_json_is_refused_with_the_reason(desk: Desk) -> None:
+def test_a_body_that_is_not_json_is_refused_with_the_reason(api_server: ApiServer) -> None:
     request = b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"content-length: 3\r\n\r\nabc"
-    status, problem = talk(desk, request)
+    status, problem = talk(api_server, request)
     assert status == 400
     assert "malformed" in problem.detail
 
 
-def test_a_body_of_the_wrong_shape_is_refused_with_the_place(desk: Desk) -> None:
-    connection = ClientConnection(desk.home)
+def test_a_body_of_the_wrong_shape_is_refused_with_the_place(api_server: ApiServer) -> None:
+    connection = ClientConnection(api_server.home)
     with pytest.raises(UsageError, match=r"\$\.jobs"):
         connection.request("POST", "/v1/add", b'{"request_id": "12345678", "jobs": [], "cwd": "/"}')
     connection.close()
 
 
-def test_a_gigabyte_is_refused_before_it_is_read(desk: Desk, client: Client) -> None:
+def test_a_gigabyte_is_refused_before_it_is_read(api_server: ApiServer, client: Client) -> None:
     head = (
         b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"content-length: 1073741824\r\n\r\n"
     )
-    status, problem = talk(desk, head)
+    status, problem = talk(api_server, head)
     assert status == 413
     assert "67108864" in problem.detail
     client.status()
 
 
-def test_a_client_that_sends_too_much_reads_why_it_is_refused(desk: Desk) -> None:
-    connection = ClientConnection(desk.home)
+def test_a_client_that_sends_too_much_reads_why_it_is_refused(api_server: ApiServer) -> None:
+    connection = ClientConnection(api_server.home)
     with pytest.raises(StokerError, match="67108864"):
         connection.request("POST", "/v1/add", b" " * (64 * 1024 * 1024 + 1))
 
 
 def test_a_chunked_body_is_counted_while_it_is_read(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoker.api.body.MAX_BYTES", 1_000_000)
     head = (
         b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"transfer-encoding: chunked\r\n\r\n"
     )
-    with desk.raw() as sock:
+    with api_server.raw() as sock:
         sock.sendall(head)
         chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
         with contextlib.suppress(BrokenPipeError):
@@ -105,15 +105,15 @@ def test_a_chunked_body_is_counted_while_it_is_read(
         assert b" 413 " in read_all(sock)
 
 
-def test_another_content_type_is_refused(desk: Desk) -> None:
+def test_another_content_type_is_refused(api_server: ApiServer) -> None:
     head = b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\ncontent-type: text/plain\r\n"
     request = head + b"content-length: 2\r\n\r\n{}"
-    assert talk(desk, request)[0] == 415
+    assert talk(api_server, request)[0] == 415
 
 
-def test_a_body_where_none_belongs_is_refused(desk: Desk) -> None:
+def test_a_body_where_none_belongs_is_refused(api_server: ApiServer) -> None:
     request = b"GET /v1/status HTTP/1.1\r\nhost: stoker\r\ncontent-length: 1073741824\r\n\r\n"
-    assert talk(desk, request)[0] == 400
+    assert talk(api_server, request)[0] == 400
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,17 @@ def test_a_body_where_none_belongs_is_refused(desk: Desk) -> None:
         ("limit", "limit"),
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(desk: Desk, query: str, reason: str) -> None:
-    connection = ClientConnection(desk.home)
+def test_a_query_that_makes_no_sense_is_refused(
+    api_server: ApiServer, query: str, reason: str
+) -> None:
+    connection = ClientConnection(api_server.home)
     with pytest.raises(UsageError, match=reason):
         connection.request("GET", f"/v1/ls?{query}")
     connection.close()
 
 
-def test_a_head_without_an_end_is_not_read_for_ever(desk: Desk, client: Client) -> None:
-    with desk.raw() as sock:
+def test_a_head_without_an_end_is_not_read_for_ever(api_server: ApiServer, client: Client) -> None:
+    with api_server.raw() as sock:
         sock.sendall(b"GET /v1/status HTTP/1.1\r\n")
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             while True:
@@ -148,56 +150,60 @@ def test_a_head_without_an_end_is_not_read_for_ever(desk: Desk, client: Client) 
     client.status()
 
 
-def test_a_hostile_name_comes_back_as_it_was(desk: Desk, client: Client) -> None:
+def test_a_hostile_name_comes_back_as_it_was(api_server: ApiServer, client: Client) -> None:
     command = "echo '\x1b]0;gone\x07 \u202e ; rm -rf / \r\n'"
-    job = desk.add(command)
+    job = api_server.add(command)
     assert client.show(job).line == command
 
 
 @pytest.fixture
-def hasty_desk(make_desk: Callable[..., Desk]) -> Desk:
-    class Hasty(Connection):
+def hasty_api_server(make_api_server: Callable[..., ApiServer]) -> ApiServer:
+    class Hasty(ServerConnection):
         head_timeout_s = 0.1
 
-    return make_desk(connection=Hasty)
+    return make_api_server(connection=Hasty)
 
 
 @pytest.mark.parametrize(
     "begun", [b"", b"GET /v1/sta", b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n"]
 )
-def test_a_connection_that_says_nothing_more_is_closed(hasty_desk: Desk, begun: bytes) -> None:
-    with hasty_desk.raw() as sock:
+def test_a_connection_that_says_nothing_more_is_closed(
+    hasty_api_server: ApiServer, begun: bytes
+) -> None:
+    with hasty_api_server.raw() as sock:
         sock.sendall(begun)
         assert read_all(sock) == b""
 
 
-def test_half_open_connections_harm_nobody(desk: Desk, client: Client) -> None:
-    with desk.raw() as one, desk.raw() as two:
+def test_half_open_connections_harm_nobody(api_server: ApiServer, client: Client) -> None:
+    with api_server.raw() as one, api_server.raw() as two:
         one.sendall(b"POST /v1/add HTTP/1.1\r\n" + JSON + b"content-length: 100\r\n\r\n{")
         two.shutdown(socket.SHUT_WR)
         assert client.status().pid == os.getpid()
 
 
-def test_a_body_that_does_not_come_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_given_up(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("stoker.api.body.TIMEOUT_S", 0.1)
     head = b"POST /v1/add HTTP/1.1\r\nhost: stoker\r\n" + JSON + b"content-length: 100\r\n\r\n{"
-    assert talk(desk, head)[0] == 408
+    assert talk(api_server, head)[0] == 408
 
 
-def test_a_stream_ends_with_its_listener(desk: Desk, client: Client) -> None:
-    listeners = desk.hub.events._listeners
-    with desk.raw() as sock:
+def test_a_stream_ends_with_its_listener(api_server: ApiServer, client: Client) -> None:
+    listeners = api_server.context.events._listeners
+    with api_server.raw() as sock:
         sock.sendall(b"GET /v1/events HTTP/1.1\r\nhost: stoker\r\n\r\n")
-        desk.until(lambda: len(listeners) == 1)
-    desk.until(lambda: not listeners)
+        api_server.until(lambda: len(listeners) == 1)
+    api_server.until(lambda: not listeners)
 
 
-def test_another_user_is_refused_before_a_word(make_desk: Callable[..., Desk]) -> None:
-    class Closed(Connection):
+def test_another_user_is_refused_before_a_word(make_api_server: Callable[..., ApiServer]) -> None:
+    class Closed(ServerConnection):
         is_peer_allowed = staticmethod(lambda _sock: False)
 
-    desk = make_desk(connection=Closed)
-    with desk.raw() as sock:
+    api_server = make_api_server(connection=Closed)
+    with api_server.raw() as sock:
         with contextlib.suppress(BrokenPipeError):
             sock.sendall(b"GET /v1/status HTTP/1.1\r\nhost: stoker\r\n\r\n")
         assert read_all(sock) == b""
@@ -218,10 +224,12 @@ except (BrokenPipeError, ConnectionResetError):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_a_real_other_user_is_refused_although_file_and_folder_let_him_in(desk: Desk) -> None:
-    os.chmod(desk.home, 0o777)
-    os.chmod(f"{desk.home}/stoker.sock", 0o777)
-    folder = os.open(desk.home, os.O_RDONLY | os.O_DIRECTORY)
+def test_a_real_other_user_is_refused_although_file_and_folder_let_him_in(
+    api_server: ApiServer,
+) -> None:
+    os.chmod(api_server.home, 0o777)
+    os.chmod(f"{api_server.home}/stoker.sock", 0o777)
+    folder = os.open(api_server.home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         said = subprocess.run(
             [sys.executable, "-I", "-c", _AS_ANOTHER, str(folder)],

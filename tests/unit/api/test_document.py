@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from stoker.api.document import make_document
+from stoker.api.openapi import make_document
 from stoker.api.routes import ENDPOINTS
 from stoker.client.transport import Connection
 
 if TYPE_CHECKING:
-    from unit.api.desk import Desk
+    from unit.api.api_server import ApiServer
 
 
 def test_every_endpoint_is_in_the_document_with_a_summary_and_its_refusals() -> None:
@@ -91,8 +91,8 @@ def test_every_verb_has_its_own_path() -> None:
     assert paths - doors == {f"/v1/{verb}" for verb in verbs}
 
 
-def test_the_daemon_serves_the_document(desk: Desk) -> None:
-    with Connection(desk.home) as connection:
+def test_the_daemon_serves_the_document(api_server: ApiServer) -> None:
+    with Connection(api_server.home) as connection:
         served = msgspec.json.decode(connection.request("GET", "/v1/openapi.json").body)
     made = msgspec.json.encode(make_document(ENDPOINTS))  # a tuple is a list there
     assert served == msgspec.json.decode(made)

@@ -12,54 +12,54 @@ from stoker.client.transport import Connection
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from unit.api.desk import Desk
+    from unit.api.api_server import ApiServer
 
 
-def ask(desk: Desk, path: str, body: object = None) -> Any:
-    with Connection(desk.home) as connection:
+def ask(api_server: ApiServer, path: str, body: object = None) -> Any:
+    with Connection(api_server.home) as connection:
         data = None if body is None else msgspec.json.encode(body)
         method = "GET" if body is None else "POST"
         return msgspec.json.decode(connection.request(method, f"/gpupeasy/{path}", data).body)
 
 
-def add(desk: Desk, **job: object) -> Any:
-    return ask(desk, "addnewjob", {"job": job})
+def add(api_server: ApiServer, **job: object) -> Any:
+    return ask(api_server, "addnewjob", {"job": job})
 
 
-def test_a_job_goes_through_all_lists(desk: Desk, tmp_path: Path) -> None:
+def test_a_job_goes_through_all_lists(api_server: ApiServer, tmp_path: Path) -> None:
     jobs = [
-        add(desk, jobName=name, outFile=f"{name}.txt", jobCommand=command, cwd=str(tmp_path))
+        add(api_server, jobName=name, outFile=f"{name}.txt", jobCommand=command, cwd=str(tmp_path))
         for name, command in (("one", "ls -l | wc"), ("two", ["ls", "-l"]), ("three", "true"))
     ]
     assert jobs == [
         {"status": "successful", "message": "Job added successfully", "jobID": number}
         for number in (1, 2, 3)
     ]
-    desk.until(lambda: len(desk.executor.running) == 2)
+    api_server.until(lambda: len(api_server.executor.running) == 2)
 
-    assert ask(desk, "availabledevices") == {"status": "successful", "value": ["0", "1"]}
-    running = ask(desk, "deviceutilization")["value"]
+    assert ask(api_server, "availabledevices") == {"status": "successful", "value": ["0", "1"]}
+    running = ask(api_server, "deviceutilization")["value"]
     assert [row["jobCommand"] for row in running] == ["ls -l | wc", "ls -l"]
     assert sorted(row["gpu"] for row in running) == ["0", "1"]
-    assert ask(desk, "scheduledjobs")["value"] == [
+    assert ask(api_server, "scheduledjobs")["value"] == [
         {"jobID": 3, "jobName": "three", "jobCommand": "true"}
     ]
-    info = ask(desk, "jobinfo/1")["value"]
+    info = ask(api_server, "jobinfo/1")["value"]
     assert (info["jobid"], info["status"], info["returnCode"]) == (1, "Running", None)
     assert (info["outFile"], info["jobName"]) == (f"{tmp_path}/one.txt", "one")
-    assert ask(desk, "jobinfo/3")["value"]["status"] == "Scheduled"
+    assert ask(api_server, "jobinfo/3")["value"]["status"] == "Scheduled"
 
-    desk.end(1)
-    desk.end(2, 3 << 8)
-    desk.end(3, 9)
-    desk.until(lambda: not desk.hub.engine.board.running)
-    assert ask(desk, "successfuljobs")["value"] == [
+    api_server.end(1)
+    api_server.end(2, 3 << 8)
+    api_server.end(3, 9)
+    api_server.until(lambda: not api_server.context.engine.slot_table.running)
+    assert ask(api_server, "successfuljobs")["value"] == [
         {"jobID": 1, "jobName": "one", "jobCommand": "ls -l | wc", "returnCode": 0}
     ]
-    failed = {row["jobName"]: row["returnCode"] for row in ask(desk, "failedjobs")["value"]}
+    failed = {row["jobName"]: row["returnCode"] for row in ask(api_server, "failedjobs")["value"]}
     assert failed == {"two": 3, "three": -9}
-    assert ask(desk, "jobinfo/1")["value"]["status"] == "Succeeded"
-    assert ask(desk, "jobinfo/2")["value"]["status"] == "Failed"
+    assert ask(api_server, "jobinfo/1")["value"]["status"] == "Succeeded"
+    assert ask(api_server, "jobinfo/2")["value"]["status"] == "Failed"
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_a_job_goes_through_all_lists(desk: Desk, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told_and_nothing_is_added(
-    desk: Desk, tmp_path: Path, job: dict[str, Any], message: str
+    api_server: ApiServer, tmp_path: Path, job: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "there").touch()
-    answer = add(desk, **job, cwd=str(tmp_path))
+    answer = add(api_server, **job, cwd=str(tmp_path))
     assert answer["status"] == "failed"
     assert message in answer["message"]
-    assert ask(desk, "scheduledjobs")["value"] == []
+    assert ask(api_server, "scheduledjobs")["value"] == []
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("job", ["99", "x", "@"])
-def test_a_job_that_is_not_there_has_no_info(desk: Desk, job: str) -> None:
-    assert ask(desk, f"jobinfo/{job}") == {"status": "failed", "value": {}}
+def test_a_job_that_is_not_there_has_no_info(api_server: ApiServer, job: str) -> None:
+    assert ask(api_server, f"jobinfo/{job}") == {"status": "failed", "value": {}}

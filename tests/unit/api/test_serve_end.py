@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stoker.api import listen
-from stoker.api.listen import bind, serve
+from stoker.api import server
+from stoker.api.server import bind, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_no_request_begins_after_the_end_whenever_its_client_has_connected(
 def test_a_request_that_takes_too_long_is_cancelled_before_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listen, "_GRACE_S", 0.01)
+    monkeypatch.setattr(server, "_GRACE_S", 0.01)
     app = Recorder()
     path = str(tmp_path / "stoker.sock")
 

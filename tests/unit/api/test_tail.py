@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.api.tail import CHUNK_BYTES, Place, offset_of_last, read_piece, size_of
+from stoker.api.log_tail import CHUNK_BYTES, LogPosition, offset_of_last, read_piece, size_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def test_a_piece_has_a_limit_and_the_rest_follows(tmp_path: Path) -> None:
     path = tmp_path / "log"
     data = bytes(range(256)) * 1024
     path.write_bytes(data)
-    place, got = Place(), b""
+    place, got = LogPosition(), b""
     while True:
         piece, place = read_piece(str(path), place)
         assert len(piece) <= CHUNK_BYTES
@@ -54,7 +54,7 @@ def test_a_piece_has_a_limit_and_the_rest_follows(tmp_path: Path) -> None:
 def test_nothing_behind_an_end_that_was_named(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"0123456789")
-    piece, place = read_piece(str(path), Place(2), 5)
+    piece, place = read_piece(str(path), LogPosition(2), 5)
     assert piece == b"234"
     assert read_piece(str(path), place, 5)[0] == b""
 
@@ -62,7 +62,7 @@ def test_nothing_behind_an_end_that_was_named(tmp_path: Path) -> None:
 def test_an_offset_beyond_the_end_waits_for_growth(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"0123")
-    piece, place = read_piece(str(path), Place(6))
+    piece, place = read_piece(str(path), LogPosition(6))
     assert piece == b""
     path.write_bytes(b"0123456789")
     assert read_piece(str(path), place)[0] == b"6789"
@@ -70,5 +70,5 @@ def test_an_offset_beyond_the_end_waits_for_growth(tmp_path: Path) -> None:
 
 def test_no_file_is_an_empty_one(tmp_path: Path) -> None:
     path = str(tmp_path / "none")
-    assert read_piece(path, Place()) == (b"", Place())
+    assert read_piece(path, LogPosition()) == (b"", LogPosition())
     assert size_of(path) == offset_of_last(path, 5) == 0

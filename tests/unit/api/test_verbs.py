@@ -19,11 +19,11 @@ from stoker.wire import (
 )
 
 if TYPE_CHECKING:
-    from unit.api.desk import Desk
+    from unit.api.api_server import ApiServer
 
 
-def test_a_job_is_added_listed_and_shown(desk: Desk, client: Client) -> None:
-    job = desk.add("echo one", "echo two", name="pair")
+def test_a_job_is_added_listed_and_shown(api_server: ApiServer, client: Client) -> None:
+    job = api_server.add("echo one", "echo two", name="pair")
     page = client.ls(limit=1)
     assert [each.command for each in page.jobs] == ["echo one"]
     assert [each.id for each in client.jobs()] == [job, job + 1]
@@ -31,7 +31,7 @@ def test_a_job_is_added_listed_and_shown(desk: Desk, client: Client) -> None:
     assert (detail.line, detail.name, detail.cwd) == ("echo one", "pair", "/")
 
 
-def test_the_same_request_id_adds_nothing_twice(desk: Desk, client: Client) -> None:
+def test_the_same_request_id_adds_nothing_twice(api_server: ApiServer, client: Client) -> None:
     submission = Submission(
         request_id="once-and-no-more", jobs=[NewJob(command="true")], cwd="/", gpus=0
     )
@@ -42,55 +42,59 @@ def test_the_same_request_id_adds_nothing_twice(desk: Desk, client: Client) -> N
     assert len(list(client.jobs())) == 1
 
 
-def test_a_running_job_is_killed(desk: Desk, client: Client) -> None:
-    job = desk.add("sleep 100")
-    desk.until(lambda: desk.executor.running)
+def test_a_running_job_is_killed(api_server: ApiServer, client: Client) -> None:
+    job = api_server.add("sleep 100")
+    api_server.until(lambda: api_server.executor.running)
     assert client.kill(Kill(ids=str(job))).ids == [job]
     assert list(client.wait(Selection(ids=str(job))))[-1].counts == {State.KILLED: 1}
 
 
-def test_what_cannot_be_killed_is_told_with_its_reason(desk: Desk, client: Client) -> None:
-    job = desk.add("true")
-    desk.end(job)
-    desk.until(lambda: not desk.hub.engine.board.running)
+def test_what_cannot_be_killed_is_told_with_its_reason(
+    api_server: ApiServer, client: Client
+) -> None:
+    job = api_server.add("true")
+    api_server.end(job)
+    api_server.until(lambda: not api_server.context.engine.slot_table.running)
     [refusal] = client.kill(Kill(ids=str(job))).refused
     assert refusal.id == job
     assert "done" in refusal.reason
 
 
-def test_a_job_is_retried_and_removed(desk: Desk, client: Client) -> None:
-    job = desk.add("false")
-    desk.end(job, 256)
-    desk.until(lambda: not desk.hub.engine.board.running)
+def test_a_job_is_retried_and_removed(api_server: ApiServer, client: Client) -> None:
+    job = api_server.add("false")
+    api_server.end(job, 256)
+    api_server.until(lambda: not api_server.context.engine.slot_table.running)
     assert client.retry(Retry(ids=str(job))).ids == [job]
-    desk.end(job, 0, attempt=2)
-    desk.until(lambda: not desk.hub.engine.board.running)
+    api_server.end(job, 0, attempt=2)
+    api_server.until(lambda: not api_server.context.engine.slot_table.running)
     assert client.show(job).state is State.DONE
     assert client.rm(Remove(ids=str(job))).ids == [job]
     with pytest.raises(NotFoundError):
         client.show(job)
 
 
-def test_wait_tells_now_and_then_until_nothing_is_left(desk: Desk, client: Client) -> None:
-    first = desk.add("one", "two")
+def test_wait_tells_now_and_then_until_nothing_is_left(
+    api_server: ApiServer, client: Client
+) -> None:
+    first = api_server.add("one", "two")
     steps = client.wait()
-    desk.until(lambda: len(desk.executor.running) == 2)
+    api_server.until(lambda: len(api_server.executor.running) == 2)
     assert next(steps).left == 2
-    desk.end(first)
+    api_server.end(first)
     *_, last_but_one = [next(steps)]
     assert last_but_one.left <= 2
-    desk.end(first + 1)
+    api_server.end(first + 1)
     assert list(steps)[-1] == Progress(counts={State.DONE: 2}, left=0)
 
 
-def test_wait_for_nothing_ends_at_once(desk: Desk, client: Client) -> None:
+def test_wait_for_nothing_ends_at_once(api_server: ApiServer, client: Client) -> None:
     assert list(client.wait()) == [Progress(counts={}, left=0)]
 
 
-def test_events_tell_of_every_state(desk: Desk, client: Client) -> None:
+def test_events_tell_of_every_state(api_server: ApiServer, client: Client) -> None:
     events = client.events()
-    job = desk.add("true")
-    desk.end(job)
+    job = api_server.add("true")
+    api_server.end(job)
     seen = [next(events) for _ in range(3)]
     assert [(each.id, each.state) for each in seen] == [  # type: ignore[union-attr]
         (job, State.STARTING),
@@ -99,10 +103,10 @@ def test_events_tell_of_every_state(desk: Desk, client: Client) -> None:
     ]
 
 
-def test_status_tells_slots_and_counts(desk: Desk, client: Client) -> None:
-    desk.add("true")
+def test_status_tells_slots_and_counts(api_server: ApiServer, client: Client) -> None:
+    api_server.add("true")
     status = client.status()
-    assert status.home == desk.home
+    assert status.home == api_server.home
     assert [slot.label for slot in status.slots] == ["0", "1"]
     assert sum(status.counts.values()) == 1
 
@@ -115,9 +119,9 @@ def test_a_setting_is_read_changed_and_reset(client: Client) -> None:
     assert reset.value == reset.default
 
 
-def test_stop_asks_the_daemon_to_go(desk: Desk, client: Client) -> None:
+def test_stop_asks_the_daemon_to_go(api_server: ApiServer, client: Client) -> None:
     client.stop(kill=True)
-    assert desk.call(lambda: desk.hub.stopping.result()) is True
+    assert api_server.call(lambda: api_server.context.stopping.result()) is True
 
 
 def test_what_makes_no_sense_is_a_usage_error(client: Client) -> None:
@@ -127,11 +131,13 @@ def test_what_makes_no_sense_is_a_usage_error(client: Client) -> None:
         client.show("nobody")
 
 
-def test_waiting_for_a_job_that_is_removed_ends_with_the_reason(desk: Desk, client: Client) -> None:
-    job = desk.add("one", "two", "three") + 2
+def test_waiting_for_a_job_that_is_removed_ends_with_the_reason(
+    api_server: ApiServer, client: Client
+) -> None:
+    job = api_server.add("one", "two", "three") + 2
     steps = client.wait(Selection(ids=str(job)))
     assert next(steps).left == 1
-    with Client(desk.home) as other:
+    with Client(api_server.home) as other:
         other.rm(Remove(ids=str(job)))
     with pytest.raises(NotFoundError):
         list(steps)

@@ -47,8 +47,8 @@ def test_stamps_come_in_the_order_of_their_starts(tmp_path: Path) -> None:
     assert read_stamps(str(path)) == [(1, 7), (5, 9)]
 
 
-def test_a_job_costs_what_daemon_and_shepherd_use() -> None:
-    dispatch = Dispatch(jobs=1000, wall_s=1.0, daemon_cpu_s=0.1, shepherd_cpu_s=0.15)
+def test_a_job_costs_what_daemon_and_supervisor_use() -> None:
+    dispatch = Dispatch(jobs=1000, wall_s=1.0, daemon_cpu_s=0.1, supervisor_cpu_s=0.15)
     assert dispatch.cpu_us_per_job == pytest.approx(250.0)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from stoker.bridge import agent as module
 from stoker.bridge.agent import Agent
-from stoker.bridge.calls import LEAVING, LEFT
+from stoker.bridge.agent_calls import LEAVING, LEFT
 from stoker.cluster.settings import leaving_path
-from stoker.executors.shepherd.tether import read
+from stoker.supervisor.lease_file import read
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def stuck(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]
         asked.append(wanted)
         over.wait()
 
-    monkeypatch.setattr(agent._outlook, "see", see)
+    monkeypatch.setattr(agent._node_gpu_monitor, "see", see)
     monkeypatch.setattr(module, "_LOOK_S", 0.01)
     yield asked
     over.set()
@@ -47,14 +47,14 @@ def test_a_driver_that_hangs_holds_up_no_beat_and_is_asked_once(
         stamp, _time, seen, leave = await agent.beat(None, 30.0, True)
         assert (seen, leave) == (b"null", "")
         await agent.beat(stamp, 30.0, True)
-        assert read(str(tmp_path / "cluster/queues/queue/tether")) == pytest.approx(stamp + 30)
+        assert read(str(tmp_path / "cluster/queues/queue/lease_file")) == pytest.approx(stamp + 30)
 
     asyncio.run(beat_twice())
     assert stuck == [True]
 
 
 @pytest.mark.parametrize("next_one", [None, 8])
-def test_an_agent_ends_with_the_minder_of_its_ray_whoever_minds_the_box_then(
+def test_an_agent_ends_with_the_ray_supervisor_of_its_ray_whoever_minds_the_box_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_one: int | None
 ) -> None:
     class EndedError(Exception):
@@ -67,12 +67,12 @@ def test_an_agent_ends_with_the_minder_of_its_ray_whoever_minds_the_box_then(
     monkeypatch.setenv("STOKER_HOME", str(tmp_path))
     monkeypatch.setattr("stoker.bridge.agent.Nvml.open", lambda: None)
     monkeypatch.setattr("os._exit", end)
-    minder: list[int | None] = [7]
-    monkeypatch.setattr(module, "minder_pid", lambda _home: minder[0])
+    ray_supervisor: list[int | None] = [7]
+    monkeypatch.setattr(module, "ray_supervisor_pid", lambda _home: ray_supervisor[0])
     agent = Agent("queue")
     assert asyncio.run(agent.beat(None, 30.0, False))[3] == ""
 
-    minder[0] = next_one
+    ray_supervisor[0] = next_one
     with pytest.raises(EndedError):
         asyncio.run(agent.beat(None, 30.0, False))
 
@@ -82,14 +82,14 @@ def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
 ) -> None:
     written: list[bytes] = []
 
-    class Relay:
+    class Proxy:
         running: tuple[str, ...] = ("7.1",)
 
         async def write(self, data: bytes) -> None:
             written.append(data)
 
-    relay = Relay()
-    monkeypatch.setattr(agent, "_relay", relay)
+    proxy = Proxy()
+    monkeypatch.setattr(agent, "_proxy", proxy)
     leaving = Path(leaving_path(str(tmp_path)))
     leaving.touch()
 
@@ -101,7 +101,7 @@ def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
         assert written == []
         assert await beat() == LEAVING
         assert b'"cut", "7.1"' in written.pop()
-        relay.running = ()
+        proxy.running = ()
         assert await beat() == LEFT
         assert not leaving.exists()
         assert await beat() == ""
@@ -122,10 +122,10 @@ def test_what_was_shipped_is_pruned_while_the_agent_lives(
     async def story() -> None:
         agent = Agent("q")
         for name in ("one", "two"):
-            blob = tmp_path / "cluster" / "queues" / "q" / "depot" / "blobs" / name
+            blob = tmp_path / "cluster" / "queues" / "q" / "node_cache" / "blobs" / name
             blob.write_text(name)
             os.utime(blob, (1, 1))
-            assert await agent.depot("missing", b"") == (True, [])
+            assert await agent.node_cache("missing", b"") == (True, [])
             assert agent._pruning is not None
             await agent._pruning
             assert not blob.exists()

@@ -9,9 +9,9 @@ import pytest
 
 from stoker.bridge import __main__ as module
 from stoker.bridge.__main__ import Bridge
-from stoker.bridge.roll import Roll
+from stoker.bridge.ray_membership import RayMembership
 from stoker.core.usage import Look
-from stoker.executors.node import Away, Forget, Known, News, Sight, Sighted, Told
+from stoker.executors.node_reports import Away, Forget, Known, News, Sight, Sighted, Told
 
 
 class Writer:
@@ -47,7 +47,7 @@ def test_a_node_that_is_forgotten_is_no_longer_minded_for_a_post_that_is_gone(
     bridge: Bridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[str] = []
-    monkeypatch.setattr(Roll, "forget", lambda _self, node: forgotten.append(node))
+    monkeypatch.setattr(RayMembership, "forget", lambda _self, node: forgotten.append(node))
     bridge._post_for("n1", "h1")
     bridge._carry_out(Forget("n1"), Writer())  # type: ignore[arg-type]
     assert (bridge.posts, forgotten) == ({}, ["n1"])

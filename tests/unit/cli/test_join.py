@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli import cluster
+from stoker.cli.verbs import cluster
 from stoker.cluster import settings
-from stoker.cluster.command import TOKEN_VARIABLE
-from stoker.cluster.survey import Member, Survey
+from stoker.cluster.ray_command import TOKEN_VARIABLE
+from stoker.cluster.ray_survey import Member, RaySurvey
 
 ARGS = argparse.Namespace(target="10.0.0.1", name=None, label=None, gpus=None)
 
@@ -19,20 +19,22 @@ ARGS = argparse.Namespace(target="10.0.0.1", name=None, label=None, gpus=None)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the home of a box with the address 10.0.0.3, whose Ray starts at once."""
     monkeypatch.setenv(TOKEN_VARIABLE, "x" * 32)
-    monkeypatch.setattr("stoker.cluster.survey.require_ray", lambda: None)
-    monkeypatch.setattr("stoker.cluster.survey.check_versions", lambda _found: None)
-    monkeypatch.setattr("stoker.cluster.survey.own_address", lambda *_: "10.0.0.3")
-    monkeypatch.setattr("stoker.cluster.control.start_minder", lambda _home: None)
+    monkeypatch.setattr("stoker.cluster.ray_survey.require_ray", lambda: None)
+    monkeypatch.setattr("stoker.cluster.ray_survey.check_versions", lambda _found: None)
+    monkeypatch.setattr("stoker.cluster.ray_survey.own_address", lambda *_: "10.0.0.3")
+    monkeypatch.setattr(
+        "stoker.cluster.ray_supervisor_control.start_ray_supervisor", lambda _home: None
+    )
     return str(tmp_path)
 
 
 def find(monkeypatch: pytest.MonkeyPatch, *members: Member) -> None:
     """Have the cluster these members."""
-    found = Survey(ray="2.60.0", python="3.11", nodes=[*members])
-    monkeypatch.setattr("stoker.cluster.survey.survey", lambda *_: found)
+    found = RaySurvey(ray="2.60.0", python="3.11", nodes=[*members])
+    monkeypatch.setattr("stoker.cluster.ray_survey.survey", lambda *_: found)
 
 
-def member(node: settings.Node, address: str, *, alive: bool = True) -> Member:
+def member(node: settings.ClusterNode, address: str, *, alive: bool = True) -> Member:
     labels = {"stoker-node": node.id, "stoker-name": node.name}
     return Member(address=address, is_head=False, alive=alive, labels=labels)
 
@@ -40,7 +42,7 @@ def member(node: settings.Node, address: str, *, alive: bool = True) -> Member:
 def test_a_copy_of_a_box_that_is_there_gets_an_id_and_a_name_of_its_own(
     home: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = settings.Node(id="a" * 16, name="gpu2")
+    before = settings.ClusterNode(id="a" * 16, name="gpu2")
     settings.save_node(home, before)
     find(monkeypatch, member(before, "10.0.0.2"))
 

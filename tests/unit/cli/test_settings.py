@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli.edit import find_changes, read_text
-from stoker.cli.settings import NAMES, OF_RUNNING, read_settings
+from stoker.cli.job_settings import NAMES, OF_RUNNING, read_settings
+from stoker.cli.verbs.edit import find_changes, read_text
 from stoker.core.durations import parse_duration, spell_duration
 from stoker.errors import UsageError
 from stoker.wire import Settings

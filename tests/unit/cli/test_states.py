@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stoker.cli.complete import _STATES
-from stoker.cli.states import BAD, ORDER, STYLES
+from stoker.cli.state_colours import BAD, ORDER, STYLES
+from stoker.cli.verbs.complete import _STATES
 from stoker.core.lifecycle import MEANING, TABLE, State, is_final
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "queue.md"

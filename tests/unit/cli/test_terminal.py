@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stoker.cli.terminal import clean, last_lines, one_line
+from stoker.cli.safe_text import clean, last_lines, one_line
 
 RED, RESET = "\x1b[31m", "\x1b[0m"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")

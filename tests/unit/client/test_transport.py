@@ -130,7 +130,7 @@ def test_a_query_carries_any_text() -> None:
 
 def test_importing_the_way_of_add_brings_nothing_expensive() -> None:
     program = (
-        "import sys; before = set(sys.modules); import stoker.client.submit, stoker.client.quickjson;"
+        "import sys; before = set(sys.modules); import stoker.client.submit, stoker.client.fast_json;"
         "print(*sorted(set(sys.modules) - before))"
     )
     words = [sys.executable, "-c", program]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.door import free_port
+from integration.daemon_fixture import free_port
 from patience import until
 from stoker.cluster import admission, authority, settings, tls
 from stoker.cluster.admission import AdmissionServer, exchange_join_token

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli import credentials
-from stoker.cluster import authority, settings, survey, tls
+from stoker.cluster import authority, ray_survey, settings, tls
 from stoker.cluster.admission import Pass
 from stoker.cluster.join_tokens import JoinToken
 from stoker.errors import StokerError
@@ -38,7 +38,7 @@ def test_a_box_accepts_its_own_certificate_at_its_own_address_only(tmp_path: Pat
 def test_a_head_on_the_loopback_address_has_a_certificate_for_the_one_that_ray_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey, "outward_address", lambda: "10.0.0.1")
+    monkeypatch.setattr(ray_survey, "outward_address", lambda: "10.0.0.1")
     made = credentials.make_credentials(str(tmp_path), "127.0.0.1", use_tls=True).certificates
     for address in ("127.0.0.1", "10.0.0.1"):
         assert tls.find_certificates(tls.tls_environment(made), address) == made

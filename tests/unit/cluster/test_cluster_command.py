@@ -6,15 +6,15 @@ import sys
 
 import stoker
 from stoker import __version__
-from stoker.cluster.command import ray_environment, ray_words
-from stoker.cluster.minder import find_reason
-from stoker.cluster.settings import Node, Settings
+from stoker.cluster.ray_command import ray_environment, ray_words
+from stoker.cluster.ray_supervisor import find_reason
+from stoker.cluster.settings import ClusterNode, ClusterSettings
 
-NODE = Node(id="0123456789abcdef", name="gpu1")
+NODE = ClusterNode(id="0123456789abcdef", name="gpu1")
 
 
 def words(role: str, **labels: str) -> list[str]:
-    wanted = Settings(
+    wanted = ClusterSettings(
         role=role, address="10.0.0.1", port=7866, own_address="10.0.0.2", labels=labels
     )
     return ray_words(NODE, wanted, "/t")
@@ -86,8 +86,8 @@ def test_no_command_and_no_daemon_imports_ray() -> None:
         "import sys\n"
         "from importlib import import_module\n"
         "from stoker.cli.main import VERBS\n"
-        "for verb in VERBS: import_module(f'stoker.cli.{verb}')\n"
-        "import stoker.daemon.main, stoker.cli.members, stoker.cluster.minder\n"
+        "for verb in VERBS: import_module(f'stoker.cli.verbs.{verb}')\n"
+        "import stoker.daemon.main, stoker.cli.cluster_table, stoker.cluster.ray_supervisor\n"
         "sys.exit('ray' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

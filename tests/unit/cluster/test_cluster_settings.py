@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from stoker.cluster import settings
-from stoker.cluster.settings import Settings
+from stoker.cluster.settings import ClusterSettings
 from stoker.errors import StokerError, UsageError
 
-HEAD = Settings(role="head", address="10.0.0.1", port=7866, own_address="10.0.0.1")
+HEAD = ClusterSettings(role="head", address="10.0.0.1", port=7866, own_address="10.0.0.1")
 
 
 def test_a_box_that_was_told_nothing_belongs_to_nothing(tmp_path: Path) -> None:

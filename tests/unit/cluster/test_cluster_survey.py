@@ -8,43 +8,43 @@ from pathlib import Path
 import pytest
 
 from stoker import __version__
-from stoker.cluster import survey
-from stoker.cluster.survey import Member, Survey
+from stoker.cluster import ray_survey
+from stoker.cluster.ray_survey import Member, RaySurvey
 from stoker.errors import StokerError
 
 
 def cluster(
     ray: str = "2.60.0", python: str = platform.python_version(), stoker: str = __version__
-) -> Survey:
+) -> RaySurvey:
     labels = {"stoker-version": stoker}
     head = Member(address="10.0.0.1", is_head=True, alive=True, labels=labels)
-    return Survey(ray=ray, python=python, nodes=[head])
+    return RaySurvey(ray=ray, python=python, nodes=[head])
 
 
 @pytest.fixture(autouse=True)
 def ray_2_60(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "version", lambda _: "2.60.0")
+    monkeypatch.setattr(ray_survey, "version", lambda _: "2.60.0")
 
 
 def test_where_ray_is_missing_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     with pytest.raises(StokerError, match=r"pip install 'stoker\[ray\]'"):
-        survey.require_ray()
+        ray_survey.require_ray()
 
 
 def test_a_ray_without_what_we_need_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
-    monkeypatch.setattr(survey, "version", lambda _: "2.9.3")
+    monkeypatch.setattr(ray_survey, "version", lambda _: "2.9.3")
 
     with pytest.raises(StokerError, match=r"2\.9\.3 is too old"):
-        survey.require_ray()
+        ray_survey.require_ray()
 
 
 def test_boxes_go_together_if_their_versions_do() -> None:
-    survey.check_versions(cluster())
+    ray_survey.check_versions(cluster())
     major, minor, _ = platform.python_version_tuple()
-    survey.check_versions(cluster(python=f"{major}.{minor}.99"))
+    ray_survey.check_versions(cluster(python=f"{major}.{minor}.99"))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_boxes_go_together_if_their_versions_do() -> None:
         (cluster(stoker="9.9"), r"Stoker 9\.9 and this one"),
     ],
 )
-def test_a_box_of_another_version_is_told_which(found: Survey, reason: str) -> None:
+def test_a_box_of_another_version_is_told_which(found: RaySurvey, reason: str) -> None:
     with pytest.raises(StokerError, match=reason):
-        survey.check_versions(found)
+        ray_survey.check_versions(found)
 
 
 def test_an_address_where_nobody_listens_is_named() -> None:
@@ -65,7 +65,7 @@ def test_an_address_where_nobody_listens_is_named() -> None:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
         with pytest.raises(StokerError, match=rf"no cluster answers at 127\.0\.0\.1:{port}"):
-            survey.reach("127.0.0.1", port)
+            ray_survey.reach("127.0.0.1", port)
 
 
 def test_a_head_cannot_be_where_others_listen_or_this_box_is_not() -> None:
@@ -73,9 +73,9 @@ def test_a_head_cannot_be_where_others_listen_or_this_box_is_not() -> None:
         sock.bind(("127.0.0.1", 0))
         sock.listen()
         with pytest.raises(StokerError, match=r"in use.*--port"):
-            survey.check_place("127.0.0.1", sock.getsockname()[1])
+            ray_survey.check_place("127.0.0.1", sock.getsockname()[1])
     with pytest.raises(StokerError, match="no address of this box"):
-        survey.check_place("192.0.2.77", 7866)
+        ray_survey.check_place("192.0.2.77", 7866)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_a_head_cannot_be_where_others_listen_or_this_box_is_not() -> None:
 def test_a_cluster_that_cannot_be_used_is_refused_with_the_reason(
     told: dict[str, object], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey, "reach", lambda *_: None)
-    monkeypatch.setattr(survey, "speaks_tls", lambda *_: False)
-    monkeypatch.setattr(survey, "_ask", lambda *_: told)
+    monkeypatch.setattr(ray_survey, "reach", lambda *_: None)
+    monkeypatch.setattr(ray_survey, "speaks_tls", lambda *_: False)
+    monkeypatch.setattr(ray_survey, "_ask", lambda *_: told)
 
     with pytest.raises(StokerError, match=reason):
-        survey.survey("/home", "10.0.0.1", 7866, "x" * 32, None)
+        ray_survey.survey("/home", "10.0.0.1", 7866, "x" * 32, None)
 
 
 def test_the_probe_reads_the_token_from_a_file_of_its_own(
@@ -108,4 +108,4 @@ def test_the_probe_reads_the_token_from_a_file_of_its_own(
     program.chmod(stat.S_IRWXU)
     monkeypatch.setattr("sys.executable", str(program))
 
-    assert survey._ask(str(tmp_path), "10.0.0.1:1", "secret", None)["state"] == "secret 600"
+    assert ray_survey._ask(str(tmp_path), "10.0.0.1:1", "secret", None)["state"] == "secret 600"

@@ -13,7 +13,7 @@ import pytest
 
 from cluster.certificates import Authority
 from stoker.cluster import tls
-from stoker.cluster.command import ray_environment
+from stoker.cluster.ray_command import ray_environment
 from stoker.errors import StokerError, UsageError
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from stoker.core.invariants import InvariantError, check_plan, check_slots
 from stoker.core.lifecycle import State
-from stoker.core.plan import Candidate, Plan, Start
+from stoker.core.planner import Candidate, Plan, Start
 
 
 def checked(*starts: Start, waiting: tuple[Candidate, ...], cpu_places: int = 0) -> None:

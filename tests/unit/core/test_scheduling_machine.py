@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from stoker.core.invariants import InvariantError, check_plan, check_slots
 from stoker.core.lifecycle import Event, State, after, is_final, is_live
-from stoker.core.plan import Busy, Candidate, Nodes, Plan, Start, plan
+from stoker.core.planner import Busy, Candidate, Nodes, Plan, Start, plan
 
 CPU_PLACES = 2
 ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)

@@ -6,28 +6,36 @@ from typing import Any
 
 import pytest
 
-from stoker.core.sharing.gpu import Gpu, Tenant
 from stoker.core.sharing.packing import Knowledge, pack, revise, why_not
 from stoker.core.sharing.profile import Profile, mask
-from stoker.core.sharing.room import Source, room_for
-from stoker.core.sharing.rules import AUTO, NEVER, Mode, Rules, Share, gpulimit_rules, parse_share
-from stoker.core.sharing.wish import Wish
+from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.reservation import Source, room_for
+from stoker.core.sharing.rules import (
+    AUTO,
+    NEVER,
+    Mode,
+    Share,
+    SharingRules,
+    gpulimit_rules,
+    parse_share,
+)
+from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.usage import AttemptUse, JobUse
 
 GIB = 1 << 30
-RULES = Rules()
+RULES = SharingRules()
 KNOWN = Profile(peaks=(5 * GIB,) * 3, sm=(0.2,))
 
 
-def gpu(*tenants: Tenant, **facts: Any) -> Gpu:
+def gpu(*tenants: Tenant, **facts: Any) -> SharedGpu:
     used = sum(tenant.used_bytes for tenant in tenants)
     given = {"key": "A", "label": "0", "model": "M", "total_bytes": 24 * GIB, "used_bytes": used}
-    return Gpu(**{**given, **facts}, tenants=tenants)
+    return SharedGpu(**{**given, **facts}, tenants=tenants)
 
 
 def tenant(job: int, reserved: float, used: float = 0.0, **facts: Any) -> Tenant:
     return Tenant(
-        wish=Wish(job=job, kind="k"),
+        wish=ShareRequest(job=job, kind="k"),
         reserved_bytes=int(reserved * GIB),
         used_bytes=int(used * GIB),
         **facts,
@@ -38,23 +46,23 @@ def knowledge(profile: Profile = KNOWN, **facts: Any) -> Knowledge:
     return Knowledge(profiles={("k", "M"): profile}, probes={}, **facts)
 
 
-def room(wish: Wish, profile: Profile, probe: JobUse | None = None) -> tuple[float, Source]:
+def room(wish: ShareRequest, profile: Profile, probe: JobUse | None = None) -> tuple[float, Source]:
     found = room_for(wish, gpu(), profile, probe, RULES, day_s=1000.0)
     return round(found.bytes / GIB, 2), found.source
 
 
 def test_what_is_declared_is_set_aside_whatever_was_learned() -> None:
-    wish = Wish(job=1, kind="k", declared_bytes=3 * GIB)
+    wish = ShareRequest(job=1, kind="k", declared_bytes=3 * GIB)
     assert room(wish, KNOWN) == (3.0, Source.DECLARED)
 
 
 def test_three_runs_that_ended_tell_what_the_next_one_needs() -> None:
-    wish = Wish(job=1, kind="k")
+    wish = ShareRequest(job=1, kind="k")
     assert room(wish, Profile(peaks=(4 * GIB, 5 * GIB, 3 * GIB))) == (5.5, Source.LEARNED)
 
 
 def test_of_one_or_two_runs_less_is_believed() -> None:
-    wish = Wish(job=1, kind="k")
+    wish = ShareRequest(job=1, kind="k")
     assert room(wish, Profile(peaks=(4 * GIB,))) == (5.4, Source.LEARNED)
 
 
@@ -66,27 +74,27 @@ def test_a_run_that_grows_no_more_is_an_example_for_the_next(
 ) -> None:
     seen = AttemptUse(mem_peak_bytes=4 * GIB)
     probe = JobUse(key="1.1", watched_s=watched_s, flat_s=flat_s, so_far=seen)
-    found = room(Wish(job=1, kind="k"), Profile(), probe)
+    found = room(ShareRequest(job=1, kind="k"), Profile(), probe)
     assert found == ((6.2, Source.PROBE) if knows else (23.28, Source.WHOLE))
 
 
 def test_of_whom_nothing_is_known_has_the_whole_gpu() -> None:
-    assert room(Wish(job=1, kind="k"), Profile()) == (23.28, Source.WHOLE)
+    assert room(ShareRequest(job=1, kind="k"), Profile()) == (23.28, Source.WHOLE)
 
 
 def test_who_does_not_share_has_the_whole_gpu_however_small() -> None:
-    assert room(Wish(job=1, kind="k", share=NEVER), KNOWN) == (23.28, Source.WHOLE)
+    assert room(ShareRequest(job=1, kind="k", share=NEVER), KNOWN) == (23.28, Source.WHOLE)
 
 
 def test_who_ran_out_of_memory_with_what_was_learned_gets_what_it_needs() -> None:
-    assert room(Wish(job=1, kind="k", need_bytes=7 * GIB), KNOWN) == (7.0, Source.NEEDED)
+    assert room(ShareRequest(job=1, kind="k", need_bytes=7 * GIB), KNOWN) == (7.0, Source.NEEDED)
 
 
 def test_two_failures_of_a_kind_within_ten_minutes_make_it_run_alone() -> None:
     once = KNOWN.suffer_oom(400.0, RULES)
-    assert room(Wish(job=1, kind="k"), once)[1] is Source.LEARNED
-    assert room(Wish(job=1, kind="k"), once.suffer_oom(900.0, RULES))[1] is Source.WHOLE
-    assert room(Wish(job=1, kind="k"), once.suffer_oom(1001.0, RULES))[1] is Source.LEARNED
+    assert room(ShareRequest(job=1, kind="k"), once)[1] is Source.LEARNED
+    assert room(ShareRequest(job=1, kind="k"), once.suffer_oom(900.0, RULES))[1] is Source.WHOLE
+    assert room(ShareRequest(job=1, kind="k"), once.suffer_oom(1001.0, RULES))[1] is Source.LEARNED
 
 
 def test_a_kind_runs_alone_for_an_hour_also_if_the_clock_was_set_back() -> None:
@@ -97,7 +105,7 @@ def test_a_kind_runs_alone_for_an_hour_also_if_the_clock_was_set_back() -> None:
 
 
 def test_always_divides_a_gpu_into_equal_parts() -> None:
-    wish = Wish(job=1, kind="k", share=Share(Mode.ALWAYS, 4))
+    wish = ShareRequest(job=1, kind="k", share=Share(Mode.ALWAYS, 4))
     assert room(wish, Profile()) == (5.82, Source.EQUAL)
 
 
@@ -121,27 +129,29 @@ def test_always_divides_a_gpu_into_equal_parts() -> None:
         (gpu(tenant(7, 5.0, most=1)), "has 1 job, and 1 is the most"),
     ],
 )
-def test_every_refusal_says_what_stands_in_the_way(there: Gpu, says: str) -> None:
-    found = why_not(Wish(job=9, kind="k"), there, knowledge(), RULES)
+def test_every_refusal_says_what_stands_in_the_way(there: SharedGpu, says: str) -> None:
+    found = why_not(ShareRequest(job=9, kind="k"), there, knowledge(), RULES)
     assert found is not None
     assert says in found
 
 
 def test_too_little_ram_keeps_jobs_from_joining() -> None:
-    found = why_not(Wish(job=9, kind="k"), gpu(tenant(7, 5.0)), knowledge(host_free=0.04), RULES)
+    found = why_not(
+        ShareRequest(job=9, kind="k"), gpu(tenant(7, 5.0)), knowledge(host_free=0.04), RULES
+    )
     assert found == "4% of the machine's RAM is free, and 5% is kept"
 
 
 def test_on_an_idle_gpu_everybody_starts_who_is_not_too_large() -> None:
     idle = gpu(foreign="ada", foreign_bytes=GIB)
-    assert why_not(Wish(job=9, kind="k"), idle, knowledge(Profile()), RULES) is None
-    large = Wish(job=9, kind="k", above_bytes=24 * GIB)
+    assert why_not(ShareRequest(job=9, kind="k"), idle, knowledge(Profile()), RULES) is None
+    large = ShareRequest(job=9, kind="k", above_bytes=24 * GIB)
     assert why_not(large, idle, knowledge(), RULES) == "too small: it needs more than 24.0 GiB"
 
 
 def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each() -> None:
     machine = [gpu(key=key) for key in "ABCD"]
-    wishes = [Wish(job=n, kind="k") for n in range(40)]
+    wishes = [ShareRequest(job=n, kind="k") for n in range(40)]
     first = pack(wishes, machine, knowledge(Profile()), RULES)
     assert sorted(joining.gpu for joining in first.joinings) == list("ABCD")
     later = pack(wishes, machine, knowledge(), RULES)
@@ -150,13 +160,13 @@ def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each() -> None:
 
 def test_who_joins_goes_where_it_is_least_busy() -> None:
     machine = [gpu(tenant(1, 5.0, sm=0.5), key="A"), gpu(tenant(2, 9.0, sm=0.1), key="B")]
-    made = pack([Wish(job=9, kind="k")], machine, knowledge(), RULES)
+    made = pack([ShareRequest(job=9, kind="k")], machine, knowledge(), RULES)
     assert [joining.gpu for joining in made.joinings] == ["B"]
 
 
 def test_runs_that_are_over_soon_come_close_together_but_among_themselves() -> None:
     brief = Profile(peaks=(GIB,) * 3, sm=(0.7,), alone_s=(3.0,))
-    wishes = [Wish(job=number, kind="k") for number in range(16)]
+    wishes = [ShareRequest(job=number, kind="k") for number in range(16)]
 
     made = pack(wishes, [gpu()], knowledge(brief), RULES)
     assert len(made.joinings) == 5  # 70% each, and 400% is the most
@@ -176,8 +186,8 @@ def test_a_run_that_was_over_before_it_held_memory_teaches_nothing() -> None:
 
 def test_a_whole_gpu_is_kept_for_who_has_waited_long_for_one() -> None:
     machine = [gpu(tenant(1, 5.0), key="A"), gpu(tenant(2, 5.0), tenant(3, 5.0), key="B")]
-    whole = Wish(job=8, kind="big", share=NEVER, since_s=0.0)
-    small = [Wish(job=n, kind="k", since_s=0.0) for n in (10, 11, 12, 13)]
+    whole = ShareRequest(job=8, kind="big", share=NEVER, since_s=0.0)
+    small = [ShareRequest(job=n, kind="k", since_s=0.0) for n in (10, 11, 12, 13)]
     soon = pack([whole, *small], machine, knowledge(now_s=30.0), RULES)
     assert {joining.gpu for joining in soon.joinings} == {"A", "B"}
     assert not soon.kept
@@ -187,9 +197,9 @@ def test_a_whole_gpu_is_kept_for_who_has_waited_long_for_one() -> None:
 
 
 def test_no_gpu_is_kept_for_a_stranger_while_one_of_its_kind_is_tried() -> None:
-    probe = Tenant(wish=Wish(job=1, kind="new"), reserved_bytes=23 * GIB, cold=True)
+    probe = Tenant(wish=ShareRequest(job=1, kind="new"), reserved_bytes=23 * GIB, cold=True)
     machine = [gpu(probe, key="A"), gpu(tenant(2, 5.0), key="B")]
-    made = pack([Wish(job=8, kind="new")], machine, knowledge(now_s=900.0), RULES)
+    made = pack([ShareRequest(job=8, kind="new")], machine, knowledge(now_s=900.0), RULES)
     assert not made.kept
 
 
@@ -212,18 +222,21 @@ def test_sharing_that_brings_nothing_is_given_up() -> None:
     assert gaining.most is None
     assert profile.most == 2
     assert why_not(
-        Wish(job=1, kind="k"), gpu(tenant(1, 2), tenant(2, 2)), knowledge(profile), RULES
+        ShareRequest(job=1, kind="k"), gpu(tenant(1, 2), tenant(2, 2)), knowledge(profile), RULES
     )
 
 
 def test_gpulimits_thresholds_are_settings_of_the_same_rule() -> None:
     rules = gpulimit_rules(0.5, 0.2, most=64)
     assert (
-        why_not(Wish(job=9, kind="k"), gpu(tenant(7, 0, 11.0)), knowledge(Profile()), rules) is None
+        why_not(ShareRequest(job=9, kind="k"), gpu(tenant(7, 0, 11.0)), knowledge(Profile()), rules)
+        is None
     )
-    found = why_not(Wish(job=9, kind="k"), gpu(tenant(7, 0, 13.0)), knowledge(Profile()), rules)
+    found = why_not(
+        ShareRequest(job=9, kind="k"), gpu(tenant(7, 0, 13.0)), knowledge(Profile()), rules
+    )
     assert found == "46% of its memory is free, and 50% is to be kept"
-    low = why_not(Wish(job=9, kind="k"), gpu(tenant(7, 0)), knowledge(host_free=0.1), rules)
+    low = why_not(ShareRequest(job=9, kind="k"), gpu(tenant(7, 0)), knowledge(host_free=0.1), rules)
     assert low == "10% of the machine's RAM is free, and 20% is kept"
 
 
@@ -256,4 +269,4 @@ def test_what_is_no_way_to_share_is_refused(text: str) -> None:
 
 
 def test_auto_is_the_usual_wish() -> None:
-    assert Wish(job=1, kind="k").share is AUTO
+    assert ShareRequest(job=1, kind="k").share is AUTO

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stoker.core.failure import OomFigures
-from stoker.core.sharing.gpu import Gpu, Tenant
-from stoker.core.sharing.guards import Case, Remedy, judge_oom, raise_rooms
+from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_rooms
 from stoker.core.sharing.packing import Knowledge, pack, revise, tenant_of
 from stoker.core.sharing.profile import Profile
-from stoker.core.sharing.rules import Rules, Share, parse_share
-from stoker.core.sharing.wish import Wish
+from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.rules import Share, SharingRules, parse_share
+from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.usage import AttemptUse, JobUse
 
 GIB = 1 << 30
-RULES = Rules()
+RULES = SharingRules()
 KINDS = ("a", "b", "c")
 SHARES = [parse_share(text) for text in ("auto", "auto", "never", "always:3")]
 
@@ -33,10 +33,10 @@ class Packed(RuleBasedStateMachine):
     def begin(self, sizes: list[int], foreign: int, driver: float) -> None:
         self.now = 0.0
         self.jobs = 0
-        self.waiting: list[Wish] = []
+        self.waiting: list[ShareRequest] = []
         self.profiles: dict[tuple[str, str], Profile] = {}
         self.gpus = {
-            str(n): Gpu(
+            str(n): SharedGpu(
                 key=str(n),
                 label=str(n),
                 model="M",
@@ -57,7 +57,7 @@ class Packed(RuleBasedStateMachine):
         }
         return Knowledge(profiles=self.profiles, probes=probes, now_s=self.now, day_s=self.now)
 
-    def replace(self, gpu: Gpu, tenants: list[Tenant]) -> None:
+    def replace(self, gpu: SharedGpu, tenants: list[Tenant]) -> None:
         used = sum(tenant.used_bytes for tenant in tenants) + gpu.foreign_bytes
         self.gpus[gpu.key] = msgspec.structs.replace(gpu, tenants=tuple(tenants), used_bytes=used)
 
@@ -71,7 +71,7 @@ class Packed(RuleBasedStateMachine):
         for _ in range(count):
             self.jobs += 1
             size = None if declared is None else declared * GIB
-            wish = Wish(
+            wish = ShareRequest(
                 job=self.jobs, kind=kind, share=share, declared_bytes=size, since_s=self.now
             )
             self.waiting.append(wish)
@@ -155,7 +155,7 @@ class Packed(RuleBasedStateMachine):
             ]
             self.replace(gpu, back)
 
-    def pick(self, data: st.DataObject) -> tuple[Gpu, Tenant | None]:
+    def pick(self, data: st.DataObject) -> tuple[SharedGpu, Tenant | None]:
         gpu = self.gpus[data.draw(st.sampled_from(sorted(self.gpus)))]
         return gpu, data.draw(st.sampled_from(gpu.tenants)) if gpu.tenants else None
 

@@ -32,7 +32,7 @@ import stoker.daemon.main
 from stoker.daemon.preload import _import_all
 _import_all()
 """
-SUPERVISOR = "from stoker.executors.shepherd.keep import _import_the_rest; _import_the_rest()"
+SUPERVISOR = "from stoker.supervisor.daemon_mode import _import_the_rest; _import_the_rest()"
 # A daemon opens NVML once, when it starts; fakes are for tests; Python itself stays.
 KNOWN = {
     "stoker.__getattr__: importlib",

@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from unit.engine.world import MakeWorld, World
+from unit.engine.engine_harness import Harness, MakeHarness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
-    """Return a maker of worlds, each in a home of its own."""
-    made: list[World] = []
+def make_harness(tmp_path: Path) -> Iterator[MakeHarness]:
+    """Return a maker of harnesses, each in a home of its own."""
+    made: list[Harness] = []
 
-    def make(**how: Any) -> World:
+    def make(**how: Any) -> Harness:
         home = tmp_path / f"home{len(made)}"
         home.mkdir()
-        made.append(World(home, **how))
+        made.append(Harness(home, **how))
         return made[-1]
 
     yield make
-    for world in made:
-        world.close()
+    for harness in made:
+        harness.close()
 
 
 @pytest.fixture
-def world(make_world: MakeWorld) -> World:
-    """Return a world with two GPUs and two places for jobs without."""
-    return make_world()
+def harness(make_harness: MakeHarness) -> Harness:
+    """Return a harness with two GPUs and two places for jobs without."""
+    return make_harness()

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 
 from stoker.core.lifecycle import State, is_final
 from stoker.core.slot import Slot
-from stoker.engine.adopt import find_node
-from stoker.engine.board import Board
-from stoker.engine.placing import find_slots
+from stoker.engine.adoption import find_node
+from stoker.engine.placement import find_slots
+from stoker.engine.slots import SlotTable
 from stoker.executors.contract import (
     Ended,
     Launch,
@@ -38,7 +38,7 @@ from stoker.executors.contract import (
 )
 from stoker.store.database import FullDiskError
 from stoker.testing.executor import FakeExecutor
-from unit.engine.world import FAILED, MakeWorld, World
+from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 START = Started("1.1", 77, 5_000_000, 1000.0)
 END = Ended("1.1", 7 << 8, 6_000_000, 10, 20)
@@ -47,53 +47,53 @@ KNOWN = Synced(frozenset({"1.1"}), False)
 UNKNOWN = Synced(frozenset(), False)
 
 
-def begin(make_world: MakeWorld, state: str) -> World:
-    """A world in which job 1 was live when its daemon died; the next one hears only what it is told."""
-    world = make_world(gpus=1)
-    world.add("train")
+def begin(make_harness: MakeHarness, state: str) -> Harness:
+    """A harness in which job 1 was live when its daemon died; the next one hears only what it is told."""
+    harness = make_harness(gpus=1)
+    harness.add("train")
     if state == "starting":
-        world.database.write("UPDATE job SET state = 'starting', pid = NULL WHERE id = 1", ())
-        world.database.commit()
-    world.stop()
-    world.executor.close()
-    world.executor = FakeExecutor(lambda: world.now, kept=True)
-    world.executor.observe()
-    world.begin()
-    return world
+        harness.database.write("UPDATE job SET state = 'starting', pid = NULL WHERE id = 1", ())
+        harness.database.commit()
+    harness.stop()
+    harness.executor.close()
+    harness.executor = FakeExecutor(lambda: harness.now, kept=True)
+    harness.executor.observe()
+    harness.begin()
+    return harness
 
 
-def tell(world: World, *reports: Report) -> None:
+def tell(harness: Harness, *reports: Report) -> None:
     """Let the executor say this, all at once."""
-    world.executor.say(*reports)
-    world.engine.turn()
+    harness.executor.say(*reports)
+    harness.engine.turn()
 
 
 class TestClaimedAhead:
     """An attempt whose slot the supervisor alone knows, and which was killed before it recorded a process."""
 
     @pytest.fixture
-    def world(self, make_world: MakeWorld) -> World:
-        world = begin(make_world, "starting")
-        world.database.write("UPDATE job SET slots = '' WHERE id = 1", ())
-        world.database.commit()
-        world.stop()
-        world.begin()
-        return world
+    def harness(self, make_harness: MakeHarness) -> Harness:
+        harness = begin(make_harness, "starting")
+        harness.database.write("UPDATE job SET slots = '' WHERE id = 1", ())
+        harness.database.commit()
+        harness.stop()
+        harness.begin()
+        return harness
 
-    def test_what_may_still_run_keeps_its_slot(self, world: World) -> None:
-        tell(world, Placed("1.1", "0"), KNOWN)
+    def test_what_may_still_run_keeps_its_slot(self, harness: Harness) -> None:
+        tell(harness, Placed("1.1", "0"), KNOWN)
 
-        (place,) = world.engine.board.places
+        (place,) = harness.engine.slot_table.places
         assert place.current is not None
         assert place.current.key == "1.1"
 
     @pytest.mark.parametrize("label", ["0", "7"], ids=["a slot of today", "one that is gone"])
     def test_a_lost_attempt_is_recorded_on_the_slot_that_took_it(
-        self, world: World, label: str
+        self, harness: Harness, label: str
     ) -> None:
-        tell(world, Placed("1.1", label), LOST, KNOWN)
+        tell(harness, Placed("1.1", label), LOST, KNOWN)
 
-        recorded = world.database.execute("SELECT state, slots FROM job").fetchall()
+        recorded = harness.database.execute("SELECT state, slots FROM job").fetchall()
         assert recorded == [("lost", label)]
 
 
@@ -111,88 +111,90 @@ class TestOneAttempt:
     )
     @pytest.mark.parametrize("at_once", [True, False])
     def test_an_end_is_recorded_once_and_acknowledged(
-        self, make_world: MakeWorld, state: str, reports: tuple[Report, ...], at_once: bool
+        self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...], at_once: bool
     ) -> None:
-        world = begin(make_world, state)
+        harness = begin(make_harness, state)
         for part in [reports] if at_once else [(report,) for report in reports]:
-            tell(world, *part)
+            tell(harness, *part)
 
-        assert world.states() == {1: "failed"}
-        row = world.database.execute("SELECT status, ended_at_us, attempt FROM job").fetchone()
+        assert harness.states() == {1: "failed"}
+        row = harness.database.execute("SELECT status, ended_at_us, attempt FROM job").fetchone()
         assert row == (7 << 8, 6_000_000, 1)
-        assert world.executor.acknowledged == ["1.1"]
-        assert not world.engine.board.running
-        assert world.started() == []
+        assert harness.executor.acknowledged == ["1.1"]
+        assert not harness.engine.slot_table.running
+        assert harness.started() == []
 
     @pytest.mark.parametrize("state", ["starting", "running"])
     @pytest.mark.parametrize("reports", [(END, KNOWN), (KNOWN, END)])
     def test_an_end_whose_start_is_not_told_is_an_end(
-        self, make_world: MakeWorld, state: str, reports: tuple[Report, ...]
+        self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...]
     ) -> None:
-        world = begin(make_world, state)
-        tell(world, *reports)
+        harness = begin(make_harness, state)
+        tell(harness, *reports)
 
-        assert world.states() == {1: "failed"}
-        assert world.executor.acknowledged == ["1.1"]
+        assert harness.states() == {1: "failed"}
+        assert harness.executor.acknowledged == ["1.1"]
 
     @pytest.mark.parametrize("state", ["starting", "running"])
     @pytest.mark.parametrize(
         "reports", [(LOST, KNOWN), (KNOWN, LOST), (START, LOST, KNOWN), (START, KNOWN, LOST)]
     )
     def test_what_was_lost_is_said_to_be_lost(
-        self, make_world: MakeWorld, state: str, reports: tuple[Report, ...]
+        self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...]
     ) -> None:
-        world = begin(make_world, state)
-        tell(world, *reports)
+        harness = begin(make_harness, state)
+        tell(harness, *reports)
 
-        assert world.attempts(1) == [(1, "lost", "nobody watched it")]
-        assert world.executor.acknowledged == ["1.1"]
+        assert harness.attempts(1) == [(1, "lost", "nobody watched it")]
+        assert harness.executor.acknowledged == ["1.1"]
 
     @pytest.mark.parametrize("reports", [(START, KNOWN), (KNOWN, START)])
     @pytest.mark.parametrize("state", ["starting", "running"])
     def test_what_runs_runs_on_and_its_end_is_heard_later(
-        self, make_world: MakeWorld, state: str, reports: tuple[Report, ...]
+        self, make_harness: MakeHarness, state: str, reports: tuple[Report, ...]
     ) -> None:
-        world = begin(make_world, state)
-        tell(world, *reports)
-        assert world.states() == {1: "running"}
-        assert world.executor.acknowledged == []
-        assert world.column("pid", 1) == 77 or state == "running"
+        harness = begin(make_harness, state)
+        tell(harness, *reports)
+        assert harness.states() == {1: "running"}
+        assert harness.executor.acknowledged == []
+        assert harness.column("pid", 1) == 77 or state == "running"
 
-        tell(world, END)
-        assert world.states() == {1: "failed"}
+        tell(harness, END)
+        assert harness.states() == {1: "failed"}
 
     def test_what_the_executor_does_not_know_never_began_and_starts_now(
-        self, make_world: MakeWorld
+        self, make_harness: MakeHarness
     ) -> None:
-        world = begin(make_world, "starting")
-        tell(world, UNKNOWN)
-        assert world.states() == {1: "waiting"}
+        harness = begin(make_harness, "starting")
+        tell(harness, UNKNOWN)
+        assert harness.states() == {1: "waiting"}
 
-        world.settle()
-        assert world.states() == {1: "running"}
-        assert world.executor.running == ["1.1"]
+        harness.settle()
+        assert harness.states() == {1: "running"}
+        assert harness.executor.running == ["1.1"]
 
     def test_what_ran_and_is_not_known_any_more_is_lost_and_does_not_run_again(
-        self, make_world: MakeWorld
+        self, make_harness: MakeHarness
     ) -> None:
-        world = begin(make_world, "running")
-        tell(world, UNKNOWN)
-        world.settle()
+        harness = begin(make_harness, "running")
+        tell(harness, UNKNOWN)
+        harness.settle()
 
-        assert world.attempts(1) == [(1, "lost", "nobody knows what became of it")]
-        assert world.executor.running == []
+        assert harness.attempts(1) == [(1, "lost", "nobody knows what became of it")]
+        assert harness.executor.running == []
 
-    def test_until_the_executor_has_spoken_it_keeps_its_slot(self, make_world: MakeWorld) -> None:
-        world = begin(make_world, "running")
-        world.add("b")
+    def test_until_the_executor_has_spoken_it_keeps_its_slot(
+        self, make_harness: MakeHarness
+    ) -> None:
+        harness = begin(make_harness, "running")
+        harness.add("b")
 
-        assert world.started() == []
+        assert harness.started() == []
 
 
-def test_what_nobody_knows_is_ignored_and_acknowledged(world: World) -> None:
-    world.settle()
-    world.executor.say(
+def test_what_nobody_knows_is_ignored_and_acknowledged(harness: Harness) -> None:
+    harness.settle()
+    harness.executor.say(
         Started("9.9", 7, 8, 9.0),
         Ended("9.9", 0, 1, 2, 3),
         Ended("9.8", 0, 1, 2, 3),
@@ -200,143 +202,143 @@ def test_what_nobody_knows_is_ignored_and_acknowledged(world: World) -> None:
         Refused("9.6", 13, "Permission denied"),
         Revoked("9.5"),
     )
-    world.settle()
+    harness.settle()
 
-    assert sorted(world.executor.acknowledged) == ["9.6", "9.7", "9.8", "9.9"]
-    assert world.states() == {}
+    assert sorted(harness.executor.acknowledged) == ["9.6", "9.7", "9.8", "9.9"]
+    assert harness.states() == {}
 
 
 def test_ends_are_acknowledged_after_they_are_committed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.add("a")
+    harness.add("a")
     committed = []
-    acknowledge = world.executor.acknowledge
+    acknowledge = harness.executor.acknowledge
 
     def look(keys: list[str]) -> None:
-        committed.append(not world.database.connection.in_transaction and world.states())
+        committed.append(not harness.database.connection.in_transaction and harness.states())
         acknowledge(keys)
 
-    monkeypatch.setattr(world.executor, "acknowledge", look)
-    world.end("1.1")
+    monkeypatch.setattr(harness.executor, "acknowledge", look)
+    harness.end("1.1")
 
     assert committed == [{1: "done"}]
 
 
-def test_an_end_between_two_daemons_is_recorded_by_the_next(world: World) -> None:
-    world.add("a", "b", "c")
-    world.stop()
-    world.executor.end("1.1", 3 << 8)
-    world.executor.lose_client()
-    world.begin()
-    world.settle()
+def test_an_end_between_two_daemons_is_recorded_by_the_next(harness: Harness) -> None:
+    harness.add("a", "b", "c")
+    harness.stop()
+    harness.executor.end("1.1", 3 << 8)
+    harness.executor.lose_client()
+    harness.begin()
+    harness.settle()
 
-    assert world.states() == {1: "failed", 2: "running", 3: "running"}
-    assert world.column("status", 1) == 3 << 8
-    assert world.started() == ["1.1", "2.1", "3.1"]
+    assert harness.states() == {1: "failed", 2: "running", 3: "running"}
+    assert harness.column("status", 1) == 3 << 8
+    assert harness.started() == ["1.1", "2.1", "3.1"]
 
 
-def test_what_stood_next_in_line_and_never_began_starts_once(make_world: MakeWorld) -> None:
-    world = make_world(gpus=1)
-    world.add(*["a"] * 4)
-    world.run_short_jobs("1.1")
-    assert world.executor.queued == ["3.1", "4.1"]
-    world.restart()
-    world.settle()
-    assert world.states() == {1: "done", 2: "running", 3: "waiting", 4: "waiting"}
+def test_what_stood_next_in_line_and_never_began_starts_once(make_harness: MakeHarness) -> None:
+    harness = make_harness(gpus=1)
+    harness.add(*["a"] * 4)
+    harness.run_short_jobs("1.1")
+    assert harness.executor.queued == ["3.1", "4.1"]
+    harness.restart()
+    harness.settle()
+    assert harness.states() == {1: "done", 2: "running", 3: "waiting", 4: "waiting"}
 
-    world.now += 5
+    harness.now += 5
     for key in ("2.1", "3.1", "4.1"):
-        world.end(key)
-        world.now += 5
-    assert set(world.states().values()) == {"done"}
+        harness.end(key)
+        harness.now += 5
+    assert set(harness.states().values()) == {"done"}
 
 
 def test_what_followed_another_keeps_the_slot_when_that_one_has_ended(
-    make_world: MakeWorld,
+    make_harness: MakeHarness,
 ) -> None:
-    world = make_world(gpus=1)
-    world.add(*["a"] * 4)
-    world.run_short_jobs("1.1")
-    world.executor.end("2.1")
-    assert world.executor.running == ["3.1"]
-    world.restart()
-    world.settle()
+    harness = make_harness(gpus=1)
+    harness.add(*["a"] * 4)
+    harness.run_short_jobs("1.1")
+    harness.executor.end("2.1")
+    assert harness.executor.running == ["3.1"]
+    harness.restart()
+    harness.settle()
 
-    assert world.executor.running == ["3.1"]
-    assert world.states() == {1: "done", 2: "done", 3: "running", 4: "waiting"}
-
-
-def test_a_gpu_is_given_back_when_what_was_adopted_on_it_has_ended(world: World) -> None:
-    world.add("a")
-    world.restart()
-    world.settle()
-    assert world.executor.leased == {"GPU-0"}
-    world.end("1.1")
-
-    assert world.executor.leased == set()
+    assert harness.executor.running == ["3.1"]
+    assert harness.states() == {1: "done", 2: "done", 3: "running", 4: "waiting"}
 
 
-def test_with_the_shepherd_gone_too_a_gpu_is_not_given_away_while_its_job_lives(
-    make_world: MakeWorld,
+def test_a_gpu_is_given_back_when_what_was_adopted_on_it_has_ended(harness: Harness) -> None:
+    harness.add("a")
+    harness.restart()
+    harness.settle()
+    assert harness.executor.leased == {"GPU-0"}
+    harness.end("1.1")
+
+    assert harness.executor.leased == set()
+
+
+def test_with_the_supervisor_gone_too_a_gpu_is_not_given_away_while_its_job_lives(
+    make_harness: MakeHarness,
 ) -> None:
-    world = make_world(gpus=1)
-    world.add("a", "b")
-    world.restart(shepherd_too=True)
-    world.settle()
-    assert world.executor.running == ["1.1"]
-    world.wait(5)
-    assert world.executor.running == ["1.1"]
+    harness = make_harness(gpus=1)
+    harness.add("a", "b")
+    harness.restart(supervisor_too=True)
+    harness.settle()
+    assert harness.executor.running == ["1.1"]
+    harness.wait(5)
+    assert harness.executor.running == ["1.1"]
 
-    world.end("1.1")
-    world.wait(1)
-    assert world.executor.running == ["2.1"]
+    harness.end("1.1")
+    harness.wait(1)
+    assert harness.executor.running == ["2.1"]
 
 
-def test_when_only_the_shepherd_dies_what_it_had_not_started_starts_once(
-    make_world: MakeWorld,
+def test_when_only_the_supervisor_dies_what_it_had_not_started_starts_once(
+    make_harness: MakeHarness,
 ) -> None:
-    world = make_world(gpus=1)
-    world.add(*["a"] * 4)
-    world.run_short_jobs("1.1")
-    assert world.executor.queued == ["3.1", "4.1"]
-    world.lose_shepherd()
-    assert world.states() == {1: "done", 2: "running", 3: "waiting", 4: "waiting"}
+    harness = make_harness(gpus=1)
+    harness.add(*["a"] * 4)
+    harness.run_short_jobs("1.1")
+    assert harness.executor.queued == ["3.1", "4.1"]
+    harness.lose_supervisor()
+    assert harness.states() == {1: "done", 2: "running", 3: "waiting", 4: "waiting"}
 
-    world.end("2.1")
-    world.wait(1)
-    world.now += 5
+    harness.end("2.1")
+    harness.wait(1)
+    harness.now += 5
     for key in ("3.1", "4.1"):
-        world.end(key)
-        world.now += 5
-    assert set(world.states().values()) == {"done"}
+        harness.end(key)
+        harness.now += 5
+    assert set(harness.states().values()) == {"done"}
 
 
 def test_slots_cut_anew_are_not_given_away_while_an_old_job_has_their_gpus(
-    make_world: MakeWorld,
+    make_harness: MakeHarness,
 ) -> None:
-    world = make_world(gpus=(Slot(0, ("0", "1"), ("GPU-0", "GPU-1")),))
-    world.add("a")
-    world.restart(gpus=3)
-    world.add("b", "c")
-    assert sorted(world.executor.running) == ["1.1", "2.1"]
-    assert world.executor.launched[-1].slots == (2,)
+    harness = make_harness(gpus=(Slot(0, ("0", "1"), ("GPU-0", "GPU-1")),))
+    harness.add("a")
+    harness.restart(gpus=3)
+    harness.add("b", "c")
+    assert sorted(harness.executor.running) == ["1.1", "2.1"]
+    assert harness.executor.launched[-1].slots == (2,)
 
-    world.now += 5
-    world.end("1.1")
-    assert sorted(world.executor.running) == ["2.1", "3.1"]
+    harness.now += 5
+    harness.end("1.1")
+    assert sorted(harness.executor.running) == ["2.1", "3.1"]
 
 
-def test_a_job_on_a_gpu_that_is_no_longer_ours_goes_on(make_world: MakeWorld) -> None:
-    world = make_world(gpus=3)
-    world.add("big", gpus=3)
-    world.restart(gpus=2)
-    world.settle()
-    assert world.executor.running == ["1.1"]
-    assert [each.label for each in world.engine.board.running.values()] == ["0,1"]
+def test_a_job_on_a_gpu_that_is_no_longer_ours_goes_on(make_harness: MakeHarness) -> None:
+    harness = make_harness(gpus=3)
+    harness.add("big", gpus=3)
+    harness.restart(gpus=2)
+    harness.settle()
+    assert harness.executor.running == ["1.1"]
+    assert [each.label for each in harness.engine.slot_table.running.values()] == ["0,1"]
 
-    world.end("1.1")
-    assert world.states() == {1: "done"}
+    harness.end("1.1")
+    assert harness.states() == {1: "done"}
 
 
 @pytest.mark.parametrize(
@@ -359,9 +361,9 @@ def test_a_label_names_the_slots_that_have_its_gpus_today(
     label: str | None, indices: tuple[int, ...]
 ) -> None:
     names = (("0",), ("0",), ("1",), ("2", "3"))
-    board = Board(tuple(Slot(n, gpus, gpus) for n, gpus in enumerate(names)))
+    slot_table = SlotTable(tuple(Slot(n, gpus, gpus) for n, gpus in enumerate(names)))
 
-    assert tuple(slot.index for slot in find_slots(board, label)) == indices
+    assert tuple(slot.index for slot in find_slots(slot_table, label)) == indices
 
 
 @pytest.mark.parametrize(
@@ -390,19 +392,19 @@ def test_a_label_with_a_node_names_slots_of_that_node_and_one_without_those_of_t
         ("h2", ("1",)),
         ("h2", ("2", "3")),
     )
-    board = Board(
+    slot_table = SlotTable(
         tuple(Slot(n, gpus, gpus, node) for n, (node, gpus) in enumerate(names)), head="h1"
     )
 
-    assert tuple(slot.index for slot in find_slots(board, label)) == indices
-    assert find_node(board, label) == node
+    assert tuple(slot.index for slot in find_slots(slot_table, label)) == indices
+    assert find_node(slot_table, label) == node
 
 
 def test_a_label_from_a_cluster_that_this_machine_has_left_names_its_own_slots_only() -> None:
-    board = Board((Slot(0, ("0",), ("0",)),), head="h1")
+    slot_table = SlotTable((Slot(0, ("0",), ("0",)),), head="h1")
 
-    assert [slot.index for slot in find_slots(board, "h1/0")] == [0]
-    assert find_slots(board, "h2/0") == ()
+    assert [slot.index for slot in find_slots(slot_table, "h1/0")] == [0]
+    assert find_slots(slot_table, "h2/0") == ()
 
 
 class Crash(BaseException):
@@ -420,7 +422,8 @@ class Life(RuleBasedStateMachine):
         self.killed: dict[int, int] = {}
         self.by_hand: Counter[int] = Counter()
         self.was_full = False
-        self.world = World(Path(self.folder.name), gpus=3, cpu_places=1, script=self.on_start)
+        self.harness = Harness(Path(self.folder.name), gpus=3, cpu_places=1, script=self.on_start)
+        self.harness.config("brake", "0")  # refused starts in a row would pause the queue
 
     def on_start(self, launch: Launch) -> int | None:
         self.starts[launch.key] += 1
@@ -431,10 +434,10 @@ class Life(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6), gpus=st.integers(0, 3), retries=st.integers(0, 2))
     def add(self, count: int, gpus: int, retries: int) -> None:
         with self.unless_the_disk_is_full():
-            added = self.world.add(*["a"] * count, gpus=gpus, retries=retries)
+            added = self.harness.add(*["a"] * count, gpus=gpus, retries=retries)
             self.retries |= dict.fromkeys(range(added.first, added.last + 1), retries)
 
-    @precondition(lambda self: self.world.executor.running)
+    @precondition(lambda self: self.harness.executor.running)
     @rule(
         data=st.data(),
         how=st.sampled_from([0, 0, FAILED, 9, None]),
@@ -442,14 +445,14 @@ class Life(RuleBasedStateMachine):
         heard=st.booleans(),
     )
     def end(self, data: st.DataObject, how: int | None, seconds: float, heard: bool) -> None:
-        self.world.now += seconds
-        key = data.draw(st.sampled_from(self.world.executor.running))
+        self.harness.now += seconds
+        key = data.draw(st.sampled_from(self.harness.executor.running))
         if how is None:
-            self.world.executor.lose(key)
+            self.harness.executor.lose(key)
         else:
-            self.world.executor.end(key, how)
+            self.harness.executor.end(key, how)
         if heard:
-            self.world.settle()
+            self.harness.settle()
 
     @precondition(lambda self: self.retries)
     @rule(data=st.data())
@@ -457,7 +460,7 @@ class Life(RuleBasedStateMachine):
         job = data.draw(st.sampled_from(sorted(self.retries)))
         with self.unless_the_disk_is_full():
             # What was ordered already may still start, and is ended then.
-            for ended in self.world.kill(str(job), grace_s=0).ids:
+            for ended in self.harness.kill(str(job), grace_s=0).ids:
                 self.killed.setdefault(ended, self.tries()[ended] + 1)
 
     @precondition(lambda self: self.retries)
@@ -465,17 +468,17 @@ class Life(RuleBasedStateMachine):
     def retry(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.retries)))
         with self.unless_the_disk_is_full():
-            for again in self.world.retry(str(job)).ids:
+            for again in self.harness.retry(str(job)).ids:
                 self.by_hand[again] += 1 + self.retries[again]
                 self.killed.pop(again, None)
 
     @rule(errno=st.sampled_from([28, 13]))
     def refuse_a_start(self, errno: int) -> None:
-        self.world.executor.refuse_next(errno, "refused")
+        self.harness.executor.refuse_next(errno, "refused")
 
     @rule(is_full=st.booleans())
     def fill_or_empty_the_disk(self, is_full: bool) -> None:
-        self.world.disk_is_full = is_full
+        self.harness.disk_is_full = is_full
         self.was_full = self.was_full or is_full
 
     @contextlib.contextmanager
@@ -487,62 +490,62 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def pass_time(self) -> None:
-        self.world.wait(1.5)
+        self.harness.wait(1.5)
 
-    @rule(shepherd_too=st.booleans())
-    def restart(self, shepherd_too: bool) -> None:
-        self.world.restart(shepherd_too=shepherd_too)
+    @rule(supervisor_too=st.booleans())
+    def restart(self, supervisor_too: bool) -> None:
+        self.harness.restart(supervisor_too=supervisor_too)
 
     @rule()
-    def lose_the_shepherd(self) -> None:
-        self.world.lose_shepherd()
+    def lose_the_supervisor(self) -> None:
+        self.harness.lose_supervisor()
 
     @rule(
         point=st.sampled_from(["commit", "committed", "acknowledge", "launch", "launched", "hold"]),
         turns=st.integers(1, 3),
     )
     def die_within_a_turn(self, point: str, turns: int) -> None:
-        world = self.world
+        harness = self.harness
         match point:
             case "commit":
-                world.database.try_commit = die  # type: ignore[method-assign]
+                harness.database.try_commit = die  # type: ignore[method-assign]
             case "committed":
-                world.database.try_commit = then_die(  # type: ignore[method-assign]
-                    world.database.try_commit
+                harness.database.try_commit = then_die(  # type: ignore[method-assign]
+                    harness.database.try_commit
                 )
             case "launched":
-                world.executor.launch = then_die(world.executor.launch)  # type: ignore[method-assign]
+                harness.executor.launch = then_die(harness.executor.launch)  # type: ignore[method-assign]
             case _:
-                setattr(world.executor, point, die)
+                setattr(harness.executor, point, die)
         try:
             for _ in range(turns):
-                world.engine.turn()
+                harness.engine.turn()
         except Crash:
             pass
         for name in ("acknowledge", "launch", "hold"):
-            vars(world.executor).pop(name, None)
-        world.restart()
+            vars(harness.executor).pop(name, None)
+        harness.restart()
 
     def teardown(self) -> None:
         try:
             self.finish()
         finally:
-            self.world.close()
+            self.harness.close()
             self.folder.cleanup()
 
     def finish(self) -> None:
         """With nothing new coming, everything comes to its end, and is accounted for."""
-        world = self.world
-        world.disk_is_full = False
-        world.settle()
+        harness = self.harness
+        harness.disk_is_full = False
+        harness.settle()
         for _ in range(400):
-            if not world.engine.board.running and not len(world.engine.queue):
+            if not harness.engine.slot_table.running and not len(harness.engine.queue):
                 break
-            for key in world.executor.running[:1]:
-                world.executor.end(key)
-            world.wait(1.5)
-        world.wait(1.5)
-        states = {job: State(state) for job, state in world.states().items()}
+            for key in harness.executor.running[:1]:
+                harness.executor.end(key)
+            harness.wait(1.5)
+        harness.wait(1.5)
+        states = {job: State(state) for job, state in harness.states().items()}
         assert set(states) == set(self.retries), "a job was lost"
         assert all(map(is_final, states.values())), states
         tries = self.tries()
@@ -552,10 +555,10 @@ class Life(RuleBasedStateMachine):
             if job in self.killed:
                 assert state is not State.DONE
                 assert tries[job] <= self.killed[job]
-        assert world.executor.leased == set()
-        assert not world.executor._stories, "an end was not acknowledged"
-        assert world.engine.patience_s() is None
-        world.check()
+        assert harness.executor.leased == set()
+        assert not harness.executor._stories, "an end was not acknowledged"
+        assert harness.engine.patience_s() is None
+        harness.check()
 
     def tries(self) -> Counter[int]:
         """How often each job was started."""
@@ -583,11 +586,11 @@ class CarelessLife(Life):
 
     def __init__(self) -> None:
         super().__init__()
-        begin = self.world.begin
+        begin = self.harness.begin
 
         def begin_carelessly() -> None:
             begin()
-            engine, executor = self.world.engine, self.world.executor
+            engine, executor = self.harness.engine, self.harness.executor
             claim = engine._claim
 
             def claim_and_launch(*words: Any) -> Launch | None:
@@ -597,8 +600,8 @@ class CarelessLife(Life):
 
             engine._claim = claim_and_launch  # type: ignore[assignment,method-assign]
 
-        self.world.begin = begin_carelessly  # type: ignore[method-assign]
-        self.world.restart()
+        self.harness.begin = begin_carelessly  # type: ignore[method-assign]
+        self.harness.restart()
 
 
 steady = settings(deadline=None, derandomize=True, max_examples=80, stateful_step_count=25)

@@ -5,42 +5,42 @@ import os
 import pytest
 
 from stoker.engine.config import ENTRIES
-from stoker.engine.service.config import change, read
 from stoker.errors import NotFoundError, UsageError
+from stoker.service.config import change, read
 from stoker.wire import NewSetting, Setting
-from unit.engine.world import MakeWorld, World
+from unit.engine.engine_harness import Harness, MakeHarness
 
 
-def put(world: World, name: str, value: str | None) -> Setting:
-    return change(world.hub, NewSetting(name=name, value=value))
+def put(harness: Harness, name: str, value: str | None) -> Setting:
+    return change(harness.context, NewSetting(name=name, value=value))
 
 
-def test_every_setting_has_a_default_that_it_would_accept_itself(world: World) -> None:
-    for setting in read(world.hub):
+def test_every_setting_has_a_default_that_it_would_accept_itself(harness: Harness) -> None:
+    for setting in read(harness.context):
         assert setting.value == setting.default
         assert setting.meaning
         ENTRIES[setting.name].check(setting.default)
-    assert [setting.name for setting in read(world.hub)] == list(ENTRIES)
+    assert [setting.name for setting in read(harness.context)] == list(ENTRIES)
 
 
-def test_what_is_set_stays_set_through_a_restart(world: World) -> None:
-    assert put(world, "keep.days", "7").value == "7"
-    put(world, "log.cap", "20M")
-    world.restart()
+def test_what_is_set_stays_set_through_a_restart(harness: Harness) -> None:
+    assert put(harness, "keep.days", "7").value == "7"
+    put(harness, "log.cap", "20M")
+    harness.restart()
 
-    assert world.hub.config.count("keep.days") == 7
-    assert world.hub.config.log_cap_bytes == 20 * 2**20
+    assert harness.context.config.count("keep.days") == 7
+    assert harness.context.config.log_cap_bytes == 20 * 2**20
 
 
-def test_none_and_the_default_itself_put_the_default_back(world: World) -> None:
+def test_none_and_the_default_itself_put_the_default_back(harness: Harness) -> None:
     for value in (None, "90"):
-        put(world, "keep.days", "7")
-        assert put(world, "keep.days", value).value == "90"
-    assert world.database.execute("SELECT count(*) FROM config").fetchone() == (0,)
+        put(harness, "keep.days", "7")
+        assert put(harness, "keep.days", value).value == "90"
+    assert harness.database.execute("SELECT count(*) FROM config").fetchone() == (0,)
 
 
-def test_the_defaults_mean_what_they_say(world: World) -> None:
-    config = world.hub.config
+def test_the_defaults_mean_what_they_say(harness: Harness) -> None:
+    config = harness.context.config
     assert config.gpus is None
     assert config.log_cap_bytes is None
     assert config.cpu_places == len(os.sched_getaffinity(0))
@@ -63,9 +63,9 @@ def test_the_defaults_mean_what_they_say(world: World) -> None:
         ("gpulimit.timer_polling_time", ["10", "0.5"]),
     ],
 )
-def test_values_that_make_sense_are_taken(world: World, name: str, values: list[str]) -> None:
+def test_values_that_make_sense_are_taken(harness: Harness, name: str, values: list[str]) -> None:
     for value in values:
-        assert put(world, name, value).value == value
+        assert put(harness, name, value).value == value
 
 
 @pytest.mark.parametrize(
@@ -85,47 +85,49 @@ def test_values_that_make_sense_are_taken(world: World, name: str, values: list[
     ],
 )
 def test_values_that_make_no_sense_are_refused_in_one_line_and_change_nothing(
-    world: World, name: str, values: list[str]
+    harness: Harness, name: str, values: list[str]
 ) -> None:
-    before = read(world.hub)
+    before = read(harness.context)
     for value in values:
         with pytest.raises(UsageError, match=name) as caught:
-            put(world, name, value)
+            put(harness, name, value)
         assert len(str(caught.value).splitlines()) == 1
-    assert read(world.hub) == before
+    assert read(harness.context) == before
 
 
-def test_a_setting_that_does_not_exist_is_an_error_that_lists_those_that_do(world: World) -> None:
+def test_a_setting_that_does_not_exist_is_an_error_that_lists_those_that_do(
+    harness: Harness,
+) -> None:
     with pytest.raises(NotFoundError, match=r"no setting 'colour'; there are: gpus, gpus-drained"):
-        put(world, "colour", "blue")
+        put(harness, "colour", "blue")
 
 
-def test_more_places_for_jobs_without_gpu_are_used_at_once(make_world: MakeWorld) -> None:
-    world = make_world(cpu_places=1)
-    world.add("a", "b", "c", gpus=0)
-    assert world.executor.running == ["1.1"]
-    put(world, "cpu.jobs", "3")
-    world.settle()
+def test_more_places_for_jobs_without_gpu_are_used_at_once(make_harness: MakeHarness) -> None:
+    harness = make_harness(cpu_places=1)
+    harness.add("a", "b", "c", gpus=0)
+    assert harness.executor.running == ["1.1"]
+    put(harness, "cpu.jobs", "3")
+    harness.settle()
 
-    assert world.executor.running == ["1.1", "2.1", "3.1"]
+    assert harness.executor.running == ["1.1", "2.1", "3.1"]
 
 
-def test_fewer_places_end_nothing_that_runs(make_world: MakeWorld) -> None:
-    world = make_world(cpu_places=3)
-    world.add("a", "b", "c", "d", gpus=0)
-    put(world, "cpu.jobs", "1")
-    world.settle()
-    assert world.executor.running == ["1.1", "2.1", "3.1"]
+def test_fewer_places_end_nothing_that_runs(make_harness: MakeHarness) -> None:
+    harness = make_harness(cpu_places=3)
+    harness.add("a", "b", "c", "d", gpus=0)
+    put(harness, "cpu.jobs", "1")
+    harness.settle()
+    assert harness.executor.running == ["1.1", "2.1", "3.1"]
 
     for key in ("1.1", "2.1"):
-        world.end(key)
-    assert world.executor.running == ["3.1"]
-    world.end("3.1")
-    assert world.executor.running == ["4.1"]
+        harness.end(key)
+    assert harness.executor.running == ["3.1"]
+    harness.end("3.1")
+    assert harness.executor.running == ["4.1"]
 
 
-def test_whoever_cuts_logs_hears_of_a_new_cap(world: World) -> None:
-    version = world.hub.events.version
-    put(world, "log.cap", "4K")
+def test_whoever_cuts_logs_hears_of_a_new_cap(harness: Harness) -> None:
+    version = harness.context.events.version
+    put(harness, "log.cap", "4K")
 
-    assert world.hub.events.version != version
+    assert harness.context.events.version != version

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
 from stoker.core.job import Attempt, Request
-from stoker.engine.board import Running
 from stoker.engine.deadlines import Deadlines
-from stoker.engine.queue import Entry
+from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.slots import RunningAttempt
 
 NEVER = float("inf")
 
 
-def run(running: dict[str, Running], number: int, deadline: float | None) -> Running:
+def run(running: dict[str, RunningAttempt], number: int, deadline: float | None) -> RunningAttempt:
     attempt = Attempt(number, 1)
-    found = running[attempt.key] = Running(
+    found = running[attempt.key] = RunningAttempt(
         key=attempt.key,
         attempt=attempt,
-        entry=Entry(b"", Request()),
+        entry=QueueEntry(b"", Request()),
         slots=(),
         deadline=deadline,
     )
@@ -21,7 +21,7 @@ def run(running: dict[str, Running], number: int, deadline: float | None) -> Run
 
 
 def test_the_next_deadline_is_that_of_what_still_runs() -> None:
-    running: dict[str, Running] = {}
+    running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     for number, deadline in enumerate((30.0, 10.0, None, 20.0)):
         deadlines.note(run(running, number, deadline))
@@ -37,7 +37,7 @@ def test_the_next_deadline_is_that_of_what_still_runs() -> None:
 
 
 def test_a_job_that_is_paused_has_no_deadline_until_it_goes_on() -> None:
-    running: dict[str, Running] = {}
+    running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     job = run(running, 1, 10.0)
     deadlines.note(job)
@@ -50,7 +50,7 @@ def test_a_job_that_is_paused_has_no_deadline_until_it_goes_on() -> None:
 
 
 def test_what_is_due_is_told_once_and_in_order() -> None:
-    running: dict[str, Running] = {}
+    running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     for number, deadline in enumerate((30.0, 10.0, 20.0)):
         deadlines.note(run(running, number, deadline))
@@ -61,7 +61,7 @@ def test_what_is_due_is_told_once_and_in_order() -> None:
 
 
 def test_deadlines_of_what_has_ended_do_not_pile_up() -> None:
-    running: dict[str, Running] = {}
+    running: dict[str, RunningAttempt] = {}
     deadlines = Deadlines(running)
     deadlines.note(run(running, 0, 1e9))
     for number in range(1, 10_000):

@@ -15,15 +15,15 @@ import pytest
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
-from stoker.engine.board import QUICK_S, Board, Running
-from stoker.engine.loop import Engine
-from stoker.engine.queue import Entry, LineQueue
-from stoker.engine.recover import recover
-from stoker.engine.rules import Order, Rules, Tally
+from stoker.engine.engine import Engine
+from stoker.engine.engine_rules import EngineRules, Order, Tally
+from stoker.engine.foreground_queue import LineQueue, QueueEntry
+from stoker.engine.journal_recovery import recover
+from stoker.engine.slots import QUICK_S, RunningAttempt, SlotTable
 from stoker.executors.contract import Ended
-from stoker.executors.shepherd.journal import Ending, Record
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs
+from stoker.supervisor.journal import Ending, Record
 from stoker.testing.executor import FakeExecutor
 
 FAILED = 1 << 8
@@ -59,14 +59,14 @@ class Ears:
         self.ended: list[tuple[str, Event, str | None, bool]] = []
         self.notices: list[str] = []
 
-    def on_launch(self, running: Running) -> None:
+    def on_launch(self, running: RunningAttempt) -> None:
         self.launched.append(running.key)
 
-    def on_start(self, running: Running) -> None:
+    def on_start(self, running: RunningAttempt) -> None:
         self.started.append(running.key)
 
     def on_end(
-        self, running: Running, outcome: Outcome, ended: Ended | None, retried: bool
+        self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
         self.ended.append((running.key, outcome.event, outcome.reason, retried))
 
@@ -89,7 +89,7 @@ class Stage:
         self.engine: Engine = None  # type: ignore[assignment]
         self.unwritable: set[str] = set()
 
-    def prepare(self, attempt: Attempt, entry: Entry) -> Order:
+    def prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
         if attempt.key in self.unwritable:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return Order([entry.command.decode()], f"log/{attempt.key}")
@@ -107,13 +107,13 @@ class Stage:
         self.lines.at_hand.extend(commands)
         self.lines.open = more_may_come
         self.engine = Engine(
-            board=Board(slots),
+            slot_table=SlotTable(slots),
             queue=LineQueue(self.lines, self.jobs, request, resume=False),
             executor=self.executor,
             database=self.database,
             jobs=self.jobs,
             listener=self.ears,
-            rules=Rules(max_failures=1 if fail_fast else None, in_advance=in_advance),
+            rules=EngineRules(max_failures=1 if fail_fast else None, in_advance=in_advance),
             prepare=self.prepare,
             clock=lambda: self.now,
         )
@@ -143,7 +143,7 @@ class Stage:
             self.end(key)
 
     def waits_for(self) -> list[str | None]:
-        return [place.waits_for for place in self.engine.board.places]
+        return [place.waits_for for place in self.engine.slot_table.places]
 
     def states(self) -> dict[int, str]:
         return dict(self.database.execute("SELECT id, state FROM job").fetchall())
@@ -454,7 +454,7 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
     on_its_way: list[Callable[[], None]] = []
     hold, release = stage.executor.hold, stage.executor.release
     engine = stage.set_up(slots=(*SHARED, Slot(2, ("1",), ("GPU-1",))), more_may_come=True)
-    engine.board.places[1].closed = "in use by somebody"
+    engine.slot_table.places[1].closed = "in use by somebody"
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
     assert stage.executor.running == ["1.1", "2.1"]
@@ -465,7 +465,7 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
         "release",
         lambda slot, keys: on_its_way.append(partial(release, slot, keys)),
     )
-    engine.board.places[1].closed = None
+    engine.slot_table.places[1].closed = None
     stage.lines.at_hand.append(b"c")
     engine.turn()
     assert len(on_its_way) == 1
@@ -486,12 +486,12 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
 
 def test_a_closed_slot_gets_no_jobs_until_it_is_open_again(stage: Stage) -> None:
     engine = stage.set_up(more_may_come=True)
-    engine.board.places[0].closed = "in use by somebody"
+    engine.slot_table.places[0].closed = "in use by somebody"
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
     assert [launch.slots for launch in stage.executor.launched] == [(1,)]
 
-    engine.board.places[0].closed = None
+    engine.slot_table.places[0].closed = None
     stage.settle()
     assert [launch.slots for launch in stage.executor.launched] == [(1,), (0,)]
 

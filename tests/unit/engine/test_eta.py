@@ -4,109 +4,109 @@ import pytest
 
 from stoker.core.lifecycle import State
 from stoker.engine import eta
-from stoker.engine.service.ls import ls
-from stoker.engine.service.status import status
+from stoker.service.ls import ls
+from stoker.service.status import status
 from stoker.wire import Selection
-from unit.engine.world import FAILED, MakeWorld, World
+from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 
 @pytest.fixture
-def world(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Return a world of two GPUs in which the time of day is the test's too."""
-    world = make_world(gpus=2)
-    monkeypatch.setattr("time.time", lambda: world.now)
-    monkeypatch.setattr("time.time_ns", lambda: round(world.now * 1e9))
+def harness(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    """Return a harness of two GPUs in which the time of day is the test's too."""
+    harness = make_harness(gpus=2)
+    monkeypatch.setattr("time.time", lambda: harness.now)
+    monkeypatch.setattr("time.time_ns", lambda: round(harness.now * 1e9))
     monkeypatch.setattr(eta, "_FRESH_S", -1.0)
     monkeypatch.setattr(eta, "_MOST_OF_TIME", float("inf"))
-    return world
+    return harness
 
 
-def live(world: World, job: int, seconds: float, status: int = 0) -> None:
-    world.now += seconds
-    world.end(f"{job}.1", status)
+def live(harness: Harness, job: int, seconds: float, status: int = 0) -> None:
+    harness.now += seconds
+    harness.end(f"{job}.1", status)
 
 
-def left_s(world: World, job: int) -> float | None:
-    page = ls(world.hub, Selection(ids=str(job)), text=None, after=None, limit=9)
+def left_s(harness: Harness, job: int) -> float | None:
+    page = ls(harness.context, Selection(ids=str(job)), text=None, after=None, limit=9)
     ends_at = page.jobs[0].ends_at
-    return None if ends_at is None else ends_at - world.now
+    return None if ends_at is None else ends_at - harness.now
 
 
-def test_a_job_is_expected_to_take_as_long_as_others_of_its_kind(world: World) -> None:
-    world.add("python a.py --lr 1")
-    live(world, 1, 100)
-    world.add("python a.py --lr 2")
-    live(world, 2, 200)
-    world.add("python a.py --lr 3", "python b.py")
-    world.now += 50
+def test_a_job_is_expected_to_take_as_long_as_others_of_its_kind(harness: Harness) -> None:
+    harness.add("python a.py --lr 1")
+    live(harness, 1, 100)
+    harness.add("python a.py --lr 2")
+    live(harness, 2, 200)
+    harness.add("python a.py --lr 3", "python b.py")
+    harness.now += 50
 
-    assert left_s(world, 3) == pytest.approx(100)
-    assert left_s(world, 4) is None
-    world.restart()
-    world.settle()
-    world.now += 500
-    assert left_s(world, 3) == 0
+    assert left_s(harness, 3) == pytest.approx(100)
+    assert left_s(harness, 4) is None
+    harness.restart()
+    harness.settle()
+    harness.now += 500
+    assert left_s(harness, 3) == 0
 
 
 def test_nothing_is_learned_from_what_failed_or_was_over_at_once_or_stood_still(
-    world: World,
+    harness: Harness,
 ) -> None:
-    world.add("a", "b")
-    live(world, 1, 0.5)
-    live(world, 2, 100, FAILED)
-    world.add("c")
-    world.now += 10
-    world.pause("3")
-    world.now += 1000
-    world.resume("3")
-    live(world, 3, 10)
-    rows = world.database.execute("SELECT name, mean_s FROM kind").fetchall()
+    harness.add("a", "b")
+    live(harness, 1, 0.5)
+    live(harness, 2, 100, FAILED)
+    harness.add("c")
+    harness.now += 10
+    harness.pause("3")
+    harness.now += 1000
+    harness.resume("3")
+    live(harness, 3, 10)
+    rows = harness.database.execute("SELECT name, mean_s FROM kind").fetchall()
 
     assert rows == [("/c", pytest.approx(20))]
 
 
-def test_the_queue_is_over_when_its_work_is_done_by_all_slots(world: World) -> None:
-    assert status(world.hub).eta_s is None
-    world.add("a")
-    assert status(world.hub).eta_s is None
-    live(world, 1, 100)
-    world.add(*["a"] * 10)
-    world.now += 20
+def test_the_queue_is_over_when_its_work_is_done_by_all_slots(harness: Harness) -> None:
+    assert status(harness.context).eta_s is None
+    harness.add("a")
+    assert status(harness.context).eta_s is None
+    live(harness, 1, 100)
+    harness.add(*["a"] * 10)
+    harness.now += 20
 
-    assert world.jobs.count(State.WAITING) == 8
+    assert harness.jobs.count(State.WAITING) == 8
     # Two run for another 80 s each, eight wait for 100 s each, on two slots.
-    assert status(world.hub).eta_s == pytest.approx(480)
+    assert status(harness.context).eta_s == pytest.approx(480)
 
 
 def test_a_long_queue_is_taken_to_be_like_its_beginning(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eta, "_LOOKED_AT", 10)
-    world.add("a")
-    live(world, 1, 10)
-    world.pause(queue=True)
-    world.add(*["a"] * 1000)
+    harness.add("a")
+    live(harness, 1, 10)
+    harness.pause(queue=True)
+    harness.add(*["a"] * 1000)
 
-    assert status(world.hub).eta_s == pytest.approx(5000)
-
-
-def test_jobs_without_gpu_and_jobs_on_many_have_their_own_width(world: World) -> None:
-    world.add("light", gpus=0)
-    world.add("big", gpus=2)
-    live(world, 1, 10)
-    live(world, 2, 90)
-    world.pause(queue=True)
-    world.add(*["light"] * 6, gpus=0)
-    world.add(*["big"] * 2, gpus=2)
-
-    assert status(world.hub).eta_s == pytest.approx(200)
+    assert status(harness.context).eta_s == pytest.approx(5000)
 
 
-def test_old_kinds_are_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_without_gpu_and_jobs_on_many_have_their_own_width(harness: Harness) -> None:
+    harness.add("light", gpus=0)
+    harness.add("big", gpus=2)
+    live(harness, 1, 10)
+    live(harness, 2, 90)
+    harness.pause(queue=True)
+    harness.add(*["light"] * 6, gpus=0)
+    harness.add(*["big"] * 2, gpus=2)
+
+    assert status(harness.context).eta_s == pytest.approx(200)
+
+
+def test_old_kinds_are_forgotten(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eta, "_KINDS", 3)
     for number, name in enumerate("abcde", 1):
-        world.add(name)
-        live(world, number, 10)
-    rows = world.database.execute("SELECT name FROM kind ORDER BY name").fetchall()
+        harness.add(name)
+        live(harness, number, 10)
+    rows = harness.database.execute("SELECT name FROM kind ORDER BY name").fetchall()
 
     assert rows == [("/c",), ("/d",), ("/e",)]

@@ -10,20 +10,22 @@ import pytest
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event
 from stoker.engine import hooks
-from stoker.engine.board import Running
 from stoker.engine.config import Config
+from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.hooks import Hooks
-from stoker.engine.queue import Entry
+from stoker.engine.slots import RunningAttempt
 from stoker.store.database import Database
 
 DONE = Outcome(event=Event.SUCCEED, status=0)
 FAILED = Outcome(event=Event.FAIL, status=256, reason="exit 1")
 
 
-def running(job: int = 7) -> Running:
+def running(job: int = 7) -> RunningAttempt:
     attempt = Attempt(job, 2)
-    entry = Entry(b"x", Request())
-    return Running(key=attempt.key, attempt=attempt, entry=entry, slots=(), log="/logs/7.log")
+    entry = QueueEntry(b"x", Request())
+    return RunningAttempt(
+        key=attempt.key, attempt=attempt, entry=entry, slots=(), log="/logs/7.log"
+    )
 
 
 @pytest.fixture

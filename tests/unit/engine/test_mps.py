@@ -11,11 +11,11 @@ import pytest
 
 from stoker.core.job import Attempt, Request
 from stoker.core.slot import Slot
-from stoker.engine.board import Running
+from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.mps import CONTROL, Mps
-from stoker.engine.queue import Entry
-from unit.engine.test_healing import FAULT, fail
-from unit.engine.world import MakeWorld, World
+from stoker.engine.slots import RunningAttempt
+from unit.engine.engine_harness import Harness, MakeHarness
+from unit.engine.test_retry_policy import FAULT, fail
 
 MakeMps = Callable[[], Mps]
 
@@ -51,12 +51,12 @@ def make_mps(home: str, told: list[str]) -> MakeMps:
     return lambda: Mps(os.path.join(home, "mps"), told.append)
 
 
-def attempt(key: str, gpus: int = 1) -> Running:
+def attempt(key: str, gpus: int = 1) -> RunningAttempt:
     slots = tuple(Slot(n, (str(n),), (f"GPU-{n}",)) for n in range(gpus))
-    return Running(
+    return RunningAttempt(
         key=key,
         attempt=Attempt.from_key(key),
-        entry=Entry(b"train", Request()),
+        entry=QueueEntry(b"train", Request()),
         slots=slots,
     )
 
@@ -153,29 +153,29 @@ def test_neighbours_are_those_who_were_there_until_a_moment_ago(make_mps: MakeMp
 
 
 @pytest.fixture
-def world(make_world: MakeWorld, home: str) -> World:
+def harness(make_harness: MakeHarness, home: str) -> Harness:
     twins = tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2))
-    world = make_world(gpus=twins)
-    world.engine.use(Mps(os.path.join(home, "mps"), print))
-    return world
+    harness = make_harness(gpus=twins)
+    harness.engine.use(Mps(os.path.join(home, "mps"), print))
+    return harness
 
 
 @pytest.mark.usefixtures("tools")
 def test_all_that_a_fault_took_down_run_again_without_mps_and_the_culprit_fails_alone(
-    world: World,
+    harness: Harness,
 ) -> None:
-    world.add("culprit", "victim", mps=True)
-    assert [launch.argv[0] for launch in world.executor.launched] == ["/usr/bin/env"] * 2
-    fail(world, "1.1", FAULT)
-    fail(world, "2.1", FAULT)
-    assert [world.column("failure", job) for job in (1, 2)] == [None, None]
-    assert all(launch.argv[0] != "/usr/bin/env" for launch in world.executor.launched[2:])
+    harness.add("culprit", "victim", mps=True)
+    assert [launch.argv[0] for launch in harness.executor.launched] == ["/usr/bin/env"] * 2
+    fail(harness, "1.1", FAULT)
+    fail(harness, "2.1", FAULT)
+    assert [harness.column("failure", job) for job in (1, 2)] == [None, None]
+    assert all(launch.argv[0] != "/usr/bin/env" for launch in harness.executor.launched[2:])
 
-    fail(world, "1.2", FAULT)
-    fail(world, "1.3", FAULT)
-    fail(world, "2.2", "", status=0)
+    fail(harness, "1.2", FAULT)
+    fail(harness, "1.3", FAULT)
+    fail(harness, "2.2", "", status=0)
 
-    assert world.states() == {1: "failed", 2: "done"}
-    assert world.attempts(2)[0][2] == (
+    assert harness.states() == {1: "failed", 2: "done"}
+    assert harness.attempts(2)[0][2] == (
         "exit 1: GPU fault, its own or that of a job it shared an MPS server with"
     )

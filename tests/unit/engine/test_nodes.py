@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from stoker.core.node import NodeFacts
+from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.nodes import Nodes
-from stoker.engine.vista import Vista
 from stoker.errors import ConflictError, NotFoundError
-from stoker.executors.fleet import FleetExecutor
-from stoker.executors.node import Ahead, Away, Introduction, Joined, Left, NodeSlot, Parted
-from unit.engine.world import MakeWorld, World
+from stoker.executors.multi_node_executor import MultiNodeExecutor
+from stoker.executors.node_reports import Ahead, Away, Introduction, Joined, Left, NodeSlot, Parted
+from unit.engine.engine_harness import Harness, MakeHarness
 
 _FACTS = Introduction(
     id="n1",
@@ -24,7 +24,7 @@ _FACTS = Introduction(
 )
 
 
-class Fleet(FleetExecutor):
+class Fleet(MultiNodeExecutor):
     """Only knows what nodes are called."""
 
     def __init__(self) -> None:
@@ -44,36 +44,40 @@ class Notices(list[str]):
         self.append(text.partition(": ")[0])
 
 
-def nodes_of(world: World) -> tuple[Nodes, Notices]:
+def nodes_of(harness: Harness) -> tuple[Nodes, Notices]:
     """What a daemon knows of nodes when it begins."""
     notices = Notices()
-    engine = world.engine
-    nodes = Nodes(engine, world.hub.database, Vista(engine.board), Fleet(), notices)
+    engine = harness.engine
+    nodes = Nodes(
+        engine, harness.context.database, ClusterGpus(engine.slot_table), Fleet(), notices
+    )
     nodes.remember()
     return nodes, notices
 
 
-def test_a_change_is_told_once(world: World) -> None:
-    nodes, notices = nodes_of(world)
+def test_a_change_is_told_once(harness: Harness) -> None:
+    nodes, notices = nodes_of(harness)
     for news in (Joined(_FACTS), Joined(_FACTS), Away("h1", "x"), Away("h1", "y"), Joined(_FACTS)):
         nodes.apply(news)
     there = "h1 is there, with 1 GPU"
     assert notices == [there, "h1 is away", there]
 
 
-def test_the_next_daemon_says_of_a_node_that_does_not_answer_that_it_is_away(world: World) -> None:
-    nodes, _notices = nodes_of(world)
+def test_the_next_daemon_says_of_a_node_that_does_not_answer_that_it_is_away(
+    harness: Harness,
+) -> None:
+    nodes, _notices = nodes_of(harness)
     nodes.apply(Joined(_FACTS))
-    world.restart()
-    nodes, notices = nodes_of(world)
+    harness.restart()
+    nodes, notices = nodes_of(harness)
     assert notices == []  # it may have been told of the node by the next moment
     nodes.apply(Away("h1", "it has not answered yet"))
     nodes.apply(Parted("h1", "its lease is out"))
     assert notices == ["h1 is away"]
 
 
-def test_a_clock_that_is_wrong_is_told(world: World) -> None:
-    nodes, notices = nodes_of(world)
+def test_a_clock_that_is_wrong_is_told(harness: Harness) -> None:
+    nodes, notices = nodes_of(harness)
     nodes.apply(Joined(_FACTS, Ahead(1.0, 4)))
     assert notices == ["h1 is there, with 1 GPU"]
     nodes.apply(Away("h1", "x"))
@@ -87,43 +91,43 @@ def with_gpus(**keys: str) -> Introduction:
     return msgspec.structs.replace(_FACTS, slots=slots)
 
 
-def usable(world: World) -> dict[str, tuple[str, ...]]:
+def usable(harness: Harness) -> dict[str, tuple[str, ...]]:
     """The slots of h1 on which jobs may start, and what GPUs they have."""
-    slots = [place.slot for place in world.engine.board.whole() if place.is_open]
+    slots = [place.slot for place in harness.engine.slot_table.whole() if place.is_open]
     return {slot.label: slot.keys for slot in slots if slot.node == "h1"}
 
 
 @pytest.fixture
-def head(make_world: MakeWorld) -> World:
+def head(make_harness: MakeHarness) -> Harness:
     """Return the first box of a cluster, without a GPU of its own."""
-    return make_world(gpus=0, nodes=(NodeFacts("h0"),))
+    return make_harness(gpus=0, nodes=(NodeFacts("h0"),))
 
 
-def test_a_node_that_has_left_and_joins_again_has_its_gpus(head: World) -> None:
+def test_a_node_that_has_left_and_joins_again_has_its_gpus(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     for _ in range(3):
         nodes.apply(Joined(_FACTS))
         assert usable(head) == {"h1/0": ("h1/GPU-0",)}
         nodes.apply(Left("h1"))
         assert usable(head) == {}
-    assert len(head.engine.board.places) == 1
+    assert len(head.engine.slot_table.places) == 1
 
 
-def test_gpus_that_a_node_finds_later_than_it_joins_are_used(head: World) -> None:
+def test_gpus_that_a_node_finds_later_than_it_joins_are_used(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     for facts in (_FACTS, with_gpus(), _FACTS):
         nodes.apply(Joined(facts))
     assert usable(head) == {"h1/0": ("h1/GPU-0",)}
 
 
-def test_another_gpu_under_an_old_number_is_another(head: World) -> None:
+def test_another_gpu_under_an_old_number_is_another(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     nodes.apply(Joined(with_gpus(n0="GPU-a", n1="GPU-b", n2="GPU-c")))
     nodes.apply(Joined(with_gpus(n0="GPU-a", n1="GPU-c")))
     assert usable(head) == {"h1/0": ("h1/GPU-a",), "h1/1": ("h1/GPU-c",)}
 
 
-def test_what_people_took_out_of_use_is_so_when_its_node_is_back(head: World) -> None:
+def test_what_people_took_out_of_use_is_so_when_its_node_is_back(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     both = with_gpus(n0="GPU-a", n1="GPU-b")
     nodes.apply(Joined(both))
@@ -135,18 +139,18 @@ def test_what_people_took_out_of_use_is_so_when_its_node_is_back(head: World) ->
     assert len(usable(head)) == 2
 
 
-def test_that_a_node_has_left_is_not_put_on_record_as_a_wish(head: World) -> None:
+def test_that_a_node_has_left_is_not_put_on_record_as_a_wish(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     other = msgspec.structs.replace(_FACTS, id="n2", name="h2")
     nodes.apply(Joined(_FACTS))
     nodes.apply(Joined(other))
     nodes.apply(Left("h1"))
     head.gpus("drain", "h2/0")
-    assert head.hub.config.words("gpus-removed") == []
-    assert head.hub.config.words("gpus-drained") == ["h2/0"]
+    assert head.context.config.words("gpus-removed") == []
+    assert head.context.config.words("gpus-drained") == ["h2/0"]
 
 
-def test_a_gpu_of_a_node_that_has_left_cannot_be_added(head: World) -> None:
+def test_a_gpu_of_a_node_that_has_left_cannot_be_added(head: Harness) -> None:
     nodes, _notices = nodes_of(head)
     nodes.apply(Joined(_FACTS))
     nodes.apply(Left("h1"))
@@ -154,7 +158,7 @@ def test_a_gpu_of_a_node_that_has_left_cannot_be_added(head: World) -> None:
         head.gpus("add", "h1/0")
 
 
-def test_the_cluster_is_not_left_behind_while_jobs_run_on_its_nodes(head: World) -> None:
+def test_the_cluster_is_not_left_behind_while_jobs_run_on_its_nodes(head: Harness) -> None:
     head.config("ray.address", "10.0.0.1:7866")
     nodes, _notices = nodes_of(head)
     nodes.apply(Joined(_FACTS))
@@ -168,4 +172,4 @@ def test_the_cluster_is_not_left_behind_while_jobs_run_on_its_nodes(head: World)
     head.config("ray.address", "10.0.0.1:7866")  # it is that already
     head.end("2.1")
     head.config("ray.address", None)
-    assert head.hub.config.ray_address is None
+    assert head.context.config.ray_address is None

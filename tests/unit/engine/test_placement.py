@@ -12,15 +12,15 @@ import pytest
 
 from stoker.core.lifecycle import State
 from stoker.core.node import NodeFacts
-from stoker.core.plan import Plan, Start
+from stoker.core.planner import Plan, Start
 from stoker.core.slot import Slot
 from stoker.engine.policy import CheckedPolicy
-from stoker.engine.service.ls import ls
-from stoker.engine.service.show import show
-from stoker.engine.service.status import status
 from stoker.errors import NotFoundError, UsageError
+from stoker.service.ls import ls
+from stoker.service.show import show
+from stoker.service.status import status
 from stoker.wire import Selection
-from unit.engine.world import MakeWorld, World
+from unit.engine.engine_harness import Harness, MakeHarness
 
 MODELS = {"h1": "NVIDIA A100-SXM4-80GB", "h2": "NVIDIA H100 80GB HBM3"}
 NODES = (NodeFacts("h1", {"disk": "fast"}), NodeFacts("h2"), NodeFacts("h3", away="link cut"))
@@ -30,7 +30,7 @@ def key(node: str, gpu: int) -> str:
     return f"{node}/GPU-{gpu}" if node != "h1" else f"GPU-{gpu}"
 
 
-class Cluster(World):
+class Cluster(Harness):
     """A head `h1` and a node `h2` with two GPUs each, of different kinds; `h3` is known and away."""
 
     def __init__(self, home: Path, **more: Any) -> None:
@@ -44,10 +44,10 @@ class Cluster(World):
         """Be a daemon from now on, who is told of the kinds of GPUs."""
         super().begin()
         models = {key(node, gpu): model for node, model in MODELS.items() for gpu in (0, 1)}
-        self.engine.board.note_models(models)
+        self.engine.slot_table.note_models(models)
 
     def note(self, name: str, **facts: Any) -> None:
-        self.engine.board.note_node(NodeFacts(name, **facts))
+        self.engine.slot_table.note_node(NodeFacts(name, **facts))
         self.settle()
 
     def places(self) -> dict[int, str]:
@@ -58,9 +58,9 @@ class Cluster(World):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    world = Cluster(tmp_path)
-    yield world
-    world.close()
+    harness = Cluster(tmp_path)
+    yield harness
+    harness.close()
 
 
 @pytest.mark.parametrize(
@@ -127,16 +127,16 @@ def test_what_cannot_be_had_is_refused_with_what_there_is(
 
 
 def test_a_queue_of_one_machine_has_no_nodes_but_may_have_kinds_of_gpus(
-    make_world: MakeWorld,
+    make_harness: MakeHarness,
 ) -> None:
-    world = make_world(gpus=2)
-    world.engine.board.note_models({"GPU-0": "Tesla V100", "GPU-1": "NVIDIA A100"})
+    harness = make_harness(gpus=2)
+    harness.engine.slot_table.note_models({"GPU-0": "Tesla V100", "GPU-1": "NVIDIA A100"})
 
-    world.add("train", on="a100")
+    harness.add("train", on="a100")
 
-    assert world.engine.board.running["1.1"].label == "1"
+    assert harness.engine.slot_table.running["1.1"].label == "1"
     with pytest.raises(UsageError, match="no node h1; this queue has one machine"):
-        world.add("train", nodes=["h1"])
+        harness.add("train", nodes=["h1"])
 
 
 def test_a_node_that_is_away_is_waited_for_and_why_says_since_when(cluster: Cluster) -> None:
@@ -160,7 +160,7 @@ def test_slots_of_a_node_that_goes_away_get_no_jobs(cluster: Cluster) -> None:
     cluster.add("a", "b", "c")
 
     assert sorted(cluster.places().values()) == ["h1/0", "h1/1"]
-    assert {slot.label: slot.closed for slot in status(cluster.hub).slots}["h2/0"] == (
+    assert {slot.label: slot.closed for slot in status(cluster.context).slots}["h2/0"] == (
         "its link is cut"
     )
 
@@ -179,7 +179,7 @@ def test_a_job_without_gpu_runs_here_unless_another_node_is_named(cluster: Clust
     cluster.add("b", gpus=0, nodes=["h2"])
     cluster.add("c", gpus=0, nodes=["h1"])
 
-    running = cluster.engine.board.running
+    running = cluster.engine.slot_table.running
     assert [running[f"{job}.1"].node for job in (1, 2)] == ["", "h2"]
     assert cluster.places() == {1: "", 2: "h2/"}
     assert "is running without GPU on node h2" in cluster.why(2)
@@ -203,7 +203,7 @@ def test_what_runs_on_other_nodes_is_taken_over_after_a_restart(cluster: Cluster
 
     cluster.restart()
 
-    running = cluster.engine.board.running
+    running = cluster.engine.slot_table.running
     assert [slot.label for slot in running["1.1"].slots] == ["h2/0"]
     assert (running["1.1"].node, running["2.1"].node) == ("h2", "h2")
     assert running["2.1"].label == "h2/"
@@ -211,13 +211,13 @@ def test_what_runs_on_other_nodes_is_taken_over_after_a_restart(cluster: Cluster
 
 def test_where_a_job_may_run_is_shown_listed_and_can_be_set(cluster: Cluster) -> None:
     cluster.add("a", hold=True, nodes=["h2", "h1"], on="h100", node_labels={})
-    detail = show(cluster.hub, "1")
-    listed = ls(cluster.hub, Selection(), text=None, after=None, limit=9).jobs[0]
+    detail = show(cluster.context, "1")
+    listed = ls(cluster.context, Selection(), text=None, after=None, limit=9).jobs[0]
 
     assert (detail.nodes, detail.on, detail.node_labels) == (["h1", "h2"], "h100", {})
     assert (listed.nodes, listed.on) == (["h1", "h2"], "h100")
     cluster.set("1", nodes=None, on="a100")
-    assert (show(cluster.hub, "1").nodes, show(cluster.hub, "1").on) == ([], "a100")
+    assert (show(cluster.context, "1").nodes, show(cluster.context, "1").on) == ([], "a100")
     refused = cluster.set("1", nodes=["h9"]).refused
     assert "there is no node h9" in refused[0].reason
 
@@ -227,7 +227,7 @@ def test_a_job_is_not_retried_where_it_can_run_no_more_and_it_is_said_how_it_cou
 ) -> None:
     cluster.add("a", nodes=["h2"])
     cluster.end("1.1", 256)
-    cluster.engine.board.forget_node("h2")
+    cluster.engine.slot_table.forget_node("h2")
 
     refused = cluster.retry("1").refused
 
@@ -253,7 +253,7 @@ def test_what_was_taken_out_of_use_stays_so_over_a_restart_on_every_node(cluster
 
     cluster.restart()
 
-    drained = {place.slot.label: place.drained for place in cluster.engine.board.places}
+    drained = {place.slot.label: place.drained for place in cluster.engine.slot_table.places}
     assert drained == {"h1/0": None, "h1/1": "removed", "h2/0": "drained", "h2/1": None}
 
 
@@ -306,7 +306,7 @@ def test_a_policy_that_scatters_a_job_over_nodes_is_refused(cluster: Cluster) ->
         starts = [Start(job.id, (free[0], free[-1])) for job in waiting[:1] if len(free) > 3]
         return Plan(tuple(starts))
 
-    cluster.engine.policy = CheckedPolicy("mine", scatter, cluster.hub.publisher.on_notice)
+    cluster.engine.policy = CheckedPolicy("mine", scatter, cluster.context.publisher.on_notice)
     cluster.add("big", gpus=2)
 
     assert "of more than one node; the default policy plans from now on" in cluster.notices()
@@ -338,5 +338,5 @@ class TestANodeThatLacksWhatAJobNeeds:
         self, cluster: Cluster, wish: dict[str, Any]
     ) -> None:
         self.refuse(cluster, **wish)
-        job = show(cluster.hub, "1")
+        job = show(cluster.context, "1")
         assert (job.state, job.reason) == (State.FAILED, "could not start: h2 has no folder /data")

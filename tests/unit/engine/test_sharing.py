@@ -12,14 +12,14 @@ import pytest
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
-from stoker.engine.board import Running
-from stoker.engine.service.show import show
-from stoker.engine.service.status import status
+from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.sharing import Model
-from stoker.engine.watchman import Watchman
+from stoker.engine.slots import RunningAttempt
 from stoker.errors import UsageError
-from stoker.store.rooms import Rooms
-from unit.engine.world import FAILED, MakeWorld, World
+from stoker.service.show import show
+from stoker.service.status import status
+from stoker.store.sharing_records import SharingRecords
+from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,10 +33,10 @@ OOM = (
 
 
 class Machine:
-    """What a watchman would see: memory by job, taken as the peak when one ends."""
+    """What a GPU monitor would see: memory by job, taken as the peak when one ends."""
 
-    def __init__(self, world: World, **sizes: int) -> None:
-        self.world = world
+    def __init__(self, harness: Harness, **sizes: int) -> None:
+        self.harness = harness
         self.held: dict[int, float] = {}
         self.age_s = 10.0
         self.sm_pct = 10.0
@@ -46,8 +46,8 @@ class Machine:
         self.attach()
 
     def attach(self) -> None:
-        self.world.engine.follow(cast("Watchman", self))
-        sharing = self.world.engine.sharing
+        self.harness.engine.follow(cast("GpuMonitor", self))
+        sharing = self.harness.engine.sharing
         assert sharing is not None
         sharing.watch(self.look, self.models)
 
@@ -55,7 +55,7 @@ class Machine:
         return {key: Model(f"{size} GB", size * GIB) for key, size in self.sizes.items()}
 
     def look(self) -> Look:
-        running = self.world.engine.board.running.values()
+        running = self.harness.engine.slot_table.running.values()
         use = {each.key: self.use_of(each) for each in running if each.slots}
         gpus = {}
         for key, size in self.sizes.items():
@@ -69,9 +69,9 @@ class Machine:
                 foreign_bytes=sum(each.mem_bytes or 0 for each in self.foreigners),
                 foreigners=self.foreigners,
             )
-        return Look(self.world.now, gpus, use)
+        return Look(self.harness.now, gpus, use)
 
-    def use_of(self, running: Running) -> JobUse:
+    def use_of(self, running: RunningAttempt) -> JobUse:
         held = int(self.held.get(running.attempt.job, 5) * GIB)
         so_far = AttemptUse(mem_peak_bytes=held, sm_mean_pct=self.sm_pct)
         return JobUse(
@@ -81,465 +81,487 @@ class Machine:
             so_far=so_far,
         )
 
-    def on_end(self, running: Running) -> AttemptUse | None:
+    def on_end(self, running: RunningAttempt) -> AttemptUse | None:
         return self.use_of(running).so_far if running.slots else None
 
-    def xid_of(self, _running: Running) -> None:
+    def xid_of(self, _running: RunningAttempt) -> None:
         return None
 
 
 @pytest.fixture
-def machine(world: World) -> Machine:
+def machine(harness: Harness) -> Machine:
     """Return two GPUs of 24 GiB, on which a job holds 5 GiB unless told otherwise."""
-    return Machine(world)
+    return Machine(harness)
 
 
-def crowd(world: World) -> dict[str, int]:
+def crowd(harness: Harness) -> dict[str, int]:
     """How many run on each GPU."""
-    running = world.engine.board.running.values()
+    running = harness.engine.slot_table.running.values()
     return dict(Counter(each.label for each in running if each.slots))
 
 
-def learn(world: World, runs: int = 4) -> None:
+def learn(harness: Harness, runs: int = 4) -> None:
     """Let jobs of a kind run and end, so that its need is known."""
     for _ in range(runs):
-        added = world.add("train 1", share="auto")
-        world.now += 60
-        world.end(f"{added.first}.1")
+        added = harness.add("train 1", share="auto")
+        harness.now += 60
+        harness.end(f"{added.first}.1")
 
 
-def reserved(world: World) -> dict[str, float]:
+def reserved(harness: Harness) -> dict[str, float]:
     """What is set aside on each GPU, in GiB."""
     return {
         slot.label: round(slot.shared.reserved_bytes / GIB, 1)
-        for slot in status(world.hub).slots
+        for slot in status(harness.context).slots
         if slot.shared is not None
     }
 
 
 def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    world.add(*(f"train {n}" for n in range(40)), share="auto")
-    assert crowd(world) == {"0": 1, "1": 1}
-    for key in world.started()[:2]:
-        world.now += 60
-        world.end(key)
-    assert crowd(world) == {"0": 3, "1": 3}
-    for key in world.started()[2:8]:
-        world.now += 60
-        world.end(key)
-    assert crowd(world) == {"0": 4, "1": 4}
-    assert reserved(world) == {"0": 22.0, "1": 22.0}
+    harness.add(*(f"train {n}" for n in range(40)), share="auto")
+    assert crowd(harness) == {"0": 1, "1": 1}
+    for key in harness.started()[:2]:
+        harness.now += 60
+        harness.end(key)
+    assert crowd(harness) == {"0": 3, "1": 3}
+    for key in harness.started()[2:8]:
+        harness.now += 60
+        harness.end(key)
+    assert crowd(harness) == {"0": 4, "1": 4}
+    assert reserved(harness) == {"0": 22.0, "1": 22.0}
 
 
 def test_a_kind_takes_as_long_as_its_run_whoever_took_it_over(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    world.add("train 1", share="auto")
-    world.now += 50
-    world.restart()
+    harness.add("train 1", share="auto")
+    harness.now += 50
+    harness.restart()
     machine.attach()
-    world.now += 10
-    world.end("1.1")
-    (profile,) = Rooms(world.database).profiles().values()
+    harness.now += 10
+    harness.end("1.1")
+    (profile,) = SharingRecords(harness.database).profiles().values()
     assert profile.alone_s == (60.0,)
 
 
-def test_what_is_set_aside_is_on_record_before_the_start(world: World, machine: Machine) -> None:
-    learn(world)
-    world.add("train 9", share="auto")
-    rows = world.database.execute("SELECT number, bytes, cold FROM reservation WHERE job = 5")
+def test_what_is_set_aside_is_on_record_before_the_start(
+    harness: Harness, machine: Machine
+) -> None:
+    learn(harness)
+    harness.add("train 9", share="auto")
+    rows = harness.database.execute("SELECT number, bytes, cold FROM reservation WHERE job = 5")
     assert rows.fetchall() == [(1, int(5.5 * GIB), 0)]
-    assert show(world.hub, "5").attempts[0].reserved_bytes == int(5.5 * GIB)
+    assert show(harness.context, "5").attempts[0].reserved_bytes == int(5.5 * GIB)
 
 
-def test_after_a_crash_the_sums_are_right_again(world: World, machine: Machine) -> None:
-    learn(world)
-    world.add(*(f"train {n}" for n in range(12)), share="auto")
-    before, there = reserved(world), crowd(world)
+def test_after_a_crash_the_sums_are_right_again(harness: Harness, machine: Machine) -> None:
+    learn(harness)
+    harness.add(*(f"train {n}" for n in range(12)), share="auto")
+    before, there = reserved(harness), crowd(harness)
     assert there == {"0": 4, "1": 4}
-    world.restart()
+    harness.restart()
     machine.attach()
-    world.settle()
-    assert (reserved(world), crowd(world)) == (before, there)
-    assert world.states()[13] == "waiting"
-    world.now += 60
-    world.end("5.1")
-    assert reserved(world) == before
-    assert world.states()[13] == "running"
+    harness.settle()
+    assert (reserved(harness), crowd(harness)) == (before, there)
+    assert harness.states()[13] == "waiting"
+    harness.now += 60
+    harness.end("5.1")
+    assert reserved(harness) == before
+    assert harness.states()[13] == "running"
 
 
-def test_who_does_not_share_waits_for_a_gpu_that_is_empty(world: World, machine: Machine) -> None:
-    learn(world)
-    world.add(*(f"train {n}" for n in range(3)), share="auto")
-    world.add("alone")
-    assert world.states()[8] == "waiting"
-    assert "is shared: it needs the whole GPU: it does not share" in world.why(8)
-    for key in [each.key for each in world.engine.board.running.values() if each.label == "0"]:
-        world.now += 1
-        world.end(key)
-    assert crowd(world)["0"] == 1
-    assert world.states()[8] == "running"
+def test_who_does_not_share_waits_for_a_gpu_that_is_empty(
+    harness: Harness, machine: Machine
+) -> None:
+    learn(harness)
+    harness.add(*(f"train {n}" for n in range(3)), share="auto")
+    harness.add("alone")
+    assert harness.states()[8] == "waiting"
+    assert "is shared: it needs the whole GPU: it does not share" in harness.why(8)
+    for key in [
+        each.key for each in harness.engine.slot_table.running.values() if each.label == "0"
+    ]:
+        harness.now += 1
+        harness.end(key)
+    assert crowd(harness)["0"] == 1
+    assert harness.states()[8] == "running"
 
 
-def test_a_gpu_is_emptied_for_who_has_waited_long(world: World, machine: Machine) -> None:
-    learn(world)
-    world.add(*(f"train {n}" for n in range(8)), share="auto")
-    world.add("alone", gpus=1)
-    world.add(*(f"train {n}" for n in range(20)), share="auto")
-    world.wait(61)
-    sharing = world.engine.sharing
+def test_a_gpu_is_emptied_for_who_has_waited_long(harness: Harness, machine: Machine) -> None:
+    learn(harness)
+    harness.add(*(f"train {n}" for n in range(8)), share="auto")
+    harness.add("alone", gpus=1)
+    harness.add(*(f"train {n}" for n in range(20)), share="auto")
+    harness.wait(61)
+    sharing = harness.engine.sharing
     assert sharing is not None
     assert 13 in sharing.kept.values()
     for _ in range(40):
-        if world.states()[13] == "running":
+        if harness.states()[13] == "running":
             break
-        world.now += 30
-        oldest = min(world.engine.board.running.values(), key=lambda each: each.attempt.job)
-        world.end(oldest.key)
-    assert world.states()[13] == "running"
-    assert world.states()[33] == "waiting"
+        harness.now += 30
+        oldest = min(harness.engine.slot_table.running.values(), key=lambda each: each.attempt.job)
+        harness.end(oldest.key)
+    assert harness.states()[13] == "running"
+    assert harness.states()[33] == "waiting"
 
 
 def test_a_victim_of_packing_gets_more_room_then_a_gpu_alone_and_is_told_why(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    learn(world)
-    world.add("train 1", "train 2", share="auto")
-    world.add("train 3", "train 4", share="auto")
-    run_out(world, "5.1")
-    assert world.states()[5] == "running"
-    assert world.attempts(5)[0][2] == (
+    learn(harness)
+    harness.add("train 1", "train 2", share="auto")
+    harness.add("train 3", "train 4", share="auto")
+    run_out(harness, "5.1")
+    assert harness.states()[5] == "running"
+    assert harness.attempts(5)[0][2] == (
         "exit 1: GPU out of memory: wanted 2.0 GiB more, 1.0 GiB of 24.0 GiB was free"
         " (itself 5.0 GiB); ran out of memory beside others with 5.5 GiB set aside:"
         " again with 7.7 GiB"
     )
-    run_out(world, "5.2")
-    assert "once more: again on a GPU alone" in str(world.attempts(5)[1][2])
-    assert world.states()[5] == "waiting"
+    run_out(harness, "5.2")
+    assert "once more: again on a GPU alone" in str(harness.attempts(5)[1][2])
+    assert harness.states()[5] == "waiting"
     for job in (6, 7, 8):
-        world.now += 60
-        world.end(f"{job}.1")
-    assert world.states()[5] == "running"
-    world.end("5.3")
-    assert world.states()[5] == "done"
+        harness.now += 60
+        harness.end(f"{job}.1")
+    assert harness.states()[5] == "running"
+    harness.end("5.3")
+    assert harness.states()[5] == "done"
 
 
-def run_out(world: World, key: str) -> None:
+def run_out(harness: Harness, key: str) -> None:
     """Let a job die for want of GPU memory."""
-    log = world.engine.board.running[key].log
+    log = harness.engine.slot_table.running[key].log
     assert log is not None
     with open(log, "a") as file:  # as the executor does: a run has one log for all attempts
         file.write(OOM)
-    world.now += 1
-    world.end(key, FAILED)
+    harness.now += 1
+    harness.end(key, FAILED)
 
 
-def test_alone_on_the_largest_gpu_it_fails_with_the_figures(world: World, machine: Machine) -> None:
-    world.add("big", retries=3)
-    run_out(world, "1.1")
-    assert world.states()[1] == "failed"
-    assert world.column("reason", 1).endswith(
+def test_alone_on_the_largest_gpu_it_fails_with_the_figures(
+    harness: Harness, machine: Machine
+) -> None:
+    harness.add("big", retries=3)
+    run_out(harness, "1.1")
+    assert harness.states()[1] == "failed"
+    assert harness.column("reason", 1).endswith(
         "needs more than the 24.0 GiB of this GPU, and there is no larger one"
     )
 
 
-def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(world: World) -> None:
-    Machine(world, _1=80)
-    world.add("big")
-    assert crowd(world) == {"0": 1}
-    run_out(world, "1.1")
-    assert crowd(world) == {"1": 1}
-    world.restart()
-    assert world.states()[1] == "running"
+def test_alone_on_a_small_gpu_it_is_tried_on_a_larger_one(harness: Harness) -> None:
+    Machine(harness, _1=80)
+    harness.add("big")
+    assert crowd(harness) == {"0": 1}
+    run_out(harness, "1.1")
+    assert crowd(harness) == {"1": 1}
+    harness.restart()
+    assert harness.states()[1] == "running"
 
 
-def test_why_tells_of_a_gpu_that_is_too_small_how_large_it_is(world: World) -> None:
-    Machine(world, _1=80)
-    world.add("declared", gpu_mem_bytes=40 * GIB)
-    world.add("big")
-    run_out(world, "2.1")
-    assert "GPU 0 has 24.0 GiB, and 24.0 GiB did not suffice, GPU 1 held by job 1" in world.why(2)
-    world.add("declared", gpu_mem_bytes=40 * GIB)
-    assert "GPU 0 has 24.0 GiB, and it asks for 40.0 GiB, GPU 1 held by job 1" in world.why(3)
+def test_why_tells_of_a_gpu_that_is_too_small_how_large_it_is(harness: Harness) -> None:
+    Machine(harness, _1=80)
+    harness.add("declared", gpu_mem_bytes=40 * GIB)
+    harness.add("big")
+    run_out(harness, "2.1")
+    assert "GPU 0 has 24.0 GiB, and 24.0 GiB did not suffice, GPU 1 held by job 1" in harness.why(2)
+    harness.add("declared", gpu_mem_bytes=40 * GIB)
+    assert "GPU 0 has 24.0 GiB, and it asks for 40.0 GiB, GPU 1 held by job 1" in harness.why(3)
 
 
-def test_a_larger_gpu_that_is_not_for_it_is_none(world: World) -> None:
-    machine = Machine(world, _1=80)
-    world.config("gpus.vision", "0")
-    world.add("big", project="vision")
-    run_out(world, "1.1")
-    assert world.column("reason", 1).endswith("24.0 GiB of this GPU, and there is no larger one")
+def test_a_larger_gpu_that_is_not_for_it_is_none(harness: Harness) -> None:
+    machine = Machine(harness, _1=80)
+    harness.config("gpus.vision", "0")
+    harness.add("big", project="vision")
+    run_out(harness, "1.1")
+    assert harness.column("reason", 1).endswith("24.0 GiB of this GPU, and there is no larger one")
 
-    world.add("big", project="vision")
-    world.restart()
+    harness.add("big", project="vision")
+    harness.restart()
     machine.attach()
-    world.settle()
-    run_out(world, "2.1")
-    assert world.states()[2] == "failed"
+    harness.settle()
+    run_out(harness, "2.1")
+    assert harness.states()[2] == "failed"
 
 
-def test_a_larger_gpu_that_is_out_of_use_is_none(world: World) -> None:
-    Machine(world, _1=80)
-    world.gpus("drain", "1")
-    world.add("big")
-    run_out(world, "1.1")
-    assert world.states()[1] == "failed"
+def test_a_larger_gpu_that_is_out_of_use_is_none(harness: Harness) -> None:
+    Machine(harness, _1=80)
+    harness.gpus("drain", "1")
+    harness.add("big")
+    run_out(harness, "1.1")
+    assert harness.states()[1] == "failed"
 
 
 def test_who_needs_a_larger_gpu_needs_it_also_after_it_ran_out_beside_others_there(
-    world: World,
+    harness: Harness,
 ) -> None:
-    Machine(world, _1=80)
-    world.add("train 1", share="always:2")
-    run_out(world, "1.1")
-    world.add("train 2", share="always:2")
-    world.add("train 3", share="always:2")
-    assert crowd(world) == {"0": 1, "1": 2}
-    run_out(world, "1.2")
-    assert "again on a GPU alone" in str(world.attempts(1)[1][2])
-    small, large = sorted(world.engine.board.running.values(), key=lambda each: each.label)
-    world.end(small.key)
-    assert world.states()[1] == "waiting", "the GPU that is empty is too small for it"
-    world.end(large.key)
-    assert crowd(world) == {"1": 1}
+    Machine(harness, _1=80)
+    harness.add("train 1", share="always:2")
+    run_out(harness, "1.1")
+    harness.add("train 2", share="always:2")
+    harness.add("train 3", share="always:2")
+    assert crowd(harness) == {"0": 1, "1": 2}
+    run_out(harness, "1.2")
+    assert "again on a GPU alone" in str(harness.attempts(1)[1][2])
+    small, large = sorted(harness.engine.slot_table.running.values(), key=lambda each: each.label)
+    harness.end(small.key)
+    assert harness.states()[1] == "waiting", "the GPU that is empty is too small for it"
+    harness.end(large.key)
+    assert crowd(harness) == {"1": 1}
 
 
 def test_memory_that_others_have_does_not_make_a_job_too_big_for_its_gpu(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    world.add("plain", retries=1)
+    harness.add("plain", retries=1)
     machine.foreigners = (Foreigner(4711, "ada", 12 * GIB),)
-    run_out(world, "1.1")
-    assert "while others had 12.0 GiB of this GPU" in str(world.attempts(1)[0][2])
-    assert crowd(world) == {"1": 1}, "it keeps off the GPU where it met them"
-    run_out(world, "1.2")
-    run_out(world, "1.3")
-    assert world.states()[1] == "running", "its retry is its own"
+    run_out(harness, "1.1")
+    assert "while others had 12.0 GiB of this GPU" in str(harness.attempts(1)[0][2])
+    assert crowd(harness) == {"1": 1}, "it keeps off the GPU where it met them"
+    run_out(harness, "1.2")
+    run_out(harness, "1.3")
+    assert harness.states()[1] == "running", "its retry is its own"
     machine.foreigners = ()
-    run_out(world, "1.4")
-    assert world.states()[1] == "failed"
-    assert "there is no larger one" in world.column("reason", 1)
+    run_out(harness, "1.4")
+    assert harness.states()[1] == "failed"
+    assert "there is no larger one" in harness.column("reason", 1)
 
 
-def test_slots_on_one_gpu_do_not_make_a_job_too_big_for_it(make_world: MakeWorld) -> None:
-    world = make_world(gpus=tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2)))
-    Machine(world)
-    world.add("one", "two")
-    run_out(world, "1.1")
-    assert "ran out of memory while others had this GPU" in str(world.attempts(1)[0][2])
-    assert world.states()[1] == "running"
-    world.end("2.1")
-    run_out(world, "1.2")
-    assert "needs more than the 24.0 GiB" in world.column("reason", 1)
+def test_slots_on_one_gpu_do_not_make_a_job_too_big_for_it(make_harness: MakeHarness) -> None:
+    harness = make_harness(gpus=tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2)))
+    Machine(harness)
+    harness.add("one", "two")
+    run_out(harness, "1.1")
+    assert "ran out of memory while others had this GPU" in str(harness.attempts(1)[0][2])
+    assert harness.states()[1] == "running"
+    harness.end("2.1")
+    run_out(harness, "1.2")
+    assert "needs more than the 24.0 GiB" in harness.column("reason", 1)
 
 
 def test_the_text_of_an_earlier_attempt_s_oom_does_not_judge_a_later_one(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    learn(world)
-    log = f"{world.home}/{{id}}.log"
-    world.add(*(f"train {n}" for n in range(4)), share="auto", log=log)
-    run_out(world, "5.1")
-    assert world.states()[5] == "running"
-    world.end("5.2", FAILED)
-    assert world.column("failure", 5) == "error"
-    assert world.column("reason", 5) == "exit 1"
+    learn(harness)
+    log = f"{harness.home}/{{id}}.log"
+    harness.add(*(f"train {n}" for n in range(4)), share="auto", log=log)
+    run_out(harness, "5.1")
+    assert harness.states()[5] == "running"
+    harness.end("5.2", FAILED)
+    assert harness.column("failure", 5) == "error"
+    assert harness.column("reason", 5) == "exit 1"
 
 
 def test_the_text_of_an_oom_in_a_successful_run_changes_nothing(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    learn(world)
-    world.add("train 9", share="auto")
-    log = world.engine.board.running["5.1"].log
+    learn(harness)
+    harness.add("train 9", share="auto")
+    log = harness.engine.slot_table.running["5.1"].log
     assert log is not None
     Path(log).write_text(OOM)
-    world.end("5.1")
-    assert world.states()[5] == "done"
-    assert world.attempts(5) == [(1, "done", None)]
+    harness.end("5.1")
+    assert harness.states()[5] == "done"
+    assert harness.attempts(5) == [(1, "done", None)]
 
 
 def test_who_outgrows_its_room_gets_more_and_nobody_joins_for_a_while(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    learn(world)
-    world.add("train 1", "train 2", "train 3", share="auto")
+    learn(harness)
+    harness.add("train 1", "train 2", "train 3", share="auto")
     machine.held = {5: 9}
-    world.settle()
-    assert reserved(world)[world.engine.board.running["5.1"].label] >= 9.9
-    world.add("train 4", "train 5", share="auto")
-    place = world.engine.board.running["5.1"].label
+    harness.settle()
+    assert reserved(harness)[harness.engine.slot_table.running["5.1"].label] >= 9.9
+    harness.add("train 4", "train 5", share="auto")
+    place = harness.engine.slot_table.running["5.1"].label
     mates = [
-        each.attempt.job for each in world.engine.board.running.values() if each.label == place
+        each.attempt.job
+        for each in harness.engine.slot_table.running.values()
+        if each.label == place
     ]
     assert not {8, 9} & set(mates)
 
 
-def test_beside_processes_of_others_nobody_joins(world: World, machine: Machine) -> None:
-    learn(world)
+def test_beside_processes_of_others_nobody_joins(harness: Harness, machine: Machine) -> None:
+    learn(harness)
     machine.foreigners = (Foreigner(4711, "ada", GIB),)
-    world.add("train 1", "train 2", "train 3", share="auto")
-    assert crowd(world) == {"0": 1, "1": 1}
-    assert "not shared while ada computes there too" in world.why(7)
-    world.config("share.with-others", "yes")
-    assert world.states()[7] == "running"
+    harness.add("train 1", "train 2", "train 3", share="auto")
+    assert crowd(harness) == {"0": 1, "1": 1}
+    assert "not shared while ada computes there too" in harness.why(7)
+    harness.config("share.with-others", "yes")
+    assert harness.states()[7] == "running"
 
 
-def test_a_shared_gpu_is_drained_as_one(world: World, machine: Machine) -> None:
-    learn(world)
-    world.add(*(f"train {n}" for n in range(12)), share="auto")
-    changed = world.gpus("drain", "0")
+def test_a_shared_gpu_is_drained_as_one(harness: Harness, machine: Machine) -> None:
+    learn(harness)
+    harness.add(*(f"train {n}" for n in range(12)), share="auto")
+    changed = harness.gpus("drain", "0")
     assert changed.slots == ["0"]
     assert len(changed.jobs) == 4
-    assert world.hub.config.text("gpus-drained") == "0"
+    assert harness.context.config.text("gpus-drained") == "0"
     for job in changed.jobs:
-        world.now += 60
-        world.end(f"{job}.1")
-    assert crowd(world) == {"1": 4}
-    world.gpus("add", "0")
-    assert crowd(world) == {"0": 4, "1": 4}
+        harness.now += 60
+        harness.end(f"{job}.1")
+    assert crowd(harness) == {"1": 4}
+    harness.gpus("add", "0")
+    assert crowd(harness) == {"0": 4, "1": 4}
 
 
-def test_without_sight_of_the_processes_all_are_alone(world: World, machine: Machine) -> None:
-    learn(world)
+def test_without_sight_of_the_processes_all_are_alone(harness: Harness, machine: Machine) -> None:
+    learn(harness)
     machine.sight = Sight.DEVICE
-    world.add("train 1", "train 2", "train 3", share="auto")
-    assert crowd(world) == {"0": 1, "1": 1}
-    assert "the driver does not tell who holds how much" in world.why(7)
+    harness.add("train 1", "train 2", "train 3", share="auto")
+    assert crowd(harness) == {"0": 1, "1": 1}
+    assert "the driver does not tell who holds how much" in harness.why(7)
 
 
-def test_without_nvml_a_wish_to_share_changes_nothing(world: World) -> None:
-    world.add("train 1", "train 2", "train 3", share="auto")
-    assert crowd(world) == {"0": 1, "1": 1}
-    assert not world.engine.board.seats
+def test_without_nvml_a_wish_to_share_changes_nothing(harness: Harness) -> None:
+    harness.add("train 1", "train 2", "train 3", share="auto")
+    assert crowd(harness) == {"0": 1, "1": 1}
+    assert not harness.engine.slot_table.seats
 
 
-def test_always_lets_in_as_many_as_asked_whatever_is_known(world: World, machine: Machine) -> None:
-    world.add(*(f"train {n}" for n in range(9)), share="always:3")
-    assert crowd(world) == {"0": 3, "1": 3}
+def test_always_lets_in_as_many_as_asked_whatever_is_known(
+    harness: Harness, machine: Machine
+) -> None:
+    harness.add(*(f"train {n}" for n in range(9)), share="always:3")
+    assert crowd(harness) == {"0": 3, "1": 3}
 
 
-def test_declared_memory_is_believed(world: World, machine: Machine) -> None:
-    world.add(*(f"train {n}" for n in range(9)), share="auto", gpu_mem_bytes=11 * GIB)
-    assert crowd(world) == {"0": 2, "1": 2}
-    assert "11.0 GiB (declared), and 22.0 GiB of 23.3 GiB are set aside" in world.why(9)
+def test_declared_memory_is_believed(harness: Harness, machine: Machine) -> None:
+    harness.add(*(f"train {n}" for n in range(9)), share="auto", gpu_mem_bytes=11 * GIB)
+    assert crowd(harness) == {"0": 2, "1": 2}
+    assert "11.0 GiB (declared), and 22.0 GiB of 23.3 GiB are set aside" in harness.why(9)
 
 
-def test_more_memory_than_any_gpu_has_is_refused_at_once(world: World, machine: Machine) -> None:
+def test_more_memory_than_any_gpu_has_is_refused_at_once(
+    harness: Harness, machine: Machine
+) -> None:
     with pytest.raises(UsageError, match=r"30\.0 GiB of GPU memory, and the largest GPU .* 24\.0"):
-        world.add("train", gpu_mem_bytes=30 * GIB)
-    assert world.states() == {}
+        harness.add("train", gpu_mem_bytes=30 * GIB)
+    assert harness.states() == {}
 
 
-def test_gpulimits_thresholds_are_settings(world: World, machine: Machine) -> None:
-    world.add(*(f"train {n}" for n in range(9)), share="free")
+def test_gpulimits_thresholds_are_settings(harness: Harness, machine: Machine) -> None:
+    harness.add(*(f"train {n}" for n in range(9)), share="free")
     for _ in range(3):
-        world.wait(2)
-    assert crowd(world) == {"0": 3, "1": 3}
-    assert "38% of its memory is free, and 50% is to be kept" in world.why(9)
-    world.config("gpulimit.safety_keep_gpu_memory", "0.3")
-    assert crowd(world) == {"0": 4, "1": 4}
-    world.add("train 10", share="auto")
-    assert "takes of it what it finds" in world.why(10)
+        harness.wait(2)
+    assert crowd(harness) == {"0": 3, "1": 3}
+    assert "38% of its memory is free, and 50% is to be kept" in harness.why(9)
+    harness.config("gpulimit.safety_keep_gpu_memory", "0.3")
+    assert crowd(harness) == {"0": 4, "1": 4}
+    harness.add("train 10", share="auto")
+    assert "takes of it what it finds" in harness.why(10)
 
 
-def test_frameworks_are_kept_from_taking_the_whole_gpu(world: World, machine: Machine) -> None:
+def test_frameworks_are_kept_from_taking_the_whole_gpu(harness: Harness, machine: Machine) -> None:
     env: dict[str, str] = {"TF_FORCE_GPU_ALLOW_GROWTH": "mine"}
-    world.add("train 1", share="auto", env=env)
-    world.add("train 1", env=env)
-    first, second = (world.executor.contexts[each.context].env for each in world.executor.launched)
+    harness.add("train 1", share="auto", env=env)
+    harness.add("train 1", env=env)
+    first, second = (
+        harness.executor.contexts[each.context].env for each in harness.executor.launched
+    )
     assert first["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert first["TF_FORCE_GPU_ALLOW_GROWTH"] == "mine"
     assert "XLA_PYTHON_CLIENT_PREALLOCATE" not in second
 
 
 def test_a_job_on_two_gpus_is_not_kept_waiting_by_those_who_share(
-    make_world: MakeWorld,
+    make_harness: MakeHarness,
 ) -> None:
-    world = make_world()
-    Machine(world)
-    learn(world)
-    world.add(*(f"train {n}" for n in range(6)), share="auto")
-    world.add("both", gpus=2)
-    world.add(*(f"train {n}" for n in range(30)), share="auto")
-    world.wait(61)
+    harness = make_harness()
+    Machine(harness)
+    learn(harness)
+    harness.add(*(f"train {n}" for n in range(6)), share="auto")
+    harness.add("both", gpus=2)
+    harness.add(*(f"train {n}" for n in range(30)), share="auto")
+    harness.wait(61)
     for _ in range(60):
-        if world.states()[11] == "running":
+        if harness.states()[11] == "running":
             break
-        world.now += 30
-        oldest = min(world.engine.board.running.values(), key=lambda each: each.attempt.job)
-        world.end(oldest.key)
-    assert world.states()[11] == "running"
-    assert world.states()[41] == "waiting"
+        harness.now += 30
+        oldest = min(harness.engine.slot_table.running.values(), key=lambda each: each.attempt.job)
+        harness.end(oldest.key)
+    assert harness.states()[11] == "running"
+    assert harness.states()[41] == "waiting"
 
 
-def test_how_a_waiting_job_shares_can_be_set(world: World) -> None:
-    world.add("train", hold=True)
-    world.set("1", share="always:2", gpu_mem_bytes=GIB)
-    assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == ("always:2", GIB)
-    world.set("1", share="never", gpu_mem_bytes=None)
-    assert (show(world.hub, "1").share, show(world.hub, "1").gpu_mem_bytes) == (None, None)
+def test_how_a_waiting_job_shares_can_be_set(harness: Harness) -> None:
+    harness.add("train", hold=True)
+    harness.set("1", share="always:2", gpu_mem_bytes=GIB)
+    assert (show(harness.context, "1").share, show(harness.context, "1").gpu_mem_bytes) == (
+        "always:2",
+        GIB,
+    )
+    harness.set("1", share="never", gpu_mem_bytes=None)
+    assert (show(harness.context, "1").share, show(harness.context, "1").gpu_mem_bytes) == (
+        None,
+        None,
+    )
 
 
 def test_a_reboot_does_not_make_a_kind_run_alone_for_longer(
-    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = 1_700_000_000.0
     monkeypatch.setattr("time.time", lambda: day)
-    world.now = 950_000.0
-    learn(world)
-    world.add(*(f"train {n}" for n in range(4)), share="auto")
-    run_out(world, "5.1")
-    run_out(world, "6.1")
-    while running := [*world.engine.board.running.values()]:
-        world.end(running[0].key)
-    world.wait(6)
-    world.add(*(f"train {n}" for n in range(4)), share="auto")
-    assert crowd(world) == {"0": 1, "1": 1}
+    harness.now = 950_000.0
+    learn(harness)
+    harness.add(*(f"train {n}" for n in range(4)), share="auto")
+    run_out(harness, "5.1")
+    run_out(harness, "6.1")
+    while running := [*harness.engine.slot_table.running.values()]:
+        harness.end(running[0].key)
+    harness.wait(6)
+    harness.add(*(f"train {n}" for n in range(4)), share="auto")
+    assert crowd(harness) == {"0": 1, "1": 1}
 
-    world.now, day = 100.0, day + 3601
-    world.restart(shepherd_too=True)
+    harness.now, day = 100.0, day + 3601
+    harness.restart(supervisor_too=True)
     machine.attach()
-    world.add(*(f"train {n}" for n in range(4)), share="auto")
-    assert sum(crowd(world).values()) > 2
+    harness.add(*(f"train {n}" for n in range(4)), share="auto")
+    assert sum(crowd(harness).values()) > 2
 
 
-def foretell_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: world.now)
+def foretell_at_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: harness.now)
     monkeypatch.setattr(eta, "_FRESH_S", -1.0)
     monkeypatch.setattr(eta, "_MOST_OF_TIME", float("inf"))
 
 
 def test_the_queue_is_over_as_soon_as_the_simulator_says_of_jobs_that_share(
-    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    foretell_at_once(world, monkeypatch)
-    learn(world)
-    world.pause(queue=True)
-    world.add(*(f"train {n}" for n in range(40)), share="auto")
+    foretell_at_once(harness, monkeypatch)
+    learn(harness)
+    harness.pause(queue=True)
+    harness.add(*(f"train {n}" for n in range(40)), share="auto")
     alone_s = 40 / 2 * 60
-    shared_s = status(world.hub).eta_s
+    shared_s = status(harness.context).eta_s
     # Four share each of two GPUs, each run slowed a little by the others.
     assert shared_s is not None
     assert alone_s / 4 <= shared_s < alone_s / 3
 
-    world.add(*(f"train {n}" for n in range(10)))
-    with_others_s = status(world.hub).eta_s
+    harness.add(*(f"train {n}" for n in range(10)))
+    with_others_s = status(harness.context).eta_s
     assert with_others_s is not None
     assert shared_s + 10 / 2 * 60 == pytest.approx(with_others_s, rel=0.2)
 
 
 def test_nobody_foresees_that_a_kind_shares_of_which_nothing_is_known(
-    world: World, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    foretell_at_once(world, monkeypatch)
-    learn(world)
-    world.pause(queue=True)
-    world.add(*(f"other {n}" for n in range(10)), share="auto")
-    world.add("train 1")
-    assert status(world.hub).eta_s == pytest.approx(11 / 2 * 60, rel=0.1)
+    foretell_at_once(harness, monkeypatch)
+    learn(harness)
+    harness.pause(queue=True)
+    harness.add(*(f"other {n}" for n in range(10)), share="auto")
+    harness.add("train 1")
+    assert status(harness.context).eta_s == pytest.approx(11 / 2 * 60, rel=0.1)
 
 
 class Crowded(Machine):
@@ -561,79 +583,79 @@ class Crowded(Machine):
 class TestThresholdsForTheFirst:
     """gpulimit's thresholds hold also for the first task on a GPU, and count the memory of others."""
 
-    def test_a_gpu_with_too_little_memory_free_gets_no_task(self, world: World) -> None:
-        machine = Crowded(world)
+    def test_a_gpu_with_too_little_memory_free_gets_no_task(self, harness: Harness) -> None:
+        machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 3}  # 25 % and 87 % are free
-        world.add("train 1", "train 2", share="free")
+        harness.add("train 1", "train 2", share="free")
 
-        assert crowd(world) == {"1": 2}
+        assert crowd(harness) == {"1": 2}
 
-    def test_it_starts_once_others_have_let_go_of_their_memory(self, world: World) -> None:
-        machine = Crowded(world)
+    def test_it_starts_once_others_have_let_go_of_their_memory(self, harness: Harness) -> None:
+        machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 18}
-        world.add("train 1", share="free")
-        assert crowd(world) == {}
-        assert "25% of its memory is free, and 50% is to be kept" in world.why(1)
+        harness.add("train 1", share="free")
+        assert crowd(harness) == {}
+        assert "25% of its memory is free, and 50% is to be kept" in harness.why(1)
 
         machine.others = {"GPU-0": 18}
-        due_s = world.engine.patience_s()
+        due_s = harness.engine.patience_s()
         assert due_s is not None
-        world.wait(due_s)
-        assert crowd(world) == {"1": 1}
+        harness.wait(due_s)
+        assert crowd(harness) == {"1": 1}
 
     def test_too_little_ram_keeps_every_task_waiting(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, harness: Harness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        Crowded(world)
+        Crowded(harness)
         monkeypatch.setattr("stoker.engine.sharing.read_free_ram", lambda: 0.1)
-        world.add("train 1", share="free")
-        assert crowd(world) == {}
-        assert "10% of the machine's RAM is free, and 20% is kept" in world.why(1)
+        harness.add("train 1", share="free")
+        assert crowd(harness) == {}
+        assert "10% of the machine's RAM is free, and 20% is kept" in harness.why(1)
 
-    def test_a_forced_start_heeds_no_threshold(self, world: World) -> None:
-        machine = Crowded(world)
+    def test_a_forced_start_heeds_no_threshold(self, harness: Harness) -> None:
+        machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 18}
-        world.add("train 1", "train 2", "train 3", share="free")
+        harness.add("train 1", "train 2", "train 3", share="free")
         for job in ("3", "1", "2"):
-            world.start(job)
+            harness.start(job)
 
-        assert sum(crowd(world).values()) == 3
+        assert sum(crowd(harness).values()) == 3
 
-    def test_a_forced_start_joins_tasks_beside_processes_of_others(self, world: World) -> None:
-        machine = Crowded(world)
+    def test_a_forced_start_joins_tasks_beside_processes_of_others(self, harness: Harness) -> None:
+        machine = Crowded(harness)
         machine.others = {"GPU-0": 18, "GPU-1": 18}
         machine.foreigners = (Foreigner(4711, "ada", 18 * GIB),)
-        world.add("train 1", "train 2", "train 3", share="free")
+        harness.add("train 1", "train 2", "train 3", share="free")
         for job in ("3", "1", "2"):
-            world.start(job)
+            harness.start(job)
 
-        assert sum(crowd(world).values()) == 3
+        assert sum(crowd(harness).values()) == 3
 
-    def test_a_task_joins_one_that_was_forced(self, world: World, machine: Machine) -> None:
-        world.gpus("drain", "1")
-        world.config("gpulimit.safety_keep_gpu_memory", "1")
-        world.add("train 1", "train 2", share="free")
-        world.start("2")
-        assert crowd(world) == {"0": 2}
+    def test_a_task_joins_one_that_was_forced(self, harness: Harness, machine: Machine) -> None:
+        harness.gpus("drain", "1")
+        harness.config("gpulimit.safety_keep_gpu_memory", "1")
+        harness.add("train 1", "train 2", share="free")
+        harness.start("2")
+        assert crowd(harness) == {"0": 2}
 
-        world.config("gpulimit.safety_keep_gpu_memory", "0.5")
-        world.add("train 3", share="free")
-        assert crowd(world) == {"0": 3}
+        harness.config("gpulimit.safety_keep_gpu_memory", "0.5")
+        harness.add("train 3", share="free")
+        assert crowd(harness) == {"0": 3}
 
 
 def test_a_second_task_waits_2_seconds_for_a_first_that_shows_no_memory(
-    world: World, machine: Machine
+    harness: Harness, machine: Machine
 ) -> None:
-    world.gpus("drain", "1")
+    harness.gpus("drain", "1")
     machine.held = {1: 0}
     machine.age_s = 1.9
-    world.add("train 1", "train 2", share="free")
-    assert crowd(world) == {"0": 1}
-    assert "what job 1 takes of it is not to be seen yet" in world.why(2)
+    harness.add("train 1", "train 2", share="free")
+    assert crowd(harness) == {"0": 1}
+    assert "what job 1 takes of it is not to be seen yet" in harness.why(2)
 
     machine.age_s = 2.0
-    due_s = world.engine.patience_s()
+    due_s = harness.engine.patience_s()
     assert due_s is not None
     assert due_s <= 2.0
-    world.wait(due_s)
-    assert crowd(world) == {"0": 2}
+    harness.wait(due_s)
+    assert crowd(harness) == {"0": 2}

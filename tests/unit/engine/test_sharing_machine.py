@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from stoker.engine.service.status import status
+from stoker.service.status import status
+from unit.engine.engine_harness import FAILED, Harness
 from unit.engine.test_sharing import Machine, run_out
-from unit.engine.world import FAILED, World
 
 
 class SharedQueue(RuleBasedStateMachine):
@@ -21,8 +21,8 @@ class SharedQueue(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="stoker-sharing-"))
-        self.world = World(self.folder)
-        self.machine = Machine(self.world)
+        self.harness = Harness(self.folder)
+        self.machine = Machine(self.harness)
 
     @rule(
         count=st.integers(1, 8),
@@ -33,49 +33,49 @@ class SharedQueue(RuleBasedStateMachine):
     def add(self, count: int, share: str | None, gpus: int, memory: int | None) -> None:
         asked = None if memory is None else memory << 30
         commands = [f"train {number}" for number in range(count)]
-        self.world.add(*commands, share=share, gpus=gpus, gpu_mem_bytes=asked)
+        self.harness.add(*commands, share=share, gpus=gpus, gpu_mem_bytes=asked)
 
     @rule(data=st.data(), seconds=st.floats(1, 90), fails=st.booleans())
     def end(self, data: st.DataObject, seconds: float, fails: bool) -> None:
         if key := self.pick(data):
-            self.world.now += seconds
-            self.world.end(key, FAILED if fails else 0)
+            self.harness.now += seconds
+            self.harness.end(key, FAILED if fails else 0)
 
     @rule(data=st.data())
     def run_out_of_memory(self, data: st.DataObject) -> None:
         if key := self.pick(data):
-            run_out(self.world, key)
+            run_out(self.harness, key)
 
     @rule(data=st.data(), held=st.integers(0, 12))
     def grow(self, data: st.DataObject, held: int) -> None:
         if key := self.pick(data):
-            self.machine.held[self.world.engine.board.running[key].attempt.job] = held
-            self.world.settle()
+            self.machine.held[self.harness.engine.slot_table.running[key].attempt.job] = held
+            self.harness.settle()
 
     @rule(seconds=st.floats(1, 100))
     def wait(self, seconds: float) -> None:
-        self.world.wait(seconds)
+        self.harness.wait(seconds)
 
-    @rule(shepherd_too=st.booleans())
-    def be_killed(self, shepherd_too: bool) -> None:
-        self.world.restart(shepherd_too=shepherd_too)
+    @rule(supervisor_too=st.booleans())
+    def be_killed(self, supervisor_too: bool) -> None:
+        self.harness.restart(supervisor_too=supervisor_too)
         self.machine.attach()
-        self.world.settle()
+        self.harness.settle()
 
     def pick(self, data: st.DataObject) -> str | None:
-        running = self.world.engine.board.running
+        running = self.harness.engine.slot_table.running
         live = sorted(key for key, each in running.items() if each.pid is not None)
         return data.draw(st.sampled_from(live)) if live else None
 
     @invariant()
     def nothing_is_promised_twice(self) -> None:
-        for slot in status(self.world.hub).slots:
+        for slot in status(self.harness.context).slots:
             if slot.shared is not None and len(slot.jobs) > 1:
                 assert slot.shared.reserved_bytes <= slot.shared.capacity_bytes, slot
 
     @invariant()
     def a_gpu_is_whole_or_shared(self) -> None:
-        places = self.world.engine.board.places
+        places = self.harness.engine.slot_table.places
         for place in places:
             taken = sum(
                 each.base == place.slot.index and each.current is not None for each in places
@@ -85,19 +85,19 @@ class SharedQueue(RuleBasedStateMachine):
 
     @invariant()
     def what_is_on_record_is_what_is_there(self) -> None:
-        sharing = self.world.engine.sharing
+        sharing = self.harness.engine.sharing
         assert sharing is not None
         there = {
             running.attempt: seat.tenant.reserved_bytes
-            for running in self.world.engine.board.running.values()
+            for running in self.harness.engine.slot_table.running.values()
             if (seat := sharing.seat_of(running)) is not None
         }
         recorded = {attempt: room.bytes for attempt, room in sharing.recorded().items()}
         assert there == recorded
-        self.world.check()
+        self.harness.check()
 
     def teardown(self) -> None:
-        self.world.close()
+        self.harness.close()
         shutil.rmtree(self.folder)
 
 

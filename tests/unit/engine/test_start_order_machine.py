@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from stoker.executors.contract import Started
-from unit.engine.world import FAILED, World
+from unit.engine.engine_harness import FAILED, Harness
 
 
 class StartOrder(RuleBasedStateMachine):
@@ -19,7 +19,7 @@ class StartOrder(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.world = World(Path(self.folder.name), gpus=2)
+        self.harness = Harness(Path(self.folder.name), gpus=2)
         self.urgency: dict[int, tuple[int, int]] = {}  # of each job: where it stands in the queue
         self.over: set[int] = set()
         self.begun: set[int] = set()
@@ -27,7 +27,7 @@ class StartOrder(RuleBasedStateMachine):
 
     def listen(self) -> None:
         """See every start at the moment it is made."""
-        executor = self.world.executor
+        executor = self.harness.executor
         remember = executor._remember
 
         def look(report: object) -> None:
@@ -49,51 +49,51 @@ class StartOrder(RuleBasedStateMachine):
         first = len(self.urgency) + 1
         for job in range(first, first + count):
             self.urgency[job] = (-priority, job)
-        self.world.add(*["train"] * count, priority=priority)
+        self.harness.add(*["train"] * count, priority=priority)
 
-    @precondition(lambda self: self.world.executor.running)
+    @precondition(lambda self: self.harness.executor.running)
     @rule(
         data=st.data(),
         seconds=st.sampled_from([0.001, 0.01, 0.2, 5.0]),
         status=st.sampled_from([0, FAILED]),
     )
     def end(self, data: st.DataObject, seconds: float, status: int) -> None:
-        key = data.draw(st.sampled_from(self.world.executor.running))
-        self.world.now += seconds
+        key = data.draw(st.sampled_from(self.harness.executor.running))
+        self.harness.now += seconds
         self.over.add(int(key.split(".")[0]))
-        self.world.end(key, status)
+        self.harness.end(key, status)
 
-    @precondition(lambda self: self.world.executor.running)
+    @precondition(lambda self: self.harness.executor.running)
     @rule(count=st.integers(1, 6))
     def end_several_at_once(self, count: int) -> None:
         """Before the engine has heard of the first end, what waits in line has started and ended too."""
         for _ in range(count):
-            running = self.world.executor.running
+            running = self.harness.executor.running
             if not running:
                 break
-            self.world.now += 0.001
+            self.harness.now += 0.001
             self.over.add(int(running[-1].split(".")[0]))
-            self.world.executor.end(running[-1])
-        self.world.settle()
+            self.harness.executor.end(running[-1])
+        self.harness.settle()
 
     @rule(seconds=st.sampled_from([0.05, 0.2]))
     def wait(self, seconds: float) -> None:
-        self.world.wait(seconds)
+        self.harness.wait(seconds)
 
     @rule()
     def restart(self) -> None:
-        self.world.restart()
-        self.world.settle()
+        self.harness.restart()
+        self.harness.settle()
 
     def teardown(self) -> None:
         """Nothing is forgotten."""
         for _ in range(len(self.urgency)):
-            for key in self.world.executor.running:
+            for key in self.harness.executor.running:
                 self.over.add(int(key.split(".")[0]))
-                self.world.now += 1
-                self.world.end(key)
-        assert set(self.world.states()) == self.over
-        self.world.close()
+                self.harness.now += 1
+                self.harness.end(key)
+        assert set(self.harness.states()) == self.over
+        self.harness.close()
         self.folder.cleanup()
 
 

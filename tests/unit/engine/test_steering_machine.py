@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stoker.core.lifecycle import State, is_pending
 from stoker.core.readiness import find_cycle, pending_state
 from stoker.errors import StokerError
-from unit.engine.world import FAILED, World
+from unit.engine.engine_harness import FAILED, Harness
 
 KINDS = ("after", "after_any")
 
@@ -26,10 +26,12 @@ class Steering(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.world = World(Path(self.folder.name), gpus=2, cpu_places=1)
+        self.harness = Harness(Path(self.folder.name), gpus=2, cpu_places=1)
 
     def jobs(self, *states: str) -> list[int]:
-        return [job for job, state in self.world.states().items() if not states or state in states]
+        return [
+            job for job, state in self.harness.states().items() if not states or state in states
+        ]
 
     def draw(self, data: st.DataObject, *states: str) -> str | None:
         found = self.jobs(*states)
@@ -44,90 +46,92 @@ class Steering(RuleBasedStateMachine):
         if needs:
             kind = data.draw(st.sampled_from(KINDS))
             common[kind] = ",".join(map(str, needs))
-        self.world.add("x", **common)
+        self.harness.add("x", **common)
 
     @rule(data=st.data(), verb=st.sampled_from(["hold", "release", "start", "kill", "retry"]))
     def steer(self, data: st.DataObject, verb: str) -> None:
         job = self.draw(data)
         if job is not None:
-            getattr(self.world, verb)(job)
+            getattr(self.harness, verb)(job)
 
     @rule(data=st.data(), verb=st.sampled_from(["pause", "resume", "preempt"]))
     def stop_and_go(self, data: st.DataObject, verb: str) -> None:
         job = self.draw(data, "running", "paused")
         if job is not None:
-            getattr(self.world, verb)(job)
+            getattr(self.harness, verb)(job)
 
     @rule(data=st.data(), kind=st.sampled_from(KINDS), none=st.booleans())
     def set_needs(self, data: st.DataObject, kind: str, none: bool) -> None:
         job, needed = self.draw(data), self.draw(data)
         if job is not None:
             with contextlib.suppress(StokerError):
-                self.world.set(job, **{kind: None if none else needed})
+                self.harness.set(job, **{kind: None if none else needed})
 
     @rule(data=st.data(), position=st.integers(1, 9))
     def move(self, data: st.DataObject, position: int) -> None:
         job = self.draw(data, "waiting")
         if job is not None:
-            self.world.move(job, position)
+            self.harness.move(job, position)
 
     @rule(data=st.data(), status=st.sampled_from([0, 0, FAILED]))
     def end(self, data: st.DataObject, status: int) -> None:
-        running = self.world.executor.running
+        running = self.harness.executor.running
         if running:
-            self.world.now += 1
-            self.world.end(data.draw(st.sampled_from(running)), status)
+            self.harness.now += 1
+            self.harness.end(data.draw(st.sampled_from(running)), status)
 
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         job = self.draw(data, "done", "failed", "killed", "skipped", "held", "blocked", "waiting")
         if job is not None:
-            self.world.rm(job)
+            self.harness.rm(job)
 
     @rule()
     def pause_queue(self) -> None:
-        self.world.pause(queue=True)
+        self.harness.pause(queue=True)
 
-    @precondition(lambda self: self.world.hub.gate.queue_paused is not None)
+    @precondition(lambda self: self.harness.context.admission.queue_paused is not None)
     @rule()
     def resume_queue(self) -> None:
-        self.world.resume(queue=True)
+        self.harness.resume(queue=True)
 
     @rule()
     def crash(self) -> None:
-        self.world.restart()
-        self.world.settle()
+        self.harness.restart()
+        self.harness.settle()
 
     @invariant()
     def everyone_is_where_they_belong(self) -> None:
-        world = self.world
-        world.check()
+        harness = self.harness
+        harness.check()
         graph: dict[int, list[int]] = {}
-        for job, word in world.states().items():
+        for job, word in harness.states().items():
             state = State(word)
-            needs = world.hub.shelf.needs_of(job)
+            needs = harness.context.pending.needs_of(job)
             graph[job] = [need.id for need in needs]
             if is_pending(state) or state is State.SKIPPED:
-                facts = world.jobs.facts(job)
+                facts = harness.jobs.facts(job)
                 assert state is pending_state(
                     held=bool(facts.held),
                     needs=needs,
                     begin_at_us=facts.begin_at_us,
                     now_us=time.time_ns() // 1000,
                 )
-                assert (world.column("reason", job) is None) is (state is State.WAITING)
-            assert world.why(job).startswith(f"job {job} ")
+                assert (harness.column("reason", job) is None) is (state is State.WAITING)
+            assert harness.why(job).startswith(f"job {job} ")
         assert not any(find_cycle(job, graph) for job in graph)
 
     @invariant()
     def nothing_waits_that_could_run(self) -> None:
-        world = self.world
-        if world.hub.gate.queue_paused is None and world.jobs.count(State.WAITING):
-            taken = [place for place in world.engine.board.places if place.current is not None]
-            assert taken or len(world.engine.board.apart) >= world.cpu_places
+        harness = self.harness
+        if harness.context.admission.queue_paused is None and harness.jobs.count(State.WAITING):
+            taken = [
+                place for place in harness.engine.slot_table.places if place.current is not None
+            ]
+            assert taken or len(harness.engine.slot_table.apart) >= harness.cpu_places
 
     def teardown(self) -> None:
-        self.world.close()
+        self.harness.close()
         self.folder.cleanup()
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.executors.shepherd.journal import (
+from stoker.supervisor.journal import (
     Ending,
     Journal,
     Record,
@@ -138,7 +138,7 @@ def test_a_journal_torn_anywhere_tells_its_whole_lines_and_invents_nothing(path:
 def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothing(
     path: str,
 ) -> None:
-    """A shepherd died in the middle of a line; the next one appends to the same file."""
+    """A supervisor died in the middle of a line; the next one appends to the same file."""
     text = "".join(STORY)
     later = {"30.1": Record(5, 6, boot=BOOT_ID), "31.1": Record(None, None, ENDING, boot=BOOT_ID)}
     for cut in range(len(text)):

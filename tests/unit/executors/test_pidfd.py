@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoker.executors.shepherd import pidfd, trees
+from stoker.supervisor import pidfd, process_tree
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def look(pid: int) -> trees.Process:
-    seen = trees.look(pid)
+def look(pid: int) -> process_tree.Process:
+    seen = process_tree.look(pid)
     assert seen is not None
     return seen
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.executors.warm.command import (
+from stoker.warm.command import (
     check_modules,
     find_script,
     make_warm,

@@ -51,7 +51,7 @@ def test_the_test_instances_of_the_sample_configuration() -> None:
             "config": INSTANCES[0],
             "test_config_string": "method-GAN,num_packing-1,num_zmode-1,",
             "test_config_string_filtered": "method-GAN,num_packing-1,num_zmode-1,",
-            "work_dir": f"{os.getcwd()}/results/method-GAN,num_packing-1,num_zmode-1,",
+            "work_dir": os.path.abspath("results/method-GAN,num_packing-1,num_zmode-1,"),
         }
         assert manager.get_num_left_config() == 0
         assert manager.get_next_config() == {"config": None}

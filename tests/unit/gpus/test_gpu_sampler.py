@@ -10,8 +10,8 @@ import pytest
 
 from patience import PATIENCE_S
 from stoker.core.usage import Sight
+from stoker.gpus.gpu_discovery import GpuDiscovery, look_anew_within
 from stoker.gpus.nvml import Gpu, Reading
-from stoker.gpus.renewal import Renewal, look_anew_within
 from stoker.gpus.sampler import Sampler
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
 
@@ -534,7 +534,7 @@ def test_a_driver_that_hangs_keeps_nobody_waiting(scene: Scene, thread: Callable
 def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
     driver = Driver(GPU)
     told: list[int] = []
-    renewal = Renewal(driver, lambda: told.append(driver.looks))
+    renewal = GpuDiscovery(driver, lambda: told.append(driver.looks))
     latest = {"GPU-0": Reading(GPU)}
     renewal.follow(latest)
     assert not told
@@ -558,8 +558,8 @@ def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(
 ) -> None:
     driver = Driver(GPU)
     now = [0.0]
-    monkeypatch.setattr("stoker.gpus.renewal.time.monotonic", lambda: now[0])
-    renewal = Renewal(driver, lambda: None)
+    monkeypatch.setattr("stoker.gpus.gpu_discovery.time.monotonic", lambda: now[0])
+    renewal = GpuDiscovery(driver, lambda: None)
     looked_at = []
     while now[0] < 200:
         before = driver.looks

@@ -4,8 +4,8 @@ import os
 import pwd
 
 from stoker.core.usage import Foreigner, GpuUse, Sight
+from stoker.gpus.availability import survey, taken_by
 from stoker.gpus.nvml import Gpu, GpuProcess, Nvml, Reading
-from stoker.gpus.survey import survey, taken_by
 
 FAR_PID = 1 << 30
 ME = pwd.getpwuid(os.getuid()).pw_name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patience import until
 from stoker.gpus.nvml import GpuProcess
-from stoker.gpus.users import look_up
+from stoker.gpus.process_users import look_up
 
 
 def test_a_process_of_ours_is_known_by_user_and_command() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import UsageError
-from stoker.simulator.contest import EXCLUSIVE, GPULIMIT, OURS, PERFECT, compete, lower_bound_s
+from stoker.simulator.comparison import EXCLUSIVE, GPULIMIT, OURS, PERFECT, compete, lower_bound_s
+from stoker.simulator.simulation import Simulation
 from stoker.simulator.workload import Machine, Work, draw, read_trace, saturating_share
-from stoker.simulator.world import World
 
 GIB = 1 << 30
 SMALL = Machine(4, 24 * GIB)
@@ -20,7 +20,7 @@ def work(seconds: float = 600.0, held: int = 5 * GIB, sm: float = 0.2, kind: str
 
 
 def test_alone_a_job_takes_as_long_as_it_takes() -> None:
-    assert World([work(seconds=600.0)], SMALL, OURS).run().makespan_s == pytest.approx(600.0)
+    assert Simulation([work(seconds=600.0)], SMALL, OURS).run().makespan_s == pytest.approx(600.0)
 
 
 def test_forty_small_runs_are_tried_one_to_a_gpu_and_then_share() -> None:
@@ -42,8 +42,8 @@ def test_who_lies_about_memory_recovers_where_gpulimits_rule_loses_it() -> None:
     )
     honest = [work(seconds=300.0, held=2 * GIB, sm=0.1) for _ in range(8)]
     works = [*honest, *[grows] * 12]
-    ours = World(works, SMALL, OURS).run()
-    theirs = World(works, SMALL, GPULIMIT).run()
+    ours = Simulation(works, SMALL, OURS).run()
+    theirs = Simulation(works, SMALL, GPULIMIT).run()
     assert ours.lost == 0
     assert theirs.lost > 0
 
@@ -66,7 +66,7 @@ def test_the_same_seed_is_the_same_work() -> None:
 def test_no_policy_beats_the_lower_bound() -> None:
     works = [work(seconds=100.0, held=12 * GIB, sm=0.5) for _ in range(8)]
     assert lower_bound_s(works, SMALL) == pytest.approx(100.0)
-    assert World(works, SMALL, PERFECT).run().makespan_s >= 100.0
+    assert Simulation(works, SMALL, PERFECT).run().makespan_s >= 100.0
 
 
 def test_a_trace_is_read_with_its_memory_over_time(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from stoker.core.job import Request
 from stoker.core.lifecycle import State
-from stoker.engine.recover import recover
+from stoker.engine.journal_recovery import recover
 from stoker.errors import StokerError
-from stoker.store import runs
+from stoker.store import foreground_runs
 from stoker.store.database import SCHEMA_VERSION, Database
 from stoker.store.jobs import Jobs, Known
-from stoker.store.queued import QueuedJobs
+from stoker.store.queue_jobs import QueueJobs
 
 FIXTURE = Path(__file__).parent / "run_of_schema_1.sql"
 KEY = {"cwd": "/work", "file": "jobs.txt"}
@@ -82,7 +82,7 @@ def test_what_was_brought_up_to_date_is_as_if_made_today(home: str, tmp_path: Pa
 
 
 def test_a_run_of_the_first_version_is_found_and_resumed(home: str) -> None:
-    run = runs.latest(home, KEY)
+    run = foreground_runs.latest(home, KEY)
     assert run is not None
     recover(run.jobs, run.journal)
     run.database.commit()
@@ -139,7 +139,7 @@ def test_a_queue_of_the_version_before_places_goes_on_and_its_jobs_may_run_anywh
     connection.close()
 
     database = Database(path)
-    jobs = QueuedJobs(database)
+    jobs = QueueJobs(database)
 
     assert [(head.id, head.slots, head.where) for head in jobs.heads(9, 9)] == [
         (3, 2, None),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stoker.sweeps.cell import make_cell
 from stoker.sweeps.conditions import Condition, Match
-from stoker.sweeps.fault import FaultError
+from stoker.sweeps.definition_error import DefinitionError
 
 
 def holds(text: str, **values: Any) -> bool:
@@ -71,13 +71,13 @@ def test_conditions_mean_what_they_say(text: str, truth: bool) -> None:
     ],
 )
 def test_nothing_else_is_understood(text: str) -> None:
-    with pytest.raises(FaultError):
+    with pytest.raises(DefinitionError):
         Condition(text)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    with contextlib.suppress(FaultError):
+    with contextlib.suppress(DefinitionError):
         Condition(text)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.core.lifecycle import State
-from stoker.sweeps.history import History, Rerun
+from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
 from stoker.sweeps.plan import Run, plan_sweep
 from stoker.wire import SweepRun
 
@@ -18,12 +18,12 @@ def known(run: Run, state: State, job: int = 1, **more: float) -> SweepRun:
     return SweepRun(identity=run.identity, dir=run.dir, job=job, state=state, **more)  # type: ignore[arg-type]
 
 
-def chosen(history: History, runs: list[Run], rerun: Rerun) -> list[int]:
+def chosen(history: EarlierRuns, runs: list[Run], rerun: Rerun) -> list[int]:
     return [run.index for run in history.choose(runs, rerun)]
 
 
 def test_what_is_queued_depends_on_what_is_known(runs: list[Run]) -> None:
-    history = History(
+    history = EarlierRuns(
         [
             known(runs[0], State.DONE),
             known(runs[1], State.FAILED),
@@ -39,7 +39,7 @@ def test_what_is_queued_depends_on_what_is_known(runs: list[Run]) -> None:
 
 
 def test_a_success_counts_whatever_came_before_or_after(runs: list[Run]) -> None:
-    history = History(
+    history = EarlierRuns(
         [
             known(runs[0], State.FAILED, 1),
             known(runs[0], State.DONE, 2),
@@ -52,14 +52,14 @@ def test_a_success_counts_whatever_came_before_or_after(runs: list[Run]) -> None
 
 
 def test_nothing_known_is_all_to_do_and_nothing_failed(runs: list[Run]) -> None:
-    assert chosen(History(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
-    assert chosen(History(), runs, Rerun.NONE) == [0, 1, 2, 3, 4]
-    assert chosen(History(), runs, Rerun.FAILED) == []
+    assert chosen(EarlierRuns(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
+    assert chosen(EarlierRuns(), runs, Rerun.NONE) == [0, 1, 2, 3, 4]
+    assert chosen(EarlierRuns(), runs, Rerun.FAILED) == []
 
 
 def test_the_mean_time_is_that_of_successes(runs: list[Run]) -> None:
-    assert History().mean_s is None
-    history = History(
+    assert EarlierRuns().mean_s is None
+    history = EarlierRuns(
         [
             known(runs[0], State.DONE, started_at=10.0, ended_at=20.0),
             known(runs[1], State.DONE, started_at=10.0, ended_at=40.0),
@@ -75,7 +75,7 @@ def test_what_is_passed_over_is_told_with_the_way_to_run_it(runs: list[Run]) -> 
         known(runs[1], State.FAILED),
         known(runs[2], State.RUNNING),
     ]
-    history = History(found, {runs[3].command.encode()})
+    history = EarlierRuns(found, {runs[3].command.encode()})
 
     assert chosen(history, runs, Rerun.NONE) == [4]
     assert history.tell_passed_over(5) == (
@@ -85,5 +85,5 @@ def test_what_is_passed_over_is_told_with_the_way_to_run_it(runs: list[Run]) -> 
     )
     assert chosen(history, runs, Rerun.ALL) == [0, 1, 3, 4]
     assert history.tell_passed_over(5) == "1 of 5 runs are waiting or running"
-    assert chosen(History(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
-    assert History().tell_passed_over(5) == ""
+    assert chosen(EarlierRuns(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
+    assert EarlierRuns().tell_passed_over(5) == ""

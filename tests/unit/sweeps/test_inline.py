@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import Distribution
-from stoker.sweeps.fault import FaultError
 from stoker.sweeps.functions import Zipped
 from stoker.sweeps.inline import read_values, read_word, write_value, write_values
 
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_the_same(values: list[Any]) -> None:
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
     values: object = None
-    with contextlib.suppress(FaultError):
+    with contextlib.suppress(DefinitionError):
         values = read_values(text)
     if isinstance(values, list):
         assert [read_values(write_value(value)) for value in values] == [[v] for v in values]

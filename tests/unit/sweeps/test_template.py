@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stoker.sweeps.hydra import to_hydra
 from stoker.sweeps.inline import read_values
 from stoker.sweeps.plan import plan_sweep
-from stoker.sweeps.quoting import Context, Scanner
+from stoker.sweeps.quoting import QuotingContext, Scanner
 
 ECHO = f"{shlex.quote(sys.executable)} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -158,24 +158,24 @@ def test_a_text_for_hydra_is_bare_only_where_that_is_the_same(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "context"),
     [
-        ("echo ", Context.PLAIN),
-        ("echo '", Context.SINGLE),
-        ('echo "', Context.DOUBLE),
-        ('echo "$(', Context.PLAIN),
-        ('echo "$(a "', Context.DOUBLE),
-        ('echo "$(( ', Context.PLAIN),
-        ("echo \\' ", Context.PLAIN),
-        ("echo \"it's ", Context.DOUBLE),
-        ("echo 'say \"", Context.SINGLE),
-        ("# don't\necho ", Context.PLAIN),
-        ("echo a#'", Context.SINGLE),
-        ("echo `", Context.BACKTICK),
-        ("echo `a` ", Context.PLAIN),
-        ('echo "$(a)" ', Context.PLAIN),
-        ("(cd x; ", Context.PLAIN),
+        ("echo ", QuotingContext.PLAIN),
+        ("echo '", QuotingContext.SINGLE),
+        ('echo "', QuotingContext.DOUBLE),
+        ('echo "$(', QuotingContext.PLAIN),
+        ('echo "$(a "', QuotingContext.DOUBLE),
+        ('echo "$(( ', QuotingContext.PLAIN),
+        ("echo \\' ", QuotingContext.PLAIN),
+        ("echo \"it's ", QuotingContext.DOUBLE),
+        ("echo 'say \"", QuotingContext.SINGLE),
+        ("# don't\necho ", QuotingContext.PLAIN),
+        ("echo a#'", QuotingContext.SINGLE),
+        ("echo `", QuotingContext.BACKTICK),
+        ("echo `a` ", QuotingContext.PLAIN),
+        ('echo "$(a)" ', QuotingContext.PLAIN),
+        ("(cd x; ", QuotingContext.PLAIN),
     ],
 )
-def test_quotes_are_followed(text: str, context: Context) -> None:
+def test_quotes_are_followed(text: str, context: QuotingContext) -> None:
     scanner = Scanner()
     scanner.read(text)
 

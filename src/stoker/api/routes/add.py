@@ -6,20 +6,20 @@ import os
 from typing import TYPE_CHECKING
 
 from stoker import wire
+from stoker.api.blocking_calls import call_in_thread
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.api.thread import call_in_thread
-from stoker.engine.service import add as service
 from stoker.errors import UsageError
+from stoker.service import add as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def add(hub: Hub, _query: NoQuery, body: wire.Submission) -> wire.Added:
+async def add(context: QueueContext, _query: NoQuery, body: wire.Submission) -> wire.Added:
     """Put jobs into the queue. The answer comes when they are on disk; a repeat adds nothing."""
     if body.by_page:
         await call_in_thread(_check_folder, body.cwd)
-    return await service.add(hub, body)
+    return await service.add(context, body)
 
 
 def _check_folder(cwd: wire.Bytes) -> None:

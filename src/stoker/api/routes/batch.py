@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker import wire
+from stoker.api.blocking_calls import call_in_thread
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.api.thread import call_in_thread
-from stoker.engine.service.batch import read_batch
 from stoker.errors import UsageError
+from stoker.service.batch import read_batch
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def batch(_hub: Hub, _query: NoQuery, body: wire.BatchText) -> wire.BatchJobs:
+async def batch(_context: QueueContext, _query: NoQuery, body: wire.BatchText) -> wire.BatchJobs:
     """Tell which jobs a text means, and what is wrong with it. Nothing is added."""
     if not body.cwd.startswith("/") or "\0" in body.cwd:
         raise UsageError("cwd is not an absolute path", field="cwd")

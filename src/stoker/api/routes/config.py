@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import config as service
+from stoker.service import config as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def read(hub: Hub, _query: NoQuery, _body: None) -> list[wire.Setting]:
+async def read(context: QueueContext, _query: NoQuery, _body: None) -> list[wire.Setting]:
     """Tell every entry of the configuration, with its default and its meaning."""
-    return service.read(hub)
+    return service.read(context)
 
 
-async def change(hub: Hub, _query: NoQuery, body: wire.NewSetting) -> wire.Setting:
+async def change(context: QueueContext, _query: NoQuery, body: wire.NewSetting) -> wire.Setting:
     """Change one entry of the configuration; most count at once, others after a restart."""
-    return service.change(hub, body)
+    return service.change(context, body)
 
 
 READ = Endpoint(

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from stoker.api.blocking_calls import call_in_thread
 from stoker.api.endpoint import OWNER, Endpoint
-from stoker.api.thread import call_in_thread
 from stoker.core.lifecycle import State
-from stoker.engine.service import counts as service
+from stoker.service import counts as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CountsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which jobs are counted: as in GET /v1/ls; of all, if nothing is said."""
 
     project: str | None = None
@@ -24,19 +24,19 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     gpu: str | None = None
 
 
-async def counts(hub: Hub, query: Query, _body: None) -> dict[State, int]:
+async def counts(context: QueueContext, query: CountsQuery, _body: None) -> dict[State, int]:
     """Count jobs by their states; to count a part of a million takes a while, and holds up nobody."""
-    if query == Query():
-        return hub.jobs.tally()
+    if query == CountsQuery():
+        return context.jobs.tally()
     wanted = msgspec.structs.asdict(query)
-    return await call_in_thread(partial(service.count, hub.database.path, **wanted))
+    return await call_in_thread(partial(service.count, context.database.path, **wanted))
 
 
 COUNTS = Endpoint(
     method="GET",
     path="/v1/counts",
     call=counts,
-    query=Query,
+    query=CountsQuery,
     body=type(None),
     answer=dict[State, int],
     lets_in=OWNER,

@@ -11,17 +11,17 @@ from stoker.api.endpoint import OWNER, Endpoint, Media, NoQuery
 from stoker.api.stream import Chunks, Stream
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def events(hub: Hub, _query: NoQuery, _body: None) -> Stream:
+async def events(context: QueueContext, _query: NoQuery, _body: None) -> Stream:
     """Tell of everything that happens to jobs and slots from now on, a line of JSON for each."""
-    return Stream(_lines(hub), Media.LINES.value)
+    return Stream(_lines(context), Media.LINES.value)
 
 
-async def _lines(hub: Hub) -> Chunks:
+async def _lines(context: QueueContext) -> Chunks:
     encode = msgspec.json.Encoder().encode_lines
-    listener = hub.events.listen()
+    listener = context.events.listen()
     try:
         async for batch in listener:
             yield encode(batch)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from stoker import wire
+from stoker.api.blocking_calls import call_in_thread
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
 from stoker.api.gpupeasy import (
     JobQuery,
@@ -24,16 +25,15 @@ from stoker.api.gpupeasy import (
     PeasyRows,
     Word,
 )
-from stoker.api.thread import call_in_thread
 from stoker.core.lifecycle import State, is_final, is_live, is_pending
-from stoker.engine import gpupeasy
-from stoker.engine.service import add, ls, show, status
+from stoker.engine import gpupeasy_batch
 from stoker.errors import NotFoundError, StokerError
+from stoker.service import add, ls, show, status
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 _MOST = 10_000  # as many jobs as GPUPeasy could queue; /v1/ls has all, a page at a time
 _PAGE = 1000
@@ -42,7 +42,7 @@ _LIVE: list[State] = [state for state in State if is_live(state)]
 _FAILED: list[State] = [state for state in State if is_final(state) and state is not State.DONE]
 
 
-async def add_new_job(hub: Hub, _query: NoQuery, body: NewPeasyJob) -> PeasyAdded:
+async def add_new_job(context: QueueContext, _query: NoQuery, body: NewPeasyJob) -> PeasyAdded:
     """Put one job into the queue, as GPUPeasy's addnewjob."""
     job = body.job
     if job is None:
@@ -54,15 +54,15 @@ async def add_new_job(hub: Hub, _query: NoQuery, body: NewPeasyJob) -> PeasyAdde
     cwd = os.path.expanduser(job.cwd).encode("utf-8", "surrogatepass")
     outfile = os.path.join(cwd, job.out_file.encode("utf-8", "surrogatepass"))
     command = " ".join(job.job_command) if isinstance(job.job_command, list) else job.job_command
-    fault: object = gpupeasy.fault_of_fields(
+    fault: object = gpupeasy_batch.fault_of_fields(
         job.job_name.encode(), job.out_file.encode(), command.encode()
     )
-    fault = fault or await call_in_thread(gpupeasy.fault_of_file, outfile, set())
+    fault = fault or await call_in_thread(gpupeasy_batch.fault_of_file, outfile, set())
     if fault is not None:
         return PeasyAdded(status="failed", message=str(fault))
     try:
         added = await add.add(
-            hub,
+            context,
             wire.Submission(
                 request_id=os.urandom(16).hex(),
                 jobs=[wire.NewJob(command=job.job_command, name=job.job_name)],  # type: ignore[arg-type]
@@ -76,10 +76,10 @@ async def add_new_job(hub: Hub, _query: NoQuery, body: NewPeasyJob) -> PeasyAdde
     return PeasyAdded(status="successful", message="Job added successfully", job_id=added.first)
 
 
-async def job_info(hub: Hub, query: JobQuery, _body: None) -> PeasyJobInfo:
+async def job_info(context: QueueContext, query: JobQuery, _body: None) -> PeasyJobInfo:
     """Tell about one job, as GPUPeasy's jobinfo."""
     try:
-        job = show.show(hub, query.jobID) if query.jobID.isdecimal() else None
+        job = show.show(context, query.jobID) if query.jobID.isdecimal() else None
     except NotFoundError:
         job = None
     if job is None:
@@ -98,19 +98,23 @@ async def job_info(hub: Hub, query: JobQuery, _body: None) -> PeasyJobInfo:
     return PeasyJobInfo(status="successful", value=info)
 
 
-async def available_devices(hub: Hub, _query: NoQuery, _body: None) -> PeasyDevices:
+async def available_devices(context: QueueContext, _query: NoQuery, _body: None) -> PeasyDevices:
     """Name the queue's slots, as GPUPeasy's availabledevices."""
     return PeasyDevices(
-        status="successful", value=[slot.label for slot in status.status(hub).slots]
+        status="successful", value=[slot.label for slot in status.status(context).slots]
     )
 
 
-def _lister(states: list[State], text: str) -> Callable[[Hub, NoQuery, None], Awaitable[PeasyRows]]:
-    async def call(hub: Hub, _query: NoQuery, _body: None) -> PeasyRows:
+def _lister(
+    states: list[State], text: str
+) -> Callable[[QueueContext, NoQuery, None], Awaitable[PeasyRows]]:
+    async def call(context: QueueContext, _query: NoQuery, _body: None) -> PeasyRows:
         rows: list[PeasyRow] = []
         after = None
         while len(rows) < _MOST:
-            page = ls.ls(hub, wire.Selection(states=states), text=None, after=after, limit=_PAGE)
+            page = ls.ls(
+                context, wire.Selection(states=states), text=None, after=after, limit=_PAGE
+            )
             rows += map(_row, page.jobs)
             after = page.next
             if after is None:

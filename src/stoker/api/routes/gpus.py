@@ -8,36 +8,36 @@ import msgspec
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import gpus as service
+from stoker.service import gpus as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 _PERIOD_S = 1.0
 
 
-class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GpusQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the last minutes are wanted too."""
 
     history: bool = False
 
 
-async def read(hub: Hub, query: Query, _body: None) -> list[wire.GpuInfo]:
+async def read(context: QueueContext, query: GpusQuery, _body: None) -> list[wire.GpuInfo]:
     """Tell how every GPU is, what the queue does there, and who else uses it."""
-    await service.have_a_look(hub)
-    return service.read(hub, history=query.history)
+    await service.have_a_look(context)
+    return service.read(context, history=query.history)
 
 
-async def gpus(hub: Hub, _query: NoQuery, body: wire.GpuOrder) -> wire.GpuChange:
+async def gpus(context: QueueContext, _query: NoQuery, body: wire.GpuOrder) -> wire.GpuChange:
     """Add a slot, drain it or remove it; what runs there is never touched."""
-    return service.gpus(hub, body)
+    return service.gpus(context, body)
 
 
 READ = Endpoint(
     method="GET",
     path="/v1/gpus",
     call=read,
-    query=Query,
+    query=GpusQuery,
     body=type(None),
     answer=list[wire.GpuInfo],
     lets_in=OWNER,

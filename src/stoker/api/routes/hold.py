@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import hold as service
+from stoker.service import hold as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def hold(hub: Hub, _query: NoQuery, body: wire.Hold) -> wire.Changed:
+async def hold(context: QueueContext, _query: NoQuery, body: wire.Hold) -> wire.Changed:
     """Let jobs that have not begun wait until they are released."""
-    return await service.hold(hub, body)
+    return await service.hold(context, body)
 
 
 HOLD = Endpoint(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import kill as service
+from stoker.service import kill as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def kill(hub: Hub, _query: NoQuery, body: wire.Kill) -> wire.Changed:
+async def kill(context: QueueContext, _query: NoQuery, body: wire.Kill) -> wire.Changed:
     """End jobs: the whole tree of each, by TERM, and by KILL when the grace time is over."""
-    return await service.kill(hub, body)
+    return await service.kill(context, body)
 
 
 KILL = Endpoint(

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from stoker.api.blocking_calls import call_in_thread
 from stoker.api.endpoint import OWNER, Endpoint, Media
-from stoker.api.follow import follow_log, read_log
+from stoker.api.log_follow import follow_log, read_log
+from stoker.api.log_tail import offset_of_last
 from stoker.api.stream import Chunks, Stream
-from stoker.api.tail import offset_of_last
-from stoker.api.thread import call_in_thread
-from stoker.engine.service import log as service
 from stoker.errors import UsageError
+from stoker.service import log as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 _MAX_LINES = 1_000_000
 _MAX_OFFSET = 2**62
@@ -24,7 +24,7 @@ _MAX_OFFSET = 2**62
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_LINES)]
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whose log (`daemon` for the daemon's own), which attempt's (the last one's), from where on.
 
     `tail` is a number of lines at its end, `offset` a number of bytes to leave out at its beginning;
@@ -48,26 +48,26 @@ class OpenLog:
     chunks: Chunks
 
 
-async def open_log(hub: Hub, query: Query, *, follow: bool) -> OpenLog:
+async def open_log(context: QueueContext, query: LogQuery, *, follow: bool) -> OpenLog:
     """Find what a query means, and where in it to begin."""
     if query.tail is not None and query.offset is not None:
         raise UsageError("give 'tail' or 'offset', not both")
-    found = service.find(hub, query.job, query.attempt)
+    found = service.find(context, query.job, query.attempt)
     offset = query.offset or 0
     if query.tail is not None:
         # In a thread: the lines asked for may be a gigabyte.
         offset = await call_in_thread(offset_of_last, found.path, query.tail)
-    is_local = found.path.startswith(hub.home + "/")
+    is_local = found.path.startswith(context.home + "/")
     if follow:
-        chunks = follow_log(hub.events, found, offset, is_local=is_local)
+        chunks = follow_log(context.events, found, offset, is_local=is_local)
     else:
         chunks = read_log(found, offset, is_local=is_local)
     return OpenLog(found.id, found.attempt, offset, chunks)
 
 
-async def log(hub: Hub, query: Query, _body: None) -> Stream:
+async def log(context: QueueContext, query: LogQuery, _body: None) -> Stream:
     """Give the output of a job as it is in its log, byte for byte."""
-    found = await open_log(hub, query, follow=query.follow)
+    found = await open_log(context, query, follow=query.follow)
     headers = {
         "stoker-job": str(found.job),
         "stoker-attempt": str(found.attempt),
@@ -80,7 +80,7 @@ LOG = Endpoint(
     method="GET",
     path="/v1/log",
     call=log,
-    query=Query,
+    query=LogQuery,
     body=type(None),
     answer=bytes,
     media=Media.BYTES,

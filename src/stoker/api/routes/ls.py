@@ -8,16 +8,16 @@ import msgspec
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint
-from stoker.engine.service import ls as service
-from stoker.engine.service.select import check_project
+from stoker.service import ls as service
+from stoker.service.job_selection import check_project
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 MAX_PAGE = 1000
 
 
-class Query(wire.Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LsQuery(wire.Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which jobs, and which page of them: `after` is the `next` of the page before.
 
     Without `sort` they come as they run, wait and have ended; by `name`, those without one come last.
@@ -32,12 +32,12 @@ class Query(wire.Selection, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)] = 100
 
 
-async def ls(hub: Hub, query: Query, _body: None) -> wire.Page:
+async def ls(context: QueueContext, query: LsQuery, _body: None) -> wire.Page:
     """List jobs, a page at a time."""
     if query.strict and query.project is not None:
-        check_project(hub, query.project)
+        check_project(context, query.project)
     return service.ls(
-        hub,
+        context,
         query,
         text=query.text,
         gpu=query.gpu,
@@ -51,7 +51,7 @@ LS = Endpoint(
     method="GET",
     path="/v1/ls",
     call=ls,
-    query=Query,
+    query=LsQuery,
     body=type(None),
     answer=wire.Page,
     refusals=(404, 409),

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import move as service
+from stoker.service import move as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def move(hub: Hub, _query: NoQuery, body: wire.Move) -> wire.Moved:
+async def move(context: QueueContext, _query: NoQuery, body: wire.Move) -> wire.Moved:
     """Put a waiting job at a position of the queue."""
-    return service.move(hub, body)
+    return service.move(context, body)
 
 
 MOVE = Endpoint(

@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import nodes as service
+from stoker.service import nodes as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def read(hub: Hub, _query: NoQuery, _body: None) -> list[wire.NodeInfo]:
+async def read(context: QueueContext, _query: NoQuery, _body: None) -> list[wire.NodeInfo]:
     """Tell of every machine of the cluster: none where there is no cluster."""
-    return service.read(hub)
+    return service.read(context)
 
 
-async def nodes(hub: Hub, _query: NoQuery, body: wire.NodeOrder) -> list[wire.NodeInfo]:
+async def nodes(
+    context: QueueContext, _query: NoQuery, body: wire.NodeOrder
+) -> list[wire.NodeInfo]:
     """Forget a node that is not coming back."""
-    return service.nodes(hub, body)
+    return service.nodes(context, body)
 
 
 READ = Endpoint(

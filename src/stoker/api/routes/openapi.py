@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from stoker.api.document import make_document
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
+from stoker.api.openapi import make_document
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def openapi(_hub: Hub, _query: NoQuery, _body: None) -> dict[str, Any]:
+async def openapi(_context: QueueContext, _query: NoQuery, _body: None) -> dict[str, Any]:
     """Tell what this interface takes and gives, as an OpenAPI document."""
     return _document()
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import pause as service
+from stoker.service import pause as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def pause(hub: Hub, _query: NoQuery, body: wire.Pause) -> wire.Changed:
+async def pause(context: QueueContext, _query: NoQuery, body: wire.Pause) -> wire.Changed:
     """Stop running jobs where they are; or let the queue, or a project, start nothing more."""
-    return await service.pause(hub, body)
+    return await service.pause(context, body)
 
 
 PAUSE = Endpoint(

@@ -10,12 +10,12 @@ from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def plan(hub: Hub, _query: NoQuery, body: wire.SweepDraft) -> msgspec.Raw:
+async def plan(context: QueueContext, _query: NoQuery, body: wire.SweepDraft) -> msgspec.Raw:
     """Tell what a sweep comes to: how many runs, and the first of them. Nothing is added."""
-    return msgspec.Raw(await hub.errands.send("plan", body))
+    return msgspec.Raw(await context.worker_tasks.send("plan", body))
 
 
 PLAN = Endpoint(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import preempt as service
+from stoker.service import preempt as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def preempt(hub: Hub, _query: NoQuery, body: wire.Preempt) -> wire.Changed:
+async def preempt(context: QueueContext, _query: NoQuery, body: wire.Preempt) -> wire.Changed:
     """Let running jobs make room: they are asked to stop, and wait again."""
-    return await service.preempt(hub, body)
+    return await service.preempt(context, body)
 
 
 PREEMPT = Endpoint(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import release as service
+from stoker.service import release as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def release(hub: Hub, _query: NoQuery, body: wire.Release) -> wire.Changed:
+async def release(context: QueueContext, _query: NoQuery, body: wire.Release) -> wire.Changed:
     """Let held jobs go on."""
-    return await service.release(hub, body)
+    return await service.release(context, body)
 
 
 RELEASE = Endpoint(

@@ -11,35 +11,35 @@ from stoker.api.endpoint import OWNER, Endpoint, Media
 from stoker.api.stream import Chunks, Stream
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which sweep, by its name and the folder it was submitted from."""
 
     name: wire.Name
     cwd: str
 
 
-class CurveQuery(Query, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CurveQuery(ResultsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which sweep, and which metric of its runs."""
 
     metric: wire.Name
 
 
-async def results(hub: Hub, query: Query, _body: None) -> msgspec.Raw:
+async def results(context: QueueContext, query: ResultsQuery, _body: None) -> msgspec.Raw:
     """Tell what came of a sweep: its runs with their parameters and the metrics reported last."""
-    return msgspec.Raw(await hub.errands.send("results", query))
+    return msgspec.Raw(await context.worker_tasks.send("results", query))
 
 
-async def curves(hub: Hub, query: CurveQuery, _body: None) -> msgspec.Raw:
+async def curves(context: QueueContext, query: CurveQuery, _body: None) -> msgspec.Raw:
     """Tell what the newest runs of a sweep have reported of a metric, over their steps."""
-    return msgspec.Raw(await hub.errands.send("curves", query))
+    return msgspec.Raw(await context.worker_tasks.send("curves", query))
 
 
-async def export(hub: Hub, query: Query, _body: None) -> Stream:
+async def export(context: QueueContext, query: ResultsQuery, _body: None) -> Stream:
     """Give all runs of a sweep as csv, with all parameters and metrics."""
-    return Stream(_once(await hub.errands.send("export", query)), Media.BYTES.value)
+    return Stream(_once(await context.worker_tasks.send("export", query)), Media.BYTES.value)
 
 
 async def _once(data: bytes) -> Chunks:
@@ -50,10 +50,10 @@ RESULTS = Endpoint(
     method="GET",
     path="/v1/results",
     call=results,
-    query=Query,
+    query=ResultsQuery,
     body=type(None),
     answer=wire.SweepResults,
-    is_errand=True,
+    is_worker_task=True,
     refusals=(404, 409),
     lets_in=OWNER,
 )
@@ -65,7 +65,7 @@ CURVES = Endpoint(
     query=CurveQuery,
     body=type(None),
     answer=list[wire.CurvePoints],
-    is_errand=True,
+    is_worker_task=True,
     refusals=(404, 409),
     lets_in=OWNER,
 )
@@ -74,7 +74,7 @@ EXPORT = Endpoint(
     method="GET",
     path="/v1/export",
     call=export,
-    query=Query,
+    query=ResultsQuery,
     body=type(None),
     answer=bytes,
     media=Media.BYTES,

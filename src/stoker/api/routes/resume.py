@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import resume as service
+from stoker.service import resume as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def resume(hub: Hub, _query: NoQuery, body: wire.Resume) -> wire.Changed:
+async def resume(context: QueueContext, _query: NoQuery, body: wire.Resume) -> wire.Changed:
     """Let paused jobs, the queue, or a project's part of it go on."""
-    return await service.resume(hub, body)
+    return await service.resume(context, body)
 
 
 RESUME = Endpoint(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import retry as service
+from stoker.service import retry as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def retry(hub: Hub, _query: NoQuery, body: wire.Retry) -> wire.Changed:
+async def retry(context: QueueContext, _query: NoQuery, body: wire.Retry) -> wire.Changed:
     """Let jobs that are over run once more."""
-    return await service.retry(hub, body)
+    return await service.retry(context, body)
 
 
 RETRY = Endpoint(

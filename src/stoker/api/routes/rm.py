@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import rm as service
+from stoker.service import rm as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def rm(hub: Hub, _query: NoQuery, body: wire.Remove) -> wire.Changed:
+async def rm(context: QueueContext, _query: NoQuery, body: wire.Remove) -> wire.Changed:
     """Forget jobs and their logs."""
-    return await service.rm(hub, body)
+    return await service.rm(context, body)
 
 
 RM = Endpoint(

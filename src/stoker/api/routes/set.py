@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import set as service
+from stoker.service import set as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def set_(hub: Hub, _query: NoQuery, body: wire.Set) -> wire.Changed:
+async def set_(context: QueueContext, _query: NoQuery, body: wire.Set) -> wire.Changed:
     """Change what jobs ask for."""
-    return await service.set_(hub, body)
+    return await service.set_(context, body)
 
 
 SET = Endpoint(

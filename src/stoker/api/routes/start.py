@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import start as service
+from stoker.service import start as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def start(hub: Hub, _query: NoQuery, body: wire.Start) -> wire.Changed:
+async def start(context: QueueContext, _query: NoQuery, body: wire.Start) -> wire.Changed:
     """Let jobs start as the very next, past everything but GPUs that are taken."""
-    return await service.start(hub, body)
+    return await service.start(context, body)
 
 
 START = Endpoint(

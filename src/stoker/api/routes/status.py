@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import status as service
+from stoker.service import status as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def status(hub: Hub, _query: NoQuery, _body: None) -> wire.Status:
+async def status(context: QueueContext, _query: NoQuery, _body: None) -> wire.Status:
     """Tell how the daemon is: its slots, how many jobs stand where, what a person should know."""
-    return service.status(hub)
+    return service.status(context)
 
 
 STATUS = Endpoint(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import stop as service
+from stoker.service import stop as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def stop(hub: Hub, _query: NoQuery, body: wire.Stop) -> None:
+async def stop(context: QueueContext, _query: NoQuery, body: wire.Stop) -> None:
     """End the daemon. Jobs that run go on, unless `kill` is asked for."""
-    service.stop(hub, body)
+    service.stop(context, body)
 
 
 STOP = Endpoint(

@@ -8,15 +8,15 @@ import msgspec
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import sweep as service
+from stoker.service import sweep as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 MAX_PAGE = 10_000
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SweepQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which sweep, by its name and the folder it was submitted from, and which page of its runs."""
 
     name: wire.Name
@@ -26,23 +26,23 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     params: bool = False
 
 
-async def sweep(hub: Hub, query: Query, _body: None) -> wire.SweepPage:
+async def sweep(context: QueueContext, query: SweepQuery, _body: None) -> wire.SweepPage:
     """List the runs of a sweep, a page at a time."""
     return service.sweep(
-        hub, query.name, query.cwd, after=query.after, limit=query.limit, params=query.params
+        context, query.name, query.cwd, after=query.after, limit=query.limit, params=query.params
     )
 
 
-async def queue(hub: Hub, _query: NoQuery, body: wire.SweepOrder) -> msgspec.Raw:
+async def queue(context: QueueContext, _query: NoQuery, body: wire.SweepOrder) -> msgspec.Raw:
     """Queue the runs of a sweep that have not succeeded, or those that `rerun` names."""
-    return msgspec.Raw(await hub.errands.send("queue", body))
+    return msgspec.Raw(await context.worker_tasks.send("queue", body))
 
 
 SWEEP = Endpoint(
     method="GET",
     path="/v1/sweep",
     call=sweep,
-    query=Query,
+    query=SweepQuery,
     body=type(None),
     answer=wire.SweepPage,
     lets_in=OWNER,

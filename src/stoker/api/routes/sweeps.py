@@ -8,28 +8,28 @@ import msgspec
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint
-from stoker.engine.service import sweeps as service
+from stoker.service import sweeps as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SweepsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many of them."""
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
 
 
-async def sweeps(hub: Hub, query: Query, _body: None) -> list[wire.SweepInfo]:
+async def sweeps(context: QueueContext, query: SweepsQuery, _body: None) -> list[wire.SweepInfo]:
     """List sweeps, the newest first, with the states of their runs."""
-    return await service.sweeps(hub, query.limit)
+    return await service.sweeps(context, query.limit)
 
 
 SWEEPS = Endpoint(
     method="GET",
     path="/v1/sweeps",
     call=sweeps,
-    query=Query,
+    query=SweepsQuery,
     body=type(None),
     answer=list[wire.SweepInfo],
     lets_in=OWNER,

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import usage as service
+from stoker.service import usage as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def usage(hub: Hub, _query: NoQuery, _body: None) -> wire.Usage:
+async def usage(context: QueueContext, _query: NoQuery, _body: None) -> wire.Usage:
     """Tell what GPUs and jobs use, with curves of the last minutes."""
-    return service.usage(hub)
+    return service.usage(context)
 
 
 USAGE = Endpoint(

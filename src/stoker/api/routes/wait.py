@@ -11,10 +11,10 @@ import msgspec
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, Media
 from stoker.api.stream import Chunks, Stream
-from stoker.engine.service import wait as service
+from stoker.service import wait as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 # Thousands of changes a second make ten lines a second, and the last one comes soon nevertheless.
 _LONGEST_PAUSE_S = 0.1
@@ -24,13 +24,13 @@ _PAUSE_PER_JOB_S = 0.0005
 _PAUSE_PER_LOOK = 20
 
 
-async def wait(hub: Hub, query: wire.WaitFor, _body: None) -> Stream:
+async def wait(context: QueueContext, query: wire.WaitFor, _body: None) -> Stream:
     """Tell how far these jobs are: at once, after every change, and for the last time when none is left."""
-    wanted = service.begin(hub, query, time.time())
-    return Stream(_lines(hub, wanted, service.progress(hub, wanted)), Media.LINES.value)
+    wanted = service.begin(context, query, time.time())
+    return Stream(_lines(context, wanted, service.progress(context, wanted)), Media.LINES.value)
 
 
-async def _lines(hub: Hub, selection: wire.WaitFor, progress: wire.Progress) -> Chunks:
+async def _lines(context: QueueContext, selection: wire.WaitFor, progress: wire.Progress) -> Chunks:
     told: wire.Progress | None = None
     while True:
         if progress != told:
@@ -38,14 +38,14 @@ async def _lines(hub: Hub, selection: wire.WaitFor, progress: wire.Progress) -> 
             told = progress
         if not progress.left:
             return
-        version = hub.events.version
+        version = context.events.version
         began = time.monotonic()
-        progress = service.progress(hub, selection)
+        progress = service.progress(context, selection)
         look_s = time.monotonic() - began
         if progress == told:
-            await hub.events.changed_since(version)
+            await context.events.changed_since(version)
             await asyncio.sleep(pause_s(progress.left, look_s))
-            progress = service.progress(hub, selection)
+            progress = service.progress(context, selection)
 
 
 def pause_s(left: int, look_s: float) -> float:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint, NoQuery
-from stoker.engine.service import web as service
+from stoker.service import web as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def web(hub: Hub, _query: NoQuery, body: wire.WebOrder) -> wire.WebPlace | None:
+async def web(context: QueueContext, _query: NoQuery, body: wire.WebOrder) -> wire.WebPlace | None:
     """Open the web page, or close it; where it is, and the file with the token that it wants."""
-    return await service.web(hub, body)
+    return await service.web(context, body)
 
 
 WEB = Endpoint(

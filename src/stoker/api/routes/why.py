@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 from stoker import wire
 from stoker.api.endpoint import OWNER, Endpoint
-from stoker.api.routes.show import Query
-from stoker.engine.service import why as service
+from stoker.api.routes.show import ShowQuery
+from stoker.service import why as service
 
 if TYPE_CHECKING:
-    from stoker.engine.hub import Hub
+    from stoker.engine.context import QueueContext
 
 
-async def why(hub: Hub, query: Query, _body: None) -> wire.Why:
+async def why(context: QueueContext, query: ShowQuery, _body: None) -> wire.Why:
     """Tell in one sentence why a job stands where it stands."""
-    return service.why(hub, query.job)
+    return service.why(context, query.job)
 
 
 WHY = Endpoint(
     method="GET",
     path="/v1/why",
     call=why,
-    query=Query,
+    query=ShowQuery,
     body=type(None),
     answer=wire.Why,
     refusals=(404, 409),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from stoker.core.sharing.gpu import Gpu
-from stoker.core.sharing.room import Room
-from stoker.core.sharing.rules import Mode, Rules
-from stoker.core.sharing.wish import Wish
+from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.reservation import MemoryReservation
+from stoker.core.sharing.rules import Mode, SharingRules
+from stoker.core.sharing.shared_gpu import SharedGpu
 from stoker.core.size import format_bytes
 
 
@@ -19,7 +19,12 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def refusal(
-    wish: Wish, gpu: Gpu, room: Room, load: Load, rules: Rules, host_free: float | None = None
+    wish: ShareRequest,
+    gpu: SharedGpu,
+    room: MemoryReservation,
+    load: Load,
+    rules: SharingRules,
+    host_free: float | None = None,
 ) -> str | None:
     """Why a job may not start on a GPU now; None if it may. `host_free` is the free share of RAM.
 
@@ -42,7 +47,7 @@ def refusal(
     )
 
 
-def _not_now(gpu: Gpu, rules: Rules) -> str | None:
+def _not_now(gpu: SharedGpu, rules: SharingRules) -> str | None:
     if gpu.blind is not None:
         return f"cannot be shared: {gpu.blind}"
     if gpu.foreign is not None and not rules.with_others:
@@ -54,14 +59,16 @@ def _not_now(gpu: Gpu, rules: Rules) -> str | None:
     return gpu.frozen
 
 
-def _too_many(wish: Wish, gpu: Gpu, rules: Rules) -> str | None:
+def _too_many(wish: ShareRequest, gpu: SharedGpu, rules: SharingRules) -> str | None:
     wanted = [tenant.most for tenant in gpu.tenants]
     most = min(filter(None, (*wanted, wish.share.most, rules.most)))
     count = len(gpu.tenants)
     return None if count < most else f"has {count} job{'s' * (count != 1)}, and {most} is the most"
 
 
-def _stranger(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
+def _stranger(
+    wish: ShareRequest, gpu: SharedGpu, room: MemoryReservation, rules: SharingRules
+) -> str | None:
     """Nobody joins a job whose need is not known, nor the other way round."""
     if rules.keep_gpu_share is not None and not room.is_whole:
         others = any(tenant.reserved_bytes for tenant in gpu.tenants) and not wish.share.forced
@@ -77,7 +84,9 @@ def _stranger(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     return None
 
 
-def _no_memory(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
+def _no_memory(
+    wish: ShareRequest, gpu: SharedGpu, room: MemoryReservation, rules: SharingRules
+) -> str | None:
     if rules.keep_gpu_share is not None:
         fresh = next((tenant for tenant in gpu.tenants if tenant.fresh), None)
         if fresh is not None and not wish.share.forced:
@@ -104,7 +113,7 @@ def _no_memory(wish: Wish, gpu: Gpu, room: Room, rules: Rules) -> str | None:
     return None
 
 
-def why_below(gpu: Gpu, rules: Rules, host_free: float | None) -> str | None:
+def why_below(gpu: SharedGpu, rules: SharingRules, host_free: float | None) -> str | None:
     """Why the thresholds of gpulimit let nothing start on a GPU without jobs of ours; None if they do.
 
     All memory in use counts, also that of processes that are not ours. A GPU that shows no figures is
@@ -117,7 +126,7 @@ def why_below(gpu: Gpu, rules: Rules, host_free: float | None) -> str | None:
     return _no_ram(rules, host_free)
 
 
-def _no_compute(wish: Wish, gpu: Gpu, load: Load, rules: Rules) -> str | None:
+def _no_compute(wish: ShareRequest, gpu: SharedGpu, load: Load, rules: SharingRules) -> str | None:
     brief = load.brief and all(tenant.brief for tenant in gpu.tenants)
     limit = rules.brief_sm_limit if brief else rules.sm_limit
     if wish.share.mode is Mode.ALWAYS or gpu.sm + load.sm <= limit:
@@ -128,7 +137,7 @@ def _no_compute(wish: Wish, gpu: Gpu, load: Load, rules: Rules) -> str | None:
     )
 
 
-def _no_ram(rules: Rules, host_free: float | None) -> str | None:
+def _no_ram(rules: SharingRules, host_free: float | None) -> str | None:
     if host_free is None or host_free >= rules.keep_host_share:
         return None
     return f"{host_free:.0%} of the machine's RAM is free, and {rules.keep_host_share:.0%} is kept"

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from stoker.core.sharing.admission import Load, refusal
-from stoker.core.sharing.gpu import Gpu, Tenant
 from stoker.core.sharing.profile import Profile
-from stoker.core.sharing.room import Room, Source, room_for
-from stoker.core.sharing.rules import Mode, Rules
-from stoker.core.sharing.wish import Wish
+from stoker.core.sharing.request import ShareRequest
+from stoker.core.sharing.reservation import MemoryReservation, Source, room_for
+from stoker.core.sharing.rules import Mode, SharingRules
+from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.usage import JobUse
 
 _UNKNOWN = Profile()
@@ -43,7 +43,7 @@ class Joining(msgspec.Struct, frozen=True):
 
     job: int
     gpu: str
-    room: Room
+    room: MemoryReservation
 
 
 class Packing(msgspec.Struct, frozen=True):
@@ -53,7 +53,13 @@ class Packing(msgspec.Struct, frozen=True):
     kept: Mapping[str, int]
 
 
-def tenant_of(wish: Wish, gpu: Gpu, room: Room, known: Knowledge, rules: Rules) -> Tenant:
+def tenant_of(
+    wish: ShareRequest,
+    gpu: SharedGpu,
+    room: MemoryReservation,
+    known: Knowledge,
+    rules: SharingRules,
+) -> Tenant:
     """A job as a tenant of a GPU, from what is known before it starts."""
     profile = known.profile(wish.kind, gpu.model)
     return Tenant(
@@ -67,13 +73,15 @@ def tenant_of(wish: Wish, gpu: Gpu, room: Room, known: Knowledge, rules: Rules) 
     )
 
 
-def sm_of(profile: Profile, rules: Rules) -> float:
+def sm_of(profile: Profile, rules: SharingRules) -> float:
     """The load that a job of a kind is counted with."""
     known = profile.sm_load
     return rules.unknown_sm if known is None else known
 
 
-def room_on(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> Room:
+def room_on(
+    wish: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
+) -> MemoryReservation:
     """What a job would get of a GPU."""
     rules = rules.of(wish.share)
     key = (wish.kind, gpu.model)
@@ -81,7 +89,7 @@ def room_on(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> Room:
     return room_for(wish, gpu, profile, known.probes.get(key), rules, known.day_s)
 
 
-def revise(tenant: Tenant, gpu: Gpu, known: Knowledge, rules: Rules) -> Tenant:
+def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules) -> Tenant:
     """A tenant that had the whole GPU for want of knowledge, once there is some: it keeps what it needs."""
     if not tenant.cold or tenant.wish.share.mode is Mode.FREE:
         return tenant
@@ -93,7 +101,9 @@ def revise(tenant: Tenant, gpu: Gpu, known: Knowledge, rules: Rules) -> Tenant:
     return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False)
 
 
-def why_not(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> str | None:
+def why_not(
+    wish: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
+) -> str | None:
     """Why a job may not start on a GPU now; None if it may."""
     rules = rules.of(wish.share)
     profile = known.profile(wish.kind, gpu.model)
@@ -104,7 +114,9 @@ def why_not(wish: Wish, gpu: Gpu, known: Knowledge, rules: Rules) -> str | None:
     return refusal(wish, gpu, room, load, rules, known.host_free)
 
 
-def pack(wishes: Iterable[Wish], gpus: Iterable[Gpu], known: Knowledge, rules: Rules) -> Packing:
+def pack(
+    wishes: Iterable[ShareRequest], gpus: Iterable[SharedGpu], known: Knowledge, rules: SharingRules
+) -> Packing:
     """Let in whoever fits, in their order; changes nothing but what it returns."""
     there = {gpu.key: gpu for gpu in gpus}
     joinings: list[Joining] = []
@@ -146,11 +158,11 @@ def pack(wishes: Iterable[Wish], gpus: Iterable[Gpu], known: Knowledge, rules: R
     return Packing(tuple(joinings), kept)
 
 
-def _preference(gpu: Gpu, rules: Rules) -> tuple[bool, float, int]:
+def _preference(gpu: SharedGpu, rules: SharingRules) -> tuple[bool, float, int]:
     return (bool(gpu.tenants), gpu.sm, gpu.capacity(rules) - gpu.reserved_bytes)
 
 
-def _will_be_known(wish: Wish, gpus: Iterable[Gpu]) -> bool:
+def _will_be_known(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> bool:
     """Whether one of its kind is being tried, so that its own need will be known soon."""
     return (
         wish.share.mode is not Mode.NEVER
@@ -161,7 +173,7 @@ def _will_be_known(wish: Wish, gpus: Iterable[Gpu]) -> bool:
     )
 
 
-def _to_keep(wish: Wish, gpus: Iterable[Gpu]) -> Gpu | None:
+def _to_keep(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> SharedGpu | None:
     """The GPU that will be free for it first, as far as one can tell: with the fewest on it."""
     large = [gpu for gpu in gpus if gpu.total_bytes > wish.above_bytes]
     return min(large, key=lambda gpu: (len(gpu.tenants), gpu.reserved_bytes), default=None)

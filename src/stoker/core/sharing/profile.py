@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from stoker.core.sharing.rules import Rules
+from stoker.core.sharing.rules import SharingRules
 from stoker.core.usage import AttemptUse
 
 T = TypeVar("T")
@@ -67,11 +67,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """How long a run takes that has its GPU to itself; None if none has had that."""
         return _median(self.alone_s) if self.alone_s else None
 
-    def is_brief(self, rules: Rules) -> bool:
+    def is_brief(self, rules: SharingRules) -> bool:
         """Whether runs of the kind, as far as they are known, are over soon."""
         return self.lone_s is not None and self.lone_s < rules.brief_s
 
-    def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: Rules) -> Profile:
+    def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: SharingRules) -> Profile:
         """Take note of a run that succeeded, beside as many others as there were on average."""
         if use.mem_peak_bytes is None or (not use.mem_peak_bytes and use.samples < _BELIEVED):
             return self  # it may have been over before it was seen at work
@@ -89,7 +89,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
         return learned if alone else learned._heed_gain(rules)
 
-    def _heed_gain(self, rules: Rules) -> Profile:
+    def _heed_gain(self, rules: SharingRules) -> Profile:
         """Let fewer in where being together has brought nothing."""
         gain = self.gain
         if gain is None or gain >= rules.least_gain:
@@ -106,7 +106,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         slowdown = _median([took_s for _tenants, took_s in self.packed]) / _median(self.alone_s)
         return tenants / slowdown
 
-    def suffer_oom(self, at_s: float, rules: Rules) -> Profile:
+    def suffer_oom(self, at_s: float, rules: SharingRules) -> Profile:
         """Take note of a run that found no memory beside others."""
         bump = min(_MOST_BUMP, self.bump * rules.oom_factor)
         return msgspec.structs.replace(self, bump=bump, ooms=_last(self.ooms, at_s))

@@ -54,7 +54,7 @@ def parse_share(text: str) -> Share:
     )
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class SharingRules(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of the policy.
 
     With `keep_gpu_share` nothing is set aside: another job is let in while that share of the GPU's
@@ -80,9 +80,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     keep_gpu_share: float | None = None
     keep_host_share: float = 0.05
     with_others: bool = False
-    free: Rules | None = None
+    free: SharingRules | None = None
 
-    def of(self, share: Share) -> Rules:
+    def of(self, share: Share) -> SharingRules:
         """The figures that count for a job."""
         if share.mode is Mode.FREE and share.forced:
             return gpulimit_rules(0.0, 0.0, MOST_TENANTS)
@@ -93,9 +93,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         return max(int(total_bytes * self.margin_share), self.margin_bytes)
 
 
-def gpulimit_rules(keep_gpu_share: float, keep_host_share: float, most: int) -> Rules:
+def gpulimit_rules(keep_gpu_share: float, keep_host_share: float, most: int) -> SharingRules:
     """The thresholds of gpulimit: no reservation, no look at the load, whatever fits at this moment."""
-    return Rules(
+    return SharingRules(
         keep_gpu_share=keep_gpu_share,
         keep_host_share=keep_host_share,
         most=most,

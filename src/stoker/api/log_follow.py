@@ -1,0 +1,118 @@
+"""A log as a stream, to the end of its attempt if need be; awake only when there is something to send."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+from stoker.api.blocking_calls import call_in_thread
+from stoker.api.inotify import FileWatch, watch_of_loop
+from stoker.api.log_tail import CHUNK_BYTES, LogPosition, read_piece, size_of
+from stoker.api.stream import Chunks
+
+if TYPE_CHECKING:
+    from stoker.engine.event_broadcast import Broadcast
+
+# Pauses between two pieces of a log that grows: the more who follow, the longer, so that two hundred
+# cost the daemon a few hundred wake-ups a second and no more.
+_PAUSE_S = 0.05
+_PAUSE_PER_FOLLOWER_S = 0.0025
+_LOOK_AGAIN_S = 1.0
+
+
+class LogFile(Protocol):
+    """The output of one attempt."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, or will be."""
+
+    @property
+    def id(self) -> int:
+        """Whose it is."""
+
+    @property
+    def attempt(self) -> int:
+        """Which of its attempts."""
+
+    def is_over(self) -> bool:
+        """Whether no more output can come."""
+
+
+async def read_log(log: LogFile, offset: int, *, is_local: bool) -> Chunks:
+    """What a log holds now."""
+    source = _Source(watch_of_loop(), is_local)
+    end = await source.size(log.path)
+    place = LogPosition(offset)
+    while True:
+        data, place = await source.read(log.path, place, end)
+        if not data:
+            return
+        yield data
+
+
+async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: bool) -> Chunks:
+    """What a log holds and gets, until no more can come."""
+    watch = watch_of_loop()
+    source = _Source(watch, is_local)
+    place = LogPosition(offset)
+    with watch.join():
+        change = events.job_change(log.id)
+        growth, watched = source.change(log.path), place.file
+        try:
+            while True:
+                data, place = await source.read(log.path, place)
+                if not data and log.is_over():
+                    # Once more: it may have written its last words between the two.
+                    data, place = await source.read(log.path, place)
+                    if not data:
+                        return
+                if not data:
+                    await asyncio.wait((change, growth), return_when=asyncio.FIRST_COMPLETED)
+                else:
+                    yield data
+                    if len(data) < CHUNK_BYTES:
+                        await asyncio.sleep(_pause_s(watch.members))
+                if change.done():
+                    change = events.job_change(log.id)
+                if growth.done() or watched != place.file:
+                    growth.cancel()
+                    growth, watched = source.change(log.path), place.file
+        finally:
+            change.cancel()
+            growth.cancel()
+
+
+class _Source:
+    """Reads logs without holding up the loop.
+
+    Those on the daemon's own disk are read in its thread, one piece a turn for all who read. Those
+    that lie elsewhere, where a file server may hang, are read in another thread and looked at anew
+    every second: what another host writes raises no event here.
+    """
+
+    def __init__(self, watch: FileWatch, is_local: bool) -> None:
+        self._watch = watch
+        self._is_local = is_local
+
+    async def size(self, path: str) -> int:
+        """How long a log is now."""
+        return size_of(path) if self._is_local else await call_in_thread(size_of, path)
+
+    async def read(
+        self, path: str, place: LogPosition, end: int | None = None
+    ) -> tuple[bytes, LogPosition]:
+        """The next piece of a log."""
+        if not self._is_local:
+            return await call_in_thread(read_piece, path, place, end)
+        async with self._watch.turn:
+            await asyncio.sleep(0)
+            return read_piece(path, place, end)
+
+    def change(self, path: str) -> asyncio.Future[None]:
+        """A future that is done when it is worth looking again."""
+        return self._watch.change(path) if self._is_local else self._watch.timer(_LOOK_AGAIN_S)
+
+
+def _pause_s(followers: int) -> float:
+    return max(_PAUSE_S, _PAUSE_PER_FOLLOWER_S * followers)

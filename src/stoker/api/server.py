@@ -1,0 +1,149 @@
+"""Listens on the daemon's own socket and serves the app there: to its owner, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import stat
+from typing import Any
+
+from uvicorn.config import Config
+
+from stoker.api.access import App, OwnerAccess
+from stoker.api.connection import ServerConnection, Serving
+from stoker.errors import StokerError
+
+_MAX_PATH_BYTES = 107
+_BACKLOG = 1024
+# How many connections an event loop takes in a row. Where no descriptor is left, asyncio complains and
+# schedules another try, once for each of these: with more than one, both multiply every second.
+ACCEPT_AT_ONCE = 1
+_IDLE_TIMEOUT_S = 60
+_MAX_HEAD_BYTES = 256 * 1024
+# What a daemon that goes gives the requests it is busy with.
+_GRACE_S = 2.0
+
+
+class ApiServer(socket.socket):
+    """A socket that knows its file, and its backlog whatever the event loop asks for."""
+
+    path: str
+
+    def listen(self, _backlog: int = 0, /) -> None:
+        """Listen."""
+        super().listen(_BACKLOG)
+
+
+def bind(path: str) -> ApiServer:
+    """Listen at a path whose home's lock the caller holds: a dead daemon's socket is replaced.
+
+    The folder is closed to others first, so that nobody can connect in the moment before the file
+    gets its mode 0600.
+    """
+    sock = ApiServer(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    sock.path = path
+    try:
+        _clear(path)
+        _bind(sock, path)
+        os.chmod(path, 0o600)
+        sock.listen()
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise StokerError(f"cannot listen at {path}: {error.strerror}") from error
+    return sock
+
+
+def _clear(path: str) -> None:
+    folder = os.path.dirname(path)
+    if stat.S_IMODE(os.stat(folder).st_mode) & 0o077:
+        os.chmod(folder, 0o700)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _bind(sock: socket.socket, path: str) -> None:
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        sock.bind(path)
+        return
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock.bind(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
+
+
+async def serve(
+    app: App, sock: ApiServer, connection: type[ServerConnection] = ServerConnection
+) -> None:
+    """Serve the owner until cancelled, and return soon then, with the socket closed.
+
+    Streams are cut off, so that whoever reads them knows that they are not at their end; other
+    requests get two seconds. The socket's file goes with an orderly end, and only with that: a client
+    that finds one where nobody listens knows that the daemon died. No signals, and nothing ticks.
+    """
+    config = make_config(OwnerAccess(app))
+    state = Serving()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(
+        lambda: connection(config=config, server_state=state, app_state={}, _loop=loop),
+        sock=sock,
+        backlog=ACCEPT_AT_ONCE,
+    )
+    try:
+        await loop.create_future()
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(sock.path)
+        loop.remove_reader(sock)
+        await asyncio.sleep(0)  # asyncio leaks a connection that it accepted just before close()
+        server.close()
+        await part(state)
+
+
+def make_config(app: App, **more: Any) -> Config:
+    """How uvicorn's protocols are to behave: they serve, and do nothing else."""
+    config = Config(
+        app,
+        interface="asgi3",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=_IDLE_TIMEOUT_S,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        **{"ws": "none", **more},
+    )
+    config.load()
+    # What is worth knowing the app logs itself; a stream that is cut off is no error.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return config
+
+
+async def part(state: Serving) -> None:
+    """Take leave of everybody who is connected; no request is at work when this returns."""
+    state.is_ending = True
+    connections = [each for each in state.connections if isinstance(each, ServerConnection)]
+    for socket_ in state.connections - set(connections):
+        socket_.shutdown()
+    for each in connections:
+        if each.is_streaming():
+            each.hang_up()
+        else:
+            each.shutdown()
+    await _wait_for_others(state)
+    for each in connections:
+        each.hang_up()
+    for task in state.tasks - {asyncio.current_task()}:
+        task.cancel()
+    await _wait_for_others(state)
+
+
+async def _wait_for_others(state: Serving) -> None:
+    """Give requests a moment to end, except the one that may have asked for this."""
+    others = state.tasks - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=_GRACE_S)

@@ -1,0 +1,168 @@
+"""What `stoker cluster status` shows: this box's part of the cluster, and everybody in it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from stoker.cli.join_lines import describe_join_token, describe_listeners
+from stoker.cli.tables import Column, print_facts, print_table
+from stoker.client.client import Client
+from stoker.client.transport import NoDaemonError
+from stoker.cluster import ray_supervisor_control, ray_survey, settings
+from stoker.cluster.tls import load_certificates
+from stoker.core.durations import format_duration
+from stoker.errors import StokerError
+
+_COLUMNS = (
+    Column("NODE"),
+    Column("ADDRESS"),
+    Column("STATE"),
+    Column("LABELS", fold=True, spare=True),
+)
+_STYLES = {"up": "green", "away": "red"}
+
+
+def show_status(home: str, *, as_json: bool) -> int:
+    """Print it; 1 if this box belongs to no cluster."""
+    known = settings.load_settings(home)
+    if known is None:
+        if as_json:
+            print(json.dumps({"member": False}))
+            return 1
+        raise StokerError(
+            "this box belongs to no cluster: stoker cluster up starts one, stoker cluster join enters one"
+        )
+    node = settings.load_node(home)
+    ray_supervisor = ray_supervisor_control.read_state(home)
+    nodes, trouble = _find_nodes(home, known)
+    if as_json:
+        tls = load_certificates(home) is not None
+        print(json.dumps(_as_json(known, node, ray_supervisor, nodes, trouble, tls=tls), indent=2))
+        return 0
+    print_facts(
+        [
+            ("cluster", known.target),
+            ("this box", f"{node.name}, {'its first' if known.is_head else 'a node'}"),
+            ("Ray here", _say(ray_supervisor, home)),
+            ("network", _describe_network(home, known)),
+            *([("joining", describe_join_token(home))] if known.is_head else []),
+            *([("trouble", (trouble, "red"))] if trouble else []),
+        ]
+    )
+    if nodes:
+        print()
+        print_table(
+            _COLUMNS,
+            [
+                (
+                    entry["name"],
+                    entry["address"],
+                    (entry["state"], _STYLES.get(entry["state"], "")),
+                    " ".join(f"{key}={value}" for key, value in entry["labels"].items()),
+                )
+                for entry in nodes
+            ],
+        )
+    return 0
+
+
+def _say(ray_supervisor: ray_supervisor_control.RayState | None, home: str) -> tuple[str, str]:
+    if ray_supervisor is None:
+        return "nobody minds it: stoker cluster up or join starts it again", "red"
+    lasts = format_duration(max(0.0, time.time() - ray_supervisor.since))
+    again = f", started again {ray_supervisor.restarts} times" if ray_supervisor.restarts else ""
+    if ray_supervisor.state == "up":
+        return f"up for {lasts}, Ray supervisor {ray_supervisor.pid}{again}", "green"
+    reason = f" ({ray_supervisor.reason})" if ray_supervisor.reason else ""
+    return (
+        f"{ray_supervisor.state} for {lasts}{reason}{again}; more in {ray_supervisor_control.log_path(home)}",
+        "yellow",
+    )
+
+
+def _describe_network(home: str, known: settings.ClusterSettings) -> str:
+    certificates = load_certificates(home)
+    secured = "not encrypted" if certificates is None else f"TLS, certificate {certificates.cert}"
+    return f"{secured}; {describe_listeners(known)}"
+
+
+def _find_nodes(
+    home: str, known: settings.ClusterSettings
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Everybody in the cluster, as the daemon tells or else Ray; and why they cannot be told."""
+    told = _ask_daemon(home) if known.is_head else None
+    if told is not None:
+        return told, None
+    try:
+        ray_survey.require_ray()
+        token = settings.load_token(home) or ""
+        certificates = load_certificates(home)
+        found = ray_survey.survey(home, known.address, known.port, token, certificates)
+    except StokerError as error:
+        return [], str(error)
+    return _latest(found.nodes), None
+
+
+def _ask_daemon(home: str) -> list[dict[str, Any]] | None:
+    """The nodes as the daemon knows them; None where it does not run, or knows of none."""
+    import msgspec
+
+    try:
+        with Client(home, restart=False) as client:
+            found: list[dict[str, Any]] = msgspec.to_builtins(client.nodes())
+            return found or None
+    except NoDaemonError:
+        return None
+
+
+def _latest(members: list[ray_survey.Member]) -> list[dict[str, Any]]:
+    """One entry for each box: Ray remembers each of its starts as a node that died."""
+    found: dict[str, ray_survey.Member] = {}
+    for member in members:
+        key = member.id or member.address
+        if key not in found or member.alive:
+            found[key] = member
+    ordered = sorted(found.values(), key=lambda member: (not member.is_head, member.name))
+    return [
+        {
+            "id": member.id,
+            "name": member.name or member.address,
+            "address": member.address,
+            "state": "up" if member.alive else "away",
+            "is_head": member.is_head,
+            "version": member.version,
+            "labels": {
+                key: value
+                for key, value in member.labels.items()
+                if not key.startswith(settings.RESERVED_LABELS)
+            },
+        }
+        for member in ordered
+    ]
+
+
+def _as_json(
+    known: settings.ClusterSettings,
+    node: settings.ClusterNode,
+    ray_supervisor: ray_supervisor_control.RayState | None,
+    nodes: list[dict[str, Any]],
+    trouble: str | None,
+    *,
+    tls: bool,
+) -> dict[str, Any]:
+    import msgspec
+
+    return {
+        "member": True,
+        "role": known.role,
+        "address": known.target,
+        "id": node.id,
+        "name": node.name,
+        "labels": known.labels,
+        "tls": tls,
+        "ray_supervisor": msgspec.to_builtins(ray_supervisor),
+        "nodes": nodes,
+        "trouble": trouble,
+    }

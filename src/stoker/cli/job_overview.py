@@ -1,0 +1,59 @@
+"""The jobs worth a look, out of very many: all that run, those that wait next, those that ended last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from stoker.cli.state_colours import ORDER
+from stoker.core.lifecycle import State, is_final, is_live, is_pending
+from stoker.wire import Selection
+
+if TYPE_CHECKING:
+    from stoker.client.client import Client
+    from stoker.wire import Job
+
+LINES = 40
+_LIVE_SHOWN = 1000
+_FEWEST = 6  # of those that do not run, however many do
+_ENDED_SHARE = 3
+
+
+class JobOverview(NamedTuple):
+    """Jobs, and in words what was left out."""
+
+    jobs: list[Job]
+    left_out: list[str]
+
+
+def take_listing(client: Client, selection: Selection, lines: int = LINES) -> JobOverview:
+    """Ask for as many jobs as there are lines, and for all that run."""
+    asked = selection.states or list(State)
+    project = selection.project
+    live = _first(client, [state for state in asked if is_live(state)], project, _LIVE_SHOWN)
+    room = max(_FEWEST, lines - len(live))
+    waiting = _first(client, [state for state in asked if is_pending(state)], project, room)
+    ended = _first(client, [state for state in asked if is_final(state)], project, room)
+    # What has ended gets what is left by what waits, and a third at least.
+    shown_ended = ended[: max(room // _ENDED_SHARE, room - len(waiting))]
+    jobs = [*live, *waiting[: room - len(shown_ended)], *shown_ended]
+    is_whole = (
+        len(jobs) == len(live) + len(waiting) + len(ended) and max(len(waiting), len(ended)) < room
+    )
+    return JobOverview(jobs, [] if is_whole else _left_out(client, asked, project, jobs))
+
+
+def _first(client: Client, states: list[State], project: str | None, limit: int) -> list[Job]:
+    return client.ls(Selection(states=states, project=project), limit=limit).jobs if states else []
+
+
+def _left_out(
+    client: Client, asked: Sequence[State], project: str | None, jobs: list[Job]
+) -> list[str]:
+    if project is not None:  # only the whole queue is counted
+        return ["more of this project"]
+    counts = client.status().counts
+    left = {
+        state: counts.get(state, 0) - sum(job.state is state for job in jobs) for state in asked
+    }
+    return [f"{left[state]:,} more {state.value}" for state in ORDER if left.get(state, 0) > 0]

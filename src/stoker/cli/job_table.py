@@ -1,0 +1,122 @@
+"""Jobs as rows of a table: the same for `ls`, for its `--watch` and for whatever lists jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from stoker.cli.state_colours import STYLES
+from stoker.cli.tables import Cell, Column, Row
+from stoker.core.durations import format_ago, format_duration, format_left
+from stoker.core.lifecycle import State, is_live, is_pending
+
+if TYPE_CHECKING:
+    from stoker.wire import AttemptInfo, Job
+
+COLUMNS = (
+    Column("ID", right=True),
+    Column("STATE"),
+    Column("GPU"),
+    Column("MEMORY", right=True, spare=True),
+    Column("TOOK", right=True),
+    Column("WHEN"),
+    Column("PRI", right=True, spare=True),
+    Column("NAME", gives=True, spare=True),
+    Column("REASON", gives=True, spare=True),
+    Column("COMMAND", gives=True, middle=True),
+)
+_NAME_WIDTH = 30
+_REASON_WIDTH = 40
+_COMMAND_WIDTH = 300
+
+
+def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
+    """One job, as of now; grouped, a line above it names its project."""
+    return (
+        str(job.id),
+        (job.state.value, STYLES[job.state]),
+        place_of(job),
+        _memory(job),
+        took(job, now),
+        (when(job, now), "dim"),
+        str(job.priority) if job.priority else "",
+        cut((job.name or "") if grouped else full_name(job), _NAME_WIDTH),
+        cut(_reason(job), _REASON_WIDTH),
+        cut(" ".join(job.command.split()), _COMMAND_WIDTH),
+    )
+
+
+def full_name(job: Job) -> str:
+    """`project/name`, or what there is of it; a project alone ends in a slash."""
+    return f"{job.project}/{job.name or ''}" if job.project else job.name or ""
+
+
+def place_of(job: Job) -> Cell:
+    """Where it runs or ran; before that, what it asks for."""
+    if job.slots:
+        return job.slots
+    if job.gpus == 0:
+        return ("cpu", "dim")
+    return (f"×{job.gpus}" if job.gpus > 1 else "–", "dim")
+
+
+def _memory(job: Job) -> str:
+    """Of what shares its GPU: how much of it it has, and how much is set aside for it."""
+    if job.reserved_bytes is None:
+        return ""
+    used = "–" if job.gpu_bytes is None else f"{job.gpu_bytes / 2**30:.1f}"
+    return f"{used}/{job.reserved_bytes / 2**30:.1f} GiB{' capped' * job.capped}"
+
+
+def took(job: Job | AttemptInfo, now: float) -> str:
+    """How long it ran, or has been running for."""
+    if job.started_at is None:
+        return ""
+    if is_live(job.state):
+        return format_duration(max(0.0, now - job.started_at))
+    return "" if job.ended_at is None else format_duration(max(0.0, job.ended_at - job.started_at))
+
+
+def when(job: Job, now: float) -> str:
+    """How long ago it was added or ended, when it may begin, or how long it may still take."""
+    if job.state is State.DELAYED and job.begin_at is not None:
+        return f"in {format_duration(max(0.0, job.begin_at - now))}"
+    if is_live(job.state):
+        return "" if job.ends_at is None else format_left(job.ends_at - now)
+    at = job.submitted_at if is_pending(job.state) else job.ended_at
+    return "" if at is None else format_ago(now - at)
+
+
+def _reason(job: Job) -> str:
+    """Why it did not succeed, or what it waits for, where its state does not say that already."""
+    return "" if job.reason is None or job.reason == job.state.value else job.reason
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def lines_of(
+    jobs: Sequence[Job], now: float, paused: Mapping[str | None, str]
+) -> tuple[list[Row], dict[int, Cell]]:
+    """Many jobs as rows, and the titles between them: where there are several projects, one for each.
+
+    `paused` tells which projects are, and why.
+    """
+    projects = list(dict.fromkeys(job.project for job in jobs))
+    if len({*projects} - {None}) < 2:
+        return [row_of(job, now) for job in jobs], {}
+    rows: list[Row] = []
+    titles: dict[int, Cell] = {}
+    for project in projects:
+        titles[len(rows)] = _title(project, paused)
+        rows += [row_of(job, now, grouped=True) for job in jobs if job.project == project]
+    return rows, titles
+
+
+def _title(project: str | None, paused: Mapping[str | None, str]) -> Cell:
+    name = "no project" if project is None else project
+    if project in paused:
+        return (f"{name}, paused: {paused[project]}", "bold yellow")
+    return (name, "bold")

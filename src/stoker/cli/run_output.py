@@ -1,0 +1,128 @@
+"""Where a run's output goes, and who is told: chosen once from the arguments and the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stoker.cli.run_report import JsonReport, Report
+from stoker.core.job import Attempt
+from stoker.engine.command_reader import Source, count_commands
+from stoker.engine.foreground_engine import ForegroundEngine
+from stoker.errors import StokerError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.cli.line_tags import Tagger
+    from stoker.cli.run_view import RunView
+    from stoker.engine.gpu_monitor import GpuMonitor
+    from stoker.gpus.nvml import Nvml
+    from stoker.store.foreground_runs import ForegroundRun
+
+
+class Output:
+    """Output passes through by default; a terminal gets a live view, and the output goes to logs."""
+
+    def __init__(self, args: argparse.Namespace, source: Source) -> None:
+        self._folder = _log_folder(args.logs)
+        self._mind_others = args.gpus is None
+        self._tagger: Tagger | None = None
+        self._view: RunView | None = None
+        self._record: ForegroundRun | None = None
+        self._tagged = args.tag
+        live = sys.stdout.isatty() and not (args.tag or args.json)
+        self._keep_logs = live or args.json
+        if live:
+            from stoker.cli.run_view import RunView
+
+            total = count_commands(source.fd, null=args.null)
+            self._view = RunView(total, tells_output=args.logs is None)
+        self.report: Report = self._view or (JsonReport() if args.json else Report())
+
+    def open(self, record: ForegroundRun) -> None:
+        """Keep what has to be kept beside the run's record."""
+        self._record = record
+        if self._tagged:
+            from stoker.cli.line_tags import Tagger
+
+            self._tagger = Tagger(record)
+
+    def log_of(self, attempt: Attempt) -> str | None:
+        """Where an attempt's output goes; None for straight through."""
+        assert self._record is not None
+        if self._tagger is not None:
+            return self._tagger.fifo_for(attempt)
+        if self._folder is not None:
+            name = str(attempt.job) if attempt.number == 1 else attempt.key
+            path = os.path.join(self._folder, f"{name}.log")
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # an older run's
+            return path
+        if self._keep_logs:
+            return self._record.path("logs", str(attempt.job // 1000), f"{attempt.key}.log")
+        return None
+
+    def follow(self, foreground: ForegroundEngine, nvml: Nvml | None) -> bool:
+        """See a run through to its end; whether all succeeded."""
+        if self._tagger is not None:
+            self._tagger.attach(foreground)
+        with self._watching(foreground, nvml) as gpu_monitor:
+            if self._view is not None:
+                self._view.attach(foreground.engine, gpu_monitor)
+            with self.report:
+                foreground.run(self.report.refresh)
+        if self._tagger is not None:
+            self._tagger.close()
+        return self.report.sum_up(foreground)
+
+    @contextlib.contextmanager
+    def _watching(
+        self, foreground: ForegroundEngine, nvml: Nvml | None
+    ) -> Iterator[GpuMonitor | None]:
+        if nvml is None:
+            yield None
+            return
+        from stoker.engine.gpu_monitor import GpuMonitor
+        from stoker.engine.process_owners import ProcessOwners
+
+        slot_table = foreground.engine.slot_table
+        gpu_monitor = GpuMonitor(
+            nvml,
+            slot_table,
+            self.report,
+            ProcessOwners(slot_table, foreground.executor.name, lambda: [os.getpid()]),
+            mind_others=self._mind_others,
+        )
+        foreground.engine.follow(gpu_monitor)
+        if foreground.engine.sharing is not None:
+            from stoker.engine.sharing import models_of
+
+            sharing = foreground.engine.sharing
+            sharing.watch(gpu_monitor.look, lambda: models_of(nvml.gpus()))
+        foreground.listen(gpu_monitor.fileno(), gpu_monitor.review)
+        try:
+            yield gpu_monitor
+        finally:
+            foreground.unlisten(gpu_monitor.fileno())
+            gpu_monitor.stop()
+
+
+def _log_folder(path: str | None) -> str | None:
+    """Make the folder for logs, and see that files can be made in it, before anything starts."""
+    if path is None:
+        return None
+    folder = os.path.abspath(path)
+    probe = os.path.join(folder, f".stoker-{os.getpid()}")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        os.unlink(probe)
+    except OSError as error:
+        raise StokerError(
+            f"cannot write logs to {path}: {error.strerror}; name another folder"
+        ) from error
+    return folder

@@ -1,0 +1,182 @@
+"""The live view: a bar, what runs on each GPU and for how long, and every failure's last lines."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from stoker.cli.run_report import FailedCommand, Report, tail_of
+from stoker.cli.safe_text import one_line
+from stoker.core.durations import format_duration
+from stoker.core.job import Outcome
+from stoker.engine.engine import Engine
+from stoker.engine.gpu_monitor import GpuMonitor
+from stoker.engine.slots import RunningAttempt, SlotState
+from stoker.executors.contract import Ended
+
+_PERIOD_S = 0.2
+
+
+class RunView(Report):
+    """Draws on a terminal, at most a few times a second."""
+
+    def __init__(self, total: int | None, *, tells_output: bool = True) -> None:
+        super().__init__()
+        self._tells_output = tells_output
+        self._output: str | None = None
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._total = total
+        self._engine: Engine | None = None
+        self._gpu_monitor: GpuMonitor | None = None
+        self._drawn_at = 0.0
+
+    def attach(self, engine: Engine, gpu_monitor: GpuMonitor | None) -> None:
+        """Show this engine's slot table."""
+        self._engine, self._gpu_monitor = engine, gpu_monitor
+
+    def __enter__(self) -> None:
+        self._live.start()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._live.stop()
+
+    def refresh(self) -> float | None:
+        """Draw if it is time to; when to come back."""
+        left_s = self._drawn_at + _PERIOD_S - time.monotonic()
+        if left_s > 0:
+            return left_s
+        self._live.update(self._draw(), refresh=True)
+        self._drawn_at = time.monotonic()
+        return _PERIOD_S
+
+    def on_end(
+        self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
+        """Remember where the output is: in one file, or in files below one folder."""
+        super().on_end(running, outcome, ended, retried)
+        if outcome.is_success and running.log is not None:
+            known = (running.log, self._output or running.log)
+            self._output = os.path.commonpath(known)
+
+    def tell_output(self) -> str:
+        """Where the output of commands that succeeded is: the view does not show it."""
+        return f" (output: {self._output})" if self._tells_output and self._output else ""
+
+    def say(self, text: str) -> None:
+        """Print a line above the view."""
+        self._console.print(f"[dim]stoker:[/] {escape(text)}", soft_wrap=True)
+
+    def tell_failure(self, failure: FailedCommand, *, retried: bool) -> None:
+        """Print a failure, with its last lines, above the view."""
+        colour = "yellow" if retried else "red"
+        again = ", trying again" if retried else ""
+        self._console.print(
+            f"[{colour}]✗ {failure.job} {escape(failure.reason)}{again}[/]  {escape(failure.command)}"
+        )
+        for line in tail_of(failure):
+            self._console.print(
+                Text.assemble(("  │ ", "dim"), Text.from_ansi(line)), overflow="fold"
+            )
+
+    def list_failures(self, count: int) -> None:
+        """Tell where the logs are; the failures themselves stand above."""
+        logs = [failure for failure in self._failures if failure.log]
+        if logs and count:
+            for failure in logs:
+                self._console.print(
+                    f"[red]✗ {failure.job}[/]  log: {escape(failure.log or '')}", soft_wrap=True
+                )
+
+    def _draw(self) -> Group:
+        assert self._engine is not None
+        places = Table(box=None, pad_edge=False, expand=True, show_header=True, header_style="dim")
+        places.add_column("GPU", no_wrap=True)
+        places.add_column("MEMORY", no_wrap=True)
+        places.add_column("UTIL", justify="right", no_wrap=True)
+        places.add_column("JOB", justify="right", no_wrap=True)
+        places.add_column("FOR", justify="right", no_wrap=True)
+        places.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
+        slot_table = self._engine.slot_table
+        all_places = [p for p in slot_table.places if p.current is not None or p.is_idle]
+        shown = all_places[: max(1, self._console.height - 4)]
+        for place in shown:
+            places.add_row(*self._row(place))
+        if len(shown) < len(all_places):
+            places.add_row(
+                "", "", "", "", "", Text(f"… {len(all_places) - len(shown)} more", "dim")
+            )
+        return Group(self._headline(), places)
+
+    def _headline(self) -> Table:
+        assert self._engine is not None
+        tally = self._engine.tally
+        before = self._engine.queue.already_done
+        bad = tally.failed + tally.killed + tally.lost
+        ended = tally.done + bad
+        line = Table.grid(padding=(0, 2), expand=True)
+        counts = Text.assemble((f"{tally.done} done", "green"))
+        if bad:
+            counts.append(f"  {bad} failed", "red")
+        counts.append(f"  {self._running()} running", "cyan")
+        if before:
+            counts.append(f"  {before} done before", "dim")
+        took_s = time.monotonic() - self._began
+        if self._total is None:
+            clock = format_duration(took_s)
+            line.add_row(counts, Text(clock, "dim", justify="right"))
+            return line
+        left = max(0, self._total - before - ended)
+        eta = format_duration(took_s / ended * left) if ended and left else "–"
+        line.add_column(no_wrap=True)
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True)
+        line.add_row(
+            counts,
+            ProgressBar(total=self._total, completed=ended + before),
+            Text(f"{ended + before}/{self._total}  {format_duration(took_s)}  ETA {eta}", "dim"),
+        )
+        return line
+
+    def _running(self) -> int:
+        assert self._engine is not None
+        return sum(place.current is not None for place in self._engine.slot_table.places)
+
+    def _row(self, place: SlotState) -> tuple[Text, ...]:
+        used, rate = self._load(place)
+        label = Text(place.slot.label)
+        running = place.current
+        if running is None or running.started_at_us is None:
+            state = f"closed: {place.closed}" if place.closed else "idle"
+            if place.waits_for:
+                state = place.waits_for
+            return (label, used, rate, Text(), Text(), Text(state, "dim"))
+        return (
+            label,
+            used,
+            rate,
+            Text(str(running.attempt.job), "cyan"),
+            Text(format_duration(time.time() - running.started_at_us / 1e6)),
+            Text(one_line(running.entry.command)),
+        )
+
+    def _load(self, place: SlotState) -> tuple[Text, Text]:
+        readings = [
+            reading
+            for key in place.slot.keys
+            if self._gpu_monitor and (reading := self._gpu_monitor.reading(key))
+        ]
+        if not readings:
+            return Text("–", "dim"), Text("–", "dim")
+        used = sum(reading.mem_used_bytes for reading in readings) / 2**30
+        total = sum(reading.gpu.mem_total_bytes for reading in readings) / 2**30
+        rates = [r.utilisation_pct for r in readings if r.utilisation_pct is not None]
+        rate = f"{sum(rates) / len(rates):.0f}%" if rates else "–"
+        return Text(f"{used:.1f}/{total:.0f} GiB"), Text(rate)

@@ -1,0 +1,300 @@
+"""`stoker add`: a job is in the queue, and safe, when this returns.
+
+This is typed hundreds of times a day and in loops: it starts in about twice the time of an empty
+Python program, so everything that is not always needed is imported where it is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from stoker.cli.git_state import GitQuery
+from stoker.errors import UsageError
+from stoker.submit_context import find_folder, find_user, make_absolute, take_environment, to_wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    Message = dict[str, Any]
+
+SUMMARY = """\
+Add a job to the queue; it runs when its turn comes and GPUs are free, also after you log out. One
+argument is a line for the shell, several are a command and its arguments, passed on as they are."""
+EXAMPLES = """\
+examples:
+  stoker add python train.py --lr 0.1         a command
+  stoker add 'python prep.py && python a.py'  a line for the shell
+  stoker add -n big -g 2 -p 5 python big.py   two GPUs, a name, ahead of others
+  stoker add -g 0 python evaluate.py          without a GPU
+  stoker add -t 2h --retries 1 python a.py    ended after two hours, tried once more
+  stoker add --after 7,8 python report.py     when both have succeeded
+  stoker add --begin 22:00 python night.py    not before ten in the evening
+  stoker add --follow python train.py         show its output; exit 0 if it succeeds
+  stoker add --script experiment.sh           a whole script, as it is now
+  stoker add --batch jobs.txt                 one job a line, or GPUPeasy's NAME;;OUTFILE;;COMMAND;;;
+  stoker add --snapshot python train.py       from a copy of the code as it is now
+  stoker add --sync python train.py           on a node that has not this folder, too
+  stoker add --warm torch python train.py     forked from a process that has imported torch
+  stoker add --share auto python small.py     beside others on a GPU, once its kind is known
+  stoker add --on a100 python large.py        on a GPU of that kind
+"""
+
+_WISHES = (
+    "hold",
+    "after",
+    "after_any",
+    "begin",
+    "backoff",
+    "signal",
+    "grace",
+    "requeue",
+    "preemptible",
+    "preempt",
+    "warm",
+    "share",
+    "gpu_mem",
+    "node",
+    "on",
+    "node_label",
+    "mps",
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("-n", "--name", help="a name for it, to say instead of its id")
+    add("-p", "--priority", type=int, default=0, metavar="N", help="higher runs first (default: 0)")
+    add(
+        "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
+    )
+    add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
+    add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
+    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
+    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
+    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
+    add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
+    add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
+    add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")
+    add("--hold", action="store_true", help="keep it until stoker release lets it go on")
+    add("--after", metavar="IDS", help="not before these have succeeded; skipped if one does not")
+    add("--after-any", metavar="IDS", help="not before these have ended, however that may be")
+    add("--begin", metavar="WHEN", help="not before: +10m, 22:00, 2027-01-31T08:00")
+    add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
+    add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
+    add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
+    add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
+    add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
+    add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
+    add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")
+    add(
+        "-o",
+        "--log",
+        metavar="LOG",
+        help="write its output here; {project} {name} {id} are filled in",
+    )
+    add("-P", "--project", metavar="P", help="the project it belongs to")
+    add("--shell", metavar="SH", help="the shell for lines; login: your own (default: /bin/sh)")
+    add("--script", metavar="FILE", help="add a whole script; -: from standard input")
+    add("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input")
+    add(
+        "--format",
+        choices=("auto", "lines", "gpupeasy"),
+        default="auto",
+        help="how the batch is written (default: auto, gpupeasy if it has ;;;)",
+    )
+    add("--snapshot", action="store_true", help="run from a copy of the working tree, taken now")
+    add("--sync", action="store_true", help="ship that copy to whatever node; results come back")
+    add("--results", metavar="DIR", help="what --sync brings back (default: results)")
+    add("--linger", action="store_true", help="let processes it leaves behind live on")
+    add("--follow", action="store_true", help="show its output until it is over")
+    add("-q", "--quiet", action="store_true", help="print the id alone")
+    add("command", nargs="...", metavar="CMD", help="one word: a line for the shell; several: argv")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Add; with --follow 0 only if the job succeeds."""
+    _check(args)
+    folder = find_folder(args.chdir)
+    question = GitQuery(folder)
+    if args.batch is not None:
+        from stoker.cli.batch_input import read_batch
+
+        jobs = read_batch(args.batch, args.format)
+        if args.log is not None and "log" in jobs[0]:
+            raise UsageError("-o: every job of a gpupeasy batch names its own output file")
+    else:
+        jobs = [_script(args.script) if args.script is not None else _job(args.command, folder)]
+    message = {"jobs": jobs, **_common(args, folder)}
+    added = (_send if args.batch is None else _send_many)(message, question)
+    _tell(added, quiet=args.quiet)
+    if args.follow:
+        from stoker.cli.add_follow import follow
+
+        return follow(added[0]["first"])
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    command = args.command
+    if command[:1] == ["--"]:
+        del command[0]
+    many = [flag for flag in ("script", "batch") if getattr(args, flag) is not None]
+    if len(many) + bool(command) > 1:
+        raise UsageError("a command, --script or --batch: one of them; see: stoker add -h")
+    if not many and not command:
+        raise UsageError("what is to run? stoker add python train.py; see: stoker add -h")
+    if args.batch is not None and args.follow:
+        raise UsageError("--follow shows the output of one job: leave it out with --batch")
+    if args.gpus < 0:
+        raise UsageError(f"-g {args.gpus}: a job cannot have fewer than 0 GPUs")
+    if args.retries < 0:
+        raise UsageError(f"--retries {args.retries}: a job cannot be tried fewer than 0 times")
+    if args.results is not None and not args.sync:
+        raise UsageError("--results is what --sync brings back: give --sync as well")
+    if args.log is not None:
+        _check_template(args.log, is_batch=args.batch is not None)
+
+
+def _check_template(log: str, *, is_batch: bool) -> None:
+    from stoker.cli.log_path_template import check_template
+
+    if not {"id", "index"} & set(check_template(log)) and is_batch:
+        raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
+
+
+def _job(words: list[str], folder: bytes) -> Message:
+    if len(words) == 1:
+        if not words[0].strip():
+            raise UsageError("the command is empty")
+        return {"command": to_wire(os.fsencode(words[0]))}
+    if " " in words[0]:
+        _check_program(words, folder)
+    return {"command": [to_wire(os.fsencode(word)) for word in words]}
+
+
+def _check_program(words: list[str], folder: bytes) -> None:
+    """Refuse a quoted command line with further words: its blanks would be part of a program's name."""
+    import shlex
+
+    from stoker.executors.command import find_program
+
+    def is_program(name: str) -> bool:
+        place = os.path.join(os.fsdecode(folder), name) if "/" in name else name
+        return find_program(place, os.environ.get("PATH", os.defpath)) is not None
+
+    first = words[0]
+    # A path with blanks may exist on another node alone.
+    if is_program(first) or ("/" in first and not is_program(first.partition(" ")[0])):
+        return
+    rest = shlex.join(words[1:])
+    raise UsageError(
+        f"no program is called {first!r}: quote all of it or nothing:"
+        f" stoker add {shlex.quote(f'{first} {rest}')}, or stoker add {first} {rest}"
+    )
+
+
+def _script(path: str) -> Message:
+    from stoker.cli.batch_input import read_whole
+
+    content = read_whole(path, "a script")
+    if not content.strip():
+        raise UsageError(f"--script {path}: it is empty")
+    return {"command": to_wire(content), "script": True}
+
+
+def _common(args: argparse.Namespace, folder: bytes) -> Message:
+    message: Message = {
+        "request_id": os.urandom(16).hex(),
+        "cwd": to_wire(folder),
+        "gpus": args.gpus,
+        "priority": args.priority,
+        "retries": args.retries,
+        "linger": args.linger,
+        **take_environment(),
+    }
+    optional = {
+        "name": args.name,
+        "project": args.project,
+        "user": find_user(),
+    }
+    message.update((key, value) for key, value in optional.items() if value is not None)
+    if args.chdir is not None and "PWD" in message["env"]:
+        message["env"]["PWD"] = os.fsdecode(folder)
+    if args.log is not None:
+        message["log"] = to_wire(make_absolute(args.log))
+    if args.shell is not None:
+        from stoker.executors.command import resolve_shell
+
+        message["shell"] = resolve_shell(args.shell)
+    if args.timeout is not None:
+        from stoker.core.durations import parse_duration
+
+        message["timeout_s"] = parse_duration(args.timeout)
+    if any(getattr(args, wish) not in (None, False) for wish in _WISHES):
+        from stoker.cli.add_options import read_wishes
+
+        message.update(read_wishes(args))
+    if args.snapshot or args.sync:
+        from stoker.home import find_home
+        from stoker.snapshot import take
+
+        message["snapshot"] = take(folder, find_home())
+    if args.sync:
+        message["sync"] = True
+    if args.results is not None:
+        path = os.path.join(os.fsdecode(folder), args.results)
+        message["results"] = os.path.relpath(path, os.fsdecode(folder))
+    return message
+
+
+def _send(message: Message, question: GitQuery) -> list[Message]:
+    from stoker.client.submit import submit
+    from stoker.home import find_home
+
+    home = find_home()
+    _take_commit(message, question)
+    return [submit(home, message)]
+
+
+def _send_many(message: Message, question: GitQuery) -> list[Message]:
+    import msgspec
+
+    from stoker.client.client import Client
+    from stoker.wire import NewJob, Submission
+
+    _take_commit(message, question)
+    try:
+        jobs = msgspec.convert(message["jobs"], list[NewJob])
+        # More jobs than one request may hold: the client splits them.
+        submission = msgspec.convert({**message, "jobs": jobs[:1]}, Submission)
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from None
+    with Client(start=True) as client:
+        added = client.add(msgspec.structs.replace(submission, jobs=jobs))
+    return [msgspec.to_builtins(part) for part in added]
+
+
+def _take_commit(message: Message, question: GitQuery) -> None:
+    """Collect git's answer: as late as can be, it was asked first."""
+    git = question.answer()
+    if git is not None:
+        message["git"] = git
+
+
+def _tell(added: list[Message], *, quiet: bool) -> None:
+    spans: list[tuple[int, int]] = []
+    for part in added:
+        follows = bool(spans) and part["first"] == spans[-1][1] + 1
+        first = spans.pop()[0] if follows else part["first"]
+        spans.append((first, part["last"]))
+    ids = ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
+    words = "" if quiet else "added job " if ids.isdecimal() else "added jobs "
+    sys.stdout.write(f"{words}{ids}\n")
+    sys.stdout.flush()
+    for notice in {part["notice"] for part in added if part.get("notice")}:
+        sys.stderr.write(f"stoker: {notice}\n")

@@ -1,0 +1,396 @@
+"""`stoker cluster`: several boxes as one queue."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from stoker.cli.credentials import find_credentials, make_credentials
+from stoker.cli.join_lines import (
+    parse_expires,
+    revoke,
+    show_join_line,
+    show_new_join_line,
+)
+from stoker.cluster import ray_supervisor_control, ray_survey, settings
+from stoker.cluster.ray_folder import remove_ray_folder
+from stoker.cluster.tls import load_certificates
+from stoker.errors import ConflictError, UsageError
+from stoker.home import find_home
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.wire import Setting
+
+SUMMARY = """\
+Let one queue have the GPUs of several boxes. `up` makes this box the first of a cluster and prints the line
+to run on the others; `join` lets a box in; `status` shows who is there; `leave` takes a box out again, and
+the first box's leaving ends the cluster. It needs Ray on every box: pip install 'stoker[ray]'. The join token
+in the printed line is as good as your login on all of them until it expires: `token` makes another, `revoke`
+ends all. The boxes speak TLS with certificates that the first box makes; RAY_USE_TLS and RAY_TLS_* name your
+own. Ray listens on all interfaces of each box, whatever --address says: use a firewall."""
+EXAMPLES = """\
+examples:
+  stoker cluster up                         on the first box; prints what to run on the others
+  stoker cluster up --address 10.0.0.1      under this address, where the box has several
+  stoker cluster join 10.0.0.1              on the others; the token comes from the printed line
+  stoker cluster token --expires 7d         on the first box: another line for the others
+  stoker cluster revoke                     no line printed so far lets a box in any more
+  stoker cluster join 10.0.0.1 --name big --label disk=nvme
+  stoker cluster status                     who is in the cluster
+  stoker cluster leave                      take this box out; what runs on it runs elsewhere
+  stoker cluster forget gpu2                on the first box: gpu2 is not coming back
+"""
+
+_ACTIONS = ("up", "join", "token", "revoke", "status", "leave", "forget")
+_LEAVE_S = 15.0
+_ONLY = {
+    "address": ("up",),
+    "port": ("up",),
+    "name": ("up", "join"),
+    "label": ("up", "join"),
+    "gpus": ("join",),
+    "json": ("status",),
+    "expires": ("up", "token"),
+    "no_tls": ("up",),
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
+    add(
+        "target", nargs="?", metavar="ADDRESS", help="join: the first box, with :PORT if it has one"
+    )
+    add(
+        "--address",
+        metavar="IP",
+        help="up: the address under which the others find this box; Ray listens on all interfaces",
+    )
+    add(
+        "--expires",
+        metavar="TIME",
+        help="up, token: how long the join token works, or never; default 24h",
+    )
+    add("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}")
+    add("--name", metavar="NAME", help="up, join: this box's name; default: its host name")
+    add("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box")
+    add("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes")
+    add("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use")
+    add("--json", action="store_true", help="status: print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of the actions."""
+    for option, actions in _ONLY.items():
+        if getattr(args, option) not in (None, False) and args.action not in actions:
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} is for {' and '.join(actions)}, not for {args.action}")
+    if args.action == "join" and args.target is None:
+        raise UsageError(
+            "which cluster? stoker cluster join ADDRESS, as stoker cluster up prints it"
+        )
+    if args.action == "forget":
+        return _forget(args.target)
+    if args.action != "join" and args.target is not None:
+        raise UsageError(f"{args.action} takes no ADDRESS")
+    if args.action == "status":
+        from stoker.cli.cluster_table import show_status
+
+        return show_status(find_home(), as_json=args.json)
+    home = find_home()
+    with ray_supervisor_control.turn(home):
+        if args.action == "token":
+            return show_new_join_line(home, args.expires)
+        if args.action == "revoke":
+            return revoke(home)
+        return {"up": _up, "join": _join, "leave": _leave}[args.action](home, args)
+
+
+def _up(home: str, args: argparse.Namespace) -> int:
+    ray_survey.require_ray()
+    parse_expires(args.expires)
+    known = settings.load_settings(home)
+    if known is None:
+        known = _found(home, args)
+    else:
+        _refuse_another(home, known, args)
+        if ray_supervisor_control.ray_supervisor_pid(home) is not None:
+            sys.stderr.write(f"stoker: the cluster is up already, at {known.target}\n")
+        else:
+            ray_supervisor_control.start_ray_supervisor(home)
+    _tell_daemon(known.target)
+    show_join_line(home, known, args.expires)
+    return 0
+
+
+def reach_over(address: str | None) -> Setting:
+    """Let the queue have the GPUs of a cluster that others started, or of none, from now on."""
+    if address not in (None, "none"):
+        _check_ray_address(address)
+    return _tell_daemon(address)
+
+
+def _check_ray_address(text: str) -> None:
+    """Look at a cluster that others started, before the daemon is told of it; and keep its token.
+
+    Raises StokerError for one that is open to everybody, will not have the token, or does not go
+    with what is installed here.
+    """
+    ray_survey.require_ray()
+    home = find_home()
+    try:
+        host, port = settings.split_address(text, None)
+    except ValueError as error:
+        raise UsageError(f"ray.address cannot be {text!r}: {error}") from None
+    address = ray_survey.resolve(host)
+    known = settings.load_settings(home)
+    if known is not None and (known.address, known.port) != (address, port):
+        raise ConflictError(
+            f"this box belongs to the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    if known is not None:
+        return  # its credentials are kept already
+    with find_credentials(home, address, port) as credentials:
+        ray_survey.check_versions(ray_survey.survey(home, address, port, *credentials))
+        credentials.save(home)
+
+
+def _refuse_another(home: str, known: settings.ClusterSettings, args: argparse.Namespace) -> None:
+    if not known.is_head:
+        raise ConflictError(
+            f"this box is a node of the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    if args.no_tls and load_certificates(home) is not None:
+        raise ConflictError(
+            f"the cluster is up already, at {known.target}, with TLS: stoker cluster leave ends it first"
+        )
+    wanted = (args.address or known.address, args.port or known.port)
+    if wanted != (known.address, known.port):
+        raise ConflictError(
+            f"the cluster is up already, at {known.target}: stoker cluster leave ends it first"
+        )
+
+
+def _found(home: str, args: argparse.Namespace) -> settings.ClusterSettings:
+    """Start a cluster; nothing is left of it where that fails."""
+    try:
+        port = settings.check_port(settings.DEFAULT_PORT if args.port is None else args.port)
+    except ValueError as error:
+        raise UsageError(f"--port {args.port}: {error}") from None
+    labels = settings.parse_labels(args.label or ())
+    address = ray_survey.resolve(args.address) if args.address else ray_survey.outward_address()
+    ray_survey.check_place(address, port)
+    ray_survey.check_place(address, settings.join_port(port))
+    _name(home, args, ())
+    made = settings.ClusterSettings(
+        role="head",
+        address=address,
+        port=port,
+        own_address=address,
+        labels=labels,
+    )
+    make_credentials(home, address, use_tls=not args.no_tls).save(home)
+    _become(home, made)
+    print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
+    return made
+
+
+def _join(home: str, args: argparse.Namespace) -> int:
+    ray_survey.require_ray()
+    labels = settings.parse_labels(args.label or ())
+    if args.name is not None:
+        settings.check_node_name(args.name)
+    try:
+        host, port = settings.split_address(args.target)
+    except ValueError as error:
+        raise UsageError(f"{args.target!r}: {error}") from None
+    address = ray_survey.resolve(host)
+    known = settings.load_settings(home)
+    if known is not None:
+        return _join_again(home, known, address, port)
+    own = ray_survey.own_address(address, port)
+    if own == address or address.startswith("127."):
+        raise ConflictError(
+            f"{args.target} is this box itself: join is for the others, and stoker cluster up made"
+            " this one the first"
+        )
+    with find_credentials(home, address, port) as credentials:
+        found = ray_survey.survey(home, address, port, *credentials)
+        ray_survey.check_versions(found)
+        node = _be_no_other(home, found, own)
+        _name(home, args, [member.name for member in found.nodes if member.id != node.id])
+        slots = _slots(args.gpus)
+        credentials.save(home)
+        _become(
+            home,
+            settings.ClusterSettings(
+                role="node",
+                address=address,
+                port=port,
+                own_address=own,
+                labels=labels,
+                gpus=slots,
+            ),
+        )
+    print(f"joined the cluster at {settings.join_address(address, port)} as", end=" ")
+    print(settings.load_node(home).name)
+    return 0
+
+
+def _be_no_other(home: str, found: ray_survey.RaySurvey, own: str) -> settings.ClusterNode:
+    """Who this box is; where its home is a copy of that of a box that is there, from now on another."""
+    node = settings.load_node(home)
+    twin = found.find_twin(node.id, own)
+    if twin is None:
+        return node
+    sys.stderr.write(
+        f"stoker: {twin.name}, at {twin.address}, has the id of this box, as a copy of its home would:"
+        " this box has a new one now\n"
+    )
+    return settings.renew_node(home, node.name)
+
+
+def _slots(text: str | None) -> str | None:
+    """GPUs as they were named; raises an error for what names none of this box."""
+    if text is not None:
+        from stoker.gpus.nvml import Nvml
+        from stoker.gpus.slot_grammar import parse_slots
+
+        nvml = Nvml.open()
+        parse_slots(text, None if nvml is None else nvml.gpus(), None)
+    return text
+
+
+def _join_again(home: str, known: settings.ClusterSettings, address: str, port: int) -> int:
+    if known.is_head:
+        raise ConflictError(
+            f"this box is the first of the cluster at {known.target}: stoker cluster leave ends that"
+        )
+    if (known.address, known.port) != (address, port):
+        raise ConflictError(
+            f"this box is a member of the cluster at {known.target}: stoker cluster leave comes first"
+        )
+    name = settings.load_node(home).name
+    if ray_supervisor_control.ray_supervisor_pid(home) is None:
+        ray_survey.reach(address, port)
+        ray_supervisor_control.start_ray_supervisor(home)
+        print(f"joined the cluster at {known.target} again, as {name}")
+    else:
+        sys.stderr.write(f"stoker: this box is a member already, as {name}\n")
+    return 0
+
+
+def _leave(home: str, _args: argparse.Namespace) -> int:
+    known = settings.load_settings(home)
+    if known is None:
+        ray_supervisor_control.stop_ray_supervisor(home)
+        raise ConflictError("this box belongs to no cluster: there is nothing to leave")
+    if known.is_head:
+        _refuse_while_busy()
+        _tell_daemon(None)
+    elif ray_supervisor_control.ray_supervisor_pid(home) is not None:
+        _say_goodbye(home)
+    ray_supervisor_control.stop_ray_supervisor(home)
+    _end_guests(home)
+    settings.forget_settings(home)
+    remove_ray_folder(home)
+    if known.is_head:
+        print("the cluster has ended; stoker cluster leave on the other boxes lets them forget it")
+    else:
+        print(f"left the cluster at {known.target}")
+    return 0
+
+
+def _end_guests(home: str) -> None:
+    """End the jobs that ran here for the cluster's queue; it runs them again elsewhere.
+
+    Ray must be down: else it would be told of their ends, and take them for failures.
+    """
+    sockets = glob.glob(
+        os.path.join(glob.escape(settings.folder_of(home)), "queues/*/supervisor.sock")
+    )
+    if sockets:
+        from stoker.executors.daemon_executor import stop_supervisor
+
+        for path in sockets:
+            stop_supervisor(path, kill=True)
+
+
+def _become(home: str, wanted: settings.ClusterSettings) -> None:
+    """Belong to a cluster; where Ray does not start, belong to nothing as before."""
+    settings.save_settings(home, wanted)
+    try:
+        ray_supervisor_control.start_ray_supervisor(home)
+    except BaseException:
+        ray_supervisor_control.stop_ray_supervisor(home)
+        settings.forget_settings(home)
+        raise
+
+
+def _name(home: str, args: argparse.Namespace, taken: tuple[str, ...] | list[str]) -> None:
+    """Give this box its name, and where another has it a number behind it."""
+    node = settings.load_node(home)
+    if args.name is not None:
+        wanted = settings.check_node_name(args.name)
+        if wanted in taken:
+            raise ConflictError(f"--name {wanted}: another box of the cluster has that name")
+    else:
+        wanted = settings.free_name(node.name, taken)
+    settings.save_node(home, settings.ClusterNode(id=node.id, name=wanted))
+
+
+def _tell_daemon(address: str | None) -> Setting:
+    """Let the daemon use a cluster, or none."""
+    from stoker.client.client import Client
+    from stoker.wire import NewSetting
+
+    with Client(start=True) as client:
+        before = client.config()
+        now = client.set_config(NewSetting(name="ray.address", value=address))
+    if now not in before:
+        from stoker.cli.verbs.daemon import restart
+
+        restart(find_home())  # jobs run on; the next one begins with the cluster, or without
+    return now
+
+
+def _forget(node: str | None) -> int:
+    from stoker.client.client import Client
+
+    if node is None:
+        raise UsageError("which node? stoker cluster status names them")
+    with Client() as client:
+        client.forget_node(node)
+    print(f"{node} is forgotten; stoker cluster join, on it, brings it back")
+    return 0
+
+
+def _refuse_while_busy() -> None:
+    """Nobody would hear how jobs on other boxes end."""
+    from stoker.client.client import Client
+
+    with Client(start=True) as client:
+        busy = [node.name for node in client.nodes() if node.jobs and not node.is_head]
+    if busy:
+        raise ConflictError(
+            f"jobs run on {', '.join(busy)}: let them end, or stoker kill them, and leave then"
+        )
+
+
+def _say_goodbye(home: str) -> None:
+    """Let the head know, which runs elsewhere what runs here; one that cannot be reached finds out."""
+    path = settings.leaving_path(home)
+    with open(path, "w", encoding="ascii"):
+        pass
+    deadline = time.monotonic() + _LEAVE_S
+    while os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,94 @@
+"""`stoker demo`: Stoker at work on fake GPUs, with real processes; nothing of it is kept."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+
+from stoker.errors import StokerError, UsageError
+
+SUMMARY = """\
+See Stoker at work: real processes that overlap on fake GPUs, one of which fails on purpose.
+Takes some 10 seconds and leaves nothing behind. With --web the web page shows them, until you stop it."""
+EXAMPLES = """\
+examples:
+  stoker demo              16 runs on 4 fake GPUs
+  stoker demo --gpus 2     on 2: twice as long
+  stoker demo --web        the web page over busy fake GPUs, until you stop it
+"""
+
+_RUNS = 16
+_FAILING_RUN = 6
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    parser.add_argument("--gpus", type=int, default=4, metavar="N", help="how many fake GPUs")
+    parser.add_argument("--web", action="store_true", help="show the web page until stopped")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show a run; 0 if it went as it should, the failure on purpose included."""
+    from stoker.testing.state import GIB, FakeGpus
+
+    if args.gpus < 1:
+        raise UsageError(f"--gpus {args.gpus}: a demo needs at least 1")
+    with tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder:
+        gpus = FakeGpus(os.path.join(folder, "gpus"))
+        gpus.create(args.gpus, mem_bytes=24 * GIB, name="Imaginary RTX 24 GB")
+        os.environ.update(
+            gpus.env(),
+            STOKER_HOME=os.path.join(folder, "home"),
+            STOKER_LEASE_DIR=os.path.join(folder, "leases"),
+        )
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        os.environ["PATH"] = (
+            f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"
+        )
+        if args.web:
+            from stoker.cli.demo_web import show
+
+            return show(folder, args.gpus)
+        commands = os.path.join(folder, "jobs.txt")
+        with open(commands, "w", encoding="utf-8") as file:
+            file.writelines(f"{command}\n" for command in _commands())
+        print(f"stoker run jobs.txt     {_RUNS} trainings on {args.gpus} fake GPUs", flush=True)
+        _stoker_run(commands)
+        states = _states(os.path.join(folder, "home", "runs", "1", "run.db"))
+    wanted = dict.fromkeys(range(1, _RUNS + 1), "done") | {_FAILING_RUN: "failed"}
+    if states != wanted:
+        raise StokerError("the demo did not end as it should: see above")
+    print(f"All as it should be: run {_FAILING_RUN} fails on purpose, the others are done.")
+    print("Next: stoker run -h, or pipe your own commands: stoker run --gpus 0,1 < jobs.txt")
+    return 0
+
+
+def _commands() -> list[str]:
+    train = f"{os.path.basename(sys.executable)} -m stoker.testing.train"
+    commands = []
+    for number in range(1, _RUNS + 1):
+        memory, seconds = 4 + number % 5 * 3, 1.2 + number % 4 * 0.5
+        failure = " --fail-at 4" if number == _FAILING_RUN else ""
+        commands.append(f"{train} --mem {memory}G --seconds {seconds} --steps 8{failure}")
+    return commands
+
+
+def _states(path: str) -> dict[int, str]:
+    import contextlib
+
+    from stoker.store.database import open_read_only
+
+    with contextlib.closing(open_read_only(path)) as database:
+        return dict(database.execute("SELECT id, state FROM job"))
+
+
+def _stoker_run(commands: str) -> int:
+    from stoker.cli.parser import Parser
+    from stoker.cli.verbs import run as verb
+
+    parser = Parser("stoker run", verb.SUMMARY, verb.EXAMPLES)
+    verb.configure(parser)
+    words = [commands] if sys.stdout.isatty() else [commands, "--tag"]
+    return verb.run(parser.parse_args(words))

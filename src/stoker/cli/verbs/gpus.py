@@ -1,0 +1,246 @@
+"""`stoker gpus`: which GPUs there are, how busy, and who has them; and which of them the queue uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from stoker.cli.tables import Column, print_table
+from stoker.errors import StokerError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.gpus.availability import GpuState
+    from stoker.gpus.lease_holder import Holder
+    from stoker.gpus.process_users import GpuUser
+    from stoker.wire import GpuInfo
+
+SUMMARY = """\
+Show this machine's GPUs, or all of a cluster's: memory, utilisation, who uses and who holds each, and what
+the queue does there.
+Or change which of them the queue uses, while jobs run: what runs on a GPU is never touched."""
+EXAMPLES = """\
+examples:
+  stoker gpus             a table
+  stoker gpus --json      a list for scripts: [] where there is no GPU
+  stoker gpus drain 1     start nothing more on GPU 1; what runs there comes to its end
+  stoker gpus add 1       use it again, or a GPU that the queue did not have
+  stoker gpus remove 1    let the queue have it no longer
+"""
+
+_COLUMNS = [
+    Column(header, fold=True) for header in ("GPU", "NAME", "MEMORY", "UTIL", "USED BY", "HELD BY")
+]
+_QUEUE = Column("QUEUE", fold=True)
+_ACTIONS = ("add", "drain", "remove")
+_PATIENCE_S = 2.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("action", nargs="?", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
+    add("gpu", nargs="?", metavar="ID", help="a GPU as the table names it; 0+1 is a slot of two")
+    add("--json", action="store_true", help="print a JSON list")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the GPUs, or change which of them the queue uses."""
+    if args.action is None:
+        return _show(args)
+    if args.gpu is None:
+        raise UsageError(f"which GPU? stoker gpus {args.action} 1; stoker gpus shows them")
+    if args.json:
+        raise UsageError(f"--json is for the table, not for {args.action}")
+    return _change(args.action, args.gpu)
+
+
+def _change(action: str, gpu: str) -> int:
+    from stoker.cli.selection import name_jobs
+    from stoker.client.client import Client
+    from stoker.wire import GpuOrder
+
+    with Client() as client:
+        changed = client.gpus(GpuOrder(action=action, gpu=gpu))  # type: ignore[arg-type]
+    done = {"add": "in use", "drain": "drained", "remove": "removed"}[action]
+    print(
+        f"GPU {', '.join(changed.slots)} {'are' if len(changed.slots) > 1 else 'is'} {done}", end=""
+    )
+    if changed.jobs and action != "add":
+        print(f"; {name_jobs(changed.jobs)} still on it", end="")
+    print(flush=True)
+    if changed.notice:
+        sys.stderr.write(f"stoker: {changed.notice}\n")
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    """Print the GPUs; without any, a table is an error and JSON is an empty list."""
+    # Imported late, so that other verbs start fast.
+    from stoker.gpus.availability import survey
+    from stoker.gpus.lease_holder import holder
+    from stoker.gpus.nvml import Nvml, why_unavailable
+
+    nvml = Nvml.open()
+    states = survey(nvml) if nvml else ()
+    rows = [(state, holder(state.gpu.uuid)) for state in states]
+    slots = _slots_of_queue()
+    if slots is not None and any("/" in slot["label"] for slot in slots):
+        return _show_cluster(as_json=args.json)
+    named = _without_nvml({state.gpu.label for state in states}, slots or [])
+    if args.json:
+        known = [_json_row(*row, slots) for row in rows]
+        print(json.dumps([*known, *({"label": n, "queue": q} for n, q in named.items())], indent=2))
+    elif not rows and slots:
+        print_table([_COLUMNS[0], _QUEUE], [(name, _in_queue(name, slots)) for name in named])
+    elif not rows:
+        reason = "lists none" if nvml else why_unavailable()
+        raise StokerError(f"no GPU found (NVML: {reason})")
+    elif slots is None:
+        print_table(_COLUMNS, [_text_row(*row) for row in rows])
+    else:
+        table = [(*_text_row(*row), _in_queue(row[0].gpu.label, slots)) for row in rows]
+        blank = ("-",) * (len(_COLUMNS) - 1)
+        table += [(name, *blank, _in_queue(name, slots)) for name in named]
+        print_table([*_COLUMNS, _QUEUE], table)
+    return 0
+
+
+def _without_nvml(seen: set[str], slots: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The queue's slots with a name of which NVML shows no GPU, by that name."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for slot in slots:
+        if seen.isdisjoint(slot["label"].split("+")):
+            found.setdefault(slot["label"], []).append(slot)
+    return found
+
+
+def _show_cluster(*, as_json: bool) -> int:
+    """Print the GPUs of all machines, as the daemon knows them."""
+    import msgspec
+
+    from stoker.client.client import Client
+
+    with Client() as client:
+        found = client.read_gpus()
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(found), indent=2))
+        return 0
+    columns = [column for column in _COLUMNS if column.header != "HELD BY"]
+    print_table([*columns, _QUEUE], [_cluster_row(gpu) for gpu in found])
+    return 0
+
+
+def _cluster_row(gpu: GpuInfo) -> tuple[str, ...]:
+    from stoker.core.size import format_bytes
+
+    used, total = gpu.mem_used_bytes / 2**30, gpu.mem_total_bytes / 2**30
+    users = [
+        f"{user.user or f'pid {user.pid}'} ({format_bytes(user.mem_bytes)})" for user in gpu.users
+    ]
+    jobs = [f"job {job}" for job in gpu.jobs]
+    return (
+        gpu.label,
+        gpu.name or "-",
+        "lost" if gpu.lost else f"{used:.1f}/{total:.1f} GiB" if total else "-",
+        "-" if gpu.utilisation_pct is None else f"{gpu.utilisation_pct}%",
+        "; ".join(users) or "-",
+        ", ".join([*jobs, *filter(None, [gpu.drained, gpu.closed])]) or "free",
+    )
+
+
+def _slots_of_queue() -> list[dict[str, Any]] | None:
+    """What the daemon says of its slots; None if there is none, which is no reason to start one."""
+    from stoker.client.transport import Connection
+    from stoker.home import find_home
+
+    try:
+        with Connection(find_home(), _PATIENCE_S) as connection:
+            status = json.loads(connection.request("GET", "/v1/status").body)
+    except StokerError:
+        return None
+    found = status["slots"]
+    assert isinstance(found, list)
+    return found
+
+
+def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
+    """What the queue does on a GPU."""
+    words = []
+    for slot in slots:
+        if label in (slot["label"], *slot["label"].split("+")):
+            jobs = [f"job {job}" for job in slot["jobs"]]
+            shut = slot["drained"] or slot["closed"]
+            words += [*jobs, *_sums(slot), *filter(None, [shut])] or ["free"]
+    return ", ".join(dict.fromkeys(words)) or "-"
+
+
+def _sums(slot: dict[str, Any]) -> list[str]:
+    """How much of a GPU is set aside for those who share it."""
+    shared = slot.get("shared")
+    if shared is None:
+        return []
+    reserved, capacity = shared["reserved_bytes"] / 2**30, shared["capacity_bytes"] / 2**30
+    capped = f" ({shared['capped']} capped)" if shared["capped"] else ""
+    return [f"{reserved:.1f} of {capacity:.1f} GiB set aside{capped}"]
+
+
+def _json_row(
+    state: GpuState, held_by: Holder | None, slots: list[dict[str, Any]] | None
+) -> dict[str, Any]:
+    import msgspec
+
+    gpu, reading = state.gpu, state.reading
+    mine = [slot for slot in slots or () if gpu.label in slot["label"].split("+")]
+    return {
+        "label": gpu.label,
+        **msgspec.to_builtins(gpu),
+        "lost": reading.lost,
+        "mem_used_bytes": reading.mem_used_bytes,
+        "mem_free_bytes": reading.mem_free_bytes,
+        "utilisation_pct": reading.utilisation_pct,
+        "temperature_c": reading.temperature_c,
+        "power_w": reading.power_w,
+        "users": msgspec.to_builtins(state.users),
+        "holder": held_by._asdict() if held_by else None,
+        "queue": mine if slots is not None else None,
+    }
+
+
+def _text_row(state: GpuState, held_by: Holder | None) -> tuple[str, ...]:
+    gpu, reading = state.gpu, state.reading
+    memory = f"{reading.mem_used_bytes / 2**30:.1f}/{gpu.mem_total_bytes / 2**30:.1f} GiB"
+    utilisation = "-" if reading.utilisation_pct is None else f"{reading.utilisation_pct}%"
+    return (
+        gpu.label,
+        gpu.name,
+        "lost" if reading.lost else memory,
+        utilisation,
+        "; ".join(_user_text(user) for user in state.users) or "-",
+        _holder_text(held_by) if held_by else "-",
+    )
+
+
+def _user_text(user: GpuUser) -> str:
+    from stoker.core.size import format_bytes
+
+    if user.user is None or user.command is None:
+        return f"pid {user.pid} outside this container ({format_bytes(user.mem_bytes)})"
+    return f"{user.user}: {_brief(user.command)} ({format_bytes(user.mem_bytes)})"
+
+
+def _holder_text(held_by: Holder) -> str:
+    minutes = f"{int(time.time() - held_by.since) // 60} min" if held_by.since else None
+    facts = [f"pid {held_by.pid}" if held_by.pid else None, minutes]
+    known = ", ".join(filter(None, facts))
+    return f"{held_by.user}: {held_by.what}" + (f" ({known})" if known else "")
+
+
+def _brief(command: str, limit: int = 40) -> str:
+    program, _, rest = command.partition(" ")
+    text = f"{os.path.basename(program)} {rest}".strip()
+    return text if len(text) <= limit else text[: limit - 1] + "…"

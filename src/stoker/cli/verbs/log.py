@@ -1,0 +1,71 @@
+"""`stoker log`: what a job has written, and what it goes on to write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stoker.cli.safe_text import TextCleaner, write_all
+from stoker.client.client import Client
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """\
+Print the output of a job, or the daemon's own log. On a terminal colours are kept and other escape
+sequences are not; in a pipe every byte comes as it was written."""
+EXAMPLES = """\
+examples:
+  stoker log 12                the output of job 12
+  stoker log -f @              follow the last job until it ends; Ctrl-C leaves it running
+  stoker log -n 20 train       the last 20 lines of the job named train
+  stoker log 12 --attempt 1    what its first attempt wrote
+  stoker log -f daemon         what the daemon has to say
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("id", metavar="ID", help="a job (an id, @, a name), or the word daemon")
+    add("-f", "--follow", action="store_true", help="go on until the job is over")
+    add("-n", "--lines", type=int, metavar="N", help="only the last N lines")
+    add("--attempt", type=int, metavar="K", help="that of the K-th attempt (default: the last)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it."""
+    if args.lines is not None and args.lines < 0:
+        raise UsageError(f"-n {args.lines}: a number of lines, 0 or more")
+    if args.attempt is not None and args.attempt < 1:
+        raise UsageError(f"--attempt {args.attempt}: attempts are counted from 1")
+    with Client(tell=tell_gone) as client:
+        print_stream(client.log(args.id, args.attempt, args.lines, args.follow))
+    return 0
+
+
+def tell_gone(text: str) -> None:
+    """Say on standard error that output stops because the daemon is gone, or that it is back."""
+    sys.stdout.flush()
+    sys.stderr.write(f"stoker: {text}\n")
+
+
+def print_stream(chunks: Iterable[bytes]) -> None:
+    """Pass output on: made safe on a terminal, untouched in a pipe."""
+    sys.stdout.flush()
+    if not sys.stdout.isatty():
+        for chunk in chunks:
+            write_all(1, chunk)
+        return
+    cleaner = TextCleaner()
+    try:
+        for chunk in chunks:
+            write_all(1, _encode(cleaner.feed(chunk)))
+    finally:
+        write_all(1, _encode(cleaner.close()))
+
+
+def _encode(text: str) -> bytes:
+    return text.encode(sys.stdout.encoding or "utf-8", "replace")

@@ -1,0 +1,121 @@
+"""`stoker ls`: what runs, what waits, what has ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from stoker.cli.job_overview import LINES, JobOverview, take_listing
+from stoker.cli.job_table import COLUMNS, lines_of
+from stoker.cli.selection import add_selection, join_ids, parse_states
+from stoker.cli.tables import print_line, print_table
+from stoker.cli.verbs.status import paused_projects, pauses
+from stoker.client.client import Client
+from stoker.client.transport import NoDaemonError
+from stoker.core.durations import format_left
+from stoker.errors import NotFoundError, UsageError
+from stoker.wire import Job, Selection, Status
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """\
+List jobs: what runs, what waits in its order, and what ended last. Without IDS, STATE or -a a long
+list is cut, and its last line tells what is left out."""
+EXAMPLES = """\
+examples:
+  stoker ls                   what runs, what waits next, what ended last
+  stoker ls --watch           the same, always up to date; Ctrl-C ends it
+  stoker ls -s failed         what failed
+  stoker ls -P vision -a      everything of a project
+  stoker ls 5-9,train         some jobs
+  stoker ls --json            all jobs, for scripts: [] where there is none
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add_selection(parser, all_help="all of them, however many", all_flags=("-a", "--all"))
+    parser.add_argument("--json", action="store_true", help="print a JSON list of all that fit")
+    parser.add_argument("-w", "--watch", action="store_true", help="keep the list up to date")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the list."""
+    selection = Selection(
+        ids=join_ids(args.ids), states=parse_states(args.state), project=args.project
+    )
+    if args.watch:
+        if args.json or not sys.stdout.isatty():
+            raise UsageError("--watch is for a terminal; for scripts there is stoker wait")
+        from stoker.cli.ls_watch import watch
+
+        return watch(selection)
+    with Client() as client:
+        try:
+            _list(client, args, selection)
+        except NoDaemonError:
+            # Where there never was a queue, nothing is in it.
+            if selection.ids or os.path.exists(os.path.join(client.home, "stoker.db")):
+                raise
+            if selection.project is not None:
+                raise NotFoundError(
+                    f"no project {selection.project!r}; no job was added yet"
+                ) from None
+            if args.json:
+                print("[]")
+            else:
+                _print(JobOverview([], []), selection, None)
+    return 0
+
+
+def _list(client: Client, args: argparse.Namespace, selection: Selection) -> None:
+    if args.json:
+        _print_json(client.jobs(selection))
+    elif args.all or selection.ids:
+        _print(JobOverview(list(client.jobs(selection)), []), selection, client.status())
+    else:
+        lines = os.get_terminal_size().lines - 3 if sys.stdout.isatty() else LINES
+        _print(take_listing(client, selection, lines), selection, client.status())
+
+
+def _print(listing: JobOverview, selection: Selection, status: Status | None) -> None:
+    if listing.jobs:
+        paused = paused_projects(status) if status is not None else {}
+        rows, titles = lines_of(listing.jobs, time.time(), paused)
+        print_table(COLUMNS, rows, titles)
+    if listing.left_out:
+        _remark(f"… {', '.join(listing.left_out)}: -a shows all")
+    elif not listing.jobs and (selection.states or selection.project):
+        _remark("no such job: stoker ls -a shows all")
+    elif not listing.jobs:
+        _remark("no job yet: stoker add python train.py")
+    if status is None:
+        return
+    for pause in pauses(status, selection.project):
+        _remark(pause, "bold yellow")
+    if status.eta_s and sys.stdout.isatty():
+        _remark(f"the whole queue: {format_left(status.eta_s)}")
+
+
+def _remark(text: str, style: str = "dim") -> None:
+    """Tell a person: beside the table on a terminal, out of the way where a program reads it."""
+    if sys.stdout.isatty():
+        print_line((text, style))
+    else:
+        sys.stderr.write(f"{text}\n")
+
+
+def _print_json(jobs: Iterable[Job]) -> None:
+    import msgspec
+
+    # Job by job: there may be a million.
+    encode = msgspec.json.Encoder().encode
+    opening = "[\n"
+    for job in jobs:
+        sys.stdout.write(f"{opening}{encode(job).decode()}")
+        opening = ",\n"
+    sys.stdout.write("[]\n" if opening == "[\n" else "\n]\n")

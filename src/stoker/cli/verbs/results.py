@@ -1,0 +1,148 @@
+"""`stoker results`: what came of a sweep, as a table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.sweep_results.run_record import RunRecord
+    from stoker.sweep_results.table import Table
+
+SUMMARY = """\
+Show what came of a sweep's runs: the parameters that vary, and the metrics reported last. The sweep is
+looked for in results/NAME; a folder will do as well."""
+EXAMPLES = """\
+examples:
+  stoker results pacgan                        everything
+  stoker results pacgan --sort -val_acc -n 10  the ten highest
+  stoker results pacgan --over seed            mean ± std (n) over the seeds
+  stoker results pacgan --where 'lr < 0.01'    some
+  stoker results pacgan --failed               what failed, why, and its last line
+  stoker results pacgan --csv > table.csv      also --md, --json, --latex
+"""
+
+SIGNED = ("--sort",)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("name", metavar="NAME", help="a sweep, or the folder of its runs")
+    add("--sort", metavar="NAMES", help="by these, comma between; - before one: the largest first")
+    add("-n", "--limit", type=int, metavar="N", help="the first N alone")
+    add("--where", metavar="CONDITION", help='only those for which it holds: "lr < 0.01"')
+    add("--over", metavar="NAMES", help="means over these parameters, comma between")
+    add("--columns", metavar="NAMES", help="these columns, comma between")
+    add("--failed", action="store_true", help="what did not succeed, and why")
+    form = parser.add_mutually_exclusive_group()
+    for name, kind in (("csv", "csv"), ("md", "Markdown"), ("json", "JSON"), ("latex", "LaTeX")):
+        form.add_argument(f"--{name}", action="store_true", help=f"as {kind}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    from stoker.sweep_results.collect import collect, find_root, read_manifest
+    from stoker.sweep_results.run_facts import STATES_UNKNOWN, add_facts
+    from stoker.sweep_results.table import aggregate, filter_records, make_table, sort_records
+
+    root = find_root(args.name)
+    records = collect(root)
+    if not add_facts(records, read_manifest(root).name):
+        _tell(STATES_UNKNOWN)
+    for record in records:
+        if record.problem is not None:
+            _tell(f"{record.id}: {record.problem}")
+    if args.where is not None:
+        records = filter_records(records, args.where)
+    if args.sort is not None:
+        records = sort_records(records, _names(args.sort))
+    if args.limit is not None and args.limit < 0:
+        raise UsageError(f"-n {args.limit}: write 0 or more")
+    if args.failed:
+        table = _failures(records)
+    elif args.over is not None:
+        table = aggregate(records, _names(args.over), _names(args.columns) or None)
+    else:
+        table = make_table(records, _names(args.columns) or None)
+    del table.rows[len(table.rows) if args.limit is None else args.limit :]
+    _show(args, table)
+    if not args.failed:
+        _tell_failures(records, has_means=args.over is not None)
+    return 0
+
+
+def _tell_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:
+    """Say which of the runs did not succeed: their metrics are what they reported before they failed."""
+    from stoker.sweep_results.table import BAD_STATES, tell_left_out
+
+    counts = tell_left_out(records)
+    if counts is not None:
+        bad = sum(record.state in BAD_STATES for record in records)
+        means = " no mean counts them;" if has_means else ""
+        _tell(f"{bad} of {len(records)} runs did not succeed ({counts}):{means} --failed tells why")
+
+
+def _failures(records: Sequence[RunRecord]) -> Table:
+    from stoker.sweep_results.table import BAD_STATES, Table, varied_params
+
+    bad = [record for record in records if record.state in BAD_STATES]
+    varied = varied_params(records)
+    rows = []
+    for record in bad:
+        last, reason = _last_line(record.dir), record.facts.get("reason")
+        if isinstance(reason, str):
+            reason = reason.removesuffix(f": {last}")  # once is enough
+        params = [record.params.get(name) for name in varied]
+        rows.append([*params, record.facts.get("job"), reason, last])
+    return Table([*varied, "job", "reason", "last line"], rows)
+
+
+def _last_line(folder: str) -> str | None:
+    from stoker.sweep_results.collect import LOG
+
+    try:
+        with open(os.path.join(folder, LOG), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    return next((line for line in reversed(lines) if line.strip()), None)
+
+
+def _tell(text: str) -> None:
+    sys.stdout.flush()  # what is printed comes first, in a pipe too
+    sys.stderr.write(f"stoker: {text}\n")
+
+
+def _names(text: str | None) -> list[str]:
+    return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _show(args: argparse.Namespace, table: Table) -> None:
+    from stoker.sweep_results import formats
+
+    writers: dict[str, Callable[[Table], str]] = {
+        "csv": formats.to_csv,
+        "md": formats.to_markdown,
+        "json": formats.to_json,
+        "latex": formats.to_latex,
+    }
+    for name, write in writers.items():
+        if getattr(args, name):
+            sys.stdout.write(write(table))
+            return
+    if not table.rows:
+        sys.stderr.write("no run failed\n" if args.failed else "no run fits\n")
+        return
+    from stoker.cli.tables import Column, print_table
+
+    numbers = [formats.is_number_column(table, place) for place in range(len(table.columns))]
+    columns = [Column(name, right=r) for name, r in zip(table.columns, numbers, strict=True)]
+    print_table(columns, [[formats.to_text(value) for value in row] for row in table.rows])

@@ -1,0 +1,224 @@
+"""`stoker run`: commands in, GPUs busy, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from stoker.errors import StokerError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.core.job import Request
+    from stoker.core.slot import Slot
+    from stoker.engine.command_reader import Source
+    from stoker.gpus.nvml import Nvml
+    from stoker.store.foreground_runs import ForegroundRun
+
+SUMMARY = """\
+Run commands from a file or a pipe, one per line, each on a free GPU; the next starts the moment one
+ends. The exit code is 0 only if all succeeded. Ctrl-C once starts no more, twice kills what runs."""
+EXAMPLES = """\
+examples:
+  stoker run jobs.txt                       on every GPU that nobody else is using
+  cat jobs.txt | stoker run --gpus 0,1      on GPUs 0 and 1
+  stoker run jobs.txt --gpus 0+1,2+3        two GPUs for each command
+  stoker run jobs.txt -j 2 --logs logs      two commands a GPU, a log file for each
+  stoker run jobs.txt --resume              again, but only what has not succeeded
+  stoker run jobs.txt --warm torch          commands find torch imported when they start
+  touch q; tail -f -n 0 q | stoker run      a queue: echo 'python a.py' >> q
+"""
+
+# A negative value is refused as what it is.
+SIGNED = ("--retries", "-j", "--jobs-per-gpu")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("file", nargs="?", metavar="FILE", help="commands, one per line; - or none: standard input")
+    add("-g", "--gpus", metavar="SLOTS", help="0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names")
+    add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="commands at once on a GPU")
+    add("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)")
+    add("--logs", metavar="DIR", help="write each command's output to DIR/NUMBER.log")
+    add("--tag", action="store_true", help="put the command's number before each line of output")
+    add("-0", "--null", action="store_true", help="commands end with NUL, and may span lines")
+    add("--fail-fast", action="store_true", help="start no more once a command has failed")
+    add("--gpu-mem", metavar="MEM", help="GPU memory that each command needs: 10G")
+    add("--share", metavar="HOW", help="let commands share GPUs: auto, always:N (default: never)")
+    add("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h")
+    add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
+    add("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j")
+    add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
+    add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
+    add("--dry-run", action="store_true", help="show what would run, and where")
+    add("--json", action="store_true", help="print events as lines of JSON; output goes to logs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run everything; 0 only if all of it succeeded."""
+    if args.dry_run:
+        return _dry_run(args)
+    source = _source(args)
+    # The supervisor starts up while we import the rest and look at the GPUs.
+    from stoker.supervisor.launcher import start_supervisor
+
+    supervisor = start_supervisor()
+    from stoker.cli.run_output import Output
+    from stoker.engine.foreground_engine import ForegroundEngine, ForegroundSettings
+    from stoker.executors.command import resolve_shell
+    from stoker.home import find_home
+
+    request = _request(args)
+    if args.warm is not None:
+        from stoker.cli.warm_option import read_modules
+
+        warm = read_modules(args.warm)
+    else:
+        warm = []
+    nvml, slots = find_slots(args)
+    check_gpu_mem(request, nvml, slots)
+    shell = resolve_shell(args.shell)
+    output = Output(args, source)
+    record = _record(args)
+    output.open(record)
+    settings = ForegroundSettings(
+        slots=slots,
+        shell=shell,
+        env=make_environment(request),
+        cwd=find_cwd(),
+        request=request,
+        log_of=output.log_of,
+        max_failures=1 if args.fail_fast else None,
+        in_advance=not args.tag,
+        resume=args.resume,
+        warm=tuple(warm),
+        mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
+    )
+    foreground = ForegroundEngine(record, source, settings, output.report, supervisor)
+    try:
+        return 0 if output.follow(foreground, nvml) else 1
+    finally:
+        record.close()
+
+
+def _request(args: argparse.Namespace) -> Request:
+    from stoker.core.durations import parse_duration
+    from stoker.core.job import Options, Request
+
+    if args.retries < 0:
+        raise UsageError(f"--retries {args.retries}: a command cannot be tried fewer than 0 times")
+    if args.tag and (args.logs or args.json):
+        raise UsageError("--tag is for output that passes through: leave out --logs and --json")
+    timeout_s = None if args.timeout is None else parse_duration(args.timeout)
+    share, gpu_mem = read_request_room(args.share, args.gpu_mem)
+    return Request(
+        timeout_s=timeout_s,
+        retries=args.retries,
+        share=share,
+        gpu_mem=gpu_mem,
+        options=Options(mps=args.mps),
+    )
+
+
+def read_request_room(share: str | None, gpu_mem: str | None) -> tuple[str | None, int | None]:
+    """How commands share a GPU, None if they do not, and how much of it each needs."""
+    if share is None and gpu_mem is None:
+        return None, None
+    from stoker.cli.add_options import read_room
+
+    room = read_room(share, gpu_mem)
+    wanted = room.get("share")
+    return None if wanted == "never" else wanted, room.get("gpu_mem_bytes")
+
+
+def make_environment(request: Request) -> dict[str, str]:
+    """What commands find in their environment."""
+    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
+    if request.share is not None:
+        from stoker.engine.launch_spec import share_memory
+
+        share_memory(env)
+    return env
+
+
+def _source(args: argparse.Namespace) -> Source:
+    from stoker.engine.command_reader import open_source
+
+    source = open_source(args.file, null=args.null)
+    if os.isatty(source.fd):
+        sys.stderr.write("stoker: type commands, one per line; Ctrl-D ends the list\n")
+    return source
+
+
+def find_slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
+    """The slots that are asked for, or all that are free; and NVML, where there is one."""
+    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.slot_grammar import default_slots, parse_slots
+
+    nvml = Nvml.open()
+    known = None if nvml is None else nvml.gpus()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if args.gpus is None:
+        return nvml, default_slots(known, visible, args.jobs_per_gpu)
+    return nvml, parse_slots(args.gpus, known, visible, args.jobs_per_gpu)
+
+
+def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) -> None:
+    """Refuse commands that need more memory than any of their GPUs has."""
+    if request.gpu_mem is not None and nvml is not None:
+        from stoker.engine.sharing import largest_of, models_of, refuse_too_large
+
+        refuse_too_large(request.gpu_mem, largest_of(slots, models_of(nvml.gpus())))
+
+
+def find_cwd() -> str:
+    """The folder that commands run in."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise StokerError("the folder you are in is gone: cd to one that exists") from None
+
+
+def _record(args: argparse.Namespace) -> ForegroundRun:
+    from stoker.home import find_home
+    from stoker.store import foreground_runs
+
+    home = find_home()
+    name = args.name or ("stdin" if args.file in (None, "-") else os.path.abspath(args.file))
+    key = {"cwd": find_cwd(), "name": name}
+    if not args.resume:
+        return foreground_runs.create(home, key)
+    earlier = foreground_runs.latest(home, key)
+    if earlier is None:
+        raise StokerError(
+            f"there is no earlier run of {name} in {find_cwd()} to resume: leave out --resume"
+        )
+    return earlier
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    from stoker.cli.safe_text import one_line
+    from stoker.executors.command import resolve_shell
+
+    if args.resume:
+        raise UsageError("--dry-run shows the whole input: leave out --resume")
+    _request(args)
+    resolve_shell(args.shell)
+    source = _source(args)
+    slots = find_slots(args)[1]
+    labels = ", ".join(slot.label for slot in slots)
+    print(f"{len(slots)} slot{'s' * (len(slots) != 1)}, GPU {labels}; in this order:")
+    number = 0
+    while not (source.ended and not len(source)):
+        command = source.take()
+        if command is None:
+            source.read_some()
+            continue
+        number += 1
+        sys.stdout.write(f"{number:6}  {one_line(command, width=1000)}\n")
+    print(f"{number} command{'s' * (number != 1)} would run")
+    return 0

@@ -1,0 +1,272 @@
+"""`stoker show`: everything about one job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stoker.cli.job_table import full_name, took
+from stoker.cli.safe_text import clean
+from stoker.cli.selection import IDS_HELP
+from stoker.cli.signals import format_signal
+from stoker.cli.state_colours import STYLES
+from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
+from stoker.cli.times import format_moment
+from stoker.client.client import Client
+from stoker.core.durations import format_ago, format_duration
+from stoker.core.failure import MEANING, FailureClass
+from stoker.core.placement import make_where
+from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Show everything about one job: what it runs, where, since when, how each attempt ended."
+EXAMPLES = """\
+examples:
+  stoker show 12           job 12
+  stoker show @            the last one
+  stoker show train        the job of this name
+  stoker show @ --env      with its environment, secrets hidden
+  stoker show @ --json     for scripts
+"""
+
+_ATTEMPTS = (
+    Column("ATTEMPT", right=True),
+    Column("STATE"),
+    Column("GPU"),
+    Column("PID", right=True),
+    Column("STARTED"),
+    Column("TOOK", right=True),
+    Column("CPU", right=True),
+    Column("PEAK RSS", right=True),
+)
+_GPU_USE = (Column("PEAK GPU", right=True), Column("SM", right=True))
+_REASON = Column("REASON", spare=True, gives=True)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    parser.add_argument("id", metavar="ID", help=IDS_HELP)
+    parser.add_argument("-e", "--env", action="store_true", help="show its environment as well")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what there is to know."""
+    with Client() as client:
+        job = client.show(args.id)
+    if args.json:
+        _print_json(job, with_env=args.env)
+        return 0
+    now = time.time()
+    print_facts(_facts(job, now))
+    if job.attempts:
+        print()
+        _print_attempts(job.attempts, now)
+    if args.env:
+        print()
+        print_facts([(name, value) for name, value in sorted(job.env.items())])
+    else:
+        print()
+        print_line((f"{len(job.env)} variables of its environment: --env shows them", "dim"))
+    return 0
+
+
+def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
+    facts: list[tuple[str, Cell | None]] = [
+        ("job", str(job.id)),
+        ("name", full_name(job)),
+        ("state", _state(job)),
+        ("reason", job.reason),
+        ("failure", _failure(job)),
+        ("command", _command(job)),
+        ("folder", _text(job.cwd)),
+        ("snapshot", job.snapshot),
+        ("sync", _sync(job)),
+        ("shell", job.shell),
+        ("GPUs", _gpus(job)),
+        ("where", _where(job)),
+        ("priority", str(job.priority) if job.priority else None),
+        ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
+        ("retries", _retries(job)),
+        ("after", _needs(job, any_end=False)),
+        ("after any", _needs(job, any_end=True)),
+        ("begins", _begin(job, now)),
+        ("ended by", _ending(job)),
+        ("preemption", _preemption(job)),
+        ("warm", ", ".join(job.options.warm) or None),
+        ("git", _git(job)),
+        ("by", "@".join(part for part in (job.user, job.host) if part)),
+        ("added", _moment(job.submitted_at, now)),
+        ("started", _moment(job.started_at, now)),
+        ("ended", _moment(job.ended_at, now)),
+        ("took", took(job, now)),
+        (
+            "may end",
+            None if job.ends_at is None else f"{format_moment(job.ends_at)}, as others of its kind",
+        ),
+        ("log", _log(job)),
+        ("last line", clean(job.last_line) if job.last_line else None),
+    ]
+    return [(name, cell) for name, cell in facts if cell]
+
+
+def _failure(job: JobDetail) -> str | None:
+    """The class of a failure; of one that is the job's own its reason says all."""
+    if job.failure in (None, FailureClass.ERROR):
+        return None
+    return f"{job.failure.value}: {MEANING[job.failure]}"
+
+
+def _print_attempts(attempts: Sequence[AttemptInfo], now: float) -> None:
+    """A table; what was used of the GPUs has its columns only where something was seen."""
+    seen = any(attempt.gpu_use is not None for attempt in attempts)
+    columns = (*_ATTEMPTS, *(_GPU_USE if seen else ()), _REASON)
+    rows = [
+        (
+            *_attempt_row(attempt, now),
+            *(_gpu_use(attempt) if seen else ()),
+            attempt.reason or "",
+        )
+        for attempt in attempts
+    ]
+    print_table(columns, rows)
+
+
+def _gpu_use(attempt: AttemptInfo) -> Sequence[Cell]:
+    peak = None if attempt.gpu_use is None else attempt.gpu_use.mem_peak_bytes
+    share = None if attempt.gpu_use is None else attempt.gpu_use.sm_mean_pct
+    return ("–" if peak is None else format_size(peak), "–" if share is None else f"{share:.0f}%")
+
+
+def _state(job: JobDetail) -> Cell:
+    attempts = f" (attempt {job.attempt})" if job.attempt > 1 else ""
+    return (job.state.value + attempts, STYLES[job.state])
+
+
+def _command(job: JobDetail) -> str:
+    if job.argv is not None:
+        return shlex.join(map(_text, job.argv))
+    text = _text(job.line) if job.line is not None else job.command
+    if job.script:
+        lines = text.rstrip("\n").splitlines() or [""]
+        more = f" … ({len(lines)} lines)" if len(lines) > 1 else ""
+        return f"script: {lines[0]}{more}"
+    return text
+
+
+def _gpus(job: JobDetail) -> str:
+    if job.gpus == 0:
+        return "none"
+    text = f"{job.gpus}, on {job.slots}" if job.slots else str(job.gpus)
+    if job.options.mps:
+        text += ", through MPS"
+    if job.share is not None:
+        text += f", shared: {job.share}"
+    if job.gpu_mem_bytes is not None:
+        text += f", {format_size(job.gpu_mem_bytes)} declared"
+    if job.reserved_bytes is not None:
+        used = "" if job.gpu_bytes is None else f", {format_size(job.gpu_bytes)} in use"
+        how = "capped" if job.capped else "best effort"
+        text += f"; {format_size(job.reserved_bytes)} set aside, {how}{used}"
+    return text
+
+
+def _where(job: JobDetail) -> str | None:
+    """On which nodes and kinds of GPU it may run, as one would type it."""
+    return str(make_where(job.nodes, job.on, job.node_labels)) or None
+
+
+def _retries(job: JobDetail) -> str | None:
+    if not job.retries:
+        return None
+    backoff_s = job.options.backoff_s
+    pause = f", the first after {format_duration(backoff_s)}" if backoff_s else ""
+    return f"{job.retries}{pause}"
+
+
+def _needs(job: JobDetail, *, any_end: bool) -> str | None:
+    needs = [need for need in job.needs if need.any is any_end]
+    return ", ".join(f"{need.id} ({need.state.value if need.state else 'gone'})" for need in needs)
+
+
+def _begin(job: JobDetail, now: float) -> str | None:
+    if job.begin_at is None or job.begin_at < now:
+        return None
+    return f"{format_moment(job.begin_at)}, in {format_duration(job.begin_at - now)}"
+
+
+def _sync(job: JobDetail) -> str | None:
+    if not job.options.sync:
+        return None
+    return (
+        f"runs from a copy; what it makes in {job.options.results} or its run's folder comes back"
+    )
+
+
+def _ending(job: JobDetail) -> str | None:
+    """How it is ended, where that is not as usual."""
+    options = job.options
+    if (options.stop_signal, options.grace_s) == (15, 10.0):
+        return None
+    word = format_signal(options.stop_signal)
+    return f"SIG{word}, SIGKILL {format_duration(options.grace_s)} later"
+
+
+def _preemption(job: JobDetail) -> str | None:
+    options = job.options
+    words = {
+        "may be pushed out": options.preemptible,
+        "may push out others": options.preempt,
+        "waits again when over its time limit": options.requeue,
+    }
+    return ", ".join(word for word, is_so in words.items() if is_so)
+
+
+def _git(job: JobDetail) -> str | None:
+    if job.git is None:
+        return None
+    return f"{job.git.commit}{' with changes' if job.git.dirty else ''}"
+
+
+def _moment(at: float | None, now: float) -> str | None:
+    if at is None:
+        return None
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(at))}, {format_ago(now - at)}"
+
+
+def _log(job: JobDetail) -> str | None:
+    logs = [attempt.log for attempt in job.attempts if attempt.log is not None]
+    return _text(logs[-1]) if logs else None
+
+
+def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
+    return (
+        str(attempt.number),
+        (attempt.state.value, STYLES[attempt.state]),
+        attempt.slots or "–",
+        str(attempt.pid or "–"),
+        "–" if attempt.started_at is None else format_ago(now - attempt.started_at),
+        took(attempt, now) or "–",
+        "–" if attempt.cpu_s is None else format_duration(attempt.cpu_s),
+        "–" if attempt.max_rss_bytes is None else format_size(attempt.max_rss_bytes),
+    )
+
+
+def _text(value: Bytes) -> str:
+    return os.fsdecode(from_wire(value)).encode("utf-8", "replace").decode()
+
+
+def _print_json(job: JobDetail, *, with_env: bool) -> None:
+    import json
+
+    import msgspec
+
+    shown = msgspec.to_builtins(job)
+    if not with_env:
+        del shown["env"]
+    print(json.dumps(shown, indent=2, ensure_ascii=False))

@@ -1,0 +1,178 @@
+"""`stoker simulate`: how long work would take on these GPUs, with the sharing policy of the queue."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stoker.cli.tables import Column, print_table
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from stoker.simulator.comparison import Comparison
+    from stoker.simulator.workload import Machine, Work
+
+SUMMARY = """\
+Tell how long work would take, and how many jobs would share a GPU, without running any of it: a sweep
+that you describe, jobs from a trace file, or sweeps drawn at random. Beside Stoker's sharing stand a
+GPU for each job, gpulimit's rule, and sharing with everything known beforehand."""
+EXAMPLES = """\
+examples:
+  stoker simulate --runs 200 --minutes 30 --memory 5G --sm 0.3 --gpus 4x24G,8x24G
+                                       how long on 4 GPUs, how long on 8
+  stoker simulate --trace jobs.csv --gpus 8x80G
+  stoker simulate --seeds 20           20 random weeks on 8x80G and on 4x24G
+a trace has the columns arrival_s,duration_s,memory,sm and perhaps kind; memory is 5G, or what a job
+holds from which part of its time on: 0:1G;0.1:5G;0.5:6G. sm is the share of a GPU it keeps busy.
+"""
+
+_COLUMNS = (
+    Column("POLICY"),
+    Column("TIME", right=True),
+    Column("FASTER", right=True),
+    Column("× LEAST", right=True),
+    Column("JOBS/GPU", right=True),
+    Column("OOM", right=True),
+    Column("LOST", right=True),
+)
+_DEFAULT = "8x80G,4x24G"
+_MOST_GPUS = 1024
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("--gpus", default=_DEFAULT, metavar="NxMEM", help=f"machines to try (default: {_DEFAULT})")
+    add("--trace", metavar="FILE", help="jobs from a CSV file")
+    add("--runs", type=int, metavar="N", help="a sweep of so many runs, all at once")
+    add("--minutes", type=float, default=10.0, metavar="M", help="of each alone (default: 10)")
+    add("--memory", default="5G", metavar="MEM", help="that each holds (default: 5G)")
+    add("--sm", type=float, default=0.3, metavar="X", help="of a GPU it keeps busy (default: 0.3)")
+    add("--seeds", type=int, default=5, metavar="N", help="how many to draw (default: 5)")
+    add("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate, and print a table for each machine."""
+    from stoker.simulator.comparison import compete
+    from stoker.simulator.workload import draw, read_trace
+
+    machines = [_machine(word) for word in args.gpus.split(",")]
+    if args.trace is not None and args.runs is not None:
+        raise UsageError("--trace or --runs: one of them")
+    if args.seeds < 1:
+        raise UsageError(f"--seeds {args.seeds}: at least 1")
+    told = []
+    for machine in machines:
+        if args.trace is not None:
+            workloads = [read_trace(args.trace)]
+        elif args.runs is not None:
+            workloads = [_sweep(args)]
+        else:
+            workloads = [draw(seed, machine) for seed in range(args.seeds)]
+        for works in workloads:
+            _check_fit(works, machine)
+        told.append((machine, [compete(works, machine) for works in workloads]))
+    if args.json:
+        _print_json(told)
+        return 0
+    for machine, contests in told:
+        _print(machine, contests)
+    return 0
+
+
+def _machine(word: str) -> Machine:
+    from stoker.core.size import parse_size
+    from stoker.simulator.workload import Machine
+
+    count, _, size = word.strip().partition("x")
+    hint = "write 4x24G for four GPUs of 24 GB"
+    if not count.isdecimal() or not 1 <= int(count) <= _MOST_GPUS:
+        raise UsageError(f"--gpus {word}: how many are there? {hint}")
+    try:
+        return Machine(int(count), parse_size(size))
+    except ValueError as error:
+        raise UsageError(f"--gpus {word}: {error}; {hint}") from None
+
+
+def _sweep(args: argparse.Namespace) -> list[Work]:
+    from stoker.core.size import parse_size
+    from stoker.simulator.workload import Work
+
+    try:
+        held = parse_size(args.memory)
+    except ValueError as error:
+        raise UsageError(f"--memory: {error}") from None
+    if args.runs < 1 or not args.minutes > 0 or not 0 <= args.sm <= 1:
+        raise UsageError("--runs is at least 1, --minutes more than 0, --sm a share from 0 to 1")
+    work = Work(
+        arrival_s=0.0,
+        duration_s=args.minutes * 60,
+        memory=((0.0, held),),
+        sm=args.sm,
+        kind="sweep",
+    )
+    return [work] * args.runs
+
+
+def _check_fit(works: Sequence[Work], machine: Machine) -> None:
+    largest = max(work.peak_bytes for work in works)
+    if largest > machine.mem_bytes:
+        from stoker.core.size import format_bytes
+
+        raise UsageError(
+            f"a job holds {format_bytes(largest)}, more than a GPU of {machine.text} has"
+        )
+
+
+def _print(machine: Machine, contests: Sequence[Comparison]) -> None:
+    names = list(contests[0].outcomes)
+    jobs = sum(next(iter(contest.outcomes.values())).jobs for contest in contests)
+    least_s = statistics.median(contest.bound_s for contest in contests)
+    gain = statistics.median(contest.share_of_gain for contest in contests)
+    print(f"{machine.text}: {jobs} jobs, at the least {_span(least_s)}")
+    print_table(_COLUMNS, [_row(name, contests) for name in names])
+    print(f"Of what full knowledge would save, stoker saves {gain:.0%}.")
+
+
+def _row(name: str, contests: Sequence[Comparison]) -> list[str]:
+    outcomes = [contest.outcomes[name] for contest in contests]
+    return [
+        name,
+        _span(statistics.median(outcome.makespan_s for outcome in outcomes)),
+        f"{statistics.median(contest.speedup(name) for contest in contests):.2f}×",
+        f"{statistics.median(contest.over_bound(name) for contest in contests):.2f}",
+        f"{statistics.fmean(outcome.mean_tenants for outcome in outcomes):.1f}",
+        str(sum(outcome.ooms for outcome in outcomes)),
+        str(sum(outcome.lost for outcome in outcomes)),
+    ]
+
+
+def _span(seconds: float) -> str:
+    from stoker.core.wait_reason import clock
+
+    return clock(seconds)
+
+
+def _print_json(told: Sequence[tuple[Machine, Sequence[Comparison]]]) -> None:
+    import json
+
+    import msgspec
+
+    print(
+        json.dumps(
+            [
+                {
+                    "machine": machine.text,
+                    "least_s": contest.bound_s,
+                    "share_of_gain": contest.share_of_gain,
+                    "policies": msgspec.to_builtins(contest.outcomes),
+                }
+                for machine, contests in told
+                for contest in contests
+            ]
+        )
+    )

@@ -1,0 +1,137 @@
+"""`stoker status`: how the queue is, at a glance."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from stoker.cli.selection import format_ids
+from stoker.cli.state_colours import STYLES, sum_up
+from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
+from stoker.client.client import Client
+from stoker.core.durations import format_duration, format_left
+from stoker.core.lifecycle import State
+from stoker.wire import Shared, SlotInfo, Status, WarmWorker
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Show how the queue is: the daemon, how many jobs stand where, and what each GPU does."
+EXAMPLES = """\
+examples:
+  stoker status           for people
+  stoker status --json    for scripts
+"""
+
+_COLUMNS = (Column("GPU"), Column("JOB"), Column("STATE", gives=True))
+_FREE = ("free", "green")
+_MODULES_SHOWN = 4
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print it."""
+    with Client() as client:
+        status = client.status()
+    if args.json:
+        import json
+
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(status), indent=2))
+        return 0
+    print_status(status)
+    return 0
+
+
+def print_status(status: Status) -> None:
+    """Print it for people."""
+    print_facts(
+        [
+            ("daemon", f"stoker {status.version}, pid {status.pid}, up {_up(status)}"),
+            ("home", status.home),
+            ("CPU jobs", f"up to {status.cpu_places} at once"),
+            *(("warm", _warm(worker)) for worker in status.warm),
+        ]
+    )
+    print()
+    print_line(*_counts(status))
+    for pause in pauses(status):
+        print_line((pause, "bold yellow"))
+    if status.slots:
+        print()
+        print_table(_COLUMNS, [_row(slot) for slot in status.slots])
+    for notice in status.notices:
+        print_line((notice, "yellow"))
+
+
+def _warm(worker: WarmWorker) -> str:
+    shown = ", ".join(worker.modules[:_MODULES_SHOWN]) or "nothing yet"
+    more = len(worker.modules) - _MODULES_SHOWN
+    memory = "" if worker.mem_bytes is None else f", {format_size(worker.mem_bytes)}"
+    return f"{shown}{f' and {more} more' if more > 0 else ''} (pid {worker.pid}{memory})"
+
+
+def _up(status: Status) -> str:
+    return format_duration(max(0.0, time.time() - status.since))
+
+
+def _counts(status: Status) -> list[Cell]:
+    counts = sum_up(status.counts)
+    if not counts:
+        return [("no job yet: stoker add python train.py", "dim")]
+    pieces: list[Cell] = [piece for count in counts for piece in ("   ", count)][1:]
+    if status.eta_s:
+        pieces.append((f"   {format_left(status.eta_s)}", "dim"))
+    return pieces
+
+
+def pauses(status: Status, project: str | None = None) -> list[str]:
+    """What is paused, why, and how it goes on; of all projects, or of one."""
+    told = []
+    if status.queue_paused is not None:
+        told.append(f"the queue is paused ({status.queue_paused}): stoker resume --queue")
+    if status.no_project_paused is not None and project is None:
+        reason = status.no_project_paused
+        told.append(f"jobs without a project are paused ({reason}): stoker resume --queue")
+    for name, reason in sorted(status.projects_paused.items()):
+        if project in (None, name):
+            told.append(f"project {name} is paused ({reason}): stoker resume --queue -P {name}")
+    return told
+
+
+def paused_projects(status: Status) -> dict[str | None, str]:
+    """Which projects are paused, and why; None stands for the jobs without a project."""
+    paused: dict[str | None, str] = dict(status.projects_paused.items())
+    if status.no_project_paused is not None:
+        paused[None] = status.no_project_paused
+    return paused
+
+
+def _sums(shared: Shared) -> str:
+    """What of a shared GPU is set aside and in use."""
+    capped = f", {shared.capped} capped" if shared.capped else ""
+    kept = "" if shared.kept_for is None else f", kept for job {shared.kept_for}"
+    return (
+        f"{shared.reserved_bytes / 2**30:.1f} of {shared.capacity_bytes / 2**30:.1f} GiB set aside,"
+        f" {shared.used_bytes / 2**30:.1f} in use{capped}{kept}"
+    )
+
+
+def _row(slot: SlotInfo) -> Row:
+    words: list[tuple[str, str]] = []
+    if slot.jobs:
+        state = State.PAUSED if slot.paused else State.RUNNING
+        words.append((state.value, STYLES[state]))
+    if slot.shared is not None:
+        words.append((_sums(slot.shared), STYLES[State.RUNNING]))
+    if slot.drained is not None:
+        words.append((slot.drained, "yellow"))
+    elif slot.closed is not None:
+        words.append((slot.closed, "yellow"))
+    cell: Cell = (", ".join(word for word, _style in words), words[-1][1]) if words else _FREE
+    return (slot.label, format_ids(slot.jobs) or "–", cell)

@@ -1,0 +1,317 @@
+"""`stoker sweep`: all combinations, each a run of its own; again, only what has not succeeded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection
+
+    from stoker.client.client import Client
+    from stoker.sweeps.earlier_runs import EarlierRuns
+    from stoker.sweeps.plan import Sweep
+    from stoker.wire import Submission
+
+SUMMARY = """\
+Run a command with all combinations of its parameters, or with samples of them: as typed, or from a
+YAML or TOML file (a W&B sweep file will do). Every run has a folder of its own, and submitted again
+only those run that have not succeeded."""
+EXAMPLES = """\
+examples:
+  stoker sweep 'python t.py --lr {lr} --bs {bs}' lr=1e-3,3e-4 bs=32,64
+  stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --seed 0
+  stoker sweep 'python t.py {hydra}' opt=sgd,adam 'seed=range(3)'
+  stoker sweep sweep.yaml                      from a file; -f sweep.yaml is the same
+  stoker sweep -f sweep.yaml lr=1e-4 --dry-run  see what would run, with another lr
+  stoker sweep -f sweep.yaml --rerun failed    only what failed
+  stoker sweep --warm torch 'python t.py {args}' lr=1,2    runs find torch imported
+  stoker sweep 'CMD {lr}' lr=1,2 --print | stoker run --gpus 0,1
+values: 1,2,3  'range(3)'  'linspace(0,1,5)'  'logspace(-5,-1,5)'  'a,b=zip([1,2],[3,4])'
+  drawn: 'uniform(0,1)'  'loguniform(1e-5,1e-1)'  'randint(1,6)'  'normal(0,1)'
+in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {seed}
+"""
+
+# Options whose value may be negative, or be refused as that.
+SIGNED = ("-p", "--priority", "--seed", "--retries", "-n", "--samples", "-g", "--gpus")
+
+_SHOWN = 5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add what this verb takes."""
+    add = parser.add_argument
+    add("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input")
+    add("-n", "--samples", type=int, metavar="N", help="how many to draw")
+    add("--method", metavar="M", help="grid or random: random order, or -n samples (default: grid)")
+    add("--seed", type=int, metavar="N", help="the same seed draws the same (default: 0)")
+    add("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on")
+    add("--name", help="the sweep's name (default: the file's, or the program's)")
+    add(
+        "--rerun",
+        choices=("failed", "all", "none"),
+        help="failed: only those; all: also what is done; none: only what is new"
+        " (default: all that has not succeeded)",
+    )
+    add("--max-failures", type=int, metavar="N", help="pause the sweep once N runs have failed")
+    add("--dry-run", action="store_true", help="show how many runs, the first ones, and the time")
+    add("--print", action="store_true", help="print the commands and queue nothing")
+    add("-0", "--null", action="store_true", help="end each printed command with NUL")
+    add("--foreground", action="store_true", help="run here and now, without the queue")
+    add("--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus")
+    add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground")
+    add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
+    add("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)")
+    add("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)")
+    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
+    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
+    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
+    add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
+    add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
+    add("--retries", type=int, metavar="N", help="try a failed run N more times")
+    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
+    add("--sync", action="store_true", help="ship a copy of the code to whatever node, now")
+    add("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)")
+    add("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Queue the runs, or show or print them; in the foreground 0 only if all succeeded."""
+    if sum((args.dry_run, args.print, args.foreground)) > 1:
+        raise UsageError("--dry-run, --print or --foreground: one of them")
+    if args.max_failures is not None and args.max_failures < 1:
+        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+    for option, number in (("-g", args.gpus), ("--retries", args.retries)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} {number}: write 0 or more")
+    if args.sync and (args.print or args.foreground):
+        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
+    if args.null and not args.print:
+        raise UsageError("-0 goes with --print")
+    sweep = plan(args)
+    for note in sweep.notes:
+        _tell(note)
+    if args.print:
+        return _print(sweep, null=args.null)
+    common = make_submission(args, sweep)
+    if args.dry_run:
+        return _dry_run(args, sweep)
+    if args.foreground:
+        from stoker.cli.foreground_sweep import run_here
+
+        return run_here(args, sweep, common)
+    return _queue(args, sweep, common)
+
+
+def plan(args: argparse.Namespace) -> Sweep:
+    """The sweep that is asked for, checked whole."""
+    from stoker.sweeps.files import is_sweep_file, read_file
+    from stoker.sweeps.plan import plan_sweep
+    from stoker.sweeps.tree import Map
+
+    words = list(args.words)
+    file = args.file
+    if file is None and words and is_sweep_file(words[0]):
+        file = words.pop(0)
+    if file is not None:
+        tree = read_file(file)
+    elif words:
+        _check_command(words[0])
+        tree = Map()
+        tree.put("command", words.pop(0))
+    else:
+        raise UsageError("what is to run? stoker sweep 'python t.py --lr {lr}' lr=1,2; or -f FILE")
+    if args.samples is not None:
+        tree.pop("run_cap", None)
+    for key in ("samples", "method", "seed", "repeats", "name"):
+        if getattr(args, key) is not None:
+            tree[key] = getattr(args, key)
+            tree.lines.pop(key, None)
+    return plan_sweep(tree, words, portable=args.sync)
+
+
+def _check_command(word: str) -> None:
+    """Refuse a parameter in place of the command: a shell would take it for an assignment."""
+    name, equals, _value = word.partition("=")
+    if equals and name.replace(".", "_").isidentifier() and " " not in word:
+        raise UsageError(
+            f"'{word}' is a parameter, and there is no command:"
+            f" stoker sweep 'python t.py --{name} {{{name}}}' {word}"
+        )
+
+
+def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
+    """All that the runs have in common."""
+    import msgspec
+
+    from stoker.cli.add_options import read_place, read_room
+    from stoker.cli.git_state import GitQuery
+    from stoker.core.durations import parse_duration
+    from stoker.submit_context import find_folder, find_user, take_environment, to_wire
+    from stoker.wire import NewJob, Submission
+
+    folder = find_folder(None)
+    question = GitQuery(folder)
+    resources = sweep.resources
+    message: dict[str, Any] = {
+        "request_id": "of a part",
+        "jobs": [NewJob(command="of a part")],
+        "cwd": to_wire(folder),
+        "sweep": sweep.name,
+        "project": sweep.name,
+        "gpus": _first(args.gpus, resources.gpus, 1),
+        "priority": _first(args.priority, resources.priority, 0),
+        "retries": _first(args.retries, resources.retries, 0),
+        "user": find_user(),
+        **take_environment(),
+    }
+    warm = find_warm(args, sweep)
+    if warm:
+        message["warm"] = warm
+    if resources.gpu_mem_bytes is not None:
+        message["gpu_mem_bytes"] = resources.gpu_mem_bytes
+    message.update(read_room(args.share, args.gpu_mem))
+    message.update(read_place(args.node, args.on, args.node_label))
+    timeout = args.timeout or resources.timeout
+    if timeout is not None:
+        message["timeout_s"] = parse_duration(timeout)
+    if args.shell is not None:
+        from stoker.executors.command import resolve_shell
+
+        message["shell"] = resolve_shell(args.shell)
+    if args.sync and not args.dry_run:
+        from stoker.home import find_home
+        from stoker.snapshot import take
+
+        message |= {"sync": True, "snapshot": take(folder, find_home())}
+    git = question.answer()
+    if git is not None:
+        message["git"] = git
+    try:
+        return msgspec.convert(message, Submission)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this cannot be asked for: {error}") from None
+
+
+def find_warm(args: argparse.Namespace, sweep: Sweep) -> list[str]:
+    """The modules that runs are to find imported: as typed, else as the file says."""
+    if args.warm is None:
+        return list(sweep.warm)
+    from stoker.cli.warm_option import read_modules
+
+    return read_modules(args.warm)
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+def _print(sweep: Sweep, *, null: bool) -> int:
+    if not null and any("\n" in run.command for run in sweep):
+        raise UsageError("a command holds a newline: print with -0, and read with stoker run -0")
+    end = "\0" if null else "\n"
+    sys.stdout.writelines(f"{run.command}{end}" for run in sweep)
+    sys.stdout.flush()
+    return 0
+
+
+def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
+    from stoker.cli.safe_text import one_line
+    from stoker.client.client import Client
+    from stoker.sweeps.earlier_runs import Rerun
+
+    with Client() as client:
+        history, places = ask_queue(client, sweep, _done_here(client.home, sweep))
+    rerun = Rerun(args.rerun or "undone")
+    todo = sum(1 for _run in history.choose(sweep, rerun))
+    print(f"sweep {sweep.name}: {_runs(sweep.count)}{_more(history.tell_passed_over(sweep.count))}")
+    for number, run in enumerate(history.choose(sweep, rerun)):
+        if number == _SHOWN:
+            print(f"  … {todo - _SHOWN:,} more")
+            break
+        print(f"  {one_line(os.fsencode(run.command), width=1000)}")
+    print(f"folders: {sweep.root}")
+    print(f"time: {_estimate(history, todo, places)}")
+    return 0
+
+
+def _estimate(history: EarlierRuns, todo: int, places: int) -> str:
+    from stoker.core.durations import format_duration
+
+    if not todo:
+        return "nothing is left to run"
+    if history.mean_s is None:
+        return "not known before a run has succeeded"
+    total_s = history.mean_s * todo / max(1, places)
+    each = format_duration(history.mean_s)
+    return f"about {format_duration(total_s)} ({each} a run, {places} at once)"
+
+
+def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
+    from stoker.client.client import Client
+    from stoker.sweep_results.collect import note_sweep
+    from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
+    from stoker.sweeps.queueing import alone, queue_runs
+    from stoker.wire import NewSetting
+
+    note_sweep(sweep)
+    with Client(start=True) as client, alone(client.home, sweep.name, os.getcwd(), _tell):
+        history = EarlierRuns(client.sweep(sweep.name, os.getcwd()), _done_here(client.home, sweep))
+        runs = history.choose(sweep, Rerun(args.rerun or "undone"))
+        if args.max_failures is not None:
+            name = f"max-failures.{sweep.name}"
+            client.set_config(NewSetting(name=name, value=str(args.max_failures)))
+        added = list(queue_runs(client, runs, common))
+    count = sum(part.last - part.first + 1 for part in added)
+    passed_over = history.tell_passed_over(sweep.count)
+    if not added:
+        print(f"sweep {sweep.name}: nothing to run: {passed_over}")
+        return 0
+    first, last = added[0].first, added[-1].last
+    jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
+    print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{_more(passed_over)}")
+    if added[0].notice is not None:
+        _tell(added[0].notice)
+    if sys.stdout.isatty():
+        print(f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them")
+    return 0
+
+
+def _done_here(home: str, sweep: Sweep) -> set[bytes]:
+    """The commands of a sweep that have succeeded in the foreground."""
+    from stoker.store.foreground_runs import read_done
+    from stoker.sweeps.earlier_runs import record_key
+
+    return read_done(home, record_key(os.getcwd(), sweep.name))
+
+
+def ask_queue(
+    client: Client, sweep: Sweep, done_here: Collection[bytes] = frozenset()
+) -> tuple[EarlierRuns, int]:
+    """What is known of the sweep's runs, and how many can run at once; nothing without a queue."""
+    from stoker.client.transport import NoDaemonError
+    from stoker.sweeps.earlier_runs import EarlierRuns
+
+    cwd = os.getcwd()
+    try:
+        return EarlierRuns(client.sweep(sweep.name, cwd), done_here), len(client.status().slots)
+    except NoDaemonError:
+        if os.path.exists(os.path.join(client.home, "stoker.db")):
+            _tell("no daemon runs: what has succeeded before is not known")
+        return EarlierRuns((), done_here), 0
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"stoker: {text}\n")
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def _more(text: str) -> str:
+    return f"; {text}" if text else ""

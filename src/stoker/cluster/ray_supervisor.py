@@ -1,0 +1,335 @@
+"""`python -m stoker.cluster.ray_supervisor`: keeps this box's part of the Ray cluster alive.
+
+One per home, in a session of its own. It runs `ray start --block` as its child and starts it again
+when it ends: after a crash of Ray, a cut cable, or a restart of the head. It never gives up; while
+the head cannot be reached it looks every second whether it is back. On the head it also exchanges join
+tokens for Ray's token. SIGTERM ends it and what it has started.
+Should it die itself, the kernel ends Ray with it: nothing may run that nobody minds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import itertools
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.cluster.admission import AdmissionServer
+from stoker.cluster.ray_command import ray_environment, ray_words
+from stoker.cluster.ray_folder import prepare_ray_folder
+from stoker.cluster.ray_survey import reach
+from stoker.cluster.settings import folder_of, load_node, load_settings
+from stoker.errors import StokerError
+from stoker.home import find_home
+
+_STARTED = b"Ray runtime started"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_LOOK_S = 1.0
+_SETTLED_S = 60.0  # what has run for so long begins with short pauses again
+_PATIENCE_S = 3.0
+_TAIL_LINES = 12
+_LONGEST = 300
+# What Ray puts before a line of its own, and lines that it repeats from the logs of its parts.
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\d \S+\s+[A-Z]+ \S+ -- ")
+_OF_A_PART = re.compile(r"\[state-dump\]|\((?:raylet|gcs_server)\)|^-----")
+_PR_SET_PDEATHSIG = 1
+
+
+class RayState(msgspec.Struct, frozen=True, kw_only=True):
+    """How Ray is on this box, as the Ray supervisor tells it."""
+
+    pid: int
+    ray_pid: int | None = None
+    state: str = "starting"  # starting, up, or waiting before it is tried again
+    since: float = 0.0
+    restarts: int = 0
+    reason: str | None = None
+
+
+class Stopped(Exception):  # noqa: N818 - it is no error
+    """We were told to end."""
+
+
+class RaySupervisor:
+    """Runs Ray for a home, again and again, until it is told to stop."""
+
+    def __init__(self, home: str, ready_fd: int | None) -> None:
+        settings = load_settings(home)
+        if settings is None:
+            raise StokerError("this box belongs to no cluster: stoker cluster up or join")
+        self._home = home
+        self._folder = ""
+        self._folder_lock: int | None = None
+        self._node = load_node(home)
+        self._settings = settings
+        self._environment = ray_environment(home, os.environ)
+        self._ready_fd = ready_fd
+        self._state = RayState(pid=os.getpid(), since=time.time())
+        self._wake, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_writer, False)
+        self._prepare_folder()
+
+    def _prepare_folder(self) -> None:
+        """Make or check Ray's folder, and keep it locked: systemd-tmpfiles does not clean it then."""
+        self._folder = prepare_ray_folder(self._home)
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+        outer = os.path.dirname(self._folder)
+        self._folder_lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._folder_lock, fcntl.LOCK_SH)
+
+    def take_lock(self) -> None:
+        """Become the only Ray supervisor of the home; raises StokerError if there is one."""
+        path = os.path.join(folder_of(self._home), "ray_supervisor.lock")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for pause_s in (0.01, 0.02, 0.0):  # somebody may just be looking whether it is held
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(pause_s)
+            else:
+                os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
+                return
+        os.close(fd)
+        raise StokerError("a Ray supervisor runs already")
+
+    def ask_to_stop(self) -> None:
+        """End Ray and the Ray supervisor soon; for a signal handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_writer, b"x")
+
+    def run(self) -> None:
+        """Mind Ray until told to stop, and on the head let boxes join."""
+        pause_s = _FIRST_PAUSE_S
+        known = self._settings
+        admission = AdmissionServer(self._home, known.own_address, known.join_port, log)
+        if known.is_head:
+            admission.start()
+        try:
+            while True:
+                began = time.monotonic()
+                reason = self._run_ray()
+                if time.monotonic() - began > _SETTLED_S:
+                    pause_s = _FIRST_PAUSE_S
+                log(f"Ray has ended ({reason}); again in {pause_s:.0f} s")
+                self._tell(f"error: {reason}\n")
+                self._note(state="waiting", ray_pid=None, reason=reason)
+                self._wait(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                if self._wait_for_head():
+                    pause_s = _FIRST_PAUSE_S
+                self._note(restarts=self._state.restarts + 1)
+        except Stopped:
+            log("told to stop")
+        finally:
+            admission.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(state_path(self._home))
+
+    def _run_ray(self) -> str:
+        """Start Ray and stay with it; the reason of its end."""
+        try:
+            self._prepare_folder()
+        except (StokerError, OSError) as error:
+            return f"there is no folder for its files: {error}"
+        self._forget_old_sessions()
+        words = ray_words(self._node, self._settings, self._folder)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment,
+            cwd="/",
+        )
+        assert process.stdout is not None
+        log(f"Ray starts, process {process.pid}")
+        self._note(state="starting", ray_pid=process.pid, reason=None)
+        try:
+            said = self._follow(process, process.stdout.fileno())
+        finally:
+            _end(process)
+        reason, tail = find_reason(said.decode(errors="replace"), process.returncode)
+        if self._state.state == "starting":
+            log("\n  ".join(["Ray did not start; it said last:", *tail]))
+        return reason
+
+    def _follow(self, process: subprocess.Popen[bytes], output: int) -> bytes:
+        """Read what Ray says until its end; the last of it."""
+        poll = select.poll()
+        poll.register(output, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        said = b""
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._wake in ready:
+                raise Stopped
+            data = os.read(output, 65536)
+            if not data:
+                return said
+            said = (said + data)[-65536:]
+            if self._state.state == "starting" and _STARTED in said:
+                log(f"Ray is up, process {process.pid}")
+                self._note(state="up")
+                self._tell("ready\n")
+
+    def _wait(self, pause_s: float) -> None:
+        if select.select([self._wake], [], [], pause_s)[0]:
+            raise Stopped
+
+    def _wait_for_head(self) -> bool:
+        """Let the head be reachable before Ray is tried again; whether that had to be waited for."""
+        had_to_wait = False
+        while not self._settings.is_head:
+            try:
+                reach(self._settings.address, self._settings.port)
+            except StokerError:
+                had_to_wait = True
+                self._wait(_LOOK_S)
+            else:
+                break
+        return had_to_wait
+
+    def _forget_old_sessions(self) -> None:
+        """Remove the logs of all sessions but the last; each start of a head makes one."""
+        with os.scandir(self._folder) as entries:
+            sessions = [
+                entry.path
+                for entry in entries
+                if entry.name.startswith("session_") and entry.is_dir(follow_symlinks=False)
+            ]
+        for path in sorted(sessions)[:-1]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _note(self, **changes: object) -> None:
+        since = time.time() if "state" in changes else self._state.since
+        self._state = msgspec.structs.replace(self._state, since=since, **changes)
+        path = state_path(self._home)
+        with contextlib.suppress(OSError):  # on a full disk nobody learns it
+            fresh = f"{path}.{os.getpid()}"
+            with open(fresh, "wb") as file:
+                file.write(msgspec.json.encode(self._state))
+            os.replace(fresh, path)
+
+    def _tell(self, text: str) -> None:
+        """Answer whoever started us, if they still listen; once."""
+        if self._ready_fd is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._ready_fd, text.encode(errors="replace"))
+                os.close(self._ready_fd)
+            self._ready_fd = None
+
+
+# The signal that comes when the parent dies is asked for here, and not in a fork of a whole Ray supervisor.
+_BOUND = f"""\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the Ray supervisor is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End Ray, politely at first, and with it all that it has started."""
+    family = _descendants(process.pid)
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    # Each of them watches its parent and ends with it; who does not is not waited for any longer.
+    deadline = time.monotonic() + _PATIENCE_S
+    for fd in family:
+        left_ms = max(0.0, deadline - time.monotonic()) * 1000
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if not poll.poll(left_ms):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        os.close(fd)
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Descriptors of the processes that a process, and each of those in turn, has started.
+
+    Jobs and their supervisor are not among them: they have left the tree.
+    """
+    found = []
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            children = [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+    for child in children:
+        with contextlib.suppress(OSError):
+            found.append(os.pidfd_open(child))
+        found += _descendants(child)
+    return found
+
+
+def find_reason(said: str, status: int) -> tuple[str, list[str]]:
+    """Why Ray ended, in one line, and the last lines that say more; what its parts logged is left out."""
+    plain = (_STAMP.sub("", line).strip() for line in said.splitlines())
+    lines = [line[:_LONGEST] for line in plain if line and not _OF_A_PART.search(line)]
+    for before, line in itertools.pairwise(lines):
+        if "exited unexpectedly" in before:
+            return line, lines[-_TAIL_LINES:]
+    faults = [line for line in lines if "Error" in line]
+    return (faults or lines or [f"exit {status}"])[-1], lines[-_TAIL_LINES:]
+
+
+def state_path(home: str) -> str:
+    """Where the Ray supervisor tells how Ray is."""
+    return os.path.join(folder_of(home), "ray_supervisor.json")
+
+
+def log(text: str) -> None:
+    """Write a line to the Ray supervisor's log; a token is never in it."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{stamp} {text}\n")
+        sys.stderr.flush()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Be the Ray supervisor of a home until told to stop."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stoker.cluster.ray_supervisor", description=__doc__
+    )
+    parser.add_argument("--ready-fd", type=int, metavar="N", help="where to say that Ray is up")
+    args = parser.parse_args(argv)
+    for signum in (signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(signum, signal.SIG_IGN)
+    try:
+        home = find_home()
+        ray_supervisor = RaySupervisor(home, args.ready_fd)
+        ray_supervisor.take_lock()
+    except StokerError as error:
+        log(f"error: {error}")
+        if args.ready_fd is not None:
+            os.write(args.ready_fd, f"error: {error}\n".encode())
+        return 1
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: ray_supervisor.ask_to_stop())
+    ray_supervisor.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

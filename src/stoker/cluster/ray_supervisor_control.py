@@ -1,0 +1,133 @@
+"""Starts, asks and ends the Ray supervisor of a home."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+from collections.abc import Iterator
+
+import msgspec
+
+from stoker.cluster.ray_command import TOKEN_VARIABLE
+from stoker.cluster.ray_supervisor import RayState as RayState
+from stoker.cluster.ray_supervisor import state_path
+from stoker.cluster.settings import folder_of, load_settings
+from stoker.detached import start, start_and_hear
+from stoker.errors import StokerError
+from stoker.interpreter import module_words
+
+_PATIENCE_S = 90.0
+_END_PATIENCE_S = 30.0
+_RAY_SUPERVISOR = "stoker.cluster.ray_supervisor"
+
+
+def log_path(home: str) -> str:
+    """Where the Ray supervisor says what it does."""
+    return os.path.join(folder_of(home), "ray_supervisor.log")
+
+
+@contextlib.contextmanager
+def turn(home: str) -> Iterator[None]:
+    """Hold everybody else off who wants to change what this box belongs to."""
+    os.makedirs(folder_of(home), mode=0o700, exist_ok=True)
+    path = os.path.join(folder_of(home), "change.lock")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def ray_supervisor_pid(home: str) -> int | None:
+    """The process that minds Ray for a home; None if there is none."""
+    path = os.path.join(folder_of(home), "ray_supervisor.lock")
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(fd, 20, 0)
+        return int(text) if text.isdigit() else None
+    finally:
+        os.close(fd)
+    return None
+
+
+def read_state(home: str) -> RayState | None:
+    """How Ray is on this box, as its Ray supervisor told last; None where no Ray supervisor lives."""
+    pid = ray_supervisor_pid(home)
+    if pid is None:
+        return None
+    try:
+        with open(state_path(home), "rb") as file:
+            state = msgspec.json.decode(file.read(), type=RayState)
+    except (OSError, msgspec.DecodeError):
+        return RayState(pid=pid)
+    return state if state.pid == pid else RayState(pid=pid)
+
+
+def ensure_ray_supervisor(home: str) -> None:
+    """Start the Ray supervisor of a box that belongs to a cluster, where none runs; it need not be up yet.
+
+    For whoever finds after a restart of the box that nobody minds it.
+    """
+    if load_settings(home) is not None and ray_supervisor_pid(home) is None:
+        start(
+            "the Ray supervisor", module_words(_RAY_SUPERVISOR), log_path(home), _environment(home)
+        )
+
+
+def start_ray_supervisor(home: str) -> None:
+    """Start the Ray supervisor, and return when Ray is up; raises StokerError with the reason if it is not.
+
+    The Ray supervisor goes on trying then, unless it is stopped.
+    """
+    said = start_and_hear(
+        "the Ray supervisor",
+        module_words(_RAY_SUPERVISOR),
+        log_path(home),
+        _environment(home),
+        _PATIENCE_S,
+    )
+    if said != "ready":
+        reason = (
+            said.removeprefix("error: ") if said else "its Ray supervisor ended before it was up"
+        )
+        raise StokerError(f"Ray could not start: {reason} (more in {log_path(home)})")
+
+
+def stop_ray_supervisor(home: str) -> bool:
+    """End the Ray supervisor and all of Ray on this box; returns whether there was one."""
+    pid = ray_supervisor_pid(home)
+    if pid is None:
+        return False
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if ray_supervisor_pid(home) != pid:  # it ended meanwhile, and the number may be another's
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+        poll = select.poll()
+        poll.register(process, select.POLLIN)
+        if not poll.poll(_END_PATIENCE_S * 1000):
+            raise StokerError(
+                f"the Ray supervisor (process {pid}) has not ended within {_END_PATIENCE_S:.0f} s:"
+                f" {log_path(home)} may say why"
+            )
+    finally:
+        os.close(process)
+    return True
+
+
+def _environment(home: str) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+    return {**environment, "STOKER_HOME": home, "STOKER_PART": "ray_supervisor"}

@@ -1,0 +1,257 @@
+"""Looks at a Ray cluster from outside: whether it may be used, and who is in it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib.util
+import json
+import os
+import platform
+import socket
+import struct
+import subprocess
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+
+import msgspec
+
+from stoker import __version__
+from stoker.cluster.ray_command import NAME_LABEL, NODE_LABEL, VERSION_LABEL, ray_environment
+from stoker.cluster.settings import join_address
+from stoker.cluster.tls import HOW_TO_NAME, Certificates, check_peer, speaks_tls, tls_environment
+from stoker.errors import StokerError
+from stoker.interpreter import module_command
+
+_REACH_S = 5.0
+_PATIENCE_S = 60.0
+_SIOCGIFADDR = 0x8915
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A box in a cluster; its id and name are empty if it was not Stoker that started Ray there."""
+
+    address: str
+    is_head: bool
+    alive: bool
+    labels: dict[str, str] = {}
+
+    @property
+    def id(self) -> str:
+        """The node's own id, which outlasts restarts of Ray."""
+        return self.labels.get(NODE_LABEL, "")
+
+    @property
+    def name(self) -> str:
+        """The node's name, as people see it."""
+        return self.labels.get(NAME_LABEL, "")
+
+    @property
+    def version(self) -> str:
+        """The Stoker that runs there."""
+        return self.labels.get(VERSION_LABEL, "")
+
+
+class RaySurvey(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster that let us in."""
+
+    ray: str
+    python: str
+    nodes: list[Member] = []
+
+    def find_twin(self, node: str, address: str) -> Member | None:
+        """A box that is there with the id of one at an address, and is not that one."""
+        twins = [each for each in self.nodes if each.alive and each.id == node]
+        return next((each for each in twins if each.address != address), None)
+
+
+def require_ray() -> None:
+    """Raise StokerError where Ray is not installed; Ray itself is not imported."""
+    if importlib.util.find_spec("ray") is None:
+        raise StokerError("Ray is not installed here: pip install 'stoker[ray]'")
+    found = ray_version()
+    if tuple(int(part) for part in found.split(".")[:2] if part.isdigit()) < (2, 60):
+        raise StokerError(f"Ray {found} is too old: pip install --upgrade 'stoker[ray]'")
+
+
+def ray_version() -> str:
+    """The version of Ray that is installed here."""
+    try:
+        return version("ray")
+    except PackageNotFoundError:
+        return "?"
+
+
+def resolve(host: str) -> str:
+    """The address of a host; raises StokerError for a name that nobody knows."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise StokerError(f"{host} is no address that this box knows: {error.strerror}") from None
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])
+
+
+def own_address(towards: str, port: int) -> str:
+    """The address under which this box reaches another, and is reached by it."""
+    family = socket.AF_INET6 if ":" in towards else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((towards, port))  # sends nothing
+        except OSError as error:
+            raise StokerError(f"there is no way from here to {towards}: {error.strerror}") from None
+        return str(probe.getsockname()[0])
+
+
+def outward_address() -> str:
+    """The address under which other boxes find this one; raises StokerError where that is unclear."""
+    try:
+        return own_address("192.0.2.1", 9)  # an address of nobody's: only the way there counts
+    except StokerError:
+        pass
+    found = [address for address in map(_address_of, socket.if_nameindex()) if address]
+    if len(found) == 1:
+        return found[0]
+    has = f"has the addresses {', '.join(found)}" if found else "has no address"
+    raise StokerError(f"this box {has}: name the one that the others can reach with --address")
+
+
+def _address_of(interface: tuple[int, str]) -> str | None:
+    """The IPv4 address of an interface, unless it is this box's own loop."""
+    request = struct.pack("256s", interface[1].encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+        except OSError:
+            return None
+    address = socket.inet_ntoa(answer[20:24])
+    return None if address.startswith("127.") else address
+
+
+def check_place(address: str, port: int) -> None:
+    """Raise StokerError where a head cannot listen."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                reason = f"port {port} is in use here: choose another with --port"
+            elif error.errno == errno.EADDRNOTAVAIL:
+                reason = f"{address} is no address of this box: --address names one of its own"
+            else:
+                reason = f"cannot listen at {join_address(address, port)}: {error.strerror}"
+            raise StokerError(reason) from None
+
+
+def reach(address: str, port: int) -> None:
+    """Raise StokerError where nobody listens."""
+    try:
+        socket.create_connection((address, port), timeout=_REACH_S).close()
+    except OSError as error:
+        raise StokerError(
+            f"no cluster answers at {join_address(address, port)} ({error.strerror or error}): is it up"
+            " (stoker cluster status there), and does every firewall let this box through?"
+        ) from None
+
+
+def survey(
+    home: str, address: str, port: int, token: str, certificates: Certificates | None
+) -> RaySurvey:
+    """Who is in a cluster; raises StokerError if it is open to everybody, or will not have our token."""
+    target = join_address(address, port)
+    reach(address, port)
+    _check_tls(address, port, certificates)
+    told = _ask(home, target, token, certificates)
+    if told["state"] == "open":
+        raise StokerError(
+            f"the Ray cluster at {target} lets in everybody who can reach it, and whoever is in can run"
+            " anything: start it with RAY_AUTH_MODE=token"
+        )
+    if told["state"] == "refused":
+        raise StokerError(
+            f"the token is not that of the cluster at {target}: stoker cluster up prints the right line"
+            " on its first box"
+        )
+    if told["state"] != "ok":
+        raise StokerError(f"what answers at {target} is no Ray cluster: is the port right?")
+    return msgspec.convert(told, type=RaySurvey)
+
+
+def _check_tls(address: str, port: int, certificates: Certificates | None) -> None:
+    """Raise StokerError unless the cluster and this box both use TLS, or neither does."""
+    target = join_address(address, port)
+    has_tls = speaks_tls(address, port)
+    if has_tls and certificates is None:
+        raise StokerError(
+            f"the cluster at {target} speaks TLS: use the line that stoker cluster token prints on its first"
+            f" box, or name a certificate for this box with {HOW_TO_NAME}"
+        )
+    if certificates is not None and not has_tls:
+        raise StokerError(
+            f"the cluster at {target} does not speak TLS: leave out RAY_USE_TLS, or start the cluster with"
+            " certificates"
+        )
+    if certificates is not None:
+        check_peer(address, port, certificates)
+
+
+def check_versions(found: RaySurvey) -> None:
+    """Raise StokerError where this box's Ray, Python or Stoker does not go with the cluster's."""
+    here = ray_version()
+    if found.ray != here:
+        raise StokerError(
+            f"the cluster has Ray {found.ray} and this box {here}, which do not go together:"
+            f" pip install ray=={found.ray}"
+        )
+    mine, theirs = _minor(platform.python_version()), _minor(found.python)
+    if mine != theirs:
+        raise StokerError(
+            f"the cluster has Python {theirs} and this box {mine}, which do not go together:"
+            f" install Stoker here with Python {theirs}"
+        )
+    ours = __version__.replace("+", "-")
+    for node in found.nodes:
+        if node.is_head and node.version and node.version != ours:
+            raise StokerError(
+                f"the cluster's first box has Stoker {node.version} and this one {ours}:"
+                " install the same on both"
+            )
+
+
+def _minor(text: str) -> str:
+    return ".".join(text.split(".")[:2])
+
+
+def _ask(
+    home: str, target: str, token: str, certificates: Certificates | None
+) -> dict[str, object]:
+    with tempfile.NamedTemporaryFile("w", prefix="stoker-", encoding="ascii") as file:  # 0600
+        file.write(token)
+        file.flush()
+        environment = {
+            **ray_environment(home, os.environ),
+            **tls_environment(certificates),
+            "RAY_AUTH_TOKEN_PATH": file.name,
+        }
+        try:
+            ended = subprocess.run(
+                module_command("stoker.cluster.ray_probe", target),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=environment,
+                cwd="/",
+                timeout=_PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return {"state": "silent"}
+    try:
+        told = json.loads(ended.stdout)
+        assert isinstance(told, dict)
+    except (ValueError, AssertionError):
+        last = (ended.stderr.decode(errors="replace").strip().splitlines() or ["no reason"])[-1]
+        raise StokerError(f"Ray {ray_version()} cannot be used here: {last[:300]}") from None
+    else:
+        return told

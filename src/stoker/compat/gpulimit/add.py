@@ -1,0 +1,94 @@
+"""`gpulimit add`: a command becomes a job of Stoker."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from typing import TYPE_CHECKING
+
+from stoker.client.autostart import ensure_daemon
+from stoker.client.submit import submit
+from stoker.compat.gpulimit.tasks import (
+    DAEMON_OPTIONS,
+    DEFAULT_PRIORITY,
+    read_parameters,
+    turn_priority,
+)
+from stoker.errors import UsageError
+from stoker.submit_context import find_folder, find_user, make_absolute, take_environment, to_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stoker.client.client import Client
+
+_OPTIONS = ("priority", "logpath")
+_FOLDER = "gpulimit"
+
+
+def add(client: Client, words: Sequence[str]) -> int:
+    """Add a task, with this folder and this environment; one word is a line for the shell."""
+    options, command = _split_options(words)
+    if not command:
+        raise UsageError("what is to run? gpulimit add python3 main.py")
+    priority = options.get("priority", str(DEFAULT_PRIORITY))
+    if not priority.removeprefix("-").isdecimal():
+        raise UsageError(
+            f"--priority={priority} is no whole number: 1 runs before {DEFAULT_PRIORITY}"
+        )
+    ensure_daemon(client.home, DAEMON_OPTIONS).close()
+    line = [to_wire(os.fsencode(word)) for word in command]
+    message = {
+        "jobs": [{"command": line if len(line) > 1 else line[0]}],
+        "cwd": to_wire(find_folder(None)),
+        "priority": turn_priority(int(priority)),
+        "retries": int(read_parameters(client)["MAX_ERR_TIMES"]) - 1,
+        "share": "free",  # beside others while SAFETY_KEEP_GPU_MEMORY of the GPU is free, as ever
+        "user": find_user(),
+        **take_environment(),
+    }
+    log = _log_template(options.get("logpath"))
+    if log is not None:
+        message["log"] = to_wire(log)
+    added = submit(client.home, message)
+    queued = sum(client.status().counts.values())
+    print(f"add task(id:{added['first'] - 1}) to queue(len: {queued})")
+    return 0
+
+
+def _split_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options before a command, as `--name=value` or `--name value`, and the command."""
+    options: dict[str, str] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("--"):
+        name, has_value, value = rest.pop(0)[2:].partition("=")
+        if name not in _OPTIONS:
+            raise UsageError(f"add has no --{name}: only --priority=N and --logpath=PATH")
+        if not has_value and not rest:
+            raise UsageError(f"--{name} needs a value: --{name}=…")
+        options[name] = value if has_value else rest.pop(0)
+    return options, rest
+
+
+def _log_template(path: str | None) -> bytes | None:
+    """Where a task's output goes: in a folder to `<id>.log`; None leaves it to Stoker."""
+    if path is None:
+        path = os.path.join(tempfile.gettempdir(), _FOLDER)
+        if not _make_ours(path):
+            return None
+    if path.endswith("/") or os.path.isdir(path):
+        path = os.path.join(path, "{index}.log")
+    return make_absolute(path)
+
+
+def _make_ours(folder: str) -> bool:
+    """Make a folder whose name every user of the machine would choose; whether it is this user's."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    found = os.lstat(folder)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()

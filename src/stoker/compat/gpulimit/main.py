@@ -1,0 +1,193 @@
+"""`gpulimit add …`, `ls`, `kill` and the others: finds the command that is meant."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from stoker.cli.main import answer_for
+from stoker.client.client import Client
+from stoker.compat.gpulimit import steer, view
+from stoker.compat.gpulimit.add import add
+from stoker.compat.gpulimit.tasks import retell
+from stoker.errors import NotFoundError, StokerError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PROGRAM = "gpulimit"
+_MANY = 100_000
+_SYNONYMS = {"-h": "help", "--help": "help", "mv": "move"}
+
+
+class Command(NamedTuple):
+    """A command: how it is written, what it does, what Stoker calls it, and how many words it takes."""
+
+    usage: str
+    text: str
+    native: str
+    run: Callable[[Client, Sequence[str]], int]
+    least: int = 0
+    most: int = _MANY
+    options: tuple[tuple[str, str], ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
+
+
+def _help(_client: Client, words: Sequence[str]) -> int:
+    commands = [_find(words[0])] if words else _COMMANDS.values()
+    print(
+        "gpulimit: Stoker's queue behind gpulimit's commands; on the right what Stoker calls them."
+    )
+    print("gpulimit_server is: stoker daemon start (the first add starts it by itself).\n")
+    for command in commands:
+        print(f"  gpulimit {command.usage:<37} {command.text:<40} {command.native}")
+    if words:
+        for title, rows in (("options", command.options), ("examples", command.examples)):
+            if rows:
+                print(f"\n{title}:")
+            for left, right in rows:
+                print(f"  {left:<46} {right}".rstrip())
+    return 0
+
+
+_COMMANDS = {
+    "help": Command("help [CMD]", "show this", "stoker -h", _help, most=1),
+    "add": Command(
+        "add [--priority=N] [--logpath=P] CMDS",
+        "add a task; lower N runs first",
+        "stoker add",
+        add,
+        options=(
+            ("--priority=N", "lower numbers run first (default: 5)"),
+            ("--logpath=PATH", "a file, or a folder for ID.log (default: /tmp/gpulimit)"),
+        ),
+        examples=(
+            ("gpulimit add python3 main.py --lambda=12", "with this folder and environment"),
+            ("gpulimit add --priority=1 python3 main.py", "before the others"),
+            ('gpulimit add --logpath="./" python3 main.py', "output in this folder"),
+        ),
+    ),
+    "ls": Command(
+        "ls [--all]",
+        "list tasks; --all: whole commands",
+        "stoker ls",
+        view.ls,
+        most=1,
+        options=(("--all", "show commands in full length"),),
+        examples=(("gpulimit ls", "running, waiting and ended tasks"),),
+    ),
+    "show": Command(
+        "show ID",
+        "show a task",
+        "stoker show",
+        view.show,
+        1,
+        1,
+        examples=(("gpulimit show 3", "pid, GPU, status and output file"),),
+    ),
+    "rm": Command(
+        "rm ID",
+        "remove a task; if it runs, kill it",
+        "stoker rm --kill",
+        steer.rm,
+        1,
+        examples=(("gpulimit rm 3", ""),),
+    ),
+    "kill": Command(
+        "kill ID | 3-7 | all",
+        "kill tasks",
+        "stoker kill",
+        steer.kill,
+        1,
+        examples=(("gpulimit kill 3", "one"), ("gpulimit kill 3-7", "a range")),
+    ),
+    "move": Command(
+        "move ID [INDEX=0]",
+        "put a task at this place",
+        "stoker move",
+        steer.move,
+        1,
+        2,
+        examples=(("gpulimit move 3", "next to start"), ("gpulimit move 3 2", "third")),
+    ),
+    "set": Command(
+        "set [NAME [VALUE]]",
+        "show or change parameters",
+        "stoker config",
+        steer.set_,
+        most=2,
+        options=(
+            ("MAX_ERR_TIMES", "runs of a task in all if it fails"),
+            ("SAFETY_KEEP_MEMORY", "the share of RAM to be free for a start"),
+            ("SAFETY_KEEP_GPU_MEMORY", "the share of a GPU's memory to be free for a start"),
+            ("MAX_RUNNING_TASKS", "tasks on a GPU at once; -1: any"),
+            ("TIMER_POLLING_TIME", "kept, but nothing polls"),
+        ),
+        examples=(
+            ("gpulimit set", "all parameters"),
+            ("gpulimit set SAFETY_KEEP_GPU_MEMORY 0.25", ""),
+        ),
+    ),
+    "start": Command(
+        "start [ID]",
+        "force a task's start; restart or resume it",
+        "stoker start | retry | resume",
+        steer.start,
+        examples=(
+            ("gpulimit start 3", "now, whatever the thresholds say"),
+            ("gpulimit start", "plan once more"),
+        ),
+    ),
+    "log": Command(
+        "log ID | main",
+        "print output; main: the server's",
+        "stoker log",
+        view.log,
+        1,
+        1,
+        examples=(("gpulimit log 3", "a task's output"), ("gpulimit log main", "the server's")),
+    ),
+    "status": Command(
+        "status", "show the machine", "stoker status, stoker gpus", view.status, most=0
+    ),
+    "debug": Command(
+        "debug ID",
+        "tell why a task could not start",
+        "stoker why",
+        view.debug,
+        1,
+        1,
+        examples=(("gpulimit debug 3", "of a task in CMD_ERROR"),),
+    ),
+    "clean": Command(
+        "clean [STATUS…]", "remove tasks: complete and CMD_ERROR", "stoker rm -s STATE", steer.clean
+    ),
+}
+
+
+def main() -> int:
+    """Do what the words say; 0 only if it was done. All messages come on standard output."""
+    return answer_for(PROGRAM, lambda: _run(sys.argv[1:]))
+
+
+def _run(words: Sequence[str]) -> int:
+    name, *rest = words or ["help"]
+    try:
+        command = _find(name)
+        if not command.least <= len(rest) <= command.most:
+            raise UsageError(f"usage: gpulimit {command.usage}")
+        with Client(start=command.run is add) as client:
+            return command.run(client, rest)
+    except NotFoundError:
+        print(f"[error]: can not found id {','.join(rest)} in task queue.")
+        return 1
+    except StokerError as error:
+        print(f"[error]: {retell(str(error))}")
+        return error.exit_code
+
+
+def _find(name: str) -> Command:
+    command = _COMMANDS.get(_SYNONYMS.get(name, name))
+    if command is None:
+        raise UsageError(f"no cmd found: {name}; gpulimit help lists them")
+    return command

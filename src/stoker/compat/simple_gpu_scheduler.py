@@ -1,0 +1,133 @@
+"""`simple_gpu_scheduler --gpus 0 1 2 < commands`: as its users know it, on Stoker's engine."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from stoker.cli.main import answer_for
+from stoker.cli.parser import Parser
+from stoker.cli.run_report import Report
+from stoker.cli.safe_text import write_all
+from stoker.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stoker.core.job import Outcome
+    from stoker.core.slot import Slot
+    from stoker.engine.slots import RunningAttempt, SlotTable
+    from stoker.executors.contract import Ended
+
+PROGRAM = "simple_gpu_scheduler"
+SUMMARY = "Run the commands that come on standard input, one per line, each on a free GPU."
+EXAMPLES = """\
+example:
+  simple_gpu_scheduler --gpus 0 1 2 < gpu_commands.txt
+
+This is Stoker behind the old command line. Natively: stoker run --gpus 0,1,2 gpu_commands.txt
+(live view, logs, retries, --resume; see stoker run -h).
+"""
+
+
+class Announcer(Report):
+    """Says on standard output what starts where, as the original did; failures on standard error."""
+
+    remedy = None  # there is no --resume at this door
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slot_table: SlotTable | None = None
+        self._in_line: set[str] = set()
+
+    def on_launch(self, running: RunningAttempt) -> None:
+        """Announce a command before it starts; one that stands in line may yet go elsewhere."""
+        assert self.slot_table is not None
+        self._in_line.add(running.key)
+        if not running.in_line:
+            self.on_start(running)
+
+    def on_start(self, running: RunningAttempt) -> None:
+        """Announce a command that stood in line until now."""
+        if running.key in self._in_line:
+            self._in_line.remove(running.key)
+            self._announce(running)
+
+    def on_end(
+        self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
+    ) -> None:
+        """Tell of a failure, also of a command that could not start."""
+        if running.slots:
+            self.on_start(running)
+        super().on_end(running, outcome, ended, retried)
+
+    def _announce(self, running: RunningAttempt) -> None:
+        """Write past every buffer."""
+        where = running.slots[0].visible.encode(errors="surrogateescape")
+        write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
+
+
+def main() -> int:
+    """Run everything; 0 only if all of it succeeded."""
+    return answer_for(PROGRAM, _run)
+
+
+def _run() -> int:
+    parser = Parser(PROGRAM, SUMMARY, EXAMPLES)
+    parser.add_argument(
+        "--gpus",
+        nargs="+",
+        required=True,
+        metavar="GPU",
+        help="0 1 2 or 0,1,2: one slot each; 0,1 2,3: with several words each word is one slot",
+    )
+    slots = read_slots(parser.parse_args().gpus)
+
+    from stoker.engine.command_reader import open_source
+    from stoker.engine.foreground_engine import ForegroundEngine, ForegroundSettings
+    from stoker.executors.command import DEFAULT_SHELL
+    from stoker.home import find_home
+    from stoker.store import foreground_runs
+    from stoker.supervisor.launcher import start_supervisor
+
+    source = open_source(None, null=False, outlive=False)
+    supervisor = start_supervisor()
+    record = foreground_runs.create(find_home(), {"cwd": os.getcwd(), "name": PROGRAM})
+    report = Announcer()
+    settings = ForegroundSettings(
+        slots=slots,
+        shell=DEFAULT_SHELL,
+        env={"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ},
+        cwd=os.getcwd(),
+        log_of=lambda _attempt: None,
+        last_freed_first=True,
+    )
+    foreground = ForegroundEngine(record, source, settings, report, supervisor)
+    report.slot_table = foreground.engine.slot_table
+    try:
+        foreground.run()
+        return 0 if report.sum_up(foreground) else 1
+    finally:
+        record.close()
+
+
+def read_slots(words: Sequence[str]) -> tuple[Slot, ...]:
+    """One word lists slots; of several, each is a slot of its own, whatever it says."""
+    from stoker.core.slot import Slot
+    from stoker.gpus.nvml import Nvml
+    from stoker.gpus.slot_grammar import visible_gpus
+
+    nvml = Nvml.open()
+    known = nvml.gpus() if nvml else ()
+    named = re.split(r"[,\s]+", words[0]) if len(words) == 1 else [word.strip() for word in words]
+    slots: list[Slot] = []
+    for name in filter(None, named):
+        gpus = tuple(gpu.strip() for gpu in name.split(",") if gpu.strip())
+        # Other Stokers know a GPU by its UUID; what the driver does not know is held by its name.
+        uuids = tuple(gpu.uuid for gpu in visible_gpus(known, name))
+        keys = uuids or tuple(gpu for gpu in dict.fromkeys(gpus) if gpu != "-1")
+        slots.append(Slot(len(slots), gpus, keys))
+    if not slots:
+        raise UsageError("--gpus names no GPU: write --gpus 0 1 2")
+    return tuple(slots)

@@ -1,0 +1,160 @@
+"""What may pass from the queue to the slots: the queue's pause, and each project's pause, limit, GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from stoker.engine.slots import SlotTable
+from stoker.store.database import Database
+
+QUEUE = "queue"
+_PAUSED = "paused."
+_PROJECT = "project."
+_NO_PROJECT = "no-project"
+_FAILED = "failed."
+
+
+class Admission:
+    """Remembers in the database what is paused, so that it stays so over a restart."""
+
+    def __init__(self, database: Database, slot_table: SlotTable) -> None:
+        self._database = database
+        self._slot_table = slot_table
+        self.limits: dict[str, int] = {}
+        self.gpus: dict[str, frozenset[str]] = {}
+        self.placed = slot_table.placing.allowed
+        self.load()
+
+    def load(self) -> None:
+        """Read what is paused."""
+        rows = self._database.execute("SELECT name, value FROM meta WHERE name GLOB 'paused.*'")
+        paused = {name.removeprefix(_PAUSED): bytes(value).decode() for name, value in rows}
+        self.queue_paused: str | None = paused.pop(QUEUE, None)
+        # The key None stands for the jobs without a project.
+        self.projects_paused: dict[str | None, str] = {
+            None if name == _NO_PROJECT else name.removeprefix(_PROJECT): reason
+            for name, reason in paused.items()
+        }
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is to be heeded: every job may pass."""
+        return not (self.queue_paused or self.projects_paused or self.limits or self.gpus)
+
+    def pause_queue(self, reason: str) -> None:
+        """Let nothing pass; to be called inside a transaction."""
+        self._remember(QUEUE, reason)
+        self.queue_paused = reason
+
+    def resume_queue(self) -> None:
+        """Let jobs pass again; to be called inside a transaction."""
+        self._forget(QUEUE)
+        self.queue_paused = None
+
+    def pause_project(self, project: str | None, reason: str) -> None:
+        """Let nothing of a project, or no job without one, pass; to be called inside a transaction."""
+        self._remember(_key_of(project), reason)
+        self.projects_paused[project] = reason
+
+    def resume_project(self, project: str | None) -> bool:
+        """Let a project's jobs pass again; whether it was paused. Inside a transaction."""
+        self._forget(_key_of(project))
+        return self.projects_paused.pop(project, None) is not None
+
+    def rooms(self) -> Callable[[str | None], int | None]:
+        """A function that says how many more jobs of a project may start now; None for any number."""
+        running = self.running() if self.limits else None
+
+        def room(project: str | None) -> int | None:
+            if self.queue_paused is not None or project in self.projects_paused:
+                return 0
+            limit = None if project is None else self.limits.get(project)
+            return None if limit is None or running is None else max(0, limit - running[project])
+
+        return room
+
+    def running(self) -> Counter[str | None]:
+        """How many jobs of each project run."""
+        return Counter(
+            running.entry.facts.project
+            for running in self._slot_table.running.values()
+            if running.entry.facts is not None
+        )
+
+    def allowed(self, project: str | None, where: str | None = None) -> frozenset[int] | None:
+        """The slots that a project may use, of those at a place; None for all."""
+        there = self._slot_table.placing.allowed(where)
+        names = self.gpus.get(project) if project is not None else None
+        if names is None:
+            return there
+        return frozenset(
+            place.slot.index
+            for place in self._slot_table.whole()
+            if self._slot_table.are_named(names, place.slot)
+            and (there is None or place.slot.index in there)
+        )
+
+    def pauses(self, project: str | None) -> Iterable[str]:
+        """What of a project's way is paused, for people."""
+        if self.queue_paused is not None:
+            yield f"the queue is paused ({self.queue_paused}): stoker resume --queue"
+        if project in self.projects_paused:
+            reason = self.projects_paused[project]
+            yield f"{name_of(project)} paused ({reason}): {remedy_of(project)}"
+
+    def reasons(self, project: str | None) -> Iterable[str]:
+        """Why nothing of a project may pass now, for people."""
+        yield from self.pauses(project)
+        limit = self.limits.get(project) if project is not None else None
+        if limit is not None and self.running()[project] >= limit:
+            some = "1 job" if limit == 1 else f"{limit} jobs"
+            yield f"project {project} runs {some}, its limit (stoker config limit.{project})"
+
+    def count_failure(self, project: str) -> int:
+        """How many jobs of a project have failed, with this one; to be called inside a transaction."""
+        row = self._database.execute(
+            "SELECT value FROM meta WHERE name = ?", (_FAILED + project,)
+        ).fetchone()
+        count = 1 if row is None else int(row[0]) + 1
+        self._put(_FAILED + project, str(count))
+        return count
+
+    def forget_failures(self, project: str) -> None:
+        """Count a project's failures anew; to be called inside a transaction."""
+        self._database.write("DELETE FROM meta WHERE name = ?", (_FAILED + project,))
+
+    def has_pending(self, project: str | None) -> bool:
+        """Whether a project, or None for no project, has jobs that have not begun."""
+        row = self._database.execute(
+            "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project IS ?"
+            " AND state IN ('waiting', 'starting', 'blocked', 'delayed') AND pid IS NULL LIMIT 1",
+            (project,),
+        ).fetchone()
+        return row is not None
+
+    def _remember(self, name: str, reason: str) -> None:
+        self._put(_PAUSED + name, reason)
+
+    def _put(self, name: str, text: str) -> None:
+        self._database.write(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+            (name, text.encode()),
+        )
+
+    def _forget(self, name: str) -> None:
+        self._database.write("DELETE FROM meta WHERE name = ?", (_PAUSED + name,))
+
+
+def name_of(project: str | None) -> str:
+    """A project, or the jobs without one, as the subject of a sentence."""
+    return "jobs without a project are" if project is None else f"project {project} is"
+
+
+def remedy_of(project: str | None) -> str:
+    """The command that lets a paused project go on."""
+    return "stoker resume --queue" + ("" if project is None else f" -P {project}")
+
+
+def _key_of(project: str | None) -> str:
+    return _NO_PROJECT if project is None else _PROJECT + project

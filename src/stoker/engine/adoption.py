@@ -1,0 +1,78 @@
+"""After a restart: attempts that an earlier engine started, on their slots again."""
+
+from __future__ import annotations
+
+import time
+
+from stoker.core.job import Attempt
+from stoker.core.lifecycle import State
+from stoker.core.node import split_label
+from stoker.core.slot import Slot
+from stoker.engine.engine import Engine
+from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.launch_spec import log_path
+from stoker.engine.placement import find_slots
+from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.store.jobs import Known
+from stoker.store.queue_jobs import Facts, QueueJobs, candidate_of
+
+
+def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
+    """Seat what was live when the last engine ended; the executor will tell what became of it."""
+    # What is known to run comes before what was claimed in advance, behind it, on the same slot.
+    reserved = {} if engine.sharing is None else engine.sharing.recorded()
+    for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
+        attempt = Attempt(facts.id, facts.attempt)
+        room = reserved.get(attempt)
+        ending, reason = facts.being_ended or (None, None)
+        running = RunningAttempt(
+            key=attempt.key,
+            attempt=attempt,
+            entry=_entry(facts),
+            slots=_seat(engine, facts) if room else find_slots(engine.slot_table, facts.slots),
+            log=log_path(home, facts, facts.attempt),
+            log_since=facts.log_since or 0,
+            pid=facts.pid,
+            started_at_us=facts.started_at_us,
+            begun=now,
+            killed_because=reason,
+            ending=ending,
+            asked_to_end=ending is not None,
+            paused_at=_paused_at(facts, now),
+            stopped_s=(facts.stopped_us or 0) / 1e6,
+            grace_s=_grace_s(facts),
+            node=find_node(engine.slot_table, facts.slots),
+        )
+        engine.adopt(running)
+        if room is not None and running.slots and engine.sharing is not None:
+            engine.sharing.take_over(running, room, candidate_of(facts))
+
+
+def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:
+    """A seat on the GPU that a job shares, if that is still here."""
+    found = find_slots(engine.slot_table, facts.slots)
+    place = engine.slot_table.places[found[0].index] if len(found) == 1 else None
+    if place is None or len(place.slot.keys) != 1:
+        return found
+    base = place if place.base is None else engine.slot_table.places[place.base]
+    return (engine.seat_on(base).slot,)
+
+
+def _grace_s(facts: Facts) -> float:
+    return facts.request.options.grace_s if facts.grace_s is None else facts.grace_s
+
+
+def _paused_at(facts: Facts, now: float) -> float | None:
+    if facts.stopped_at_us is None:
+        return None
+    return now - max(0.0, time.time() - facts.stopped_at_us / 1e6)
+
+
+def _entry(facts: Facts) -> QueueEntry:
+    known = Known(facts.id, State.RUNNING, facts.attempt)
+    return QueueEntry(facts.command, facts.request, known, facts.tries or 1, facts)
+
+
+def find_node(slot_table: SlotTable, label: str | None) -> str:
+    """The node that a label names; empty if it names none, and so means this machine."""
+    return split_label(label)[0] if slot_table.head and label else ""

@@ -1,0 +1,87 @@
+"""What waits, as the planner wants to see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker.core.planner import Candidate
+from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.retry_policy import RetryPolicy
+from stoker.engine.slots import RunningAttempt, SlotTable
+
+if TYPE_CHECKING:
+    from stoker.engine.sharing import Sharing
+
+
+class Candidates:
+    """The waiting entries, in queue order, that could run as things are: enough slots are open to them.
+
+    A plan calls stored jobs by their ids, and lines, which have none yet, by their position.
+    """
+
+    def __init__(
+        self,
+        entries: list[QueueEntry],
+        slot_table: SlotTable,
+        healing: RetryPolicy,
+        sharing: Sharing | None = None,
+    ) -> None:
+        self.sharers: set[int] = set()
+        self._entries: dict[int, QueueEntry] = {}
+        self.candidates: list[Candidate] = []
+        for position, entry in enumerate(entries):
+            request, candidate = entry.request, entry.candidate
+            if candidate is None:
+                candidate = Candidate(position, request.slots, timeout_s=request.timeout_s)
+            if healing.directs and entry.known is not None:
+                directed = healing.direct(candidate, entry.known.id)
+                if directed is None:
+                    continue
+                candidate = directed
+            if sharing is not None and sharing.concerns(candidate):
+                candidate = sharing.direct(candidate)
+            if candidate.where is not None and not slot_table.placing.is_reachable(candidate):
+                continue
+            if not slot_table.can_have(request.slots, candidate.allowed):
+                continue
+            self._entries[candidate.id] = entry
+            self.candidates.append(candidate)
+            if candidate.share is not None and sharing is not None and sharing.is_possible:
+                self.sharers.add(candidate.id)
+
+    def __getitem__(self, name: int) -> QueueEntry:
+        return self._entries[name]
+
+    def candidate(self, name: int) -> Candidate:
+        """A waiting job as it is planned."""
+        return next(each for each in self.candidates if each.id == name)
+
+    def first(self) -> QueueEntry | None:
+        """The first that needs slots."""
+        return next((entry for entry in self._entries.values() if entry.request.slots), None)
+
+    def precedes(self, last: RunningAttempt) -> bool:
+        """Whether one that needs slots comes before a job that was claimed in advance."""
+        first = self.first()
+        if first is None:
+            return False
+        if first.candidate is not None and last.entry.candidate is not None:
+            return first.candidate.order < last.entry.candidate.order
+        return first.known is not None and first.known.id < last.attempt.job
+
+    def lacks_slots(self, free: list[int]) -> bool:
+        """Whether one that may not run everywhere finds too few of these slots to run on."""
+        return any(
+            candidate.slots > len(candidate.allowed.intersection(free))
+            for candidate in self.candidates
+            if candidate.allowed is not None
+        )
+
+    def slots_wanted(self, enough: int) -> int:
+        """How many slots they could use, counted until they are more than enough."""
+        wanted = 0
+        for candidate in self.candidates:
+            wanted += candidate.slots
+            if wanted > enough:
+                break
+        return wanted

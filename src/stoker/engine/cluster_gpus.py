@@ -1,0 +1,176 @@
+"""How the GPUs of all nodes are: this machine's GPU monitor, and what the others have told last."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look
+from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
+from stoker.executors.node_reports import GpuState, Sight
+from stoker.executors.remote_executor import far_key
+from stoker.gpus.memory_release import PATIENCE_S
+
+_STALE_S = 10.0
+_HISTORY = 300
+_REMEMBERED = 100
+
+
+class RemoteGpus(msgspec.Struct):
+    """A node's GPUs as they were seen last, and before."""
+
+    at_s: float
+    gpus: dict[str, GpuUse]
+    jobs: dict[str, JobUse]
+    states: dict[str, GpuState]
+
+
+class ClusterGpus:
+    """What the engine and people see of GPUs, wherever they are."""
+
+    def __init__(self, slot_table: SlotTable) -> None:
+        self._slot_table = slot_table
+        self._far: dict[str, RemoteGpus] = {}
+        self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
+        self._uses: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self._ended: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by place
+        self.on_notice: Callable[[str], None] = lambda _text: None
+
+    def see(self, node: str, sight: Sight | None) -> None:
+        """Take in what a node tells, if only that it cannot see."""
+        now = time.monotonic()
+        if sight is None:
+            self._go_on(node, now)
+            return
+        gpus = {
+            far_key(node, key): msgspec.structs.replace(
+                use, key=far_key(node, key), label=f"{node}/{use.label}"
+            )
+            for key, use in sight.look.gpus.items()
+        }
+        jobs = {key: _placed(use, node) for key, use in sight.look.jobs.items()}
+        states = {far_key(node, key): state for key, state in sight.states.items()}
+        self._far[node] = RemoteGpus(now, gpus, jobs, states)
+        for key, use in gpus.items():
+            past = self._history.setdefault(key, deque(maxlen=_HISTORY))
+            past.append((now, use.used_bytes, use.utilisation_pct))
+        for key, job in jobs.items():
+            if key not in self._slot_table.running:
+                continue  # it has ended since the node looked
+            held = None if job.mem_bytes is None else max(job.mem_bytes.values(), default=0)
+            self._uses.setdefault(key, deque(maxlen=_HISTORY)).append((now, held, job.sm_pct))
+        self._judge(node, states, gpus)
+
+    def has(self, running: RunningAttempt) -> bool:
+        """Whether an attempt runs on another node."""
+        return not self._slot_table.is_own(running.where)
+
+    def gpus(self) -> dict[str, GpuUse]:
+        """Every GPU of a node as it was seen last."""
+        return {key: use for far in self._far.values() for key, use in far.gpus.items()}
+
+    def name_of(self, key: str) -> str | None:
+        """What kind of GPU one is."""
+        return self._slot_table.models.get(key)
+
+    def history(self, key: str) -> Sequence[tuple[float, int, int | None]]:
+        """The last minutes of a node's GPU."""
+        return self._history.get(key, ())
+
+    def forget(self, node: str) -> None:
+        """A node is gone for good."""
+        self._far.pop(node, None)
+
+    def on_end(self, running: RunningAttempt) -> AttemptUse | None:
+        """What an attempt on a node has used; its GPU has no other until its memory is back."""
+        if (past := self._uses.pop(running.key, None)) is not None:
+            self._ended[running.key] = past
+            if len(self._ended) > _REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+        far = self._far.get(running.where)
+        job = None if far is None else far.jobs.pop(running.key, None)
+        if job is None:
+            return None
+        if job.mem_bytes and any(job.mem_bytes.values()):
+            for slot in running.slots:
+                self._await_memory(self._slot_table.places[slot.index])
+        return job.so_far
+
+    def _await_memory(self, place: SlotState) -> None:
+        place.releasing = True
+        self._awaited_until_s[place.slot.index] = time.monotonic() + PATIENCE_S
+        if place.base is not None:
+            self._await_memory(self._slot_table.places[place.base])
+
+    def _go_on(self, node: str, now: float) -> None:
+        """Wait no longer than elsewhere for memory of which a node cannot tell whether it is back."""
+        for place in self._slot_table.of_node.get(node, ()):
+            if place.releasing and now >= self._awaited_until_s.get(place.slot.index, 0.0):
+                place.releasing = False
+                if place.base is None:
+                    self.on_notice(
+                        f"GPU {place.slot.label}: nobody sees whether the memory of the job before has"
+                        " come back; going on without it"
+                    )
+
+    def has_seen_all(self) -> bool:
+        """Whether every node that answers has told lately how its GPUs are."""
+        now = time.monotonic()
+        return all(
+            name in self._far and now - self._far[name].at_s <= _STALE_S
+            for name, facts in self._slot_table.nodes.items()
+            if facts.away is None
+            and not self._slot_table.is_own(name)
+            and self._slot_table.of_node.get(name)
+        )
+
+    def looks(self) -> Look:
+        """What was seen of the nodes lately."""
+        now = time.monotonic()
+        fresh = [far for far in self._far.values() if now - far.at_s <= _STALE_S]
+        return Look(
+            now,
+            {key: use for far in fresh for key, use in far.gpus.items()},
+            {key: use for far in fresh for key, use in far.jobs.items()},
+        )
+
+    def state(self, key: str) -> GpuState | None:
+        """What else is known of a node's GPU."""
+        for far in self._far.values():
+            if key in far.states:
+                return far.states[key]
+        return None
+
+    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
+        """The last minutes of an attempt on a node, also of one that has ended lately."""
+        return list(self._uses.get(attempt, self._ended.get(attempt, ())))
+
+    def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
+        """The last minutes of every attempt on a node."""
+        return {key: list(past) for key, past in self._uses.items()}
+
+    def _judge(self, node: str, states: Mapping[str, GpuState], gpus: Mapping[str, GpuUse]) -> None:
+        for place in self._slot_table.of_node.get(node, ()):
+            found = [
+                state.closed
+                for key in place.slot.keys
+                if (state := states.get(key)) is not None and state.closed
+            ]
+            closed = found[0] if found else None
+            if closed != place.closed:
+                place.closed = closed
+                if place.base is None:
+                    how = f"is {closed}" if closed else "is free again"
+                    self.on_notice(f"GPU {place.slot.label} {how}")
+            place.releasing = any(gpus[key].releasing for key in place.slot.keys if key in gpus)
+
+
+def _placed(use: JobUse, node: str) -> JobUse:
+    if use.mem_bytes is None:
+        return use
+    held = {far_key(node, key): mem for key, mem in use.mem_bytes.items()}
+    return msgspec.structs.replace(use, mem_bytes=held)

@@ -1,0 +1,96 @@
+"""What the daemon's verbs work on: the queue's database, its engine, and whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from stoker.core.slot import Slot
+from stoker.core.usage import Look
+from stoker.engine.admission import Admission
+from stoker.engine.asyncio_driver import AsyncioDriver
+from stoker.engine.config import Config
+from stoker.engine.engine import Engine
+from stoker.engine.eta import Eta
+from stoker.engine.event_broadcast import Broadcast
+from stoker.engine.event_publisher import Publisher
+from stoker.engine.failure_limit import FailureLimit
+from stoker.engine.hooks import Hooks
+from stoker.engine.slots import RunningAttempt
+from stoker.engine.worker_process import WorkerProcesses
+from stoker.store.database import Database
+from stoker.store.pending import PendingJobs
+from stoker.store.queue_jobs import QueueJobs
+from stoker.wire import WebPlace
+
+
+class PageSwitch(Protocol):
+    """The web page, which can be opened."""
+
+    async def open(self, host: str | None, port: int | None, *, new_token: bool) -> WebPlace:
+        """Open it, find it open, or move it."""
+
+    async def close(self) -> None:
+        """Close it, if it is open."""
+
+
+class QueueContext:
+    """Everything a service function needs. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        *,
+        home: str,
+        database: Database,
+        jobs: QueueJobs,
+        engine: Engine,
+        driver: AsyncioDriver,
+        events: Broadcast,
+        publisher: Publisher,
+        pending: PendingJobs,
+        admission: Admission,
+        failure_limit: FailureLimit,
+        hooks: Hooks,
+        eta: Eta,
+        config: Config,
+        since: float,
+        supervisor_pids: Callable[[], list[int]],
+        parse_slots: Callable[[str], tuple[Slot, ...]],
+        slots_changed: Callable[[], None],
+        no_gpu_reason: str | None = None,
+    ) -> None:
+        self.home = home
+        self.database = database
+        self.jobs = jobs
+        self.engine = engine
+        self.driver = driver
+        self.events = events
+        self.publisher = publisher
+        self.pending = pending
+        self.admission = admission
+        self.failure_limit = failure_limit
+        self.hooks = hooks
+        self.eta = eta
+        self.config = config
+        self.since = since
+        self.supervisor_pids = supervisor_pids
+        self.parse_slots = parse_slots
+        self.slots_changed = slots_changed
+        self.no_gpu_reason = no_gpu_reason
+        self.worker_tasks = WorkerProcesses(home)
+        self.page: PageSwitch | None = None
+        self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are
+        self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def look(self) -> Look | None:
+        """What the sampler saw last; None where there is none to rely on."""
+        gpu_monitor = self.engine.gpu_monitor
+        return None if gpu_monitor is None else gpu_monitor.look()
+
+    def running(self, job: int) -> RunningAttempt | None:
+        """The live attempt of a job, if it has one."""
+        for running in self.engine.slot_table.running.values():
+            if running.attempt.job == job:
+                return running
+        return None

@@ -1,0 +1,165 @@
+"""The daemon's queue: what waits in the database, in the order it is to start."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+
+import msgspec
+
+from stoker.core.job import Attempt, Ending, Request
+from stoker.core.lifecycle import State
+from stoker.core.planner import FORCED, Candidate
+from stoker.engine.admission import Admission
+from stoker.engine.backoffs import Backoffs
+from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.poll_driver import boot_clock_s
+from stoker.store.jobs import Known
+from stoker.store.pending import PendingJobs
+from stoker.store.queue_jobs import QueueJobs
+
+_LONGEST_BACKOFF_S = 3600.0
+
+
+class DatabaseQueue:
+    """Reads the head of the queue, however long it is; nothing of it is kept in memory."""
+
+    def __init__(
+        self,
+        jobs: QueueJobs,
+        pending: PendingJobs,
+        admission: Admission,
+        on_change: Callable[[int, State], None] = lambda _job, _state: None,
+        uptime_s: Callable[[], float] = boot_clock_s,
+    ) -> None:
+        self._jobs = jobs
+        self.pending = pending
+        self.admission = admission
+        self._on_change = on_change
+        self._uptime_s = uptime_s
+        self.rejected: deque[tuple[QueueEntry, str]] = deque()
+        self._backoffs: Backoffs | None = None  # read in the first turn, which may write
+        self.unfinished = False
+        self.already_done = 0
+
+    def __len__(self) -> int:
+        return self._jobs.count(State.WAITING)
+
+    def exhausted(self) -> bool:
+        """A daemon's queue never is: more can come at any moment."""
+        return False
+
+    def is_drained(self) -> bool:
+        """Whether nothing waits."""
+        return not self
+
+    def due_s(self) -> float | None:
+        """In how many seconds the next delayed job may begin; None if there is none."""
+        begin_us = self.pending.next_begin_us
+        if begin_us is None:
+            return None
+        due_s = max(0.0, begin_us / 1e6 - time.time())
+        next_s = self._backoffs.next_s() if self._backoffs is not None else None
+        return due_s if next_s is None else min(due_s, next_s)
+
+    def wake(self) -> None:
+        """Let begin what was delayed until now."""
+        if self.pending.next_begin_us is None:
+            return
+        now_us = time.time_ns() // 1000
+        if self._backoffs is None:
+            self._backoffs = Backoffs(self.pending, self._uptime_s, now_us)
+        self._tell(self._backoffs.wake(now_us))
+        self._tell(self.pending.wake(now_us))
+
+    def peek(self, count: int, light: int, deep: int = 0, /) -> list[QueueEntry]:
+        """The first jobs that may start, up to `count` of each class, or `light` if it needs no GPU.
+
+        Of those that need several GPUs `deep` more.
+        """
+        if not self:
+            return []
+        if self.admission.is_plain and not self._jobs.has_forced:
+            heads = self._jobs.heads(count, light, self.admission.placed, deep)
+            return [_entry(head) for head in heads]
+        return self._peek_through_admission(count, light, deep)
+
+    def _peek_through_admission(self, count: int, light: int, deep: int) -> list[QueueEntry]:
+        forced = self._jobs.forced()
+        entries = [self._forced_entry(job) for job in forced]
+        room_of = self.admission.rooms()
+        taken: Counter[str | None] = Counter()
+        heads = self._jobs.heads_by_project(count, light, room_of, self.admission.allowed, deep)
+        for head in heads:
+            room = room_of(head.project)
+            if head.id in forced or (room is not None and taken[head.project] >= room):
+                continue
+            taken[head.project] += 1
+            entries.append(_entry(head))
+        return entries
+
+    def _forced_entry(self, job: int) -> QueueEntry:
+        """One that heeds no limit, but runs where it is to run."""
+        head = msgspec.structs.replace(self._jobs.candidate(job), priority=FORCED)
+        if head.where is not None:
+            head = msgspec.structs.replace(head, allowed=self.admission.placed(head.where))
+        return _entry(head)
+
+    def claim(self, entry: QueueEntry, slots: str) -> Attempt:
+        """Record the intent to start a job; its entry learns all about it."""
+        assert entry.known is not None
+        facts = self._jobs.facts(entry.known.id)
+        entry.command = facts.command
+        entry.request = facts.request
+        entry.facts = facts
+        entry.tries = (facts.tries or 0) + 1
+        return self.record(entry, slots)
+
+    def record(self, entry: QueueEntry, slots: str) -> Attempt:
+        """Record the intent of an entry's next attempt."""
+        facts = entry.facts
+        assert facts is not None
+        self._jobs.claim(facts.id, slots)
+        attempt = Attempt(facts.id, facts.attempt + 1)
+        if entry.request.retries:
+            self._jobs.count_try(attempt, entry.tries)
+        return attempt
+
+    def put_back(self, entry: QueueEntry, known: Known) -> None:
+        """Leave it to the database, where it waits at its old place."""
+
+    def back_off(self, entry: QueueEntry, job: int) -> None:
+        """Let a job that failed wait for as long as it asks, twice as long with each try."""
+        backoff_s = entry.request.options.backoff_s
+        if backoff_s:
+            pause_s = min(_LONGEST_BACKOFF_S, backoff_s * 2 ** (entry.tries - 1))
+            now_us = time.time_ns() // 1000
+            if self._backoffs is None:
+                self._backoffs = Backoffs(self.pending, self._uptime_s, now_us)
+            self._backoffs.begin(job, now_us, int(pause_s * 1e6))
+            self._tell(self.pending.settle(job, now_us))
+
+    def on_preempted(self, job: int, *, behind: bool) -> None:
+        """A job waits again: its try does not count; `behind` lets others of its priority come first."""
+        self._jobs.forgive(job)
+        if behind:
+            self._jobs.put_behind(job)
+
+    def note_ending(self, job: int, ending: Ending, reason: str) -> None:
+        """Record why a running job is about to be ended; it is ended also if the disk is full."""
+        if self._jobs.database.refusal is None:
+            self._jobs.mark_ending(job, reason, ending=ending)
+
+    def on_over(self, job: int) -> None:
+        """A job has come to its end: what follows for those that wait for it."""
+        self._tell(self.pending.on_over(job, time.time_ns() // 1000))
+
+    def _tell(self, changes: list[tuple[int, State]]) -> None:
+        for job, state in changes:
+            self._on_change(job, state)
+
+
+def _entry(head: Candidate) -> QueueEntry:
+    request = Request(slots=head.slots, priority=head.priority, timeout_s=head.timeout_s)
+    return QueueEntry(b"", request, Known(head.id, State.WAITING, 0), candidate=head)

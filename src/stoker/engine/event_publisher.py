@@ -1,0 +1,79 @@
+"""Tells the daemon's listeners and its log what the engine does."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+
+from stoker.core.job import Outcome
+from stoker.core.lifecycle import State
+from stoker.engine.event_broadcast import Broadcast
+from stoker.engine.slots import RunningAttempt
+from stoker.executors.contract import Ended
+from stoker.wire import JobEvent, NoticeEvent
+
+_NOTICES = 20
+
+
+class Publisher:
+    """A listener of the engine that passes on what it hears."""
+
+    def __init__(self, events: Broadcast) -> None:
+        self._events = events
+        self.followers: list[Callable[[RunningAttempt, Outcome], None]] = []
+        self.notices: deque[str] = deque(maxlen=_NOTICES)
+
+    def on_launch(self, running: RunningAttempt) -> None:
+        """Say that a job is about to start."""
+        self._tell(running, State.STARTING)
+
+    def on_start(self, running: RunningAttempt) -> None:
+        """Say that a job runs."""
+        self._tell(running, State.RUNNING)
+
+    def on_end(
+        self, running: RunningAttempt, outcome: Outcome, _ended: Ended | None, retried: bool
+    ) -> None:
+        """Say how an attempt ended, and that the job waits again if it does."""
+        self._tell(running, outcome.state, outcome.reason)
+        if retried:
+            self._tell(running, State.WAITING)
+            return
+        for follower in self.followers:
+            follower(running, outcome)
+
+    def on_change(self, job: int, state: State) -> None:
+        """Say that a job that has not begun stands elsewhere."""
+        self._events.publish(JobEvent(id=job, state=state, attempt=0, at=time.time()))
+
+    def on_notice(self, text: str) -> None:
+        """Keep a line for `status`, and write it to the log."""
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        self.notices.append(f"{stamp} {text}")
+        log(text)
+        self._events.publish(NoticeEvent(text=text, at=time.time()))
+
+    def _tell(self, running: RunningAttempt, state: State, reason: str | None = None) -> None:
+        if not self._events.is_heard:
+            self._events.touch()
+            return
+        self._events.publish(
+            JobEvent(
+                id=running.attempt.job,
+                state=state,
+                attempt=running.attempt.number,
+                at=time.time(),
+                slots=running.label or None,
+                reason=reason,
+            )
+        )
+
+
+def log(text: str) -> None:
+    """Write a line to the daemon's log; a full disk is no reason to stop."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        sys.stderr.flush()

@@ -1,0 +1,153 @@
+"""Looks into why an attempt failed: the end of its log, its disks, the kernel's count of kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.core.failure import Facts, Failure, FailureClass, was_killed
+
+_TAIL_BYTES = 32 * 1024
+_PATIENCE_S = 0.25
+_FULL_BYTES = 64 << 20
+
+
+class FailureInspection:
+    """Examines attempts that failed, and only those.
+
+    Logs and folders may lie on a file system that hangs: whatever is not known in time is left out, and
+    while an examination hangs, the next ones go by the wait status alone.
+    """
+
+    def __init__(self) -> None:
+        self._oom_kills = count_oom_kills()
+        self._hangs: threading.Thread | None = None
+
+    def examine(
+        self,
+        status: int,
+        log: str | None,
+        folders: Sequence[str] = (),
+        known: Facts | None = None,
+        since: int = 0,
+    ) -> Failure:
+        """Say why an attempt failed; `folders` are those it may have filled.
+
+        What its log held before it began, the first `since` bytes, is not of its making.
+        """
+        # Its many patterns take a while to be made, and most runs never need them.
+        from stoker.core.diagnosis import classify
+
+        known = known or Facts()
+        found: list[Failure] = []
+        if self._hangs is not None and self._hangs.is_alive():
+            return classify(status, "", known)
+        if log is None and not was_killed(status):
+            return _mark_mute(status, classify(status, "", known))
+
+        def look() -> None:
+            tail = read_tail(log, since) if log is not None else None
+            facts = self._add_facts(status, tail or "", folders, known)
+            failure = classify(status, tail or "", facts)
+            found.append(failure if tail is not None else _mark_mute(status, failure))
+
+        thread = threading.Thread(target=look, name="inspection", daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_S)
+        self._hangs = thread if thread.is_alive() else None
+        return found[0] if found else classify(status, "", known)
+
+    def _add_facts(self, status: int, tail: str, folders: Sequence[str], known: Facts) -> Facts:
+        from stoker.core.log_symptoms import find_symptom
+
+        full_disk = None
+        if find_symptom(tail).kind is FailureClass.DISK_FULL:
+            full_disk = next((folder for folder in folders if is_full(folder)), None)
+        oom_kills = False
+        if was_killed(status):
+            before, self._oom_kills = self._oom_kills, count_oom_kills()
+            oom_kills = self._oom_kills > before
+        return Facts(
+            oom_kills=oom_kills,
+            full_disk=full_disk,
+            xid=known.xid,
+            mps=known.mps,
+            neighbours=known.neighbours,
+        )
+
+
+def _mark_mute(status: int, failure: Failure) -> Failure:
+    """Of a failure that nothing was written of: whether it could have told why."""
+    ended_itself = status & 0x7F in (0, signal.SIGABRT) and not was_killed(status)
+    is_mute = ended_itself and failure.kind is FailureClass.ERROR
+    return msgspec.structs.replace(failure, is_mute=is_mute)
+
+
+def read_tail(path: str, since: int = 0) -> str | None:
+    """The end of a log, but for what it held when it had `since` bytes.
+
+    None where there is no file, or one that cannot be read twice.
+    """
+    try:
+        # Without waiting for a writer, where the log is a pipe.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        begun = since if since <= found.st_size else 0  # else it was emptied meanwhile
+        data = os.pread(fd, _TAIL_BYTES, max(begun, found.st_size - _TAIL_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return data.decode("utf-8", "replace")
+
+
+def size_of(path: str) -> int:
+    """How many bytes a log holds already; none where there is no file yet."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def is_full(folder: str) -> bool:
+    """Whether next to nothing can be written to a folder's file system."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _FULL_BYTES or (
+        found.f_files > 0 and not found.f_favail
+    )
+
+
+def count_oom_kills() -> int:
+    """How often this kernel has killed for memory since it was booted; 0 where it does not tell."""
+    try:
+        with open("/proc/vmstat", "rb") as file:
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        return 0
+    return 0
+
+
+def read_memory() -> tuple[int, int]:
+    """Bytes of this machine's memory: all of it, and what a program could have now."""
+    found = {}
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            if name in ("MemTotal", "MemAvailable"):
+                found[name] = int(rest.split()[0]) * 1024
+    return found["MemTotal"], found["MemAvailable"]

@@ -1,0 +1,84 @@
+"""Pauses a project, or the jobs without one, whose jobs fail alike, before all of them have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from stoker.core.job import Ending, Outcome
+from stoker.core.lifecycle import Event
+from stoker.core.sharing.rules import Mode
+from stoker.engine.admission import Admission, name_of, remedy_of
+from stoker.engine.slots import RunningAttempt
+
+# Figures differ from run to run where the fault is the same: steps, pids, free memory.
+_DIGITS = re.compile(r"\d+(?:\.\d+)?")
+
+
+class FailureLimit:
+    """Counts failures, and pauses a project with the reason; jobs without a project count as one.
+
+    `limit` failures in a row, all the same way, pause it, 0 never does; `most` tells for some
+    projects how many failures in all do, counted since they were last paused for it. Tasks of
+    gpulimit are not counted: all of them ran at any time.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        tell: Callable[[str], None],
+        take_back: Callable[[str | None], None],
+    ) -> None:
+        self._admission = admission
+        self._tell = tell
+        self._take_back = take_back
+        self.limit = 0
+        self.most: dict[str, int] = {}
+        self._streaks: dict[str | None, tuple[str, int]] = {}
+
+    def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
+        """Count an end; may pause the project, inside the engine's transaction."""
+        facts = running.entry.facts
+        if facts is None or facts.share == Mode.FREE:
+            return
+        project = facts.project
+        if project in self._admission.projects_paused:
+            return
+        if project is not None and project in self.most and self._has_failed(running, outcome):
+            self._count_all(project, outcome)
+        if self.limit and project not in self._admission.projects_paused:
+            self._count_in_a_row(project, outcome)
+
+    @staticmethod
+    def _has_failed(running: RunningAttempt, outcome: Outcome) -> bool:
+        """Whether an end is the job's own fault: nobody wanted it."""
+        overdue = outcome.event is Event.KILL and running.ending is Ending.OVERDUE
+        return overdue or outcome.event in (Event.FAIL, Event.LOSE)
+
+    def _count_all(self, project: str, outcome: Outcome) -> None:
+        count = self._admission.count_failure(project)
+        if count >= self.most[project]:
+            self._admission.forget_failures(project)
+            failed = "1 job" if count == 1 else f"{count} jobs"
+            self._pause(project, f"{failed} failed, the last: {outcome.reason}")
+
+    def _count_in_a_row(self, project: str | None, outcome: Outcome) -> None:
+        if outcome.event is not Event.FAIL or outcome.reason is None:
+            if outcome.event is Event.SUCCEED:
+                self._streaks.pop(project, None)
+            return
+        status, _, words = outcome.reason.partition(": ")
+        way = f"{status}: {_DIGITS.sub('#', words)}"
+        last_way, count = self._streaks.get(project, ("", 0))
+        count = count + 1 if last_way == way else 1
+        self._streaks[project] = (way, count)
+        if count >= self.limit:
+            del self._streaks[project]
+            self._pause(project, f"{count} jobs in a row failed: {outcome.reason}")
+
+    def _pause(self, project: str | None, text: str) -> None:
+        if not self._admission.has_pending(project):
+            return  # nothing is left that could be spared
+        self._admission.pause_project(project, text)
+        self._take_back(project)
+        self._tell(f"{name_of(project)} paused, {text}; {remedy_of(project)} goes on")

@@ -1,0 +1,253 @@
+"""An engine that lives and dies with its process: what `stoker run` and its kin are made of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.core.job import Attempt, Request
+from stoker.core.lifecycle import State
+from stoker.core.planner import Candidate
+from stoker.core.slot import Slot
+from stoker.engine.command_reader import Source
+from stoker.engine.engine import Engine
+from stoker.engine.engine_rules import EngineRules, Order
+from stoker.engine.events import EngineListener
+from stoker.engine.foreground_queue import LineQueue, QueueEntry
+from stoker.engine.journal_recovery import recover
+from stoker.engine.poll_driver import PollDriver, boot_clock_s
+from stoker.engine.run_folder import LOG, VARIABLE
+from stoker.engine.slots import SlotTable
+from stoker.errors import StokerError
+from stoker.executors.command import CommandLine
+from stoker.executors.foreground_executor import ForegroundExecutor
+from stoker.home import find_home
+from stoker.store.foreground_runs import ForegroundRun
+from stoker.supervisor.launcher import SupervisorProcess
+
+if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
+
+
+class ForegroundSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a foreground run is to be done."""
+
+    slots: tuple[Slot, ...]
+    shell: str
+    env: Mapping[str, str]
+    cwd: str
+    request: Request = Request()
+    log_of: Callable[[Attempt], str | None]
+    folder_of: Callable[[bytes], str | None] = lambda _command: None  # a sweep's run has its own
+    max_failures: int | None = None
+    in_advance: bool = True
+    last_freed_first: bool = False
+    resume: bool = False
+    warm: tuple[str, ...] = ()  # modules that python commands find imported when they start
+    mps_folder: str | None = None  # where the daemons of MPS have their folders, if it is used
+
+
+class ForegroundEngine:
+    """Runs a source's commands to their end, in this process and a supervisor that dies with it."""
+
+    def __init__(
+        self,
+        run: ForegroundRun,
+        source: Source,
+        settings: ForegroundSettings,
+        listener: EngineListener,
+        supervisor: SupervisorProcess,
+    ) -> None:
+        self._run = run
+        self._source = source
+        self._listener = listener
+        self._log_of = settings.log_of
+        self._folder_of = settings.folder_of
+        self._signals_seen: list[int] = []
+        self._signal_count = 0
+        self._resumes = settings.resume
+        self._settings = settings
+        if settings.resume:
+            self._look_back()
+        self.executor = ForegroundExecutor(
+            name=f"stoker-run-{run.name}-{os.getpid()}",
+            journal=run.journal,
+            env=settings.env,
+            cwd=settings.cwd,
+            shell=settings.shell,
+            supervisor=supervisor,
+            single=bool(settings.warm),  # each supervisor would import for itself
+        )
+        self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
+        run.database.on_full = self._wait_for_space
+        queue = LineQueue(source, run.jobs, settings.request, resume=settings.resume)
+        self.engine = Engine(
+            slot_table=SlotTable(settings.slots, last_freed_first=settings.last_freed_first),
+            queue=queue,
+            executor=self.executor,
+            database=run.database,
+            jobs=run.jobs,
+            listener=listener,
+            rules=EngineRules(
+                max_failures=settings.max_failures,
+                in_advance=settings.in_advance and settings.max_failures is None,
+            ),
+            prepare=self._prepare,
+            clock=boot_clock_s,
+        )
+        if settings.request.share is not None or settings.request.gpu_mem is not None:
+            self._share(settings, queue)
+        self._mps: Mps | None = None
+        if settings.mps_folder is not None:
+            from stoker.engine.mps import Mps
+
+            self._mps = Mps(settings.mps_folder, listener.on_notice)
+            self._mps.find()
+            self.engine.use(self._mps)
+        self._poll_driver = PollDriver(
+            self.engine,
+            self.executor,
+            run.journal,
+            before_wait=self._listen_to_source,
+            after_wait=self._heed_signals,
+            when_over=self._tell_what_is_gone,
+        )
+        self.listen = self._poll_driver.listen
+        self.unlisten = self._poll_driver.unlisten
+
+    def _share(self, settings: ForegroundSettings, queue: LineQueue) -> None:
+        """Let commands share GPUs, once these can be seen."""
+        from stoker.engine.sharing import Sharing
+        from stoker.engine.torch_memory_cap import TorchMemoryCap
+        from stoker.store.sharing_records import SharingRecords
+
+        def kind_of(candidate: Candidate) -> tuple[list[str], str, str | None]:
+            command = queue.commands[candidate.id]
+            return os.fsdecode(command).split(), settings.cwd, None
+
+        sharing = Sharing(
+            self.engine.slot_table, SharingRecords(self._run.database), kind_of, boot_clock_s
+        )
+        sharing.needs.clear()  # of an earlier run, whose lines had other numbers
+        self.engine.share(sharing, TorchMemoryCap(self._surroundings))
+
+    def _surroundings(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
+        return self._command_line.literal_words(entry.command), self._settings.env
+
+    def _look_back(self) -> None:
+        """Settle what the earlier run left open, and remember what it has done."""
+        recover(self._run.jobs, self._run.journal)
+        self._run.database.commit()
+        self._run.jobs.remember_earlier()
+        counts = self._run.jobs.counts()
+        self._listener.on_notice(
+            f"resuming run {self._run.name}: {counts.get(State.DONE, 0)} of"
+            f" {sum(counts.values())} recorded commands have succeeded"
+        )
+
+    def run(self, refresh: Callable[[], float | None] = lambda: None) -> None:
+        """Go on until all is done; the first SIGINT or SIGTERM drains, the second kills all trees.
+
+        `refresh` is called after each turn and says in how many seconds at the latest it wants to
+        be called again.
+        """
+        with self._signals():
+            try:
+                self._poll_driver.turn_until_over(refresh)
+            finally:
+                if self._mps is not None:
+                    self._mps.retire()
+
+    def _tell_what_is_gone(self) -> None:
+        gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0
+        if gone:
+            self._listener.on_notice(
+                f"the input has changed: {gone} recorded commands are no longer in it"
+            )
+
+    def _listen_to_source(self) -> None:
+        """Wait for more commands only while none are at hand: what is not read stays in the pipe."""
+        source = self._source
+        wanted = not (source.always_ready or source.ended or len(source) or self.engine.draining)
+        if wanted and source.fd not in self._poll_driver:
+            self.listen(source.fd, source.read_some)
+        elif not wanted and source.fd in self._poll_driver:
+            self.unlisten(source.fd)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.listen(reader, lambda: _discard(reader))
+        old_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        old = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for signum, handler in old.items():
+                signal.signal(signum, handler)
+            signal.set_wakeup_fd(old_fd)
+            self.unlisten(reader)
+            os.close(reader)
+            os.close(writer)
+
+    def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
+        self._signals_seen.append(signum)
+
+    def _heed_signals(self) -> None:
+        while self._signals_seen:
+            signum = self._signals_seen.pop(0)
+            self._signal_count += 1
+            if self._signal_count == 1:
+                name, count = signal.Signals(signum).name, len(self.engine.slot_table.running)
+                self._listener.on_notice(
+                    f"{name}: starting no more; {count} still running, once more to kill them"
+                )
+                self.engine.drain()
+            elif self._signal_count == 2 and self.engine.slot_table.running:
+                self.engine.kill_all("interrupted")
+            else:
+                left = ", ".join(str(each.pid) for each in self.engine.slot_table.running.values())
+                what = f"pid {left} could not be killed" if left else "leftovers were killed"
+                raise StokerError(f"interrupted: {what}")
+
+    def _prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
+        words = self._command_line.words_or_script(
+            entry.command, lambda: self._run.path("scripts", f"{attempt.key}.sh")
+        )
+        folder = self._folder_of(entry.command)
+        if folder is None:
+            order = Order(words, self._log_of(attempt))
+        else:
+            log = os.path.join(folder, LOG)
+            self._run.jobs.note_log(attempt.job, log)
+            order = Order(words, log, env={VARIABLE: folder})
+        if not self._settings.warm:
+            return order
+        from stoker.engine.warm_launch import make_order_warm
+
+        return make_order_warm(
+            order,
+            self._command_line.literal_words(entry.command),
+            self._settings.warm,
+            cwd=self._settings.cwd,
+            home=find_home(),
+        )
+
+    def _wait_for_space(self, message: str) -> None:
+        """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""
+        self.engine.tell_once(f"{message}; waiting for space")
+        time.sleep(1.0)
+        if len(self._signals_seen) + self._signal_count > 1:
+            raise StokerError("interrupted while the disk was full: all commands were killed")
+
+
+def _discard(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 4096)

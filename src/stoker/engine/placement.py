@@ -1,0 +1,94 @@
+"""Which slots and nodes a job may use by what it asks for, worked out once for all jobs that ask the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker.core.node import NodeFacts, split_label
+from stoker.core.placement import PlacementRule, read_where
+from stoker.core.planner import Candidate
+from stoker.core.slot import Slot
+
+if TYPE_CHECKING:
+    from stoker.engine.slots import SlotState, SlotTable
+
+
+class PlacementCache:
+    """Answers from memory until slots, nodes or models change."""
+
+    def __init__(self, slot_table: SlotTable) -> None:
+        self._slot_table = slot_table
+        self._shape = -1
+        self._allowed: dict[str, frozenset[int]] = {}
+
+    def allowed(self, where: str | None) -> frozenset[int] | None:
+        """The slots that may be used by those who ask for this; None for all."""
+        if where is None:
+            return None
+        if self._shape != self._slot_table.shape:
+            self._allowed.clear()
+            self._shape = self._slot_table.shape
+        found = self._allowed.get(where)
+        if found is None:
+            found = self._allowed[where] = self._find(read_where(where))
+        return found
+
+    def _find(self, where: PlacementRule) -> frozenset[int]:
+        nodes = {name: where.fits_node(self.facts(name)) for name in self._slot_table.of_node}
+        return frozenset(
+            place.slot.index
+            for place in self._slot_table.whole()
+            if nodes[place.slot.node] and where.fits_models(self._models(place))
+        )
+
+    def _models(self, place: SlotState) -> list[str | None]:
+        return [self._slot_table.models.get(key) for key in place.slot.keys]
+
+    def facts(self, name: str) -> NodeFacts:
+        """What is known of a node; of this machine without a cluster, that it is here."""
+        found = self._slot_table.nodes.get(name or self._slot_table.head)
+        return NodeFacts(name) if found is None else found
+
+    def is_reachable(self, candidate: Candidate) -> bool:
+        """Whether a job could start, were it only for its node; of those with GPUs the slots tell."""
+        return candidate.slots > 0 or self.node_without_gpu(candidate.where) is not None
+
+    def node_without_gpu(self, where: str | None) -> str | None:
+        """The node on which a job without GPU may start now; empty for this machine, None for none."""
+        wish = read_where(where)
+        if not (wish.nodes or wish.labels):
+            return ""
+        slot_table = self._slot_table
+        fitting = [node for node in slot_table.nodes.values() if wish.fits_node(node)]
+        if any(slot_table.is_own(node.name) for node in fitting):
+            return ""
+        return next((node.name for node in fitting if node.away is None), None)
+
+
+def find_slots(slot_table: SlotTable, label: str | None) -> tuple[Slot, ...]:
+    """The slots that a label names today, or whatever has its GPUs now; those that are gone are gone.
+
+    Where two attempts name one slot, the second followed the first, and may have begun meanwhile: it
+    sits behind it, so that nothing else starts there. A label without a node is this machine's, from
+    before it was one of a cluster; one with its name may be from a cluster that it has left.
+    """
+    found: list[Slot] = []
+    for word in label.split(",") if label else ():
+        node, gpus = split_label(word) if slot_table.head else ("", word)
+        near = [
+            place for own in _names(slot_table, node) for place in slot_table.of_node.get(own, ())
+        ]
+        places = [place for place in near if place.base is None and place.slot not in found]
+        named = [place for place in places if place.slot.bare == gpus]
+        if named:
+            free = [place for place in named if place.current is None]
+            found.append((free or named)[0].slot)
+        else:
+            wanted = set(gpus.split("+"))
+            found += [place.slot for place in places if not wanted.isdisjoint(place.slot.gpus)]
+    return tuple(found)
+
+
+def _names(slot_table: SlotTable, node: str) -> list[str]:
+    """What the machine is called now that was called so when a label was written."""
+    return list(dict.fromkeys(["", slot_table.head])) if slot_table.is_own(node) else [node]

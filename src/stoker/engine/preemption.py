@@ -1,0 +1,93 @@
+"""Lets a job that may preempt push out those that may be preempted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stoker.core.job import Ending
+from stoker.core.preemption import Victim, choose
+from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.slots import SlotState, SlotTable
+from stoker.engine.termination import Termination
+from stoker.store.queue_jobs import Facts, QueueJobs
+
+
+class Preemption:
+    """Looks at the first job that has to wait, and makes room for it if it may ask for that."""
+
+    def __init__(self, slot_table: SlotTable, endings: Termination, jobs: QueueJobs) -> None:
+        self._slot_table = slot_table
+        self._endings = endings
+        self._jobs = jobs
+
+    def make_room(self, entry: QueueEntry) -> None:
+        """Preempt as many jobs as the first waiting one needs; inside the turn's transaction."""
+        if not self._jobs.has_preempting or entry.known is None:
+            return
+        job = entry.known.id
+        allowed = entry.candidate.allowed if entry.candidate is not None else None
+        facts = self._jobs.facts(job)
+        if not facts.request.options.preempt:
+            return
+        usable = [
+            place
+            for place in self._slot_table.places
+            if place.is_open
+            and place.base is None
+            and (allowed is None or place.slot.index in allowed)
+        ]
+        leaving = {
+            slot.index
+            for running in self._slot_table.running.values()
+            if running.killed_because is not None
+            for slot in running.slots
+        }
+        # A job's slots are of one node: first the one where most of them come anyway.
+        for node, coming in _coming(usable, leaving).most_common():
+            missing = facts.gpus - coming
+            if missing <= 0:
+                return
+            indexes = {place.slot.index for place in usable if place.slot.node == node}
+            victims = choose(self._victims(indexes), missing, facts.priority)
+            for victim in victims:
+                self._push_out(victim.job, facts)
+            if victims:
+                return
+
+    def _victims(self, usable: set[int]) -> list[Victim]:
+        return [
+            Victim(
+                running.attempt.job,
+                tuple(slot.index for slot in running.slots if slot.index in usable),
+                running.entry.request.priority,
+                running.begun,
+            )
+            for running in self._slot_table.running.values()
+            if running.entry.request.options.preemptible
+            and running.killed_because is None
+            and running.pid is not None
+        ]
+
+    def _push_out(self, job: int, pusher: Facts) -> None:
+        reason = f"preempted by job {pusher.id}"
+        self._jobs.mark_ending(job, reason, ending=Ending.PUSH)
+        victim = self._jobs.facts(job)
+        if (victim.priority, victim.rank) == (pusher.priority, min(victim.rank, pusher.rank)):
+            # What waits again must not come before the one that it makes room for.
+            self._jobs.put_at(job, victim.priority, pusher.rank + 1)
+        for running in self._slot_table.running.values():
+            if running.attempt.job == job:
+                self._endings.preempt(running, reason, Ending.PUSH)
+
+
+def _coming(usable: list[SlotState], leaving: set[int]) -> Counter[str]:
+    """How many slots each node has free, or will have."""
+    coming: Counter[str] = Counter()
+    for place in usable:
+        coming[place.slot.node] += _is_coming(place) or place.slot.index in leaving
+    return coming
+
+
+def _is_coming(place: SlotState) -> bool:
+    """Whether a slot is free, or will be once its lease is here."""
+    return place.is_idle and place.waits_for is None

@@ -1,0 +1,42 @@
+"""To which attempt a process of this machine belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.engine.slots import SlotTable
+from stoker.supervisor import process_tree
+
+
+class ProcessOwners:
+    """Finds an attempt by descent, and by the cookie that all of its processes inherit.
+
+    `parents` are the processes below which everything is ours. Asked from any thread.
+    """
+
+    def __init__(self, slot_table: SlotTable, name: str, parents: Callable[[], list[int]]) -> None:
+        self._slot_table = slot_table
+        self._prefix = f"{name}:"
+        self._parents = parents
+
+    def __call__(self, pid: int) -> str | None:
+        """The key of an attempt, an empty text for another process of ours, None for a stranger."""
+        is_own = self._slot_table.is_own
+        running = [each for each in list(self._slot_table.running.values()) if is_own(each.node)]
+        roots = {each.pid: each.key for each in running if each.pid is not None}
+        parents = self._parents()
+        is_ours = False
+        ancestor: int = pid
+        while ancestor > 0 and not is_ours:
+            if ancestor in roots:
+                return roots[ancestor]
+            is_ours = ancestor in parents
+            process = process_tree.look(ancestor)
+            ancestor = 0 if process is None else process.parent
+        marks = process_tree.marks_of(pid)
+        cookies = marks.cookies
+        keys = [cookie for cookie in cookies if cookie.startswith(self._prefix)]
+        if keys:
+            return keys[-1].removeprefix(self._prefix)
+        # A part of Stoker's, such as the server of MPS, that is nobody's child.
+        return "" if is_ours or marks.is_part else None

@@ -1,0 +1,232 @@
+"""What is done about an attempt that failed: why it did, and whether and where its job is tried again."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.core.failure import Again, Facts, Failure, FailureClass, Remedy, tries_again
+from stoker.core.job import Ending, Outcome
+from stoker.core.lifecycle import Event
+from stoker.core.planner import Candidate
+from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
+from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.store.jobs import Jobs
+
+if TYPE_CHECKING:
+    from stoker.engine.mps import Mps
+
+_CHECK_S = 2.0
+_MOST_OF_MEMORY = 0.9  # more than this is never free, and then it is tried all the same
+_TEMPORARY = "/tmp"  # noqa: S108 - nothing is written there
+
+
+class RetryPolicy:
+    """Judges failures by their class.
+
+    A full disk pauses the queue through `pause`; where there is none, in a foreground run, nothing
+    starts while the disk is full.
+    """
+
+    def __init__(self, slot_table: SlotTable, jobs: Jobs, tell: Callable[[str], None]) -> None:
+        self._slot_table = slot_table
+        self._jobs = jobs
+        self._tell = tell
+        self._inspection = FailureInspection()
+        self._avoided: dict[int, frozenset[str]] = {}
+        self._unfit: dict[int, dict[str, str]] = {}  # nodes, and what of a job's needs they lack
+        self._needs_bytes: dict[int, int] = {}
+        self._awaits_space: str | None = None
+        self._check_at = 0.0
+        self.pause: Callable[[str], None] | None = None
+        self.mps: Mps | None = None
+        self.xid_of: Callable[[RunningAttempt], int | None] = _unknown
+        self.folder_of: Callable[[RunningAttempt], str] = lambda _running: "."
+        # The slots that a job may use; None for all.
+        self.allowed_of: Callable[[RunningAttempt], frozenset[int] | None] = lambda _running: None
+
+    def examine(self, running: RunningAttempt, outcome: Outcome) -> Failure | None:
+        """Why an attempt failed; None if it did not."""
+        if outcome.event is not Event.FAIL or outcome.status is None:
+            return None
+        facts = self._facts_of(running) if running.slots else Facts()
+        return self._inspection.examine(
+            outcome.status,
+            running.trace or running.log,
+            self._folders_of(running),
+            facts,
+            running.log_since,
+        )
+
+    def _facts_of(self, running: RunningAttempt) -> Facts:
+        mps = self.mps is not None and self.mps.is_client(running)
+        return Facts(
+            xid=self.xid_of(running),
+            mps=mps,
+            neighbours=mps and self.mps is not None and self.mps.has_neighbours(running),
+        )
+
+    def wants_mps(self, running: RunningAttempt) -> bool:
+        """Whether an attempt asks for MPS, and its job has not gone down with neighbours there."""
+        if self.mps is None or not running.entry.request.options.mps or not running.slots:
+            return False
+        if not self._slot_table.is_own(running.node):
+            return False  # its daemon would have to be there
+        return not self._jobs.count_failures(running.attempt.job, FailureClass.NEIGHBOUR.value)
+
+    def decide(self, running: RunningAttempt, outcome: Outcome, failure: Failure | None) -> Again:
+        """Whether a job is tried again after an attempt that ended so."""
+        if outcome.event is Event.PREEMPT:
+            return Again.UNCOUNTED
+        if outcome.event is Event.SUCCEED:
+            return Again.NO
+        if running.killed_because is not None and running.ending is not Ending.OVERDUE:
+            return Again.NO
+        if running.cut_off:
+            return Again.UNCOUNTED
+        job, entry = running.attempt.job, running.entry
+        before = 0
+        if failure is not None and failure.remedy in (Remedy.ONCE_MORE, Remedy.ELSEWHERE):
+            before = self._jobs.count_failures(job, failure.kind.value)
+        return tries_again(
+            failure, tries=entry.tries, retries=entry.request.retries, same_before=before
+        )
+
+    def carry_out(self, running: RunningAttempt, failure: Failure, max_rss_kb: int | None) -> None:
+        """Do what a failure asks for beside another try."""
+        job = running.attempt.job
+        if failure.kind is FailureClass.HOST_OOM and max_rss_kb:
+            total, _free = read_memory()
+            self._needs_bytes[job] = min(max_rss_kb * 1024, int(total * _MOST_OF_MEMORY))
+        match failure.remedy:
+            case Remedy.ELSEWHERE:
+                self.avoid(running)
+            case Remedy.WHEN_SPACE:
+                self._stop_for_space(running)
+
+    def avoid(self, running: RunningAttempt) -> None:
+        """Keep a job off the GPUs of an attempt, as long as there are others."""
+        seen = self._avoided.get(running.attempt.job, frozenset())
+        self._avoided[running.attempt.job] = seen.union(*(slot.keys for slot in running.slots))
+
+    def go_elsewhere(self, running: RunningAttempt, reason: str) -> bool:
+        """Keep a job off a node that lacks what it needs; False if there is no other for it."""
+        job = running.attempt.job
+        unfit = {**self._unfit.get(job, {}), running.where: reason}
+        allowed = self.allowed_of(running)
+        others = Counter(
+            place.slot.node
+            for place in self._slot_table.whole()
+            if place.slot.node not in unfit and (allowed is None or place.slot.index in allowed)
+        )
+        # One without GPU has been where all of its kind go.
+        if not running.slots or max(others.values(), default=0) < len(running.slots):
+            return False
+        self._unfit[job] = unfit
+        return True
+
+    def why_unfit(self, job: int, node: str) -> str | None:
+        """What a node lacks that a job needs, as far as it was tried."""
+        return self._unfit.get(job, {}).get(node)
+
+    def forget(self, job: int) -> None:
+        """A job is over."""
+        self._avoided.pop(job, None)
+        self._unfit.pop(job, None)
+        self._needs_bytes.pop(job, None)
+
+    def direct(self, candidate: Candidate, job: int) -> Candidate | None:
+        """Keep a job off GPUs that it avoids, as long as there is another one.
+
+        None for a job that the kernel killed for memory, until there is as much as it had.
+        """
+        if self.waits_for(job) is not None:
+            return None
+        unfit = self._unfit.get(job)
+        if unfit is not None:
+            candidate = self._restrict(candidate, unfit)
+        keys = self._avoided.get(job)
+        if keys is None:
+            return candidate
+        allowed = frozenset(
+            place.slot.index
+            for place in self._slot_table.whole()
+            if place.is_open
+            and keys.isdisjoint(place.slot.keys)
+            and (candidate.allowed is None or place.slot.index in candidate.allowed)
+        )
+        if not self._slot_table.can_have(candidate.slots, allowed):
+            return candidate
+        return msgspec.structs.replace(candidate, allowed=allowed)
+
+    def _restrict(self, candidate: Candidate, unfit: Collection[str]) -> Candidate:
+        fit = frozenset(
+            place.slot.index for place in self._slot_table.whole() if place.slot.node not in unfit
+        )
+        allowed = fit if candidate.allowed is None else fit & candidate.allowed
+        return msgspec.structs.replace(candidate, allowed=allowed)
+
+    @property
+    def directs(self) -> bool:
+        """Whether there are jobs that may not start anywhere at any time."""
+        return bool(self._avoided or self._unfit or self._needs_bytes)
+
+    @property
+    def held_back(self) -> int:
+        """How many jobs at most may have to be passed by those behind them."""
+        return len(self._needs_bytes)
+
+    def waits_for(self, job: int) -> str | None:
+        """The memory that a job waits for which the kernel killed, in words; None if it does not."""
+        needed = self._needs_bytes.get(job)
+        if needed is None:
+            return None
+        _total, free = read_memory()
+        if free >= needed:
+            return None
+        return (
+            f"waits for memory: it had {needed / 2**30:.1f} GiB when the kernel killed it, and"
+            f" {free / 2**30:.1f} GiB are free"
+        )
+
+    def lacks_space(self, now: float) -> bool:
+        """Whether nothing may start because a disk is full."""
+        if self._awaits_space is None:
+            return False
+        if now >= self._check_at:
+            self._check_at = now + _CHECK_S
+            if not is_full(self._awaits_space):
+                self._tell(f"there is space in {self._awaits_space} again: going on")
+                self._awaits_space = None
+                return False
+        return True
+
+    def due_s(self, now: float) -> float | None:
+        """When to look for space or memory again, by the engine's clock; None if none lacks."""
+        if self._awaits_space is not None:
+            return self._check_at
+        if self._needs_bytes and now >= self._check_at:
+            self._check_at = now + _CHECK_S
+        return self._check_at if self._needs_bytes else None
+
+    def _stop_for_space(self, running: RunningAttempt) -> None:
+        where = next(filter(is_full, self._folders_of(running)), None)
+        if where is None:
+            return  # there is space again already
+        if self.pause is not None:
+            self.pause(f"job {running.attempt.job} found the disk of {where} full")
+        elif self._awaits_space is None:
+            self._awaits_space = where
+            self._tell(f"the disk of {where} is full: starting no more until there is space")
+
+    def _folders_of(self, running: RunningAttempt) -> list[str]:
+        folders = [] if running.log is None else [os.path.dirname(running.log) or "."]
+        return [*folders, self.folder_of(running), os.environ.get("TMPDIR") or _TEMPORARY]
+
+
+def _unknown(_running: RunningAttempt) -> int | None:
+    return None

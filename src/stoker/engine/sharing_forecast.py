@@ -1,0 +1,82 @@
+"""How long jobs on GPUs will take if some of them share: the policy, run ahead on a simulated clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.core.planner import Candidate
+from stoker.core.sharing.profile import Profile
+from stoker.core.sharing.rules import NEVER, parse_share
+from stoker.engine.sharing import Sharing
+from stoker.engine.slots import SlotTable
+from stoker.simulator.simulation import Contender, Simulation
+from stoker.simulator.workload import Machine, Work
+
+_LEAST_S = 0.001  # also of one that should be over by now
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """A job that runs or waits, and for how many more seconds it would keep a GPU to itself."""
+
+    candidate: Candidate
+    seconds: float
+
+
+class Forecast:
+    """Runs ahead what the sharing would do with jobs; it sees them as all alike GPUs would have them."""
+
+    def __init__(self, sharing: Sharing, slot_table: SlotTable) -> None:
+        self._sharing = sharing
+        self._slot_table = slot_table
+
+    def concerns(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether any of these jobs may share a GPU that there is."""
+        asks = any(each.share is not None and each.slots == 1 for each in candidates)
+        return asks and self._machine() is not None
+
+    def lone_s(self, candidate: Candidate) -> float | None:
+        """How long a job takes that has its GPU to itself; None if none of its kind has had that."""
+        return None if candidate.share is None else self._profile(candidate).lone_s
+
+    def seconds(self, jobs: Sequence[Expected]) -> float:
+        """In how many seconds all are over; those that run come first, then in queue order."""
+        machine = self._machine()
+        assert machine is not None
+        known: dict[str, Profile] = {}
+        works = [work for job in jobs for work in self._works_of(job, machine, known)]
+        rules = self._sharing.rules
+        return (
+            Simulation(works, machine, Contender(name="queue", rules=rules), known).run().makespan_s
+        )
+
+    def _works_of(self, job: Expected, machine: Machine, known: dict[str, Profile]) -> list[Work]:
+        candidate = job.candidate
+        profile = Profile()
+        kind, share = "", NEVER
+        if candidate.share is not None and candidate.slots == 1:
+            kind, share = self._sharing.wish_of(candidate).kind, parse_share(candidate.share)
+            profile = known[kind] = self._profile(candidate)
+        # Of whom nothing is known it is not foreseen that it will share.
+        held = max(profile.peaks, default=candidate.gpu_mem or machine.mem_bytes)
+        load = profile.sm_load
+        work = Work(
+            arrival_s=0.0,
+            duration_s=max(job.seconds, _LEAST_S),
+            memory=((0.0, min(held, machine.mem_bytes)),),
+            sm=min(1.0, self._sharing.rules.unknown_sm if load is None else load),
+            kind=kind,
+            share=share,
+            declared_bytes=candidate.gpu_mem if share != NEVER else None,
+        )
+        return [work] * max(1, candidate.slots)
+
+    def _profile(self, candidate: Candidate) -> Profile:
+        return self._sharing.profile_of(candidate)
+
+    def _machine(self) -> Machine | None:
+        """The GPUs that jobs can share, all as large as the smallest."""
+        views = [self._sharing.view(place) for place in self._slot_table.whole() if place.is_open]
+        sizes = [view.total_bytes for view in views if view is not None and view.blind is None]
+        return Machine(len(sizes), min(sizes)) if sizes else None

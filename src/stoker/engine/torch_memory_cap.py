@@ -1,0 +1,100 @@
+"""Lets torch itself keep a job within what was set aside for it, where its torch can."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from stoker.engine.foreground_queue import QueueEntry
+from stoker.executors.contract import Launch
+from stoker.warm.command import is_python
+
+Surroundings = Callable[[QueueEntry], tuple[list[str] | None, Mapping[str, str]]]
+"""The words of a job's command, None for what only a shell understands, and its environment."""
+
+# An older torch refuses to start with a setting that it does not know.
+_FIRST_VERSION = (2, 10)
+_SETTING = "per_process_memory_fraction"
+# Torch reads the first of them that it finds.
+_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_RELEASED = re.compile(r"""^__version__ = ['"](\d+)\.(\d+)\.\d+(?:\+[^'"]*)?['"]$""", re.MULTILINE)
+_VERSIONED = re.compile(r"python3\.\d+")
+
+
+class TorchMemoryCap:
+    """Caps launches; what is no plain python command, or has no torch of a known version, stays as it is."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+
+    def cap(self, launch: Launch, entry: QueueEntry, share: float) -> Launch | None:
+        """The same with at most that share of its GPU's memory; None where that cannot be.
+
+        What is started warm cannot: its torch has read its settings already.
+        """
+        if launch.warm is not None:
+            return None
+        words, env = self._surroundings(entry)
+        if not words or not is_python(words[0]) or not has_cap(words[0], env):
+            return None
+        setting = add_cap(env, share)
+        if setting is None:
+            return None
+        return msgspec.structs.replace(launch, argv=["/usr/bin/env", setting, *launch.argv])
+
+
+def add_cap(env: Mapping[str, str], share: float) -> str | None:
+    """The variable that caps torch, with all that its user has set there.
+
+    None where the user has a cap already, or an allocator that knows of none.
+    """
+    name = next((name for name in _VARIABLES if env.get(name)), _VARIABLES[0])
+    theirs = env.get(name, "")
+    if _SETTING in theirs or "backend:" in theirs:
+        return None
+    return f"{name}={theirs}{',' * bool(theirs)}{_SETTING}:{share:.4f}"
+
+
+def has_cap(python: str, env: Mapping[str, str]) -> bool:
+    """Whether the torch that an interpreter would import is a released one that can be capped."""
+    for folder in _import_folders(python, env):
+        try:
+            with open(os.path.join(folder, "torch", "version.py"), encoding="utf-8") as file:
+                found = _RELEASED.search(file.read())
+        except (OSError, UnicodeDecodeError):
+            continue
+        return found is not None and (int(found[1]), int(found[2])) >= _FIRST_VERSION
+    return False
+
+
+def _import_folders(python: str, env: Mapping[str, str]) -> Iterator[str]:
+    """Where an interpreter looks for packages, first things first, as far as its files tell."""
+    yield from filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    try:
+        with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8") as file:
+            settings = dict(re.findall(r"^([\w-]+)\s*=\s*(.*?)\s*$", file.read(), re.MULTILINE))
+    except (OSError, UnicodeDecodeError):
+        settings = {"include-system-site-packages": "true"}
+    else:
+        own = glob.glob(os.path.join(glob.escape(prefix), "lib", "python3.*", "site-packages"))
+        yield from own if len(own) == 1 else ()
+    if settings.get("include-system-site-packages", "").lower() == "true":
+        yield from _system_folders(os.path.realpath(python), env)
+
+
+def _system_folders(python: str, env: Mapping[str, str]) -> Iterator[str]:
+    name = os.path.basename(python)
+    if _VERSIONED.fullmatch(name) is None:
+        return
+    prefix = os.path.dirname(os.path.dirname(python))
+    if not env.get("PYTHONNOUSERSITE") and env.get("HOME"):
+        yield os.path.join(env["HOME"], ".local", "lib", name, "site-packages")
+    for root in dict.fromkeys((os.path.join(prefix, "local"), prefix)):
+        for folder in ("site-packages", "dist-packages"):
+            yield os.path.join(root, "lib", name, folder)
+    yield os.path.join(prefix, "lib", "python3", "dist-packages")

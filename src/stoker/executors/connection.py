@@ -1,0 +1,76 @@
+"""A connection to one supervisor: lists of messages go there, reports come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.executors.contract import Heard, Report
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """The supervisor is ready; it speaks all protocols from `lowest` to `protocol`."""
+
+    protocol: int
+    pid: int
+    lowest: int = 0
+    name: str = ""
+    version: str = ""
+
+
+class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
+    """The supervisor was asked to go, and stays: something runs."""
+
+
+_replies = msgspec.json.Decoder(Heard | Hello | Busy)
+
+
+class SupervisorConnection:
+    """Speaks with a supervisor over a socket."""
+
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self.pid = pid
+        self.socket = sock
+        self.hello: Hello | None = None
+        self.protocol = 0
+        self.is_busy = False
+        self._buffer = b""
+
+    def send(self, *messages: Sequence[object]) -> None:
+        """Send messages in one write."""
+        view = memoryview(f"{json.dumps(messages)}\n".encode())
+        while view:
+            try:
+                view = view[self.socket.send(view) :]
+            except OSError:
+                return  # the supervisor is gone: `receive` tells
+
+    def receive(self) -> list[Report] | None:
+        """All reports that have arrived; None once the supervisor is gone."""
+        try:
+            data = self.socket.recv(1 << 18, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        if not data:
+            return None
+        whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
+        reports: list[Report] = []
+        for reply in _replies.decode_lines(whole):
+            if isinstance(reply, Hello):
+                self.hello = reply
+            elif isinstance(reply, Busy):
+                self.is_busy = True
+            else:
+                reports.append(reply)
+        return reports
+
+    def hang_up(self) -> None:
+        """Neither send nor receive any more."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)

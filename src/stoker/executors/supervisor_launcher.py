@@ -1,0 +1,119 @@
+"""Finds the supervisor at a socket, or starts one there."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+
+from stoker import __version__
+from stoker.errors import StokerError
+from stoker.executors.connection import Hello
+from stoker.executors.contract import ExecutorLostError
+from stoker.supervisor import unix_sockets
+from stoker.supervisor.launcher import start_keeper
+from stoker.supervisor.protocol import LOWEST_PROTOCOL, PROTOCOL
+
+_START_PATIENCE_S = 5.0
+_MOST_DEATHS = 3
+
+
+class SupervisorLauncher:
+    """Where a supervisor is, and how one is started if there is none.
+
+    With a lease file it is started as nobody's child, and without variables that begin with `without`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        socket: str,
+        journal: str,
+        log: str,
+        lease_file: str | None = None,
+        without: str | None = None,
+    ) -> None:
+        assert not {*" /:\n"} & {*name}, f"{name!r} does not do for a cookie"
+        self.log = log
+        self._name = name
+        self._path = socket
+        self._journal = journal
+        self._lease_file = lease_file
+        self._without = without
+        self._deaths = 0
+        self._children: set[int] = set()
+
+    def connect(self, deadline: float) -> socket.socket:
+        """A connection to the supervisor, which is started if need be."""
+        while True:
+            try:
+                return unix_sockets.connect(self._path)
+            except (FileNotFoundError, ConnectionError):
+                problem = self._start(max(deadline, time.monotonic() + _START_PATIENCE_S))
+            except OSError as error:
+                raise ExecutorLostError(f"{self._path}: {error.strerror}") from error
+            if problem and time.monotonic() > deadline:
+                raise ExecutorLostError(f"cannot start a supervisor: {problem}")
+
+    def reap(self) -> None:
+        """See off supervisors that were our children."""
+        for pid in list(self._children):
+            try:
+                gone, _status = os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                gone = pid
+            if gone:
+                self._children.discard(pid)
+
+    def _start(self, deadline: float) -> str | None:
+        """Start a supervisor; returns what prevents it for the moment, if anything does."""
+        try:
+            keeper = start_keeper(
+                self._path,
+                self._journal,
+                self._name,
+                self.log,
+                lease_file=self._lease_file,
+                without=self._without,
+            )
+        except OSError as error:
+            raise ExecutorLostError(f"cannot start a supervisor: {error}") from error
+        self._children.add(keeper.pid)
+        with os.fdopen(keeper.fd, "rb", buffering=0) as file:
+            said = b""
+            while wait_for(file.fileno(), deadline) and (more := file.read(4096)):
+                said += more
+        word = said.decode("utf-8", "replace")
+        if word == "ready":
+            self._deaths = 0
+            return None
+        if not word and self._deaths < _MOST_DEATHS and time.monotonic() < deadline:
+            self._deaths += 1  # somebody may have killed it
+            return f"it died, see {self.log}"
+        if word == "busy":
+            time.sleep(0.02)  # another one is about to listen, or to go
+            return f"another process has locked {self._journal}"
+        raise ExecutorLostError(
+            f"cannot start a supervisor: {word or f'it died or hangs, see {self.log}'}"
+        )
+
+
+def agree(hello: Hello) -> int:
+    """The newest protocol that both sides speak."""
+    best = min(PROTOCOL, hello.protocol)
+    if best < max(LOWEST_PROTOCOL, hello.lowest):
+        raise StokerError(
+            f"the running jobs are in the care of a supervisor of Stoker {hello.version}, which Stoker"
+            f" {__version__} cannot speak with: wait until they have ended, or end them with"
+            " `stoker daemon stop --kill`"
+        )
+    return best
+
+
+def wait_for(fd: int, deadline: float) -> bool:
+    """Wait until a descriptor is readable; False if the time is over."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

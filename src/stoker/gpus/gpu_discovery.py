@@ -1,0 +1,45 @@
+"""Finds GPUs that have come, or come back, while others are watched."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from stoker.gpus.nvml import Nvml, Reading
+
+_FIRST_PAUSE_S = 2.0
+_LONGEST_PAUSE_S = 60.0
+
+
+class GpuDiscovery:
+    """Looks anew when there are signs that it is worth it, and calls back if it was done."""
+
+    def __init__(self, nvml: Nvml, renewed: Callable[[], None]) -> None:
+        self._nvml = nvml
+        self._renewed = renewed
+        self._at_s = 0.0
+        self._pause_s = _FIRST_PAUSE_S
+
+    def follow(self, latest: Mapping[str, Reading]) -> None:
+        """Look for GPUs if one is lost, or the driver shows others than before."""
+        if time.monotonic() < self._at_s:
+            return
+        lost = any(latest[gpu.uuid].lost for gpu in self._nvml.gpus() if gpu.uuid in latest)
+        if lost or self._nvml.may_have_changed():
+            self._nvml.look_anew()
+            self._renewed()
+        # A GPU that stays lost is asked for less and less often.
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S) if lost else _FIRST_PAUSE_S
+        self._at_s = time.monotonic() + self._pause_s if lost else 0.0
+
+
+def look_anew_within(nvml: Nvml, patience_s: float) -> bool:
+    """Look anew, but wait no longer than that for a driver that hangs; whether there are others now."""
+    found: list[bool] = []
+    look = threading.Thread(
+        target=lambda: found.append(nvml.look_anew()), name="gpu-renewal", daemon=True
+    )
+    look.start()
+    look.join(patience_s)
+    return any(found)

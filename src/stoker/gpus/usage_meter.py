@@ -1,0 +1,89 @@
+"""What an attempt uses of its GPUs, from its first sample to its last."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stoker.core.usage import AttemptUse, JobUse
+
+_STEP_PCT = 5
+_STEPS = 100 // _STEP_PCT + 1
+_RISE = 1.01  # less than this is no growth
+_HISTORY = 300
+
+
+class UsageMeter:
+    """Adds samples up; as much memory for an attempt of a month as for one of a minute."""
+
+    def __init__(self, key: str, at_s: float) -> None:
+        self.history: deque[tuple[float, int | None, float | None]] = deque(maxlen=_HISTORY)
+        self._key = key
+        self._begun_s = at_s
+        self._last_s = at_s
+        self._rose_s = at_s
+        self._mem_bytes: dict[str, int] | None = None
+        self._sm_pct: float | None = None
+        self._peak_bytes: int | None = None
+        self._mem_sum = self._mem_count = 0
+        self._sm_sum = 0.0
+        self._sm_steps = [0] * _STEPS
+        self._samples = 0
+        self._alone = True
+
+    def add(
+        self, at_s: float, mem_bytes: dict[str, int] | None, sm_pct: float | None, *, alone: bool
+    ) -> None:
+        """Take one sample in: memory by GPU and the share of a GPU's time, None if nobody can tell."""
+        self._last_s = at_s
+        self._samples += 1
+        self._alone = self._alone and alone
+        self._mem_bytes, self._sm_pct = mem_bytes, sm_pct
+        most = None if mem_bytes is None else max(mem_bytes.values(), default=0)
+        if most is not None:
+            if self._peak_bytes is None or most > self._peak_bytes * _RISE:
+                self._rose_s = at_s
+            self._peak_bytes = max(most, self._peak_bytes or 0)
+            self._mem_sum += most
+            self._mem_count += 1
+        if sm_pct is not None:
+            self._sm_sum += sm_pct
+            self._sm_steps[min(_STEPS - 1, round(sm_pct / _STEP_PCT))] += 1
+        self.history.append((at_s, most, sm_pct))
+
+    @property
+    def mem_bytes(self) -> dict[str, int]:
+        """What it held when last seen."""
+        return self._mem_bytes or {}
+
+    def now(self) -> JobUse:
+        """The attempt as it is."""
+        return JobUse(
+            key=self._key,
+            mem_bytes=self._mem_bytes,
+            sm_pct=self._sm_pct,
+            watched_s=self._last_s - self._begun_s,
+            flat_s=self._last_s - self._rose_s,
+            so_far=self.sum_up(),
+        )
+
+    def sum_up(self) -> AttemptUse:
+        """The attempt as it has been so far."""
+        sm_count = sum(self._sm_steps)
+        return AttemptUse(
+            mem_peak_bytes=self._peak_bytes,
+            mem_mean_bytes=self._mem_sum // self._mem_count if self._mem_count else None,
+            sm_mean_pct=round(self._sm_sum / sm_count, 1) if sm_count else None,
+            sm_p50_pct=self._quantile(0.5) if sm_count else None,
+            sm_p90_pct=self._quantile(0.9) if sm_count else None,
+            samples=self._samples,
+            alone=self._alone,
+        )
+
+    def _quantile(self, share: float) -> float:
+        wanted = share * sum(self._sm_steps)
+        seen = 0
+        for step, count in enumerate(self._sm_steps):
+            seen += count
+            if seen >= wanted:
+                return float(step * _STEP_PCT)
+        return 100.0

@@ -1,0 +1,368 @@
+"""`add`: jobs are in the queue, and safe, when this returns."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import platform
+import time
+
+from stoker.core.job import Options, Request
+from stoker.core.lifecycle import State
+from stoker.core.placement import PlacementRule, make_where, write_where
+from stoker.core.selector import check_name
+from stoker.core.sharing.rules import Mode
+from stoker.engine.context import QueueContext
+from stoker.engine.launch_spec import join_words
+from stoker.engine.sharing import refuse_too_large
+from stoker.errors import ConflictError, StokerError, UsageError
+from stoker.failpoints import reach
+from stoker.service.bulk_change import state_of
+from stoker.service.dependencies import read_needs
+from stoker.service.pending_states import settle
+from stoker.service.placement_check import check_where
+from stoker.store.queue_jobs import Common, NewRow, Reservation, RunRow
+from stoker.submit_context import take_environment
+from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
+
+_SLICE = 500
+_ROWS_AT_ONCE = 5000
+_PAUSE_S = 1.0
+_IDENTITY_BYTES = 32
+MAX_COMMAND_BYTES = 32 * 2**20
+
+
+async def add(context: QueueContext, submission: Submission) -> Added:
+    """Add jobs, all of them; a request that was made before gets its first answer.
+
+    A large submission goes in slices, between which the engine turns. What a crash cut short goes
+    on where it ended when the client asks again. Once it has begun it ends well: where the disk is
+    full, it waits for space, for some of its jobs may have run already.
+    """
+    _check(submission)
+    rows = await _rows(submission)
+    common = _common(submission)
+    with context.database.transaction(durable=len(rows) > _SLICE):
+        reservation = context.jobs.reserve(common)
+        if reservation.jobs != len(rows):
+            raise UsageError("another request had this request id: make a new one")
+        needs = _needs(context, submission, reservation)
+        if not reservation.added:
+            _check_wishes(
+                context, submission
+            )  # what was added before stays added, whatever is here now
+            if len(rows) <= _SLICE:
+                _fill(context, reservation, 0, rows, submission, needs)
+    reach("add-reserved")
+    if len(rows) > _SLICE:
+        await _fill_in_slices(context, reservation, rows, submission, needs)
+    # Also for a repeat: a crash may have come between its commit and this.
+    warning = context.database.sync()
+    reach("add-synced")
+    context.events.touch()
+    context.driver.poke()
+    first, last = reservation.first_job, reservation.first_job + len(rows) - 1
+    repeated = reservation.added == len(rows)
+    notice = warning or _notice(context, submission, first, last)
+    return Added(first=first, last=last, repeated=repeated, notice=notice)
+
+
+def _needs(
+    context: QueueContext, submission: Submission, reservation: Reservation
+) -> list[tuple[int, bool]]:
+    """What the jobs wait for: as it was understood the first time, should this be a repeat."""
+    if submission.after is None and submission.after_any is None:
+        return []
+    if reservation.added:
+        return [(need.id, need.any) for need in context.pending.needs_of(reservation.first_job)]
+    return read_needs(context, submission.after, submission.after_any)
+
+
+def _notice(context: QueueContext, submission: Submission, first: int, last: int) -> str | None:
+    """What keeps the jobs from running that whoever adds them may not expect."""
+    if submission.after is not None:
+        row = context.database.execute(
+            "SELECT reason FROM job WHERE id = ? AND state = 'skipped'", (first,)
+        ).fetchone()
+        if row is not None:
+            return f"{_name(first, last)} skipped: {row[0]}"
+    pauses = list(context.admission.pauses(submission.project))
+    if pauses and state_of(context, first) is not State.WAITING:
+        return None
+    return f"{_name(first, last)} waiting: {pauses[0]}" if pauses else None
+
+
+def _name(first: int, last: int) -> str:
+    return f"job {first} is" if first == last else f"jobs {first}-{last} are"
+
+
+async def _rows(submission: Submission) -> list[NewRow]:
+    """What is to be stored of each job; the engine turns while that of many is made."""
+    rows: list[NewRow] = []
+    for first in range(0, len(submission.jobs), _ROWS_AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        rows += [_row(job, submission) for job in submission.jobs[first : first + _ROWS_AT_ONCE]]
+    return rows
+
+
+async def _fill_in_slices(
+    context: QueueContext,
+    reservation: Reservation,
+    rows: list[NewRow],
+    submission: Submission,
+    needs: list[tuple[int, bool]],
+) -> None:
+    added = reservation.added
+    while added < len(rows):
+        await asyncio.sleep(0)
+        try:
+            with context.database.transaction():
+                # The same request, made a second time, may be at it too.
+                offset = context.jobs.added(reservation)
+                part = rows[offset : offset + _SLICE]
+                if part:
+                    _fill(context, reservation, offset, part, submission, needs)
+        except StokerError as error:
+            context.engine.tell_once(f"{error}; jobs {reservation.first_job} and on wait for space")
+            await asyncio.sleep(_PAUSE_S)
+            continue
+        added = offset + len(part)
+        reach("add-slice")
+        context.driver.poke()
+
+
+def _fill(
+    context: QueueContext,
+    reservation: Reservation,
+    offset: int,
+    rows: list[NewRow],
+    submission: Submission,
+    needs: list[tuple[int, bool]],
+) -> None:
+    share = None if submission.share == Mode.NEVER.value else submission.share
+    key = (
+        submission.gpus,
+        submission.timeout_s,
+        submission.project,
+        share,
+        submission.gpu_mem_bytes,
+        write_where(_where(submission)),
+    )
+    options = Options(
+        stop_signal=submission.stop_signal,
+        grace_s=submission.grace_s,
+        backoff_s=submission.backoff_s,
+        requeue=submission.requeue,
+        preemptible=submission.preemptible,
+        preempt=submission.preempt,
+        warm=tuple(submission.warm),
+        mps=submission.mps,
+        sync=submission.sync,
+        results=os.path.normpath(submission.results),
+    )
+    request = Request(
+        slots=submission.gpus,
+        priority=submission.priority,
+        retries=submission.retries,
+        options=options,
+    )
+    sweep = None
+    if submission.sweep is not None:
+        sweep = context.jobs.sweep_of(submission.sweep, _decode(submission.cwd, "cwd"))
+    context.jobs.fill(reservation, offset, rows, key, request, sweep)
+    if needs or submission.hold or submission.begin_at is not None:
+        first = reservation.first_job + offset
+        for job in range(first, first + len(rows)):
+            _shelve(context, job, submission, needs)
+
+
+def _shelve(
+    context: QueueContext, job: int, submission: Submission, needs: list[tuple[int, bool]]
+) -> None:
+    """Let a job that was just added wait for what it is to wait for."""
+    for needed, any_end in needs:
+        context.pending.link(job, needed, any_end)
+    if submission.hold:
+        context.pending.hold(job, True)
+    if submission.begin_at is not None:
+        context.pending.delay(job, int(submission.begin_at * 1e6))
+    settle(context, job)
+
+
+def _check(submission: Submission) -> None:
+    for name in {submission.name, *(job.name for job in submission.jobs)} - {None}:
+        check_name("the name", name or "", "name")
+    if submission.project is not None:
+        check_name("the project", submission.project, "project")
+    if submission.sweep is not None:
+        check_name("the sweep", submission.sweep)
+    if not os.path.isabs(_decode(submission.cwd, "cwd")):
+        raise UsageError("cwd is not an absolute path", field="cwd")
+    _check_sync(submission)
+    shell = submission.shell
+    if shell is not None and (not os.path.isabs(shell) or "\0" in shell):
+        raise UsageError("the shell is not an absolute path", field="shell")
+
+
+def _check_sync(submission: Submission) -> None:
+    results = os.path.normpath(submission.results)
+    names = results.split("/")
+    if "\0" in results or names[0] in ("", ".", "..") or ".git" in names:
+        raise UsageError(
+            f"--results {submission.results}: name a folder below the one that the job runs in",
+            field="results",
+        )
+    if not submission.sync:
+        return
+    if submission.snapshot is None:
+        raise UsageError("sync ships a snapshot, and the submission names none", field="snapshot")
+    cwd = os.path.join(_decode(submission.cwd, "cwd"), b"")
+    for job in submission.jobs:
+        if job.run is not None and not os.path.normpath(_decode(job.run.dir, "dir")).startswith(
+            cwd
+        ):
+            raise UsageError(
+                "the folders of the runs lie outside of the sweep's own, where --sync brings nothing"
+                " back: let dir name one below it"
+            )
+
+
+def _check_wishes(context: QueueContext, submission: Submission) -> None:
+    if submission.begin_at is not None and submission.begin_at < time.time() - 60:
+        raise UsageError(
+            "the time to begin lies in the past: leave it out to begin at once", field="begin_at"
+        )
+    slots = context.engine.slot_table.slots_left()
+    if submission.gpus and not slots:
+        raise ConflictError(
+            f"{context.no_gpu_reason or 'this queue has no GPU'}:"
+            " stoker daemon restart --gpus 0,1 names them; add -g 0 for a job without GPU",
+            field="gpus",
+        )
+    if submission.gpus > slots:
+        has = (
+            "this queue has" if context.engine.slot_table.grid is None else "no node has more than"
+        )
+        raise UsageError(
+            f"the job asks for {submission.gpus} GPUs, and {has} {slots}: ask for fewer (-g)",
+            field="gpus",
+        )
+    check_gpu_mem(context, submission.gpu_mem_bytes)
+    check_where(context, _where(submission), submission.gpus)
+    allowed = context.admission.allowed(submission.project)
+    if allowed is not None and submission.gpus > len(allowed):
+        raise UsageError(
+            f"the job asks for {submission.gpus} GPUs, and project {submission.project} may use"
+            f" {len(allowed)} (stoker config gpus.{submission.project})",
+            field="gpus",
+        )
+
+
+def _where(submission: Submission) -> PlacementRule:
+    return make_where(submission.nodes, submission.on, submission.node_labels)
+
+
+def check_gpu_mem(context: QueueContext, asked: int | None) -> None:
+    """Refuse what no GPU of this queue has."""
+    largest = None if context.engine.sharing is None else context.engine.sharing.largest_bytes()
+    refuse_too_large(asked, largest)
+
+
+def _row(job: NewJob, submission: Submission) -> NewRow:
+    if type(job.command) is str and not job.script and job.log is None and submission.log is None:
+        command, form = job.command.encode(), None  # by far the most frequent
+    elif isinstance(job.command, list):
+        if not job.command or job.script:
+            raise UsageError("a command of words needs at least one, and is no script")
+        command, form = join_words([_decode(word, "command") for word in job.command]), "argv"
+        if len(job.command) != command.count(b"\0") + 1:
+            raise UsageError("a command holds a NUL byte")
+    else:
+        command, form = _decode(job.command, "command"), "script" if job.script else None
+    if form is None and b"\0" in command:
+        raise UsageError("a command holds a NUL byte", field="command")
+    if not command.strip():
+        raise UsageError("a command is empty", field="command")
+    if len(command) > MAX_COMMAND_BYTES:
+        raise UsageError(f"a command is longer than {MAX_COMMAND_BYTES >> 20} MiB", field="command")
+    run = None if job.run is None else _run(job, submission)
+    return NewRow(command, form, job.name or submission.name, _log(job, submission), run)
+
+
+def _run(job: NewJob, submission: Submission) -> RunRow:
+    assert job.run is not None
+    if submission.sweep is None:
+        raise UsageError("a job is a run of a sweep, but the submission names none")
+    folder = _decode(job.run.dir, "dir")
+    if not folder.startswith(b"/") or b"\0" in folder:
+        raise UsageError("the folder of a run is no absolute path")
+    try:
+        identity = bytes.fromhex(job.run.identity)
+    except ValueError:
+        identity = b""
+    if len(identity) != _IDENTITY_BYTES:
+        raise UsageError("the identity of a run is no sha256 in hexadecimal digits")
+    return RunRow(identity, folder, job.run.params)
+
+
+def _log(job: NewJob, submission: Submission) -> bytes | None:
+    given = job.log if job.log is not None else submission.log
+    if given is None:
+        return None
+    log = _decode(given, "log")
+    if not log or b"\0" in log:
+        raise UsageError("the path of the log is empty or holds a NUL byte", field="log")
+    return os.path.join(_decode(submission.cwd, "cwd"), log)
+
+
+def _common(submission: Submission) -> Common:
+    git = submission.git
+    return Common(
+        request_id=submission.request_id,
+        jobs=len(submission.jobs),
+        submitted_at_us=time.time_ns() // 1000,
+        environment=_environment(submission),
+        cwd=_decode(submission.cwd, "cwd"),
+        shell=submission.shell,
+        snapshot=_snapshot(submission.snapshot),
+        git_commit=git.commit if git else None,
+        git_dirty=git.dirty if git else None,
+        user=submission.user,
+        host=platform.node(),
+        linger=submission.linger,
+    )
+
+
+def _snapshot(text: str | None) -> str | None:
+    if text is not None and ("\0" in text or {"", ".", ".."} & set(text.split("/"))):
+        raise UsageError("a snapshot is named by its id, and a folder in it")
+    return text
+
+
+def _environment(submission: Submission) -> bytes:
+    own = take_environment() if submission.by_page else {}
+    env = {**own.get("env", {}), **submission.env}
+    entries = [f"{name}={value}".encode("utf-8", "replace") for name, value in env.items()]
+    for others in filter(None, (own.get("env_b64"), submission.env_b64)):
+        try:
+            entries += base64.b64decode(others, validate=True).split(b"\0")
+        except binascii.Error as error:
+            raise UsageError(f"env_b64 is no base64: {error}") from None
+    if any("=" in name for name in submission.env) or any(
+        entry and (b"\0" in entry or entry.find(b"=") < 1) for entry in entries
+    ):
+        raise UsageError("the environment holds a NUL byte or a variable without a proper name")
+    return b"".join(sorted(entry + b"\0" for entry in entries if entry))
+
+
+def _decode(value: Bytes, what: str) -> bytes:
+    try:
+        data = from_wire(value)
+    except ValueError as error:
+        raise UsageError(f"{what} is no base64: {error}") from None
+    if what == "cwd" and b"\0" in data:
+        raise UsageError("cwd holds a NUL byte", field="cwd")
+    return data

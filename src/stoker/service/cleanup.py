@@ -1,0 +1,178 @@
+"""Keeps the house small: old jobs and logs go, and logs that grow without bound are cut."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+
+from stoker.core.lifecycle import State
+from stoker.engine.context import QueueContext
+from stoker.engine.trusted_time import TrustedTime
+from stoker.errors import StokerError
+from stoker.service.rm import finish_removals, forget
+from stoker.staging.node_cache import NodeCache
+
+_PRUNE_PERIOD_S = 3600.0
+_CAP_PERIOD_S = 5.0
+_SLICE = 200
+_PAUSE_S = 0.01
+_OLD_SNAPSHOT_S = 86400.0
+_GONE = ".gone-"
+_NODE_CACHE_BYTES = 4 << 30
+
+
+async def prune_for_ever(context: QueueContext) -> None:
+    """Forget what is older, or more, than the settings keep; a little at a time."""
+    clock = TrustedTime(context.database)
+    while True:
+        try:
+            await prune(context, clock)
+        except (StokerError, OSError) as error:
+            context.engine.tell_once(f"cannot forget old jobs for now: {error}")
+        await asyncio.sleep(_PRUNE_PERIOD_S)
+
+
+async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None:
+    """Forget ended jobs beyond `keep.days` and `keep.jobs`; failures among them are told."""
+    finish_removals(context)
+    clock = clock or TrustedTime(context.database)
+    now = clock.now()
+    if clock.ahead_s:
+        context.engine.tell_once(
+            f"the clock is {clock.ahead_s / 86400:.0f} days ahead of what it was: nothing is forgotten"
+            " for its age until the clock has stayed so for a day"
+        )
+    oldest_us = (now - context.config.count("keep.days") * 86400) * 1e6
+    undone = 0
+    while rows := _oldest(context, oldest_us):
+        forget(context, rows)
+        undone += sum(state is not State.DONE for _job, state in rows)
+        await asyncio.sleep(_PAUSE_S)
+    if undone:
+        context.publisher.on_notice(
+            f"forgot {undone} old jobs that had not succeeded (stoker config keep.days)"
+        )
+    context.jobs.forget_submissions()
+    await _prune_snapshots(context, now)
+    await _prune_checkpoints(context)
+    node_cache = os.path.join(context.home, "node_cache")
+    if os.path.isdir(node_cache):
+        await asyncio.to_thread(NodeCache(node_cache).prune, _NODE_CACHE_BYTES)
+
+
+_ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
+
+
+def _oldest(context: QueueContext, oldest_us: float) -> list[tuple[int, State]]:
+    """The jobs to forget next: too old, or too many; what failed is the last to go for its number."""
+    ended = sum(context.jobs.tally().get(state, 0) for state in _ENDED)
+    surplus = max(0, ended - context.config.count("keep.jobs"))
+    for condition, values in (
+        ("ended_at_us < ?", (oldest_us, _SLICE)),
+        ("state IN ('done', 'killed', 'skipped')", (min(surplus, _SLICE),)),
+        ("1", (min(surplus, _SLICE),)),
+    ):
+        rows = context.database.execute(
+            "SELECT id, state FROM job WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL"  # noqa: S608
+            f" AND {condition} ORDER BY ended_at_us LIMIT ?",
+            values,
+        ).fetchall()
+        if rows:
+            return [(job, State(state)) for job, state in rows]
+    return []
+
+
+async def _prune_checkpoints(context: QueueContext) -> None:
+    """Remove the folders of jobs that have ended and kept nothing in theirs."""
+    base = os.path.join(context.home, "checkpoints")
+    for group in await asyncio.to_thread(_names_in, base):
+        folder = os.path.join(base, group)
+        names = [name for name in await asyncio.to_thread(_names_in, folder) if name.isdigit()]
+        for start in range(0, len(names), _SLICE):
+            # Not in a thread: a job may be about to start again.
+            live = {running.attempt.job for running in context.engine.slot_table.running.values()}
+            for name in names[start : start + _SLICE]:
+                if int(name) not in live:
+                    with contextlib.suppress(OSError):
+                        os.rmdir(os.path.join(folder, name))
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+async def _prune_snapshots(context: QueueContext, now: float) -> None:
+    """Delete working trees that no job can run from any more."""
+    folder = os.path.join(context.home, "snapshots")
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = os.path.join(folder, name)
+        if not name.startswith(_GONE):
+            # One that was just taken, or wanted again, belongs to a submission that is on its way.
+            if now - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S or _is_used(context, name):
+                continue
+            # Out of the way at once: nobody must find half of it.
+            os.rename(path, os.path.join(folder, f"{_GONE}{name}"))
+            path = os.path.join(folder, f"{_GONE}{name}")
+        await asyncio.to_thread(shutil.rmtree, path, True)
+
+
+def _is_used(context: QueueContext, name: str) -> bool:
+    row = context.database.execute(
+        "SELECT 1 FROM submission WHERE snapshot = ?1 OR snapshot GLOB ?1 || '/*' LIMIT 1", (name,)
+    ).fetchone()
+    return row is not None
+
+
+async def cap_logs_for_ever(context: QueueContext) -> None:
+    """Cut the logs of running jobs that outgrow `log.cap`; sleeps while there is no cap or no job.
+
+    What comes from a node has its place in its log, wherever that ends by now: such a log is cut when
+    its job is over.
+    """
+    before: set[str] = set()
+    while True:
+        cap, slot_table = context.config.log_cap_bytes, context.engine.slot_table
+        running = slot_table.running.values() if cap else ()
+        logs = {each.log for each in running if each.log is not None}
+        far = {each.log for each in running if not slot_table.is_own(each.where)}
+        for path in (logs | before) - far:  # also what has ended since the last time
+            if cap is not None:
+                # In a thread: what is kept of it may be large, and its disk slow.
+                await asyncio.to_thread(cut_log, path, cap)
+        before = logs
+        if logs:
+            await asyncio.sleep(_CAP_PERIOD_S)
+        else:
+            await context.events.changed_since(context.events.version)
+            await asyncio.sleep(1.0)
+
+
+def cut_log(path: str, cap_bytes: int) -> None:
+    """Cut the middle out of a log that has outgrown its cap, and say so in it.
+
+    The job goes on writing at its end; what it writes in this very moment may be lost too.
+    """
+    try:
+        with open(path, "r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= cap_bytes:
+                return
+            head, tail = cap_bytes // 4, cap_bytes // 4
+            file.seek(size - tail)
+            rest = file.read(cap_bytes)
+            os.ftruncate(file.fileno(), head)
+            marker = f"\n[stoker: {size - head - tail} bytes cut here: log.cap is {cap_bytes}]\n"
+        with open(path, "ab") as file:
+            file.write(marker.encode() + rest)
+    except OSError:
+        return  # it was removed, or belongs to somebody else by now

@@ -1,0 +1,260 @@
+"""`gpus`: slots that come and go while jobs run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.core.node import split_label
+from stoker.core.slot import Slot
+from stoker.core.usage import GpuUse
+from stoker.engine.context import QueueContext
+from stoker.engine.gpu_sources import GpuSource, GpuSources
+from stoker.engine.slots import DRAINED, REMOVED, SlotState
+from stoker.errors import ConflictError, NotFoundError
+from stoker.failpoints import reach
+from stoker.service.status import is_shown, why_closed
+from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
+
+_SHOWN = 24
+_LOOK_S = 3.0
+Sample = tuple[float, int | None, float | None]
+
+
+def gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
+    """Add a slot, or take one out of use; what runs there is never touched."""
+    labels = _add(context, order.gpu) if order.action == "add" else [_take_out(context, order)]
+    _remember(context)
+    for label in labels:
+        closed = REMOVED if order.action == "remove" else None
+        context.events.publish(GpuEvent(slot=label, closed=closed, at=context.engine.wall_clock()))
+    context.slots_changed()
+    context.driver.poke()
+    touched = [place for place in context.engine.slot_table.whole() if place.slot.label in labels]
+    jobs = sorted(
+        {each.attempt.job for place in touched for each in context.engine.slot_table.tenants(place)}
+    )
+    return GpuChange(slots=labels, jobs=jobs, notice=_notice(context, order))
+
+
+async def have_a_look(context: QueueContext) -> None:
+    """Have nodes look at their GPUs where nobody did, and wait a moment for what they tell."""
+    gpu_monitor = context.engine.gpu_monitor
+    if not isinstance(gpu_monitor, GpuSources):
+        return
+    deadline = time.monotonic() + _LOOK_S
+    while not gpu_monitor.far.has_seen_all() and time.monotonic() < deadline:
+        gpu_monitor.rouse()
+        context.driver.poke()
+        await asyncio.sleep(0.05)
+
+
+def read(context: QueueContext, *, history: bool) -> list[GpuInfo]:
+    """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
+    places = [place for place in context.engine.slot_table.whole() if is_shown(place)]
+    gpu_monitor = context.engine.gpu_monitor
+    if gpu_monitor is None:
+        return [_unseen(context, place) for place in places]
+    if not context.viewers:
+        gpu_monitor.rouse()  # for this one look: the next turn of the loop lets it rest again
+        context.driver.poke()
+    seen = gpu_monitor.gpus()
+    found = [
+        _seen(
+            context,
+            gpu_monitor,
+            use,
+            [place for place in places if key in place.slot.keys],
+            history=history,
+        )
+        for key, use in seen.items()
+    ]
+    return [
+        *found,
+        *(_unseen(context, place) for place in places if seen.keys().isdisjoint(place.slot.keys)),
+    ]
+
+
+def _seen(
+    context: QueueContext,
+    gpu_monitor: GpuSource,
+    use: GpuUse,
+    places: list[SlotState],
+    *,
+    history: bool,
+) -> GpuInfo:
+    state = gpu_monitor.state(use.key)
+    return GpuInfo(
+        label=use.label if "/" in use.label else _label(context, use.label),
+        name=gpu_monitor.name_of(use.key),
+        mem_total_bytes=use.total_bytes,
+        mem_used_bytes=use.used_bytes,
+        mem_reserved_bytes=max([_reserved(context, place, use) for place in places], default=0),
+        utilisation_pct=use.utilisation_pct,
+        temperature_c=None if state is None else state.temperature_c,
+        power_w=None if state is None else state.power_w,
+        lost=state is not None and state.lost,
+        users=list(use.foreigners),
+        history=history_of(gpu_monitor.history(use.key) if history else ()),
+        **_in_queue(context, places),
+    )
+
+
+def _label(context: QueueContext, gpu: str) -> str:
+    """A GPU of this machine, with its node where there are others."""
+    head = context.engine.slot_table.head
+    return f"{head}/{gpu}" if head in context.engine.slot_table.nodes else gpu
+
+
+def _reserved(context: QueueContext, place: SlotState, use: GpuUse) -> int:
+    """What the jobs on a GPU may use: of a GPU that is not shared, all of it."""
+    if place.current is not None:
+        return use.total_bytes
+    sharing = context.engine.sharing
+    shared = sharing.view(place) if sharing is not None and place.guests else None
+    return 0 if shared is None else shared.reserved_bytes
+
+
+def _unseen(context: QueueContext, place: SlotState) -> GpuInfo:
+    """A GPU of whose present nobody here can tell: there is no NVML, or it is on another node."""
+    return GpuInfo(
+        label=place.slot.label,
+        name=next(map(context.engine.slot_table.models.get, place.slot.keys), None),
+        mem_total_bytes=0,
+        mem_used_bytes=0,
+        mem_reserved_bytes=0,
+        utilisation_pct=None,
+        temperature_c=None,
+        power_w=None,
+        lost=False,
+        users=[],
+        history=History(),
+        **_in_queue(context, [place]),
+    )
+
+
+def _in_queue(context: QueueContext, places: list[SlotState]) -> dict[str, Any]:
+    """What the queue does on a GPU, which several of its slots may have."""
+    if not places:
+        return {"slot": None, "jobs": [], "closed": None, "drained": None}
+    tenants = [each for place in places for each in context.engine.slot_table.tenants(place)]
+    return {
+        "slot": places[0].slot.label,
+        "jobs": sorted({each.attempt.job for each in tenants}),
+        "closed": why_closed(places[0]),
+        "drained": places[0].drained,
+    }
+
+
+def history_of(samples: Sequence[Sample]) -> History:
+    """Samples of the sampler, which has a clock of its own, as the wire has them."""
+    ahead_s = time.time() - time.monotonic()
+    return History(
+        at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in samples],
+        mem_bytes=[mem_bytes for _at_s, mem_bytes, _busy_pct in samples],
+        utilisation_pct=[busy_pct for _at_s, _mem_bytes, busy_pct in samples],
+    )
+
+
+def _notice(context: QueueContext, order: GpuOrder) -> str | None:
+    if order.action == "add" or context.engine.slot_table.open_places():
+        return None
+    return "no GPU is left in use: only jobs without GPU start until one is added"
+
+
+def _add(context: QueueContext, text: str) -> list[str]:
+    """Use slots again that were taken out, or have new ones."""
+    named = _named(context, text)
+    closed = [place for place in named if place.drained is not None]
+    if closed:
+        for place in closed:
+            place.drained = None
+        return [closed[0].slot.label]
+    gpu_monitor = context.engine.gpu_monitor
+    if gpu_monitor is not None:
+        sick = [p.slot for p in named if not gpu_monitor.sick.keys().isdisjoint(p.slot.keys)]
+        for slot in sick:
+            gpu_monitor.forgive(slot.keys)
+        if sick:
+            return [sick[0].label]
+    wanted = _new_slots(context, text)
+    keys = {
+        key: place.slot.label
+        for place in context.engine.slot_table.whole()
+        if place.drained != REMOVED
+        for key in place.slot.keys
+    }
+    for slot in wanted:
+        used = [keys[key] for key in slot.keys if key in keys]
+        if used:
+            raise ConflictError(f"GPU {slot.label} is in use already, as GPU {used[0]}")
+    for slot in wanted:
+        removed = _named(context, slot.label)
+        if removed:
+            removed[0].drained = None
+        else:
+            context.engine.add_slot(slot.gpus, slot.keys, slot.node)
+    context.no_gpu_reason = None
+    return [slot.label for slot in wanted]
+
+
+def _take_out(context: QueueContext, order: GpuOrder) -> str:
+    wanted = DRAINED if order.action == "drain" else REMOVED
+    known = [place for place in context.engine.slot_table.whole() if place.drained != REMOVED]
+    places = [place for place in _named(context, order.gpu) if place.drained != REMOVED]
+    if not places:
+        raise NotFoundError(f"there is no GPU {order.gpu} in this queue; there are: {_list(known)}")
+    usable = [place for place in places if place.drained != wanted]
+    if not usable:
+        raise ConflictError(f"GPU {order.gpu} is drained already: stoker gpus add {order.gpu}")
+    for place in usable:
+        place.drained = wanted
+    return usable[0].slot.label
+
+
+def _named(context: QueueContext, text: str) -> list[SlotState]:
+    """The places of that label; this machine's may be called without its node."""
+    slot_table = context.engine.slot_table
+    node, gpus = split_label(text) if slot_table.head else ("", text)
+    same = slot_table.is_own if slot_table.is_own(node) else node.__eq__
+    return [p for p in slot_table.whole() if p.slot.bare == gpus and same(p.slot.node)]
+
+
+def _new_slots(context: QueueContext, text: str) -> tuple[Slot, ...]:
+    """Slots of this machine that are not on the slot table yet; those of others come with their nodes."""
+    slot_table = context.engine.slot_table
+    node, gpus = split_label(text) if slot_table.head else ("", text)
+    if not slot_table.is_own(node):
+        raise NotFoundError(
+            f"there is no GPU {text} in this queue; there are: {_list(slot_table.whole())}"
+        )
+    name = slot_table.head if slot_table.head in slot_table.nodes else ""
+    return tuple(msgspec.structs.replace(slot, node=name) for slot in context.parse_slots(gpus))
+
+
+def _list(places: list[SlotState]) -> str:
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return ", ".join(place.slot.label for place in places[:_SHOWN]) + more or "none"
+
+
+def _remember(context: QueueContext) -> None:
+    """Keep over a restart which slots there are and which are drained or removed."""
+    places = context.engine.slot_table.whole()
+    with context.database.transaction(durable=True):
+        if context.config.gpus is None:
+            # By default there are those that are found, so it is remembered which of them are not.
+            context.config.write("gpus-removed", context.engine.slot_table.drained_labels(REMOVED))
+        else:
+            own = [place for place in places if context.engine.slot_table.is_own(place.slot.node)]
+            kept = [place.slot.bare for place in own if place.drained != REMOVED]
+            context.config.write("gpus", ",".join(kept) or "none")
+            context.config.write(
+                "gpus-removed", context.engine.slot_table.drained_labels(REMOVED, own=False)
+            )
+        context.config.write("gpus-drained", context.engine.slot_table.drained_labels(DRAINED))
+    reach("gpus-committed")
+    context.config.load()

@@ -1,0 +1,45 @@
+"""`log`: where an attempt's output is, and whether more of it can come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from stoker.core.lifecycle import is_final
+from stoker.engine.context import QueueContext
+from stoker.engine.launch_spec import log_path
+from stoker.errors import NotFoundError
+from stoker.service.bulk_change import state_of
+from stoker.service.job_selection import find_one
+
+DAEMON = "daemon"
+
+
+class AttemptLog(msgspec.Struct, frozen=True):
+    """A file of output; `is_over` tells whether no more can come."""
+
+    path: str
+    id: int
+    attempt: int
+    is_over: Callable[[], bool]
+
+
+def find(context: QueueContext, job: str, attempt: int | None) -> AttemptLog:
+    """The log of a job's attempt (the present or last one), or the daemon's own."""
+    if job == DAEMON:
+        return AttemptLog(os.path.join(context.home, "daemon.log"), 0, 0, lambda: False)
+    number = find_one(context, job)
+    facts = context.jobs.facts(number)
+    wanted = attempt or max(facts.attempt, 1)
+    if wanted > max(facts.attempt, 1):
+        last = f"its last is {facts.attempt}" if facts.attempt else "it has not begun"
+        raise NotFoundError(f"job {number} has no attempt {wanted}: {last}")
+    path = log_path(context.home, facts, wanted)
+
+    def is_over() -> bool:
+        state = state_of(context, number)
+        return state is None or is_final(state) or context.jobs.facts(number).attempt > wanted
+
+    return AttemptLog(path, number, wanted, is_over)

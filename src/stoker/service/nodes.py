@@ -1,0 +1,60 @@
+"""`cluster`: the machines that the queue reaches over."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stoker import __version__
+from stoker.engine.context import QueueContext
+from stoker.errors import ConflictError, NotFoundError
+from stoker.wire import NodeInfo, NodeOrder
+
+
+def read(context: QueueContext) -> list[NodeInfo]:
+    """Every node, this machine first; none where there is no cluster."""
+    slot_table, nodes = context.engine.slot_table, context.engine.nodes
+    if nodes is None:
+        return []
+    head_address = (context.config.ray_address or "").rpartition(":")[0]
+    jobs = Counter(running.where or slot_table.head for running in slot_table.running.values())
+    found = []
+    for name, facts in slot_table.nodes.items():
+        known = nodes.known.get(name)
+        places = [place for place in slot_table.of_node.get(name, ()) if place.base is None]
+        found.append(
+            NodeInfo(
+                name=name,
+                id="" if known is None else known.id,
+                address=head_address if known is None else known.address,
+                is_head=name == slot_table.head,
+                state="up" if facts.away is None else "away",
+                version=__version__ if known is None else known.version,
+                labels=dict(facts.labels),
+                gpus=sum(len(place.slot.gpus) for place in places),
+                jobs=jobs[name],
+                away=facts.away,
+                since=facts.since,
+            )
+        )
+    return sorted(found, key=lambda node: (not node.is_head, node.name))
+
+
+def nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
+    """Forget a node that is away, once nothing of the queue can be running there."""
+    slot_table, known = context.engine.slot_table, context.engine.nodes
+    facts = slot_table.nodes.get(order.node)
+    if known is None or facts is None:
+        there = ", ".join(sorted(slot_table.nodes)) or "no cluster"
+        raise NotFoundError(f"there is no node {order.node!r}; there is: {there}")
+    if order.node == slot_table.head:
+        raise ConflictError(f"{order.node} is this machine: stoker cluster leave ends the cluster")
+    if facts.away is None:
+        raise ConflictError(f"{order.node} is there: stoker cluster leave, on it, takes it out")
+    if any(running.where == order.node for running in slot_table.running.values()):
+        raise ConflictError(
+            f"jobs may still run on {order.node}: they are given up when its lease is out, and then it"
+            " can be forgotten"
+        )
+    known.forget(order.node)
+    context.driver.poke()
+    return read(context)

@@ -1,0 +1,32 @@
+"""`preempt`: lets running jobs make room and wait again."""
+
+from __future__ import annotations
+
+from stoker.core.job import Ending
+from stoker.core.lifecycle import State, is_live
+from stoker.engine.context import QueueContext
+from stoker.service.bulk_change import change_each
+from stoker.wire import Changed, Preempt
+
+REASON = "preempted by request"
+
+
+async def preempt(context: QueueContext, order: Preempt) -> Changed:
+    """Ask jobs to stop, with the signal and the grace they were added with; then they wait again."""
+
+    def change(job: int, state: State) -> str | None:
+        if not is_live(state):
+            return f"job {job} is {state.value}: only what runs can be preempted"
+        running = context.running(job)
+        if running is not None and running.killed_because is not None:
+            return f"job {job} is being ended already: {running.killed_because}"
+        context.jobs.mark_ending(job, REASON, ending=Ending.PREEMPT)
+        return None
+
+    return await change_each(
+        context,
+        order,
+        change,
+        fits=is_live,
+        then=lambda running: context.engine.endings.preempt(running, REASON),
+    )

@@ -1,0 +1,98 @@
+"""`wait`: how far jobs have come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from stoker.core.lifecycle import State, is_final
+from stoker.engine.context import QueueContext
+from stoker.errors import UsageError
+from stoker.service.job_selection import check_project, count, spans
+from stoker.wire import Progress, Selection, WaitFor
+
+_PAUSE_US = 60_000_000
+_MANY = 100_000  # to look at more would keep others waiting
+_NEWER = "SELECT state, count(*) FROM job WHERE id > ? AND submission IS NOT NULL GROUP BY state"
+_ENDED = (
+    "SELECT state, count(*) FROM job WHERE submission IS NOT NULL AND ended_at_us >= ? AND id <= ?"
+    " AND state IN ('done', 'failed', 'killed', 'lost', 'skipped') GROUP BY state"
+)
+
+
+def begin(context: QueueContext, wanted: WaitFor, now: float) -> WaitFor:
+    """Check what is to be waited for, and fix what is unfinished at this moment of the Unix epoch."""
+    if wanted.project is not None:
+        check_project(context, wanted.project)
+    if (wanted.since is None) != (wanted.last is None):
+        raise UsageError("since and last come together, as a Progress has them")
+    if not wanted.unfinished or wanted.since is not None:
+        return wanted
+    (last,) = context.database.execute("SELECT coalesce(max(id), 0) FROM job").fetchone()
+    return structs.replace(wanted, since=now, last=last)
+
+
+def progress(context: QueueContext, selection: Selection) -> Progress:
+    """How many of the jobs selected (by default all) stand where, and how many are not over yet."""
+    if isinstance(selection, WaitFor) and selection.unfinished:
+        return _unfinished(context, selection)
+    named = selection.ids is not None or selection.project is not None or selection.states
+    counts = count(context, selection) if named else context.jobs.tally()
+    _join_starting(counts)
+    left = _left(counts)
+    is_over = named and not left and sum(counts.values()) <= _MANY
+    return Progress(
+        counts=counts, left=left, took_s=_took_s(spans(context, selection)) if is_over else None
+    )
+
+
+def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
+    """How far the jobs have come that waited or ran at a moment; held jobs are not among them.
+
+    What ended since is found by the index of ends, what has not by the tally, so that a long history
+    costs nothing.
+    """
+    assert wanted.since is not None
+    assert wanted.last is not None
+    newer = Counter(_states(context.database.execute(_NEWER, (wanted.last,))))
+    counts: Counter[State] = Counter(
+        {
+            state: number - newer[state]
+            for state, number in context.jobs.tally().items()
+            if not is_final(state) and state is not State.HELD
+        }
+    )
+    since_us = int(wanted.since * 1e6)
+    counts.update(_states(context.database.execute(_ENDED, (since_us, wanted.last))))
+    found = {state: number for state, number in counts.items() if number > 0}
+    _join_starting(found)
+    return Progress(counts=found, left=_left(found), since=wanted.since, last=wanted.last)
+
+
+def _states(rows: Iterable[tuple[str, int]]) -> dict[State, int]:
+    return {State(state): number for state, number in rows}
+
+
+def _join_starting(counts: dict[State, int]) -> None:
+    """Count what starts as running: whoever waits sees no difference."""
+    starting = counts.pop(State.STARTING, 0)
+    if starting:
+        counts[State.RUNNING] = counts.get(State.RUNNING, 0) + starting
+
+
+def _left(counts: dict[State, int]) -> int:
+    return sum(number for state, number in counts.items() if not is_final(state))
+
+
+def _took_s(spans: list[tuple[int, int]]) -> float | None:
+    """How long it took, back to the last pause."""
+    if not spans:
+        return None
+    last = first = spans[0][1]
+    for begin, end in spans:
+        if end < first - _PAUSE_US:
+            break
+        first = min(first, begin)
+    return (last - first) / 1e6

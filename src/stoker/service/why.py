@@ -1,0 +1,238 @@
+"""`why`: the reason why a job stands where it stands, from those who decide it."""
+
+from __future__ import annotations
+
+import time
+
+from stoker.core.lifecycle import State, is_pending
+from stoker.core.placement import read_where
+from stoker.core.size import format_bytes
+from stoker.core.wait_reason import Occupant, SlotView, clock, waits_for_slots
+from stoker.engine.context import QueueContext
+from stoker.engine.slots import REMOVED, RunningAttempt, SlotState
+from stoker.service.job_selection import find_one
+from stoker.store.queue_jobs import Facts, candidate_of
+from stoker.store.queue_order import QueuePosition as Position
+from stoker.store.queue_order import count_ahead
+from stoker.warm.command import why_cold
+from stoker.wire import Why
+
+_COUNTED = 10_000
+_NODES_SHOWN = 4
+
+
+def why(context: QueueContext, job: str) -> Why:
+    """One sentence with numbers."""
+    number = find_one(context, job)
+    facts = context.jobs.facts(number)
+    state = State(facts.state)
+    text = f"job {number} {_text(context, facts, state)}"
+    cold = _why_cold(context, facts) if facts.options is not None else None
+    return Why(id=number, state=state, text=text if cold is None else f"{text}; {cold}")
+
+
+def _why_cold(context: QueueContext, facts: Facts) -> str | None:
+    """Why a job starts as usual that was to find its imports done, if it does."""
+    if not facts.request.options.warm:
+        return None
+    reason = context.engine.warmth.why_cold(facts.id) or why_cold(facts.form, facts.command)
+    if reason is None:
+        return None
+    word = "starts" if is_pending(State(facts.state)) else "started"
+    return f"it {word} cold: {reason}"
+
+
+def _text(context: QueueContext, facts: Facts, state: State) -> str:
+    match state:
+        case State.WAITING:
+            return _waiting(context, facts)
+        case State.HELD:
+            return f"is held: stoker release {facts.id} lets it go on"
+        case State.BLOCKED:
+            return _blocked(context, facts)
+        case State.DELAYED:
+            begin = (facts.begin_at_us or 0) / 1e6
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin))
+            again = ", when it is tried again" if facts.attempt else ""
+            return f"is delayed until {at}, in {clock(begin - time.time())}{again}"
+        case State.STARTING | State.RUNNING | State.PAUSED:
+            return _running(context, facts, state)
+        case State.DONE:
+            return "is done: it ended with exit 0"
+        case State.SKIPPED:
+            reason = _reason(context, facts.id)
+            return f"was skipped: it {reason}; stoker retry of what did not succeed revives it"
+        case _:
+            tries = f", after {facts.attempt} attempts" if facts.attempt > 1 else ""
+            return f"is {state.value}: {_reason(context, facts.id)}{tries}"
+
+
+def _waiting(context: QueueContext, facts: Facts) -> str:
+    forced = context.jobs.has_forced and facts.id in context.jobs.forced()
+    reasons = [] if forced else list(context.admission.reasons(facts.project))
+    if reasons:
+        return f"waits: {'; '.join(reasons)}"
+    if (lacking := context.engine.healing.waits_for(facts.id)) is not None:
+        return lacking
+    preview = context.engine.preview()
+    if facts.id in preview.starting:
+        return "starts in this very moment"
+    slot_table = context.engine.slot_table
+    if facts.gpus == 0:
+        text = f"waits for a place without GPU: {len(slot_table.apart)} of {slot_table.cpu_places} are taken"
+        if slot_table.placing.node_without_gpu(facts.where) is None:
+            text = f"waits for a node that fits {read_where(facts.where)}"
+    else:
+        slots = _slots(context, facts, preview.reserved)
+        most = slot_table.slots_left()
+        if facts.gpus > most:
+            has = "this queue has" if slot_table.grid is None else "no node has more than"
+            less = f"stoker set {facts.id} gpus={max(1, most)}"
+            return f"waits for {facts.gpus} GPUs, and {has} {most}: {less}"
+        text = waits_for_slots(facts.gpus, slots, _where(context, facts))
+        if facts.share is not None and facts.gpus == 1:
+            text = text.replace("waits for 1 GPU", "waits for room on a GPU", 1)
+    text += "".join(f"; {away}" for away in _away(context, facts))
+    if forced:
+        return f"{text}; it is the next to start"
+    ahead = count_ahead(context.database, Position(facts.id, facts.priority, facts.rank), _COUNTED)
+    if ahead:
+        many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
+        text += f"; {many} job{'s' * (ahead != 1)} ahead of it"
+    return text
+
+
+def _where(context: QueueContext, facts: Facts) -> str:
+    """Of what kind the GPUs must be that a job waits for, in words."""
+    together = (
+        " of one node" if facts.gpus > 1 and context.engine.slot_table.grid is not None else ""
+    )
+    return together if facts.where is None else f"{together} that fit {read_where(facts.where)}"
+
+
+def _away(context: QueueContext, facts: Facts) -> list[str]:
+    """The nodes on which a job could run, were they not away."""
+    where = read_where(facts.where)
+    away = [
+        node
+        for node in context.engine.slot_table.nodes.values()
+        if node.away is not None and where.fits_node(node) and (facts.gpus or where.nodes)
+    ]
+    told = [
+        f"node {node.name} is away since {clock(time.time() - (node.since or 0))} ({node.away})"
+        for node in away[:_NODES_SHOWN]
+    ]
+    more = len(away) - _NODES_SHOWN
+    return told if more <= 0 else [*told, f"{more} more nodes are away"]
+
+
+def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
+    """The slots at the place where a job may run, but for those of nodes that are away."""
+    here = context.admission.placed(facts.where)
+    allowed = context.admission.allowed(facts.project)
+    now = context.engine.now()
+    return [
+        SlotView(
+            label=place.slot.label,
+            barred="is not for its project"
+            if allowed is not None and place.slot.index not in allowed
+            else _unfit(context, facts, place) or _too_small(context, facts, place),
+            drained=place.drained,
+            closed=place.closed,
+            waits_for=None if place.held else place.waits_for,
+            occupant=None if place.current is None else _occupant(place.current, now),
+            kept_for=reserved.get(place.slot.index),
+            shared=_shared(context, facts, place),
+        )
+        for place in context.engine.slot_table.places
+        if place.base is None
+        and place.away is None
+        and (here is None or place.slot.index in here)
+        and (place.drained != REMOVED or not place.is_idle)
+    ]
+
+
+def _unfit(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
+    """What the node of a GPU was found to lack that a job needs."""
+    lack = context.engine.healing.why_unfit(facts.id, place.slot.node)
+    return None if lack is None else f"will not do ({lack})"
+
+
+def _too_small(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
+    """Why a GPU has too little memory for a job, whoever uses it; None if it may have enough."""
+    sharing = context.engine.sharing
+    return None if sharing is None else sharing.too_small(candidate_of(facts), place)
+
+
+def _shared(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
+    """Why a job does not join those who share a GPU; None if nobody shares it, or it could."""
+    sharing = context.engine.sharing
+    if sharing is None or not place.guests:
+        return None
+    candidate = sharing.direct(candidate_of(facts))
+    return sharing.explain(candidate, place) or "has room for it"
+
+
+def _occupant(running: RunningAttempt, now: float) -> Occupant:
+    started = running.started_at_us
+    return Occupant(
+        job=running.attempt.job,
+        name=running.entry.facts.name if running.entry.facts else None,
+        since_s=time.time() - started / 1e6 if started is not None else 0.0,
+        limit_in_s=None if running.deadline is None else running.deadline - now,
+        paused=running.paused_at is not None,
+    )
+
+
+def _running(context: QueueContext, facts: Facts, state: State) -> str:
+    running = context.running(facts.id)
+    if running is not None and running.in_line:
+        return "is being started on the first GPU that becomes free"
+    where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
+    if running is not None and running.node and not running.slots:
+        where += f" on node {running.node}"
+    if running is None or state is State.STARTING:
+        return f"is being started {where}"
+    occupant = _occupant(running, context.engine.now())
+    word = "paused" if state is State.PAUSED else "running"
+    text = f"is {word} {where} ({clock(occupant.since_s)})"
+    if running.killed_because is not None:
+        return f"{text} and is being ended: {running.killed_because}"
+    if state is State.PAUSED:
+        return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
+    if (room := _room(context, running)) is not None:
+        text += room
+    if occupant.limit_in_s is not None:
+        return f"{text}, time limit in {clock(occupant.limit_in_s)}"
+    return text
+
+
+def _room(context: QueueContext, running: RunningAttempt) -> str | None:
+    """What a job that shares its GPU was promised of it, and what it has."""
+    sharing = context.engine.sharing
+    seat = None if sharing is None else sharing.seat_of(running)
+    if seat is None:
+        return None
+    look = context.look()
+    seen = None if look is None else look.jobs.get(running.key)
+    used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(seat.gpu)
+    how = "capped" if seat.tenant.capped else "best effort"
+    text = f" with {format_bytes(seat.tenant.reserved_bytes)} set aside ({how})"
+    return text if used is None else f"{text} and {format_bytes(used)} in use"
+
+
+def _blocked(context: QueueContext, facts: Facts) -> str:
+    needs = [need for need in context.pending.needs_of(facts.id) if not need.is_met]
+    told = []
+    for need in needs[:8]:
+        name = context.jobs.facts(need.id).name if need.state is not None else None
+        word = need.state.value if need.state is not None else "gone"
+        told.append(f"job {need.id} ({f'{name}, ' if name else ''}{word})")
+    more = f" and {len(needs) - 8} more" if len(needs) > 8 else ""
+    kind = "the end" if all(need.any for need in needs) else "the success"
+    return f"waits for {kind} of {', '.join(told)}{more}"
+
+
+def _reason(context: QueueContext, job: int) -> str:
+    row = context.database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
+    return (row[0] if row else None) or "no reason is known"

@@ -1,0 +1,65 @@
+"""The same work under several policies, beside the least time that it can take at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.core.sharing.rules import MOST_TENANTS, NEVER, Mode, Share, SharingRules, gpulimit_rules
+from stoker.simulator.simulation import Contender, SimulatedOutcome, Simulation
+from stoker.simulator.workload import Machine, Work
+
+EXCLUSIVE = Contender(name="exclusive", share=NEVER)
+# Half of the memory free, one start in ten seconds, each job run once: its defaults.
+GPULIMIT = Contender(
+    name="gpulimit",
+    rules=SharingRules(free=gpulimit_rules(0.5, 0.2, most=MOST_TENANTS)),
+    share=Share(Mode.FREE),
+    recovers=False,
+    pace_s=10.0,
+)
+OURS = Contender(name="stoker")
+PERFECT = Contender(name="all known", omniscient=True)
+CONTENDERS = (EXCLUSIVE, GPULIMIT, OURS, PERFECT)
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What came of one workload under each policy."""
+
+    bound_s: float
+    outcomes: dict[str, SimulatedOutcome]
+
+    def speedup(self, name: str) -> float:
+        """How much sooner all is done than with a GPU for each job."""
+        return self.outcomes[EXCLUSIVE.name].makespan_s / self.outcomes[name].makespan_s
+
+    def over_bound(self, name: str) -> float:
+        """How many times the least possible time it takes."""
+        return self.outcomes[name].makespan_s / self.bound_s
+
+    @property
+    def share_of_gain(self) -> float:
+        """Which part of the time that full knowledge would save is saved without it."""
+        alone, ours, perfect = (
+            self.outcomes[each.name].makespan_s for each in (EXCLUSIVE, OURS, PERFECT)
+        )
+        return (alone - ours) / (alone - perfect) if alone > perfect else 1.0
+
+
+def lower_bound_s(works: Sequence[Work], machine: Machine) -> float:
+    """No policy is faster: the longest job, the load in all, the memory in all."""
+    first = min(work.arrival_s for work in works)
+    return max(
+        max(work.arrival_s + work.duration_s for work in works),
+        first + sum(work.duration_s * work.sm for work in works) / machine.gpus,
+        first + sum(work.byte_seconds for work in works) / (machine.gpus * machine.mem_bytes),
+    )
+
+
+def compete(
+    works: list[Work], machine: Machine, contenders: Sequence[Contender] = CONTENDERS
+) -> Comparison:
+    """Run the work under each policy."""
+    outcomes = {each.name: Simulation(works, machine, each).run() for each in contenders}
+    return Comparison(lower_bound_s(works, machine), outcomes)

@@ -1,0 +1,94 @@
+"""Runs a job of --sync on the machine it was added on, just as on any node: in a copy of its own.
+
+The copy is laid out by the job's own process, and not by the daemon, which has no time for that; and
+what the job makes is back before it is over. Run as `visit ORDER WORDS…`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from stoker.errors import StokerError
+from stoker.staging.bundle import pack
+from stoker.staging.node_cache import NodeCache
+from stoker.staging.transfer import bring_back, ship
+
+_BOOTSTRAP = (
+    "import sys;sys.path.insert(0,sys.argv.pop(1));"
+    "from stoker.staging.local_stage import main;main()"
+)
+_CANNOT_START = 126
+# Those that end a process, or are a job's own: they reach the command itself, as one of the tree.
+_PASSED_OVER = {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM"}
+
+
+class LocalStage(NamedTuple):
+    """Where a job finds its tree, and where what it makes in `results` goes to, if that is asked for."""
+
+    node_cache: str
+    name: str
+    snapshot: str
+    inside: str
+    results: str | None
+    target: str
+    limit_bytes: int
+
+
+def visit_words(visit: LocalStage, words: list[str]) -> list[str]:
+    """The words that run a command so."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    order = json.dumps(visit._asdict())
+    return [sys.executable, "-I", "-c", _BOOTSTRAP, root, order, *words]
+
+
+def main() -> None:
+    """Run the command; ends as it has ended."""
+    order, *words = sys.argv[1:]
+    visit = LocalStage(**json.loads(order))
+    for name in _PASSED_OVER:
+        signal.signal(getattr(signal, name), lambda *_details: None)
+    try:
+        node_cache = NodeCache(visit.node_cache)
+        folder = ship(pack(visit.snapshot, inside=visit.inside), node_cache, visit.name)
+        code = _run(words, os.path.join(folder, visit.inside))
+        _bring_back(visit, node_cache)
+    except StokerError as error:
+        _tell(str(error))
+        sys.exit(_CANNOT_START)
+    if code >= 0:
+        sys.exit(code)
+    with contextlib.suppress(OSError):  # as for KILL, which cannot be changed
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+
+
+def _run(words: list[str], folder: str) -> int:
+    env: dict[str, Any] = dict(os.environ)
+    if "PWD" in env:
+        env["PWD"] = folder
+    try:
+        return subprocess.run(words, cwd=folder, env=env, check=False).returncode
+    except OSError as error:
+        _tell(f"cannot start {words[0]}: {error.strerror}")
+        return 127 if isinstance(error, FileNotFoundError) else _CANNOT_START
+
+
+def _bring_back(visit: LocalStage, node_cache: NodeCache) -> None:
+    if visit.results is None:
+        node_cache.done(visit.name)
+        return
+    results = os.fsencode(os.path.join(visit.inside, visit.results))
+    brought = bring_back(node_cache, visit.name, results, visit.target, visit.limit_bytes)
+    if brought.notice is not None:
+        _tell(brought.notice)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"stoker: {text}\n")
+    sys.stderr.flush()

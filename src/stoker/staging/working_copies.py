@@ -1,0 +1,75 @@
+"""Lays trees out: a private copy for each attempt, through which nothing else can be changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+
+from stoker.snapshot import copy_content
+from stoker.staging.manifest import FILE, FOLDER, ManifestEntry, TreeManifest
+from stoker.staging.tree_scan import hash_open
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def materialise(
+    manifest: TreeManifest, folder: bytes, find: Callable[[ManifestEntry], bytes]
+) -> list[str]:
+    """Fill an empty folder with a tree; return the digests of contents that are not what they should be.
+
+    `find` says where the content of a file is. The owner can write to every file and folder, for the
+    copy is the job's own; all else about their modes is as in the tree.
+    """
+    folders = [entry for entry in manifest.entries if entry.kind == FOLDER]
+    for entry in folders:
+        os.mkdir(os.path.join(folder, entry.path), 0o700)
+    files = [entry for entry in manifest.entries if entry.kind == FILE]
+    wrong = [
+        entry.digest
+        for entry in files
+        if not _copy(entry, find(entry), os.path.join(folder, entry.path))
+    ]
+    for entry in manifest.entries:
+        if entry.target:  # last: there is no link yet through which a file could be written
+            os.symlink(entry.target, os.path.join(folder, entry.path))
+    for entry in folders:
+        os.chmod(os.path.join(folder, entry.path), entry.mode | 0o700)
+    return wrong
+
+
+def _copy(entry: ManifestEntry, source: bytes, target: bytes) -> bool:
+    """Copy a content, sharing its blocks where the file system can; say whether it is as it should be."""
+    try:
+        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        writer = os.open(target, _NEW, 0o600)
+        try:
+            copy_content(reader, writer)
+            os.lseek(writer, 0, os.SEEK_SET)
+            # What a power cut left of a file is seen here, and not by a job.
+            digest, _size = hash_open(writer)
+            os.fchmod(writer, entry.mode | 0o600)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+    return digest == entry.digest
+
+
+def remove(folder: bytes) -> None:
+    """Delete a copy, also where its job has taken rights away; what is not there is gone already."""
+    try:
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
+            remove(entry.path)
+        else:
+            os.unlink(entry.path)
+    os.rmdir(folder)

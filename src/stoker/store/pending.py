@@ -1,0 +1,201 @@
+"""Jobs that may not start yet: held, waiting for others, or for a time; and those that start first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stoker.core.lifecycle import TABLE, Event, State
+from stoker.core.readiness import Need, pending_state
+from stoker.store.queue_jobs import QueueJobs
+
+_TOLD = 8
+_BACKOFF = "backoff."
+_EVENTS = {
+    State.WAITING: Event.READY,
+    State.HELD: Event.HOLD,
+    State.BLOCKED: Event.BLOCK,
+    State.DELAYED: Event.DELAY,
+    State.SKIPPED: Event.SKIP,
+}
+
+
+class Backoff(NamedTuple):
+    """When a job that failed may begin again by the time of day, and how long it had to wait for that."""
+
+    begin_at_us: int
+    pause_us: int
+
+
+class PendingJobs:
+    """Keeps every pending job in the state that its hold, its needs and its time give it."""
+
+    def __init__(self, jobs: QueueJobs) -> None:
+        self._jobs = jobs
+        self._execute = jobs.database.execute
+        self._write = jobs.database.write
+        self.load()
+
+    def load(self) -> None:
+        """Read which jobs others wait for, and when the next delayed one begins."""
+        rows = self._execute("SELECT DISTINCT needed FROM dependency")
+        self._needed = {needed for (needed,) in rows}
+        self.next_begin_us = self._find_next_begin()
+
+    def link(self, job: int, needed: int, any_end: bool) -> None:
+        """Let a job wait for another."""
+        self._write("INSERT OR REPLACE INTO dependency VALUES (?, ?, ?)", (needed, job, any_end))
+        self._needed.add(needed)
+
+    def unlink(self, job: int) -> None:
+        """Let a job wait for no other."""
+        self._write("DELETE FROM dependency WHERE job = ?", (job,))
+
+    def settle_need(self, job: int) -> None:
+        """Let nobody wait any more for a job that is done, before it is forgotten."""
+        if job in self._needed:
+            self._write("DELETE FROM dependency WHERE needed = ?", (job,))
+            self._needed.discard(job)
+
+    def needs_of(self, job: int) -> list[Need]:
+        """The jobs that a job waits for, with their states."""
+        rows = self._execute(
+            "SELECT needed, state, any FROM dependency LEFT JOIN job ON job.id = needed"
+            " WHERE dependency.job = ? ORDER BY needed",
+            (job,),
+        )
+        return [Need(row[0], State(row[1]) if row[1] else None, bool(row[2])) for row in rows]
+
+    def dependants_of(self, job: int) -> list[int]:
+        """The jobs that wait for a job."""
+        if job not in self._needed:
+            return []
+        rows = self._execute("SELECT job FROM dependency WHERE needed = ? ORDER BY job", (job,))
+        return [dependant for (dependant,) in rows]
+
+    def settle(self, job: int, now_us: int) -> list[tuple[int, State]]:
+        """Bring a pending job to the state it belongs in, and with it those that wait for it.
+
+        They follow where it is skipped, and where it no longer is. Returns what has changed.
+        """
+        changed: list[tuple[int, State]] = []
+        queue = [job]
+        while queue:
+            current = queue.pop()
+            move = self._settle_one(current, now_us)
+            if move is not None:
+                changed.append((current, move[1]))
+                if State.SKIPPED in move:
+                    queue += self.dependants_of(current)
+        return changed
+
+    def on_over(self, job: int, now_us: int) -> list[tuple[int, State]]:
+        """A job has come to its end (or waits again): what follows for those that wait for it."""
+        changed = []
+        for dependant in self.dependants_of(job):
+            changed += self.settle(dependant, now_us)
+        return changed
+
+    def wake(self, now_us: int) -> list[tuple[int, State]]:
+        """Let begin what was delayed until now."""
+        if self.next_begin_us is None or self.next_begin_us > now_us:
+            return []
+        rows = self._execute(
+            "SELECT id FROM job WHERE begin_at_us <= ? AND state = 'delayed'", (now_us,)
+        ).fetchall()
+        changed = [change for (job,) in rows for change in self.settle(job, now_us)]
+        self.next_begin_us = self._find_next_begin()
+        return changed
+
+    def hold(self, job: int, held: bool) -> None:
+        """Note that a job is held, or not; `settle` makes it so."""
+        self._write("UPDATE job SET held = ? WHERE id = ?", (1 if held else None, job))
+
+    def delay(self, job: int, begin_at_us: int | None) -> None:
+        """Note when a job may begin; `settle` makes it so."""
+        self._write("UPDATE job SET begin_at_us = ? WHERE id = ?", (begin_at_us, job))
+
+    def back_off(self, job: int, begin_at_us: int, pause_us: int) -> None:
+        """Note that a job that failed waits for so long; `settle` makes it so."""
+        self.delay(job, begin_at_us)
+        note = f"{begin_at_us} {pause_us}".encode()
+        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{_BACKOFF}{job}", note))
+
+    def end_backoff(self, job: int) -> None:
+        """Forget that a job had to wait."""
+        self._write("DELETE FROM meta WHERE name = ?", (f"{_BACKOFF}{job}",))
+
+    def backoffs(self) -> dict[int, Backoff]:
+        """The jobs that wait because they failed, each with the time that it was given."""
+        rows = self._execute("SELECT name, value FROM meta WHERE name GLOB ?", (f"{_BACKOFF}*",))
+        return {
+            int(name.removeprefix(_BACKOFF)): Backoff(*map(int, bytes(note).split()))
+            for name, note in rows
+        }
+
+    def begins_at(self, job: int) -> int | None:
+        """When a delayed job begins; None if it is not delayed."""
+        row = self._execute(
+            "SELECT begin_at_us FROM job WHERE id = ? AND state = 'delayed'", (job,)
+        ).fetchone()
+        return None if row is None or row[0] is None else int(row[0])
+
+    def _settle_one(self, job: int, now_us: int) -> tuple[State, State] | None:
+        """Move one job; from where to where, None if it stays."""
+        row = self._execute(
+            "SELECT state, held, begin_at_us, reason FROM job WHERE id = ?", (job,)
+        ).fetchone()
+        if row is None or State(row[0]) not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
+            return None
+        before, held, begin_at_us = State(row[0]), bool(row[1]), row[2]
+        needs = self.needs_of(job)
+        target = pending_state(held=held, needs=needs, begin_at_us=begin_at_us, now_us=now_us)
+        reason = _reason(target, needs)
+        if target is State.DELAYED:
+            known = self.next_begin_us
+            self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
+        if target is before:
+            if reason != row[3]:
+                self._write("UPDATE job SET reason = ? WHERE id = ?", (reason, job))
+            return None
+        self._move(job, before, target, reason, now_us)
+        return before, target
+
+    def _move(self, job: int, state: State, target: State, reason: str | None, now_us: int) -> None:
+        if state is State.SKIPPED:
+            self._jobs.retry(job)
+            state = State.WAITING
+        if target is State.SKIPPED and state is not State.BLOCKED:
+            self._jobs.shelve(job, Event.BLOCK)
+            state = State.BLOCKED
+        if target is not state:
+            ended_at_us = now_us if target is State.SKIPPED else None
+            self._jobs.shelve(job, _EVENTS[target], reason, ended_at_us)
+
+    def _find_next_begin(self) -> int | None:
+        row = self._execute(
+            "SELECT min(begin_at_us) FROM job WHERE begin_at_us IS NOT NULL AND state = 'delayed'"
+        ).fetchone()
+        return None if row[0] is None else int(row[0])
+
+
+def _reason(state: State, needs: list[Need]) -> str | None:
+    """Why a job that is no longer, or not yet, in the queue is where it is; those have one always."""
+    match state:
+        case State.WAITING:
+            return None
+        case State.BLOCKED:
+            return f"after {_some([str(need.id) for need in needs], ',')}"
+        case State.SKIPPED:
+            lost = [_describe(need) for need in needs if need.is_hopeless]
+            return f"needs what did not succeed: {_some(lost, ', ')}"
+        case _:
+            return str(state.value)
+
+
+def _describe(need: Need) -> str:
+    return f"job {need.id} {'was removed' if need.state is None else f'is {need.state.value}'}"
+
+
+def _some(words: list[str], separator: str) -> str:
+    more = f"{separator}… ({len(words)} in all)" if len(words) > _TOLD else ""
+    return separator.join(words[:_TOLD]) + more

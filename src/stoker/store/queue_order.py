@@ -1,0 +1,106 @@
+"""The order of the queue: priority, then rank, then id; and how a job comes to another place in it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from stoker.store.database import Database
+
+GAP = 1 << 16
+_WINDOW = 64
+_LEAST_STEP = 1 << 8  # eight more jobs can be put between any two before they are spread again
+_PLACES = "SELECT id, priority, rank FROM job WHERE state = 'waiting' AND id != ?1"
+_IN_ORDER = " ORDER BY priority DESC, rank, id"
+_FROM_THE_END = " ORDER BY priority, rank DESC, id DESC"
+_AHEAD = (
+    "SELECT count(*) FROM (SELECT 1 FROM job WHERE state = 'waiting'"
+    " AND (priority > ?1 OR (priority = ?1 AND (rank, id) < (?2, ?3))) LIMIT ?4)"
+)
+
+
+class QueuePosition(NamedTuple):
+    """Where a waiting job stands."""
+
+    job: int
+    priority: int
+    rank: int
+
+
+def neighbours(
+    database: Database, job: int, position: int, others: int
+) -> tuple[QueuePosition | None, QueuePosition | None]:
+    """Who of so many others would stand before and behind a waiting job at a position, from 1."""
+    ahead = min(position - 1, others)
+    if ahead <= others // 2:
+        found = _read(database, f"{_PLACES}{_IN_ORDER}", job, max(0, ahead - 1))
+        return (None, found[0]) if ahead == 0 and found else _pair(found)
+    # Counted from the end, which is nearer.
+    behind = others - ahead
+    found = _read(database, f"{_PLACES}{_FROM_THE_END}", job, max(0, behind - 1))
+    return (found[0], None) if behind == 0 and found else _pair(found[::-1])
+
+
+def _read(database: Database, sql: str, job: int, offset: int) -> list[QueuePosition]:
+    return [
+        QueuePosition(*row) for row in database.execute(f"{sql} LIMIT 2 OFFSET ?2", (job, offset))
+    ]
+
+
+def _pair(found: list[QueuePosition]) -> tuple[QueuePosition | None, QueuePosition | None]:
+    first, second = (*found, None, None)[:2]
+    return first, second
+
+
+def rank_between(
+    database: Database,
+    job: int,
+    before: QueuePosition | None,
+    behind: QueuePosition | None,
+    priority: int,
+) -> int:
+    """A rank that puts a job between two others, of which those of another priority do not count."""
+    low = before.rank if before is not None and before.priority == priority else None
+    high = behind.rank if behind is not None and behind.priority == priority else None
+    if low is None:
+        return job << 16 if high is None else high - GAP
+    if high is None:
+        return low + GAP
+    if high - low < 2:
+        assert before is not None
+        high = low + 2 * _make_room(database, job, before)
+    return (low + high) // 2
+
+
+def _make_room(database: Database, job: int, before: QueuePosition) -> int:
+    """Spread those behind a place evenly over the ranks up to one that stays, as few as it takes.
+
+    The first of them stands two steps behind the place; returns how far a step is.
+    """
+    size = _WINDOW
+    while True:
+        sql = f"{_PLACES} AND priority = ?2 AND (rank, id) > (?3, ?4) ORDER BY rank, id LIMIT ?5"
+        values = (job, before.priority, before.rank, before.job, size + 1)
+        places = [QueuePosition(*row) for row in database.execute(sql, values)]
+        if len(places) <= size:  # up to the end, where there is room without end
+            step = GAP
+            break
+        step = (places.pop().rank - before.rank) // (size + 2)
+        if step >= _LEAST_STEP:
+            break
+        size *= 4
+    for number, place in enumerate(places, 2):
+        rank = before.rank + step * number
+        database.write("UPDATE job SET rank = ? WHERE id = ?", (rank, place.job))
+    return step
+
+
+def place_of(database: Database, job: int) -> QueuePosition:
+    """Where a job stands."""
+    row = database.execute("SELECT id, priority, rank FROM job WHERE id = ?", (job,)).fetchone()
+    return QueuePosition(*row)
+
+
+def count_ahead(database: Database, place: QueuePosition, limit: int) -> int:
+    """How many waiting jobs stand before a place, counted up to a limit."""
+    values = (place.priority, place.rank, place.job, limit)
+    return int(database.execute(_AHEAD, values).fetchone()[0])

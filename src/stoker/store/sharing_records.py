@@ -1,0 +1,107 @@
+"""What is set aside on shared GPUs, what jobs were seen to need, and what is known of their kinds."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from stoker.core.job import Attempt
+from stoker.core.sharing.profile import Profile
+from stoker.store.database import Database
+
+_KINDS = 2000
+# In the column `cold`. A Stoker that knows of no caps takes both for cold, and lets nobody join.
+_COLD, _CAPPED = 1, 2
+_profiles = msgspec.json.Decoder(Profile)
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """What is set aside for an attempt: the whole GPU if it is cold, all that it can take if capped."""
+
+    bytes: int
+    cold: bool
+    capped: bool = False
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job needs that ran out of GPU memory before."""
+
+    ooms: int
+    bytes: int | None = None
+    alone: bool = False
+    above_bytes: int = 0
+
+
+class SharingRecords:
+    """Reads and writes inside the database's transactions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def reserve(self, attempt: Attempt, room: Reserved) -> None:
+        """Record what is set aside; the number of an attempt that never began is used again."""
+        self._database.write(
+            "INSERT INTO reservation VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
+            " SET bytes = excluded.bytes, cold = excluded.cold",
+            (attempt.job, attempt.number, room.bytes, _CAPPED if room.capped else room.cold),
+        )
+
+    def live(self) -> dict[Attempt, Reserved]:
+        """What is set aside for attempts that had a process when last heard of."""
+        rows = self._database.execute(
+            "SELECT job, number, bytes, cold FROM reservation JOIN job ON job.id = job"
+            " AND attempt = number WHERE state IN ('starting', 'running', 'paused')"
+        )
+        return {
+            Attempt(row[0], row[1]): Reserved(row[2], row[3] == _COLD, row[3] == _CAPPED)
+            for row in rows
+        }
+
+    def reserved(self, job: int) -> dict[int, int]:
+        """What was set aside for each attempt of a job."""
+        sql = "SELECT number, bytes FROM reservation WHERE job = ?"
+        return dict(self._database.execute(sql, (job,)).fetchall())
+
+    def needs(self) -> dict[int, Need]:
+        """What jobs need that ran out of memory and are not over."""
+        rows = self._database.execute(
+            "SELECT need.job, ooms, bytes, alone, above_bytes FROM need JOIN job ON job.id = need.job"
+            " WHERE state NOT IN ('done', 'failed', 'killed', 'lost', 'skipped')"
+        )
+        return {
+            row[0]: Need(ooms=row[1], bytes=row[2], alone=bool(row[3]), above_bytes=row[4])
+            for row in rows
+        }
+
+    def note_need(self, job: int, need: Need) -> None:
+        """Remember what a job needs."""
+        self._database.write(
+            "INSERT OR REPLACE INTO need VALUES (?, ?, ?, ?, ?)",
+            (job, need.ooms, need.bytes, need.alone, need.above_bytes),
+        )
+
+    def forget_need(self, job: int) -> None:
+        """A job is over."""
+        self._database.write("DELETE FROM need WHERE job = ?", (job,))
+
+    def profiles(self) -> dict[tuple[str, str], Profile]:
+        """All that is known of kinds of jobs, what was learned last at the end."""
+        rows = self._database.execute(
+            "SELECT kind, model, facts FROM profile ORDER BY learned_at_us"
+        )
+        return {(row[0], row[1]): _profiles.decode(row[2]) for row in rows}
+
+    def learn(self, kind: str, model: str, profile: Profile) -> None:
+        """Remember what is known of a kind by now; of very many, those used last."""
+        self._database.write(
+            "INSERT OR REPLACE INTO profile VALUES (?, ?, ?, ?)",
+            (kind, model, msgspec.json.encode(profile), time.time_ns() // 1000),
+        )
+
+    def forget_oldest(self, known: dict[tuple[str, str], Profile]) -> None:
+        """Keep the number of kinds within bounds."""
+        while len(known) > _KINDS:
+            oldest = next(iter(known))
+            del known[oldest]
+            self._database.write("DELETE FROM profile WHERE kind = ? AND model = ?", oldest)

@@ -1,0 +1,154 @@
+"""The supervisor's end of the connection: lines of JSON, lists of messages in, one report each out.
+
+`hello`, `sync` and `stop` mean the same in every protocol, so that a client of any version can agree
+with a supervisor of any other on one that both speak, or can at least end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import time
+from typing import Any
+
+from stoker.supervisor.journal import Ending
+
+PROTOCOL = 6
+LOWEST_PROTOCOL = 2
+WARM_PROTOCOL = 3
+"""From here on a start may say how it can be forked."""
+GRACE_PROTOCOL = 4
+"""From here on a signal may say that it is to end the attempt, and how long that may take."""
+DISOWN_PROTOCOL = 5
+"""From here on a client may name attempts that it does not know."""
+AHEAD_PROTOCOL = 6
+"""From here on attempts can wait in one line for the first vacant slot."""
+# However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
+_LONGEST_WAIT_S = 0.04
+
+
+class ProtocolServer:
+    """Speaks with one client; reports wait for company until something urgent is among them."""
+
+    def __init__(self, poll: select.epoll) -> None:
+        self.reports: list[str] = []
+        self.urgent = False
+        self._waiting_since: float | None = None
+        self._poll = poll
+        self._socket: socket.socket | None = None
+        self._is_open = False
+        self._inbox = b""
+        self._outbox = b""
+        self._blocked = False
+
+    def attach(self, client: socket.socket) -> None:
+        """Begin to listen to a client."""
+        client.setblocking(False)
+        self._socket = client
+        self._poll.register(client.fileno(), select.EPOLLIN)
+
+    def open(self) -> None:
+        """Let the client have all reports from now on."""
+        self.reports.clear()
+        self._is_open = True
+
+    def detach(self) -> None:
+        """Let go of the client, and forget what it was not told."""
+        if self._socket is not None:
+            self._poll.unregister(self._socket.fileno())
+            self._socket.close()
+        self._socket = None
+        self._is_open = False
+        self.urgent = self._blocked = False
+        self._inbox = self._outbox = b""
+
+    def receive(self) -> list[Any] | None:
+        """The messages that have arrived; None once the client has closed its end."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(1 << 18)
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        return self._take_in(data)
+
+    def drain(self) -> list[Any]:
+        """The last messages of a client that has died."""
+        assert self._socket is not None
+        data = b""
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            while more := self._socket.recv(1 << 18):
+                data += more
+        return self._take_in(data)
+
+    def _take_in(self, data: bytes) -> list[Any]:
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        return [message for line in lines for message in json.loads(line)]
+
+    def say(self, *words: object) -> None:
+        """Answer the client, whether it has reports or not."""
+        self._outbox += f"{json.dumps(words)}\n".encode()
+
+    def tell(self, *words: object) -> None:
+        """Report something that is not frequent."""
+        self.reports.append(json.dumps(words))
+        self.urgent = True
+
+    def flush(self, late: bool) -> None:
+        """Send reports if something is urgent, or if any have waited for long enough (late: they have)."""
+        if not self._is_open:
+            self.reports.clear()
+            self.urgent = False
+        elif self.reports and (self.urgent or late or self.is_overdue()):
+            self._outbox += "\n".join([*self.reports, ""]).encode()
+            self.reports.clear()
+            self.urgent = False
+            self._waiting_since = None
+        if not self._outbox or self._socket is None:
+            return
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the client is gone: its pidfd or end-of-file tells the loop
+        self._outbox = self._outbox[sent:]
+        if bool(self._outbox) != self._blocked:
+            self._blocked = not self._blocked
+            wanted = select.EPOLLIN | (select.EPOLLOUT if self._blocked else 0)
+            self._poll.modify(self._socket.fileno(), wanted)
+
+    def is_overdue(self) -> bool:
+        """Whether reports have waited for company for too long."""
+        if not self.reports:
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        return now - self._waiting_since >= _LONGEST_WAIT_S
+
+    def flush_all(self, patience_s: float | None = None) -> None:
+        """Send everything that is left, before this process goes."""
+        if self._socket is not None:
+            self._socket.settimeout(patience_s)
+            reports = "\n".join([*self.reports, ""]).encode() if self._is_open else b""
+            with contextlib.suppress(OSError):
+                self._socket.sendall(self._outbox + reports)
+
+
+def started(key: str, pid: int, at_us: int, at_s: float, taken: str = "") -> str:
+    """The report of a start; `taken` names the slot that took an attempt from the line."""
+    return f'["started","{key}",{pid},{at_us},{at_s}{taken}]'
+
+
+def ended(key: str, ending: Ending) -> str:
+    """The report of an end."""
+    if ending.leftovers or ending.stuck:
+        return json.dumps(["ended", key, *ending])
+    status, at_us, cpu_us, max_rss_kb, *_rest = ending
+    return f'["ended","{key}",{status},{at_us},{cpu_us},{max_rss_kb}]'

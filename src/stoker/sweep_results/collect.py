@@ -1,0 +1,224 @@
+"""Reads runs from their folders: parameters, and the metrics reported last."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.errors import NotFoundError
+from stoker.sweep_results.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from stoker.sweeps.plan import Sweep
+
+PARAMS = "params.json"
+LINES = "metrics.jsonl"
+SUMMARY = "metrics.json"
+LOG = "log.txt"
+MANIFEST = "sweep.json"
+
+_decode = msgspec.json.Decoder().decode
+_decode_lines = msgspec.json.Decoder().decode_lines
+_INFINITE = {"nan", "inf", "-inf"}
+_DEEPEST = 6
+_BOOKKEEPING = ("time",)
+
+
+class FolderIndex(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep notes beside its runs: how they are judged."""
+
+    name: str
+    command: str | None = None
+    metric: str | None = None
+    goal: str = "minimize"
+    regex: str | None = None
+
+
+def find_root(name: str, base: str | None = None) -> str:
+    """The folder of a sweep's runs: the one named, else `results/NAME`."""
+    base = os.getcwd() if base is None else base
+    tried = [os.path.join(base, "results", name), os.path.join(base, name)]
+    for folder in tried:
+        if os.path.isdir(folder):
+            return folder
+    raise NotFoundError(f"no results of {name}: there is no folder {tried[0]}; name another folder")
+
+
+def read_manifest(root: str) -> FolderIndex:
+    """What the sweep noted; a folder without a note is named after itself."""
+    try:
+        with open(os.path.join(root, MANIFEST), "rb") as file:
+            return msgspec.json.decode(file.read(), type=FolderIndex)
+    except (OSError, msgspec.DecodeError):
+        return FolderIndex(name=os.path.basename(os.path.abspath(root)))
+
+
+def write_manifest(root: str, manifest: FolderIndex) -> None:
+    """Note how the runs of a sweep are judged, beside them; whole or not at all."""
+    os.makedirs(root, exist_ok=True)
+    path = os.path.join(root, MANIFEST)
+    fresh = f"{path}.{os.getpid()}.new"  # another process may be at it too
+    with open(fresh, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+    os.replace(fresh, path)
+
+
+def note_sweep(sweep: Sweep) -> None:
+    """Note beside a sweep's runs how they are judged."""
+    metric = sweep.metric
+    write_manifest(
+        sweep.root,
+        FolderIndex(
+            name=sweep.name,
+            command=sweep.command,
+            metric=metric.name if metric else None,
+            goal=metric.goal if metric else "minimize",
+            regex=metric.regex if metric else None,
+        ),
+    )
+
+
+def find_manifest(folder: str) -> FolderIndex:
+    """What the sweep of a run's folder noted, in one of the folders above."""
+    for _step in range(_DEEPEST):
+        folder = os.path.dirname(folder)
+        if os.path.exists(os.path.join(folder, MANIFEST)):
+            return read_manifest(folder)
+    return FolderIndex(name="")
+
+
+def collect(root: str) -> list[RunRecord]:
+    """Every run below a folder, in the order of their names."""
+    regex, metric = None, None
+    manifest = read_manifest(root)
+    if manifest.regex is not None and manifest.metric is not None:
+        regex, metric = re.compile(manifest.regex.encode()), manifest.metric
+    return [read_run(folder, metric, regex) for folder in _folders(root, 0)]
+
+
+def _folders(root: str, depth: int) -> Iterator[str]:
+    """The folders with a params.json; what lies inside of one is the run's own affair."""
+    try:
+        with os.scandir(root) as entries:
+            folders = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for folder in folders:
+        if os.path.exists(os.path.join(folder, PARAMS)):
+            yield folder
+        elif depth < _DEEPEST:
+            yield from _folders(folder, depth + 1)
+
+
+def read_run(
+    folder: str, metric: str | None = None, regex: re.Pattern[bytes] | None = None
+) -> RunRecord:
+    """One run; what cannot be read of it is told in `problem`, and the rest stands."""
+    record = RunRecord(dir=folder, id=os.path.basename(folder), params={})
+    try:
+        params = _decode(_read(folder, PARAMS) or b"{}")
+        record.params = params if isinstance(params, dict) else {}
+        record.metrics = _metrics(record, metric, regex)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        record.problem = f"{PARAMS}: {_reason(error)}"
+    return record
+
+
+def read_steps(folder: str) -> list[dict[str, Any]]:
+    """All that a run reported, in its order; lines that cannot be read are left out."""
+    entries, _problem = _lines(_read(folder, LINES) or b"")
+    return entries
+
+
+def _metrics(
+    record: RunRecord, metric: str | None, regex: re.Pattern[bytes] | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if regex is not None and metric is not None:
+        found.update(_from_log(record.dir, metric, regex))
+    try:
+        data = _read(record.dir, LINES)
+        if data is not None:
+            entries, record.problem = _lines(data)
+            for entry in entries:
+                found.update(entry)
+        summary = _read(record.dir, SUMMARY)
+        if summary is not None:
+            found.update(_flat(_decode(summary)))
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        record.problem = f"metrics: {_reason(error)}"
+    return {name: _number(value) for name, value in found.items() if name not in _BOOKKEEPING}
+
+
+def _read(folder: str, name: str) -> bytes | None:
+    # open() with its buffers would be half of the time for ten thousand runs
+    try:
+        file = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        size = os.fstat(file).st_size
+        data = os.read(file, size + 1)
+        while len(data) < size and (more := os.read(file, size - len(data))):
+            data += more
+        return data
+    finally:
+        os.close(file)
+
+
+def _lines(data: bytes) -> tuple[list[dict[str, Any]], str | None]:
+    """The entries of a file of lines, and what is wrong with it; an unfinished last line is nothing."""
+    whole = data[: data.rfind(b"\n") + 1]
+    try:
+        found, problem = _decode_lines(whole), None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found, problem = _line_by_line(whole)
+    return [entry for entry in found if isinstance(entry, dict)], problem
+
+
+def _line_by_line(data: bytes) -> tuple[list[Any], str | None]:
+    found, problem = [], None
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            if line.strip():
+                found.append(_decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            problem = problem or f"{LINES}:{number}: {_reason(error)}"
+    return found, problem
+
+
+def _from_log(folder: str, metric: str, regex: re.Pattern[bytes]) -> dict[str, Any]:
+    data = _read(folder, LOG)
+    if data is None:
+        return {}
+    last = None
+    for match in regex.finditer(data):
+        last = match
+    if last is None:
+        return {}
+    text = last[1 if regex.groups else 0].decode("utf-8", "replace").strip()
+    try:
+        return {metric: float(text)}
+    except ValueError:
+        return {metric: text}
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix.rstrip("."): value} if prefix else {}
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        found.update(_flat(item, f"{prefix}{name}."))
+    return found
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) and value in _INFINITE else value
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,126 @@
+"""`stoker.results("pacgan")`: the runs of a sweep, as a list."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from stoker.errors import NotFoundError, StokerError, UsageError
+from stoker.sweep_results.collect import collect, find_root, read_manifest
+from stoker.sweep_results.run_record import RunRecord
+from stoker.sweep_results.table import (
+    Table,
+    aggregate,
+    filter_records,
+    make_table,
+    sort_records,
+    tell_left_out,
+)
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Results(Sequence[RunRecord]):
+    """Runs: indexed, cut and gone through like a list.
+
+    rs = stoker.results("pacgan")
+    rs.best("val_acc").params
+    rs.where("lr < 0.01").agg("val_acc", over="seed")
+    """
+
+    def __init__(self, records: Iterable[RunRecord], goal: str | None = None) -> None:
+        self._records = list(records)
+        self._goal = goal
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[RunRecord]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, place: int) -> RunRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> Results: ...
+    def __getitem__(self, place: int | slice) -> RunRecord | Results:
+        """One run, or some of them."""
+        if isinstance(place, slice):
+            return self._with(self._records[place])
+        return self._records[place]
+
+    def __repr__(self) -> str:
+        bad = tell_left_out(self._records)
+        return f"<Results: {len(self)} run{'s' * (len(self) != 1)}{f' ({bad})' if bad else ''}>"
+
+    def where(self, expression: str) -> Results:
+        """The runs for which a condition holds, like `lr < 0.01 and opt.name == 'sgd'`."""
+        return self._with(filter_records(self._records, expression))
+
+    def sort(self, *names: str) -> Results:
+        """Sorted by parameters or metrics; `-` before a name for the largest first."""
+        return self._with(sort_records(self._records, names))
+
+    def best(self, metric: str, goal: str | None = None) -> RunRecord:
+        """The run with the best value; `goal` is minimize or maximize, by default the sweep's.
+
+        Runs that did not succeed are left out; a warning names one whose value is better.
+        """
+        if goal not in (None, "minimize", "maximize"):
+            raise UsageError(f"goal {goal!r}: write minimize or maximize")
+        goal = goal or self._goal or "maximize"
+        ordered = sort_records(self._records, [f"-{metric}" if goal == "maximize" else metric])
+        valued = [record for record in ordered if record.get(metric) is not None]
+        best = next((record for record in valued if record.counts), None)
+        if best is None:
+            bad = tell_left_out(valued)
+            raise NotFoundError(
+                f"no run has a value of {metric}{f' (left out: {bad})' if bad else ''}"
+            )
+        if best is not valued[0]:
+            first = valued[0]
+            warnings.warn(
+                f"best({metric!r}): {first.id} has a better {metric} but is {first.state}:"
+                " it is left out",
+                stacklevel=2,
+            )
+        return best
+
+    def agg(self, *metrics: str, over: str | Sequence[str]) -> list[dict[str, Any]]:
+        """Means over a parameter: a dictionary for each group, with a Stat for each metric.
+
+        Runs that did not succeed are left out: `missing` counts them.
+        """
+        names = [over] if isinstance(over, str) else list(over)
+        table = aggregate(self._records, names, metrics or None)
+        return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+    def table(self, columns: Sequence[str] | None = None) -> Table:
+        """Columns and rows: what varies and what was measured, or the columns named."""
+        return make_table(self._records, columns)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A DataFrame with all parameters and metrics; needs pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise StokerError("to_pandas needs pandas: pip install 'stoker[pandas]'") from None
+        return pandas.DataFrame(
+            [{**r.params, **r.metrics, **r.facts, "dir": r.dir} for r in self._records]
+        )
+
+    def _with(self, records: list[RunRecord]) -> Results:
+        return Results(records, self._goal)
+
+
+def results(name: str) -> Results:
+    """The runs of a sweep, by its name (looked for in `results/`) or by its folder."""
+    from stoker.sweep_results.run_facts import STATES_UNKNOWN, add_facts
+
+    root = find_root(name)
+    manifest = read_manifest(root)
+    records = collect(root)
+    if not add_facts(records, manifest.name):
+        warnings.warn(STATES_UNKNOWN, stacklevel=2)
+    return Results(records, manifest.goal if manifest.metric is not None else None)

@@ -1,0 +1,167 @@
+"""Runs as a table: what varies and what was measured, sorted, filtered, averaged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from stoker.errors import UsageError
+from stoker.sweep_results.run_record import RunRecord
+from stoker.sweeps.cell import Cell
+from stoker.sweeps.conditions import Condition
+from stoker.sweeps.definition_error import DefinitionError
+from stoker.sweeps.tree import did_you_mean
+
+BAD_STATES = ("failed", "killed", "lost", "skipped")
+
+
+class Stat(msgspec.Struct, frozen=True):
+    """The mean of several runs, their standard deviation (of a sample), and how many there were."""
+
+    mean: float
+    std: float | None
+    n: int
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Columns and rows; a cell is a value, a Stat, or None where there is nothing."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+def varied_params(records: Sequence[RunRecord]) -> list[str]:
+    """The parameters that are not the same in all runs, in the order of the first run's."""
+    seen: dict[str, set[str]] = {}
+    missing: set[str] = set()
+    names = list(dict.fromkeys(name for record in records for name in record.params))
+    for record in records:
+        for name in names:
+            if name in record.params:
+                seen.setdefault(name, set()).add(_key(record.params[name]))
+            else:
+                missing.add(name)
+    return [name for name in names if len(seen[name]) > 1 or name in missing]
+
+
+def metric_names(records: Sequence[RunRecord]) -> list[str]:
+    """Every metric that a run has, in the order they were first met; the step is no metric."""
+    found = dict.fromkeys(name for record in records for name in record.metrics)
+    return [name for name in found if name != "step"]
+
+
+def filter_records(records: Sequence[RunRecord], expression: str) -> list[RunRecord]:
+    """The runs for which a condition over parameters, metrics and facts holds."""
+    try:
+        condition = Condition(expression)
+    except DefinitionError as error:
+        raise UsageError(str(error)) from None
+    _check_names(records, condition.names)
+    return [record for record in records if condition.holds(_point(record, condition.names))]
+
+
+def sort_records(records: Sequence[RunRecord], keys: Sequence[str]) -> list[RunRecord]:
+    """Sorted by these names, `-` before one for the largest first; what has no value comes last."""
+    found = list(records)
+    for key in reversed(keys):
+        name, falls = key.removeprefix("-"), key.startswith("-")
+        _check_names(records, {name})
+        known = [record for record in found if _is_value(record.get(name))]
+        known.sort(key=lambda record: _order(record.get(name)), reverse=falls)
+        found = known + [record for record in found if not _is_value(record.get(name))]
+    return found
+
+
+def make_table(records: Sequence[RunRecord], columns: Sequence[str] | None = None) -> Table:
+    """A row for each run: what varies and what was measured, or the columns named.
+
+    Where nothing varies and nothing was measured: all parameters, else each run's name and state.
+    """
+    if columns is None:
+        columns = [*varied_params(records), *metric_names(records)]
+        columns = columns or list(dict.fromkeys(name for r in records for name in r.params))
+        if not columns:
+            return Table(["run", "state"], [[record.id, record.state] for record in records])
+    else:
+        _check_names(records, columns)
+    return Table(list(columns), [[record.get(name) for name in columns] for record in records])
+
+
+def aggregate(
+    records: Sequence[RunRecord], over: Sequence[str], metrics: Sequence[str] | None = None
+) -> Table:
+    """A row for each group of runs that differ in `over` alone: mean ± std (n) of each metric.
+
+    `missing` counts the runs of a group that did not succeed or lack one of the metrics.
+    """
+    _check_names(records, over)
+    kept = [name for name in varied_params(records) if name not in over]
+    metrics = [*(metrics or _numeric(records))]
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        params = {name: value for name, value in record.params.items() if name not in over}
+        groups.setdefault(_key(params), []).append(record)
+    rows = []
+    for group in groups.values():
+        good = [record for record in group if record.counts]
+        stats = [_stat([record.get(name) for record in good]) for name in metrics]
+        whole = sum(all(_is_number(r.get(name)) for name in metrics) for r in good)
+        missing = len(group) - whole
+        rows.append([*(group[0].params.get(name) for name in kept), *stats, len(group), missing])
+    return Table([*kept, *metrics, "runs", "missing"], rows)
+
+
+def tell_left_out(records: Sequence[RunRecord]) -> str | None:
+    """How many runs ended without success, by state: `2 failed, 1 lost`; None if there is none."""
+    states = [record.state for record in records]
+    counts = [f"{states.count(state)} {state}" for state in BAD_STATES if state in states]
+    return ", ".join(counts) or None
+
+
+def _numeric(records: Sequence[RunRecord]) -> list[str]:
+    return [n for n in metric_names(records) if any(_is_number(r.metrics.get(n)) for r in records)]
+
+
+def _stat(values: Sequence[Any]) -> Stat | None:
+    numbers = [float(value) for value in values if _is_number(value)]
+    if not numbers:
+        return None
+    n = len(numbers)
+    mean = math.fsum(numbers) / n
+    std = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1)) if n > 1 else None
+    return Stat(mean, std, n)
+
+
+def _check_names(records: Sequence[RunRecord], names: Collection[str]) -> None:
+    known = {name for r in records for source in (r.params, r.metrics, r.facts) for name in source}
+    for name in names:
+        if records and name not in known:
+            raise UsageError(f"no run has '{name}': {did_you_mean(name, sorted(known))}")
+
+
+def _point(record: RunRecord, names: Collection[str]) -> dict[str, Cell]:
+    values = {name: record.get(name) for name in names}
+    return {name: Cell(value, "", "", "") for name, value in values.items() if value is not None}
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_value(value: Any) -> bool:
+    return value is not None and value == value
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """Numbers before texts before the rest."""
+    if isinstance(value, (int, float)):
+        return 0, value
+    return (1, value) if isinstance(value, str) else (2, _key(value))

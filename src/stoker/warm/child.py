@@ -1,0 +1,378 @@
+"""A fork of a warm worker: a job from its birth to its end, as if a fresh interpreter ran it.
+
+Standard library only, as the worker.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib.machinery
+import io
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType, TracebackType
+    from typing import Any, NoReturn
+
+_FIRST_LEASE_FD = 200
+_WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+# A worker has none of its own: what an import has made of these tells nothing of the job's.
+_OF_THE_JOB = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
+_FOLDER = os.path.dirname(__file__)
+_exit = ctypes.PyDLL(None).exit  # of C, with its own hooks; found once for all forks
+
+
+def _inherit_lease(fd: int) -> None:
+    """Let what this process executes have a descriptor too, under a number that scripts do not use."""
+    limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fcntl.fcntl(fd, fcntl.F_DUPFD, min(_FIRST_LEASE_FD, limit // 2))
+
+
+class Origin:
+    """What a job has from its worker.
+
+    `told` is what imports have written, `changes` what they have made of the environment, `base` the
+    modules that are there, and `show` lets others see its words and variables.
+    """
+
+    def __init__(self, show: Callable[[list[str], dict[str, str]], None]) -> None:
+        self.show = show
+        self.told = b""
+        self.changes: dict[str, str | None] = {}
+        self.base: set[str] = set()
+
+
+class Job:
+    """A job from its fork to its first statement. Until it has its place, nobody counts on it."""
+
+    def __init__(self, order: dict[str, Any], fds: list[int], origin: Origin) -> None:
+        self._order = order
+        self._fds = fds
+        self._origin = origin
+        self._settings = ChildSettings()
+
+    def take_place(self, between: int) -> None:
+        """Become the supervisor's child with the job's mark, and wait for its word; else end unseen."""
+        line, *outputs = self._fds
+        self._origin.show(self._order["words"], self._order["shown"])
+        os.dup2(outputs[0], 1)
+        os.dup2(outputs[1], 2)
+        for fd in outputs[2:]:
+            _inherit_lease(fd)
+        while os.getppid() == between:
+            os.sched_yield()
+        with socket.socket(fileno=line) as handshake:
+            handshake.send(b"%d" % os.getpid())
+            if handshake.recv(1) != b"!":
+                os._exit(0)
+        for fd in outputs:
+            os.close(fd)
+
+    def run(self) -> None:
+        """Run the command as a fresh interpreter would; whatever it raises is raised."""
+        order = self._order
+        os.chdir(order["cwd"])
+        _take_variables(order["set"], order["unset"], self._origin.changes)
+        words: list[str] = order["words"]
+        at: int = order["at"]
+        if words[at] not in ("-m", "-c") and not _is_plain_script(words[at]):
+            _run_cold(order["cold"])
+        _renew_streams()
+        if self._origin.told:
+            os.write(1, self._origin.told)
+        _renew_randomness()
+        sys.orig_argv = words
+        _renew_main()
+        if order["learn"] is not None:
+            self._settings.watch()
+        try:
+            if words[at] == "-m":
+                _run_module(words[at + 1], words[at + 2 :])
+            elif words[at] == "-c":
+                _run_text(words[at + 1], words[at + 2 :])
+            else:
+                _run_script(words[at], words[at:])
+        except SystemExit as error:
+            if error.code in (None, 0):
+                self._learn()
+            raise
+        self._learn()
+
+    def end(self, status: int) -> None:
+        """Do what an interpreter does at its end, but leave alone what was there before the fork.
+
+        To take all of it apart would copy all of it first. Returns only where something is amiss: then
+        the interpreter is to do it, and to tell.
+        """
+        threading = sys.modules.get("threading")
+        if threading is not None:
+            threading._shutdown()
+        atexit._run_exitfuncs()
+        for name in sys.modules.keys() - self._origin.base:
+            del sys.modules[name]
+        del sys.modules["__main__"]
+        gc.collect()
+        try:
+            for each in [*_open_files(), sys.stdout, sys.stderr]:
+                if each is not None and not each.closed:
+                    each.flush()
+        except (OSError, ValueError):
+            return
+        _exit(status)
+
+    def _learn(self) -> None:
+        if self._order["learn"] is not None:
+            _learn(self._order["learn"], self._origin.base, self._settings)
+
+
+class ChildSettings:
+    """The first variable that a run sets itself, and the modules that were there by then.
+
+    What is imported afterwards may look at it, and would have looked too early in a worker.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.before: set[str] = set()
+
+    def watch(self) -> None:
+        """Watch until one is set. Through these two functions goes whatever `os.environ` is told."""
+        put, unset = os.putenv, os.unsetenv
+
+        def note(name: Any, value: Any = None) -> None:
+            shown = os.fsdecode(name)
+            wanted = None if value is None else os.fsdecode(value)
+            if os.environ.get(shown) != wanted and not _is_importing(sys._getframe(2)):
+                self.name, self.before = shown, set(sys.modules)
+                os.putenv, os.unsetenv = put, unset
+
+        def putenv(name: Any, value: Any) -> None:
+            note(name, value)
+            put(name, value)
+
+        def unsetenv(name: Any) -> None:
+            note(name)
+            unset(name)
+
+        os.putenv, os.unsetenv = putenv, unsetenv
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether something installed is being imported: it would do the same in a worker."""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if path.startswith("<frozen importlib"):
+            return True
+        if not path.startswith("<frozen ") and not is_installed(path):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to the interpreter or to what was installed for it."""
+    library = os.path.dirname(os.__file__)
+    return "/site-packages/" in path or "/dist-packages/" in path or path.startswith(f"{library}/")
+
+
+def _take_variables(given: dict[str, str], absent: list[str], own: dict[str, str | None]) -> None:
+    """Have the job's environment, and on top of it what the same imports would have made of it."""
+    for name in absent:
+        os.environ.pop(name, None)
+    for name, value in given.items():
+        if name not in own or name in _OF_THE_JOB:
+            os.environ[name] = value
+
+
+def _renew_streams() -> None:
+    """Have the streams that an interpreter makes for the descriptors that it finds."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        old = getattr(sys, f"__{name}__")
+        if isinstance(old, io.TextIOWrapper):
+            new = _make_stream(old, fd)
+            if getattr(sys, name) is old:
+                setattr(sys, name, new)
+            setattr(sys, f"__{name}__", new)
+
+
+def _make_stream(old: io.TextIOWrapper, fd: int) -> io.TextIOWrapper:
+    is_unbuffered = old.write_through
+    binary: Any = open(fd, "wb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115 - it stays
+    (binary if is_unbuffered else binary.raw).name = old.name
+    stream = io.TextIOWrapper(
+        binary,
+        encoding=old.encoding,
+        errors=old.errors,
+        newline="\n",
+        line_buffering=not is_unbuffered and (fd == 2 or os.isatty(fd)),
+        write_through=is_unbuffered,
+    )
+    stream.mode = "w"  # type: ignore[misc]
+    return stream
+
+
+def _renew_randomness() -> None:
+    """Let no two jobs draw the same numbers, or know the same secret, where fresh processes would not.
+
+    Python's own `random` is seeded anew with every fork.
+    """
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None:
+        generator.seed()
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.current_process().authkey = os.urandom(32)
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        is_in_ns = isinstance(getattr(logging, "_startTime", 0.0), int)
+        logging._startTime = time.time_ns() if is_in_ns else time.time()  # type: ignore[attr-defined]
+
+
+def _renew_main() -> None:
+    """Have a module `__main__` as a fresh interpreter does."""
+    old = sys.modules["__main__"]
+    new = sys.modules["__main__"] = type(old)("__main__")
+    for name in ("__loader__", "__annotations__", "__builtins__"):
+        if name in old.__dict__:
+            new.__dict__[name] = old.__dict__[name]
+
+
+def _open_files() -> list[Any]:
+    """Files that a job has opened and nobody closed, the outermost layers first."""
+    found = [each for each in gc.get_objects() if isinstance(each, _WRITERS)]
+    return sorted(
+        found, key=lambda each: _WRITERS.index(type(each)) if type(each) in _WRITERS else 0
+    )
+
+
+def _is_plain_script(path: str) -> bool:
+    """Whether it is source code that can be read: no folder, archive or compiled file."""
+    return path.endswith(".py") and os.path.isfile(path) and os.access(path, os.R_OK)
+
+
+def _run_script(script: str, argv: list[str]) -> None:
+    main = sys.modules["__main__"]
+    path = os.path.join(os.getcwd(), script)
+    sys.argv = argv
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__file__ = path
+    if sys.version_info < (3, 15):
+        main.__dict__["__cached__"] = None
+    with open(path, "rb") as file:
+        source = file.read()
+    try:
+        code: CodeType = compile(source, path, "exec", dont_inherit=True)
+        exec(code, main.__dict__)  # noqa: S102 - to run it is what this process is for
+    finally:
+        # The interpreter does so before it tells what went wrong.
+        for stream in (sys.stderr, sys.stdout):
+            with contextlib.suppress(Exception):
+                stream.flush()
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    import runpy
+
+    sys.argv = ["-m", *arguments]
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def _run_text(text: str, arguments: list[str]) -> None:
+    sys.argv = ["-c", *arguments]
+    code: CodeType = compile(text + "\n", "<string>", "exec", dont_inherit=True)
+    exec(code, sys.modules["__main__"].__dict__)  # noqa: S102 - to run it is what this process is for
+
+
+def _run_cold(words: list[str]) -> NoReturn:
+    """Become the command itself, by a fresh interpreter: it knows what to do, or what to say."""
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(signum, signal.SIG_DFL)
+    os.execve(words[0], words, os.environ)  # noqa: S606 - without a shell, as it was meant
+
+
+def _learn(path: str, base: set[str], settings: ChildSettings) -> None:
+    """Note which installed modules a job has imported, in their order, for the jobs that follow it.
+
+    If most came after it had set variables, note that instead, as a reason to learn nothing.
+    """
+    names = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None)
+        if name not in base and isinstance(origin, str) and is_installed(origin):
+            names.append(name)
+    learned: list[str] | str = names
+    if settings.name is not None:
+        early = [name for name in names if name in settings.before]
+        late = [name.partition(".")[0] for name in names if name not in settings.before]
+        learned = early
+        if len(late) > len(early):
+            most = max(dict.fromkeys(late), key=late.count)
+            learned = f"it sets {settings.name} before it imports {most}, which would not see it"
+    try:
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
+            json.dump(learned, file)
+        os.replace(f"{path}.{os.getpid()}", path)
+    except OSError:
+        return  # the next one will learn
+
+
+def _own_frames_removed(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and _is_ours(traceback):
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    return os.path.dirname(traceback.tb_frame.f_code.co_filename) == _FOLDER
+
+
+def end_interpreter(job: Job) -> None:
+    """Run a job, and end with it. What it raises is told without us."""
+    status = 0
+    try:
+        job.run()
+    except SystemExit as error:
+        status = _status_of(error)
+    except BaseException as error:
+        _show(error)
+        if isinstance(error, KeyboardInterrupt):
+            sys.excepthook = lambda *_told: None
+            raise
+        status = 1
+    job.end(status)
+    sys.exit(status)
+
+
+def _status_of(error: SystemExit) -> int:
+    """What an interpreter makes of the argument of sys.exit."""
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException) -> None:
+    """Tell of an exception that nobody has caught, as if it had begun with the job."""
+    error.__traceback__ = sys.last_traceback = _own_frames_removed(error.__traceback__)
+    sys.last_type, sys.last_value = type(error), error
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
+    sys.excepthook(type(error), error, sys.last_traceback)

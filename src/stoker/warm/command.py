@@ -1,0 +1,135 @@
+"""Which commands can be started warm: those of an interpreter and a script or module, and no more."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import time
+
+from stoker.warm.fork_request import ForkRequest
+
+AUTO = "auto"
+"""In place of module names: whatever the first run of the command imports."""
+NEEDS_SHELL = "it needs a shell: only plain python commands start warm"
+_LEARN_AGAIN_S = 86400.0
+_MOST_REASON = 1024  # characters: names are many more, and need not be read here
+_PYTHON = re.compile(r"python(\d(\.\d+)?)?")
+# Options that change nothing about how a program is found; the worker is started with the same.
+_OPTIONS = re.compile(r"-[uBOEsIbdqPR]+")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+# Words as a shell would read them too, if nothing in them is to be expanded.
+_LITERAL = re.compile(
+    rb"""(?:[A-Za-z0-9_@%+=:,./ \t-]|'[^'\n\0]*'|"[^"$`\\!\n\0]*")+""",
+)
+
+
+def split_literal(command: bytes) -> list[str] | None:
+    """The words of a shell line in which nothing but quotes is special; else None."""
+    if not _LITERAL.fullmatch(command):
+        return None
+    words = shlex.split(os.fsdecode(command))
+    return words if words and "=" not in words[0] else None
+
+
+def is_python(word: str) -> bool:
+    """Whether a word names an interpreter."""
+    return _PYTHON.fullmatch(os.path.basename(word)) is not None
+
+
+def find_script(words: list[str]) -> int | str:
+    """Where in a python command its script, -m or -c stands; else why it cannot be started warm."""
+    if not is_python(words[0]):
+        return f"{os.path.basename(words[0]) or 'it'} is no python: only python commands start warm"
+    at = 1
+    while at < len(words) and _OPTIONS.fullmatch(words[at]):
+        at += 1
+    if at < len(words) and words[at] == "-W" and at + 2 < len(words):
+        at += 2
+    if at == len(words):
+        return "it names no script"
+    word = words[at]
+    if word in ("-m", "-c") and at + 1 < len(words):
+        return at
+    if word.startswith("-"):
+        return f"python {word} does not start warm: only scripts, -m and -c do"
+    return at if word.endswith(".py") else f"{word} is no .py file"
+
+
+def why_cold(form: str | None, command: bytes) -> str | None:
+    """Why a queued command will not start warm, if that can be told from its text; else None."""
+    split = [os.fsdecode(word) for word in command.split(b"\0")] if form == "argv" else None
+    words = split or (split_literal(command) if form is None else None)
+    if words is None:
+        return NEEDS_SHELL
+    found = find_script(words)
+    return found if isinstance(found, str) else None
+
+
+def make_warm(
+    words: list[str], modules: list[str], cwd: str, folder: str, name: str = ""
+) -> ForkRequest | str:
+    """How a command is started warm, or why not.
+
+    In `folder` is kept what `auto` has learned, for each program, and each `name` that it is given.
+    """
+    at = find_script(words)
+    if isinstance(at, str):
+        return at
+    if words[at] == "-m":
+        path, program = cwd, words[at + 1]
+    elif words[at] == "-c":
+        path, program = "", words[at + 1]
+    else:
+        program = os.path.realpath(os.path.join(cwd, words[at]))
+        path = os.path.dirname(program)
+    named = [name for name in modules if name != AUTO]
+    if AUTO not in modules:
+        return ForkRequest(words, at, path, named)
+    learned = os.path.join(folder, f"{_digest(words[:at], program, cwd, name)}.json")
+    if _is_recent(learned):
+        reason = _read_reason(learned)
+        if reason is not None:
+            return ForkRequest(words, at, path, named) if named else reason
+        return ForkRequest(words, at, path, named, learned=learned)
+    os.makedirs(folder, exist_ok=True)
+    return ForkRequest(words, at, path, named, learn=learned)
+
+
+def check_modules(modules: list[str]) -> str | None:
+    """What is wrong with names of modules, if anything is."""
+    for name in modules:
+        if not _MODULE.fullmatch(name):
+            return f"{name!r} is no name of a module: torch, or torch,numpy, or auto"
+    return None
+
+
+def _is_recent(path: str) -> bool:
+    """Whether it is there, and not so old that what it tells may no longer be so."""
+    try:
+        return os.stat(path).st_mtime > time.time() - _LEARN_AGAIN_S
+    except OSError:
+        return False
+
+
+def _read_reason(path: str) -> str | None:
+    """Why nothing was learned, where that stands in place of the names."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_MOST_REASON)
+        return str(json.loads(text)) if text.startswith('"') else None
+    except (OSError, ValueError):
+        return None
+
+
+def _digest(interpreter: list[str], program: str, cwd: str, name: str) -> str:
+    """What tells programs apart, and a changed one from what it was."""
+    try:
+        status = os.stat(program)
+        stamp = f"{status.st_mtime_ns} {status.st_size}"
+    except OSError:
+        stamp = ""
+    text = "\0".join([*interpreter, program, cwd, stamp, name])
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:32]

@@ -1,0 +1,338 @@
+"""A process that has imported modules, and from then on only forks: each fork becomes one job.
+
+It runs in the interpreter of the jobs, where Stoker need not be installed: this package stands alone, on
+the standard library. Its parent is a supervisor, which sends orders over a socket on descriptor 3.
+
+A job is forked twice, and the process between ends then: so the supervisor, the subreaper, becomes the
+job's own parent. Nothing of a job depends on this process, which may be killed at any time.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import gc
+import importlib
+import importlib.machinery
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from .child import Job, Origin, end_interpreter, is_installed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    Stamp = tuple[str, int, int]  # path, time of its last change in ns, size
+
+_SOCKET_FD = 3
+_MOST_FDS = 64
+_MOST_BYTES = 1 << 18
+# Where a process's arguments and environment lie in its memory: fields of /proc/PID/stat after the name.
+_ARG_START, _ARG_END, _ENV_START = 45, 46, 47
+_MATTERS_S = 0.001
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl  # found once: every job has a fork that calls it
+# What all that train import of a package only when they come to it, and wait for once more.
+_LATE = {"torch": ("torch.optim", "torch._dynamo")}
+
+
+class UnfitError(Exception):
+    """No job may be forked from this process; says why."""
+
+
+class Memory:
+    """What others see of this process in /proc: its words, and the start of its environment.
+
+    The kernel shows the very bytes that the process was started with, wherever its variables are by
+    now. The first variable is a mark as long as whatever has to take its place.
+    """
+
+    def __init__(self, mark: bytes) -> None:
+        with open("/proc/self/stat", "rb") as file:
+            text = file.read()
+        fields = text[text.rindex(b")") + 2 :].split()
+        self._words_at = int(fields[_ARG_START])
+        self._words_size = int(fields[_ARG_END]) - self._words_at
+        with open("/proc/self/environ", "rb") as file:
+            block = file.read()
+        self.entries = [entry for entry in block.split(b"\0") if entry]
+        found = [entry for entry in self.entries if entry.startswith(mark + b"=")]
+        if not self._words_at or not found:
+            raise UnfitError("/proc does not show where its environment is")
+        self._mark_at = int(fields[_ENV_START]) + block.index(found[0])
+        self._mark_size = len(found[0])
+
+    def show(self, words: list[str], variables: dict[str, str] | None = None) -> None:
+        """Be seen as a process that was started so, as far as there is room for its words.
+
+        Its variables take the place of the mark: ValueError where there is no room for them.
+        """
+        shown = b"".join(os.fsencode(word) + b"\0" for word in words)[: self._words_size - 1]
+        pieces = [(self._words_at, shown.ljust(self._words_size, b"\0"))]
+        if variables is not None:
+            data = b"".join(os.fsencode(f"{name}={value}\0") for name, value in variables.items())
+            if len(data) > self._mark_size:
+                raise ValueError("the mark is too short")
+            pieces.append((self._mark_at, data.ljust(self._mark_size, b"\0")))
+        fd = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for at, piece in pieces:
+                os.pwrite(fd, piece, at)
+        finally:
+            os.close(fd)
+
+
+class Worker:
+    """Imports, says whether it is fit to be forked from, and forks on order."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._supervisor = os.getppid()
+        plan = json.loads(line.recv(_MOST_BYTES))
+        self._idle_s: float = plan["idle_s"]
+        self._modules: list[str] = plan["modules"]
+        self._learned = _read_learned(plan["learned"])
+        self._memory = Memory(plan["mark"].encode())
+        self._memory.show(["stoker: warm worker", *self._modules[:8]])
+        self._origin = Origin(self._memory.show)
+        os.environ.pop(plan["mark"], None)
+        _take_path(plan["path"])
+        sys.argv = [plan["program"]]
+
+    def prepare(self) -> None:
+        """Import everything; raises UnfitError if nothing can be forked from what that leaves behind."""
+        given = dict(entry.partition(b"=")[::2] for entry in self._memory.entries)
+        output = os.memfd_create("imports")
+        for fd in (1, 2):
+            os.dup2(output, fd)
+        gc.disable()  # imports make much and throw little away: looking for it takes a fifth of their time
+        with _sources_watched() as sources:
+            kept = self._import_all()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        self._origin.told = os.pread(output, os.fstat(output).st_size, 0)
+        os.close(output)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (1, 2):
+            os.dup2(null, fd)
+        os.close(null)
+        self._origin.changes = _changes(given)
+        os.chdir("/")  # whatever was mounted there may be unmounted
+        compile("", "", "exec")  # the first call makes hundreds of types, which all forks have then
+        gc.freeze()
+        gc.enable()
+        _check_fitness()
+        self._origin.base = set(sys.modules)
+        self._say("ready", kept, _stamps(sources))
+
+    def _import_all(self) -> list[str]:
+        """Import; returns what was asked for, and of what was learned whatever took its time."""
+        for name in self._modules:
+            try:
+                importlib.import_module(name)
+            except BaseException as error:
+                raise UnfitError(f"import {name}: {_one_line(error)}") from error
+        for name in self._modules:
+            for part in _LATE.get(name, ()):
+                _import_if_there(part)
+        took = []
+        for name in self._learned:
+            begun = time.monotonic()
+            _import_if_there(name)
+            took.append((time.monotonic() - begun, name))
+        return self._modules + [name for s, name in sorted(took, reverse=True) if s >= _MATTERS_S]
+
+    def say_unfit(self, reason: str) -> None:
+        """Tell why nothing will be forked."""
+        self._say("unfit", reason)
+
+    def _say(self, *words: object) -> None:
+        data = json.dumps(words).encode()
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(data) + _MOST_BYTES)
+        self._line.send(data)
+
+    def serve(self) -> Job | None:
+        """Fork as often as ordered. Returns the job in each child, and None when nothing more comes.
+
+        Whoever forks the next job is there before its order, for every start waits for its fork.
+        """
+        worker = os.getpid()
+        while True:
+            between = os.fork()
+            if between == 0:
+                return self._wait_between(worker)
+            if os.waitpid(between, 0)[1]:
+                return None
+
+    def _wait_between(self, worker: int) -> Job:
+        """Wait for an order, fork its job, and end; goes on as that job. Ends with its worker."""
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != worker:
+            os._exit(1)
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        data, fds = _receive(self._line) if poll.poll(self._idle_s * 1000) else (b"", [])
+        if not data:
+            os._exit(1)
+        between = os.getpid()
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        job = Job(json.loads(data), fds, self._origin)
+        job.take_place(between)
+        self._line.close()
+        return job
+
+
+def _import_if_there(name: str) -> None:
+    """Import what nobody has asked for: it may be gone, or fail."""
+    with contextlib.suppress(BaseException):
+        importlib.import_module(name)
+
+
+def _read_learned(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    try:
+        with open(path, encoding="utf-8") as file:
+            names = json.load(file)
+    except (OSError, ValueError):
+        return []
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
+    room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
+    data, ancillary, _flags, _address = line.recvmsg(_MOST_BYTES, room)
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return data, list(fds)
+
+
+def _take_path(folder: str | None) -> None:
+    """Let imports find what they would find from the script's folder, or with -m from the current one."""
+    is_safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
+    if not is_safe:
+        del sys.path[0]  # of this program's own start, by -c
+        if folder is not None:
+            sys.path.insert(0, folder)
+
+
+def _changes(given: dict[bytes, bytes]) -> dict[str, str | None]:
+    """What the interpreter's start and the imports have made of the environment."""
+    before = {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
+    changed: dict[str, str | None] = {
+        name: value for name, value in os.environ.items() if before.get(name) != value
+    }
+    for name in before.keys() - os.environ.keys():
+        changed[name] = None
+    return changed
+
+
+def _check_fitness() -> None:
+    """Raise UnfitError where a fork would not have all that this process has."""
+    if _count_threads() > 1:
+        # Numeric libraries end their idle threads when a fork is near, and start them when needed.
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+    if _count_threads() > 1:
+        raise UnfitError("an import started threads, which a fork would not have")
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith("/dev/nvidia"):
+            raise UnfitError("an import has opened the GPU, which a fork could not use")
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        raise UnfitError("an import has initialised CUDA, which a fork could not use")
+
+
+def _count_threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+@contextlib.contextmanager
+def _sources_watched() -> Iterator[dict[str, Stamp]]:
+    """Note of each source that is imported what it was before it was read: it may be saved meanwhile."""
+    loader: Any = importlib.machinery.SourceFileLoader
+    ask = loader.path_stats
+    found: dict[str, Stamp] = {}
+
+    def path_stats(self: object, path: str) -> object:
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            found.setdefault(path, (path, status.st_mtime_ns, status.st_size))
+        return ask(self, path)
+
+    loader.path_stats = path_stats
+    try:
+        yield found
+    finally:
+        loader.path_stats = ask
+
+
+def _stamps(sources: dict[str, Stamp]) -> list[Stamp]:
+    """What must not change while jobs are forked: the files of modules that somebody is working on.
+
+    Sources count as they were when they were imported. Of what is installed, the folders are enough:
+    whoever installs something changes those.
+    """
+    paths = {entry for entry in sys.path if os.path.isdir(entry)}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not is_installed(file) and not _is_ours(file):
+            paths.add(file)
+    stamps = [sources[path] for path in sorted(paths & sources.keys())]
+    for path in sorted(paths - sources.keys()):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if not os.path.isdir(path) or is_installed(f"{path}/"):
+            stamps.append((path, status.st_mtime_ns, status.st_size))
+    return stamps
+
+
+def _is_ours(path: str) -> bool:
+    return os.path.dirname(path) == os.path.dirname(__file__)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+def main() -> None:
+    """Serve; in a child, run its job. What a job raises is told without us, and ends the interpreter."""
+    with socket.socket(fileno=_SOCKET_FD) as line:
+        line.set_inheritable(False)
+        try:
+            worker = Worker(line)
+            worker.prepare()
+            job = worker.serve()
+        except UnfitError as error:
+            line.send(json.dumps(["unfit", str(error)]).encode())
+            job = None
+    if job is None:
+        os._exit(0)  # nothing here is anybody's to tidy up
+    # By their names: to look through all modules would touch, and so copy, the memory of all.
+    for name in (__package__, f"{__package__}.child", __name__):
+        del sys.modules[str(name)]
+    end_interpreter(job)

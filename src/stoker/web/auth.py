@@ -1,0 +1,164 @@
+"""The access check in front of the page: lets in requests that a session has signed, and no others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
+
+from stoker.api.access import App, Receive, Scope, Send, mark_owner
+from stoker.api.headers import find_repeated, header, name_of
+from stoker.api.problem import RefusedError, problem
+from stoker.api.query import read_query
+from stoker.web.assets import Asset
+from stoker.web.messages import Nonce
+from stoker.web.visitors import let_in
+
+if TYPE_CHECKING:
+    from stoker.web.sessions import Sessions
+
+LIVE_PATH = "/v1/live"
+PROVE_PATH = "/prove"
+_CSP = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    b" base-uri 'none'; form-action 'none'; frame-ancestors 'none';"
+    b" require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_ALWAYS = [
+    (b"content-security-policy", _CSP),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_UNLESS_SAID = (b"cache-control", b"no-store")
+
+
+class _ProveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The nonce that the daemon is to sign."""
+
+    nonce: Nonce
+
+
+class TokenAuth:
+    """Passes on, as the owner's, what a session has signed; the page's own files need no signature.
+
+    A request must name this machine by one of `hosts`, so that no other site's name can lead here,
+    and come from a page of that very name, if it comes from one. A WebSocket proves itself by its
+    first messages: browsers give it no headers.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        live: App,
+        assets: Mapping[str, Asset],
+        sessions: Sessions,
+        hosts: frozenset[str],
+    ) -> None:
+        self._app = app
+        self._live = live
+        self._assets = assets
+        self._sessions = sessions
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let in, or turn away."""
+        if scope["type"] == "websocket":
+            await self._admit_socket(scope, receive, send)
+        else:
+            await self._admit(scope, receive, _with_headers(send))
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check_names(scope)
+            if scope["method"] in ("GET", "HEAD"):
+                if (asset := self._assets.get(scope["path"])) is not None:
+                    await asset(scope, receive, send)
+                    return
+                if scope["path"] == PROVE_PATH:
+                    await self._prove(scope)(scope, receive, send)
+                    return
+            digest = self._check_signature(scope)
+        except RefusedError as error:
+            refusal = problem(error.status, error.detail, error.headers)
+            await refusal(scope, receive, send)
+            return
+        mark_owner(scope)
+        let_in(scope)
+        await self._app(scope, _check_body(receive, digest), send)
+
+    async def _admit_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check_names(scope)
+            is_ours = scope["path"] == LIVE_PATH and header(scope, b"origin") is not None
+        except RefusedError:
+            is_ours = False
+        if is_ours:
+            await self._live(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})  # answered as 403
+
+    def _check_names(self, scope: Scope) -> None:
+        """Refuse a request that goes by a name of its own, or comes from another page."""
+        repeated = find_repeated(scope)
+        if repeated is not None:
+            raise RefusedError(400, f"the header {repeated} is there twice", hang_up=True)
+        host, origin = header(scope, b"host"), header(scope, b"origin")
+        if host is None or name_of(host) not in self._hosts:
+            names = ", ".join(sorted(self._hosts))
+            raise RefusedError(403, f"this page goes by other names: {names}", hang_up=True)
+        if origin is not None and origin != f"http://{host}":
+            raise RefusedError(403, "pages from elsewhere have no business here", hang_up=True)
+
+    def _check_signature(self, scope: Scope) -> str:
+        """The digest that the body must have; refuse a request that no session has signed."""
+        target = scope["raw_path"].decode("ascii")
+        if scope["query_string"]:
+            target += f"?{scope['query_string'].decode('ascii')}"
+        given = header(scope, b"authorization") or ""
+        said = self._sessions.find_request(scope["method"], target, given)
+        if said is None:
+            raise RefusedError(
+                401,
+                "this needs a page that was let in: open the link of stoker web",
+                hang_up=True,
+                headers={"www-authenticate": "Stoker"},
+            )
+        return said.digest
+
+    def _prove(self, scope: Scope) -> App:
+        """Prove to `stoker web`, or to whoever asks, that this is the daemon."""
+        query = read_query(scope["query_string"], _ProveQuery)
+        body = msgspec.json.encode(self._sessions.challenge(query.nonce))
+        return Response(body, headers={"connection": "close"}, media_type="application/json")
+
+
+def _check_body(receive: Receive, digest: str) -> Receive:
+    """Refuse the end of a body that is not the one that was signed."""
+    found = hashlib.sha256()
+
+    async def receive_on() -> MutableMapping[str, Any]:
+        message = await receive()
+        if message["type"] == "http.request":
+            found.update(message.get("body", b""))
+            if not message.get("more_body", False) and found.hexdigest() != digest:
+                raise RefusedError(400, "the body is not the one that was signed", hang_up=True)
+        return message
+
+    return receive_on
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_on(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))  # type: ignore[call-overload]
+            if _UNLESS_SAID[0] not in {name.lower() for name, _value in headers}:
+                headers.append(_UNLESS_SAID)
+            message = {**message, "headers": headers + _ALWAYS}
+        await send(message)
+
+    return send_on  # type: ignore[return-value]

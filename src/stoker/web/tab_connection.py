@@ -1,0 +1,222 @@
+"""One tab's WebSocket: what it watches and the logs it follows, and never more in memory than that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker import __version__
+from stoker.api.access import Receive, Scope, Send
+from stoker.api.problem import answer_error
+from stoker.api.query import read_query
+from stoker.api.routes.log import LogQuery as LogQuery
+from stoker.api.routes.log import open_log
+from stoker.errors import NotFoundError, UsageError
+from stoker.web import messages
+from stoker.web.visitors import let_in
+
+if TYPE_CHECKING:
+    from stoker.engine.context import QueueContext
+    from stoker.web.handshake import Session
+    from stoker.web.sessions import Sessions
+    from stoker.web.subscriptions import Subscriptions
+
+# Private codes of a WebSocket's end: the page tells them apart.
+WRONG_TOKEN = 4401
+TOO_MANY = 4429
+NOT_UNDERSTOOD = 4400
+_HELLO_TIMEOUT_S = 10.0
+_MAX_WATCHES = 64
+_LOG_HEAD = struct.Struct("<I")
+
+_decode_json = msgspec.json.Decoder(messages.Said).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class TabConnections:
+    """All tabs."""
+
+    def __init__(
+        self, context: QueueContext, feed: Subscriptions, sessions: Sessions, max_tabs: int
+    ) -> None:
+        self._context = context
+        self._feed = feed
+        self._sessions = sessions
+        self._max_tabs = max_tabs
+        self.tabs: set[Tab] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a tab until it goes."""
+        if (await receive())["type"] != "websocket.connect":
+            return
+        await send({"type": "websocket.accept"})
+        try:
+            session = await asyncio.wait_for(self._shake_hands(receive, send), _HELLO_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            session = None
+        if session is None or len(self.tabs) >= self._max_tabs:
+            code = WRONG_TOKEN if session is None else TOO_MANY
+            await send({"type": "websocket.close", "code": code})
+            return
+        let_in(scope)
+        tab = Tab(self._context, self._feed, send, session)
+        self.tabs.add(tab)
+        try:
+            await tab.serve(receive)
+        finally:
+            self.tabs.discard(tab)
+            self._sessions.close(session)
+
+    async def _shake_hands(self, receive: Receive, send: Send) -> Session | None:
+        """Prove the daemon to the tab, then the tab to the daemon; None for a wrong tab."""
+        hello = _decode(_text_of(await receive()))
+        if not isinstance(hello, messages.Hello):
+            return None
+        challenge = self._sessions.challenge(hello.nonce)
+        await send(_text_message(challenge))
+        prove = _decode(_text_of(await receive()))
+        if not isinstance(prove, messages.Prove):
+            return None
+        session = self._sessions.open(hello.nonce, challenge.nonce, prove)
+        if session is not None:
+            about = (__version__, socket.gethostname(), self._context.home)
+            await send(_text_message(self._sessions.welcome(session, prove.by, *about)))
+        return session
+
+
+class Tab:
+    """A browser's tab. Of each thing it watches only the newest answer waits to be sent.
+
+    So one that reads slowly, or not at all, costs a page of memory and holds up nobody: it misses
+    what was true meanwhile, and gets what is true when it reads on.
+    """
+
+    def __init__(
+        self, context: QueueContext, feed: Subscriptions, send: Send, session: Session
+    ) -> None:
+        self._context = context
+        self._feed = feed
+        self._send = send
+        self._session = session
+        self._waiting: dict[int, str] = {}
+        self._awake = asyncio.Event()
+        self._logs: dict[int, asyncio.Task[None]] = {}
+        self._watched: set[int] = set()
+
+    async def serve(self, receive: Receive) -> None:
+        """Do as the tab says until it goes."""
+        sending = asyncio.ensure_future(self._send_on())
+        reading = asyncio.ensure_future(self._read_on(receive))
+        try:
+            await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._feed.forget(self)
+            tasks = (sending, reading, *self._logs.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read_on(self, receive: Receive) -> None:
+        while (message := await receive())["type"] != "websocket.disconnect":
+            said = _decode(self._session.read_message(_text_of(message)))
+            match said:
+                case messages.Watch():
+                    await self._watch(said)
+                case messages.Follow():
+                    self._follow(said)
+                case messages.Drop():
+                    self._drop(said.id)
+                case _:
+                    await self._close(NOT_UNDERSTOOD)
+                    return
+
+    async def _watch(self, said: messages.Watch) -> None:
+        self._drop(said.id)
+        if not self._feed.can_watch(said.path) or not said.query.isascii():
+            self._refuse(said.id, NotFoundError(f"there is nothing to watch at {said.path!r}"))
+        elif self._is_full():
+            self._refuse(said.id, UsageError(f"a tab can watch {_MAX_WATCHES} things, no more"))
+        else:
+            self._watched.add(said.id)
+            await self._feed.watch(
+                self, said.id, said.path, said.query, lambda text: self._put(said.id, text)
+            )
+
+    def _follow(self, said: messages.Follow) -> None:
+        self._drop(said.id)
+        if self._is_full():
+            self._refuse(said.id, UsageError(f"a tab can watch {_MAX_WATCHES} things, no more"))
+        else:
+            self._logs[said.id] = asyncio.ensure_future(self._send_log(said.id, said.query))
+
+    def _is_full(self) -> bool:
+        return len(self._watched) + len(self._logs) >= _MAX_WATCHES
+
+    def _drop(self, number: int) -> None:
+        self._feed.forget(self, number)
+        self._watched.discard(number)
+        self._waiting.pop(number, None)
+        log = self._logs.pop(number, None)
+        if log is not None:
+            log.cancel()
+
+    def _refuse(self, number: int, error: Exception) -> None:
+        self._put(number, messages.problem_frame(number, bytes(answer_error(error).body)))
+
+    def _put(self, number: int, text: str) -> None:
+        self._waiting[number] = text
+        self._awake.set()
+
+    async def _send_on(self) -> None:
+        while True:
+            await self._awake.wait()
+            self._awake.clear()
+            while self._waiting:
+                number = next(iter(self._waiting))
+                began = time.monotonic()
+                await self._send({"type": "websocket.send", "text": self._waiting.pop(number)})
+                self._feed.charge(time.monotonic() - began)
+
+    async def _send_log(self, number: int, query: str) -> None:
+        """Send a log's bytes, each behind the number it was asked by, and say when it is over."""
+        try:
+            wanted = read_query(query.encode("utf-8"), LogQuery)
+            log = await open_log(self._context, wanted, follow=True)
+        except Exception as error:
+            self._refuse(number, error)
+            return
+        head = _LOG_HEAD.pack(number)
+        await self._say(messages.Begin(number, log.job, log.attempt, log.offset))
+        async with contextlib.aclosing(log.chunks) as chunks:
+            async for chunk in chunks:
+                await self._send({"type": "websocket.send", "bytes": head + chunk})
+        await self._say(messages.End(number))
+
+    async def _say(self, message: msgspec.Struct) -> None:
+        await self._send(_text_message(message))
+
+    async def _close(self, code: int) -> None:
+        await self._send({"type": "websocket.close", "code": code})
+
+
+def _text_of(message: Any) -> str:
+    """The text of a tab's message; empty if it is none."""
+    return message.get("text") or "" if message["type"] == "websocket.receive" else ""
+
+
+def _text_message(said: msgspec.Struct) -> dict[str, Any]:
+    return {"type": "websocket.send", "text": _encode(said).decode("utf-8")}
+
+
+def _decode(text: str | None) -> messages.Said | None:
+    """What a tab has said; None if it is not one of its messages."""
+    try:
+        return None if text is None else _decode_json(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None

@@ -1,0 +1,176 @@
+"""A Ray on this machine's loopback, and streams to the supervisors of agents there.
+
+Run as a program it is Ray's driver: whoever connects names a queue, and from then on speaks with the
+supervisor of that queue's agent, as the bridge lets a daemon. Each queue has an agent of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+
+from stoker.cluster import settings
+from stoker.cluster.ray_command import ray_environment, ray_words
+from stoker.cluster.ray_folder import prepare_ray_folder, remove_ray_folder
+from stoker.executors.node_reports import Introduction, Joined, News
+from stoker.supervisor import unix_sockets
+
+_LIMIT = 64 << 20
+_LEASE_S = 30.0
+_PATIENCE_S = 20.0
+NODE = "far"
+_FORGET = "-"
+
+
+class RayFixture:
+    """Both processes; they end with `close`, each by its own pid."""
+
+    def __init__(self, folder: Path) -> None:
+        self._home = home = str(folder / "home")
+        self._path = str(folder / "ray_fixture.sock")
+        port = _free_port()
+        here = "127.0.0.1"
+        made = settings.ClusterSettings(role="head", address=here, port=port, own_address=here)
+        settings.save_token(home, settings.make_token())
+        settings.save_settings(home, made)
+        words = ray_words(settings.load_node(home), made, prepare_ray_folder(home))
+        env = {**ray_environment(home, os.environ), "STOKER_LEASE_DIR": str(folder / "leases")}
+        self.leases = env["STOKER_LEASE_DIR"]
+        self._log = open(folder / "log", "wb")  # noqa: SIM115 - until it is closed
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._start(words, env, b"Ray runtime started")
+        driver = [sys.executable, __file__, self._path, made.target, str(folder / "transfers")]
+        self._start(driver, env, b"ready")
+
+    def stream(self, queue: str) -> socket.socket:
+        """A stream to the supervisor of a queue's agent."""
+        stream = unix_sockets.connect(self._path)
+        stream.sendall(f"{queue}\n".encode())
+        return stream
+
+    def forget(self, queue: str) -> None:
+        """End a queue's agent."""
+        with self.stream(f"{_FORGET}{queue}") as stream:
+            stream.recv(1)  # until it is done
+
+    def close(self) -> None:
+        """End both, the driver first."""
+        for process in reversed(self._processes):
+            process.terminate()
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+        self._log.close()
+        remove_ray_folder(self._home)
+
+    def _start(self, words: list[str], env: dict[str, str], ready: bytes) -> None:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, env=env
+        )
+        self._processes.append(process)
+        assert process.stdout is not None
+        _read_until(process.stdout, ready)
+
+
+def _read_until(file: IO[bytes], ready: bytes) -> None:
+    for line in file:
+        if ready in line:
+            return
+    raise RuntimeError(f"it ended before it said {ready!r}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ProxySlot(NamedTuple):
+    """What there is for a queue."""
+
+    post: Any
+    agent: Any
+    ray_supervisor: asyncio.Future[None]
+
+
+class Pier:
+    """The program: an agent and a post for each queue."""
+
+    def __init__(self, address: str, notes: str) -> None:
+        self._address = address
+        self._notes = notes
+        self._proxy_slots: dict[str, asyncio.Future[ProxySlot]] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Let somebody speak with a queue's supervisor."""
+        queue = (await reader.readline()).decode().strip()
+        if queue.startswith(_FORGET):
+            await self._close(queue.removeprefix(_FORGET))
+        else:
+            if queue not in self._proxy_slots:
+                self._proxy_slots[queue] = asyncio.ensure_future(self._open(queue))
+            with contextlib.suppress(OSError):
+                await (await self._proxy_slots[queue]).post.carry(reader, writer)
+        writer.close()
+
+    async def _close(self, queue: str) -> None:
+        import ray
+
+        proxy_slot = await self._proxy_slots.pop(queue)
+        proxy_slot.ray_supervisor.cancel()
+        proxy_slot.post.close()
+        ray.kill(proxy_slot.agent)
+
+    async def _open(self, queue: str) -> ProxySlot:
+        from stoker.bridge.node_session import NodeSession
+        from stoker.bridge.ray_membership import _Calls
+
+        joined = asyncio.Event()
+
+        def tell(news: News) -> None:
+            if isinstance(news, Joined):
+                joined.set()
+
+        post = NodeSession(queue, NODE, tell, _LEASE_S, os.path.join(self._notes, queue))
+        agent = await asyncio.to_thread(self._appoint, queue)
+        facts = msgspec.json.decode(await agent.introduce.remote(), type=Introduction)
+        ray_supervisor = asyncio.ensure_future(post.mind(_Calls(agent), facts))
+        await joined.wait()
+        return ProxySlot(post, agent, ray_supervisor)
+
+    def _appoint(self, queue: str) -> Any:
+        import ray
+
+        from stoker.bridge.ray_membership import RayMembership
+
+        (node,) = [node for node in ray.nodes() if node["Alive"]]
+        return RayMembership(queue, self._address, Any, Any)._appoint(node)  # type: ignore[arg-type]
+
+
+async def _work(path: str, address: str, notes: str) -> None:
+    import ray
+
+    ray.init(address=address, namespace="stoker", log_to_driver=False)
+    pier = Pier(address, notes)
+    server = await asyncio.start_unix_server(
+        pier.serve, sock=unix_sockets.listen(path), limit=_LIMIT
+    )
+    print("ready", flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(*sys.argv[1:]))

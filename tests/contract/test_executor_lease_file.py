@@ -1,0 +1,112 @@
+"""Jobs on a node end in time when nobody is heard from the head: whoever is left there sees to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.executor_harness import (
+    FOREVER,
+    AloneExecutor,
+    Harness,
+    alive,
+    environment,
+    name_of,
+    occupy_for_real,
+)
+from patience import until
+from stoker.executors.contract import Lost, Synced
+from stoker.executors.supervisor_launcher import SupervisorLauncher
+from stoker.supervisor import lease_file, process_tree, unix_sockets
+
+LEASE_S = 2.0
+
+
+class Node:
+    """A supervisor on a lease file, and a head that speaks with it."""
+
+    def __init__(self, work: Path) -> None:
+        folder = work.parent
+        self.lease_file = str(folder / "lease_file")
+        self.put_off(LEASE_S)
+        self.name = name_of(work)
+        launcher = SupervisorLauncher(
+            name=self.name,
+            socket=str(folder / "supervisor.sock"),
+            journal=str(folder / "journal"),
+            log=str(folder / "log"),
+            lease_file=self.lease_file,
+        )
+        stream = launcher.connect(time.monotonic() + 10)
+        self.supervisor = unix_sockets.peer_of(stream).pid
+        executor = AloneExecutor(stream)
+        executor.define_context(0, environment(), str(work), "/bin/sh")
+        self.harness = Harness(executor, work, occupy_for_real)
+        self.harness.until(lambda: self.harness.of(Synced))
+        self.harness.hold_all()
+
+    def put_off(self, seconds: float) -> None:
+        lease_file.put_off(self.lease_file, time.clock_gettime(time.CLOCK_BOOTTIME) + seconds)
+
+    def start(self) -> int:
+        """Start a job that would never end; its pid."""
+        self.harness.sh("1.1", FOREVER, 0)
+        return self.harness.started("1.1").pid
+
+    def guards(self) -> list[int]:
+        """The processes that guard what this supervisor has started."""
+        words = (self.name.encode(), str(self.supervisor).encode(), b"")
+        return [
+            pid
+            for pid in process_tree.processes()
+            if command_of(pid)[-3:] == [*words] and self.lease_file.encode() in command_of(pid)
+        ]
+
+    def close(self) -> None:
+        self.harness.executor.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.supervisor, signal.SIGCONT)
+        self.put_off(-1)
+        process_tree.kill_marked(f"{self.name}:1.1")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.supervisor, signal.SIGKILL)
+        until(lambda: not self.guards(), "its guard is gone")
+
+
+def command_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+@pytest.fixture
+def node(surroundings: Path) -> Iterator[Node]:
+    node = Node(surroundings)
+    yield node
+    node.close()
+
+
+def test_a_supervisor_ends_them_and_says_that_it_was_not_their_fault(node: Node) -> None:
+    pid = node.start()
+    assert node.harness.lost("1.1") == Lost("1.1", lease_file.CUT_OFF, cut_off=True)
+    assert not alive([pid])
+
+
+@pytest.mark.parametrize("signum", [signal.SIGSTOP, signal.SIGKILL])
+def test_one_that_hangs_or_was_killed_is_not_waited_for(node: Node, signum: int) -> None:
+    pid = node.start()
+    os.kill(node.supervisor, signum)
+    until(lambda: not alive([pid]), "the job is gone")
+
+
+def test_a_job_whose_machine_leaves_is_lost_and_has_not_failed(node: Node) -> None:
+    node.start()
+    node.harness.executor._line.send(["cut", "1.1", lease_file.LEFT])  # type: ignore[attr-defined]
+    assert node.harness.lost("1.1").cut_off

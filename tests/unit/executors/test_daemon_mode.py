@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.supervisor.daemon_mode import DaemonSupervisor
+from stoker.supervisor.journal import Ending, Record, Refusal, read_journal
+from stoker.supervisor.protocol import AHEAD_PROTOCOL
+
+ENDING = Ending(256, 1700000000250000, 750000, 2048)
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[DaemonSupervisor]:
+    """A supervisor in this process, which gets its own signals back afterwards."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    keeper = DaemonSupervisor("test", "boot")
+    keeper.journal.claim(str(tmp_path / "journal"))
+    yield keeper
+    os.close(signal.set_wakeup_fd(-1))
+    os.close(keeper.wake)
+    os.close(keeper.journal._fd)
+    signal.signal(signal.SIGCHLD, handler)
+    keeper.poll.close()
+
+
+def test_one_that_nobody_ever_called_goes_after_a_while(keeper: DaemonSupervisor) -> None:
+    assert not keeper.is_needless()
+    assert 0 < keeper.patience() <= 30
+
+    keeper.expect_until = time.monotonic() - 1
+    assert keeper.is_needless()
+
+
+def test_one_with_nothing_to_do_waits_for_an_hour(keeper: DaemonSupervisor) -> None:
+    keeper.has_client = keeper.had_client = True
+
+    assert keeper.patience() > 3000
+
+
+def test_one_whose_journal_could_not_be_written_stays(keeper: DaemonSupervisor) -> None:
+    keeper.expect_until = 0.0
+    keeper.journal.note("end 1.1 0 1 2 3 .\n")
+    assert not keeper.is_needless()
+
+    keeper.journal.flush()
+    assert keeper.is_needless()
+
+
+def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
+    keeper: DaemonSupervisor, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "journal")
+    keeper.names.add("earlier")
+    keeper.records = {
+        "1.1": Record(7, 8, None, 9, 10, boot="boot"),
+        "2.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
+        "3.1": Record(refusal=Refusal(2, "no such thing"), boot="boot"),
+        "4.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
+    }
+    keeper.on_ack(["4.1", "1.1"])
+    for number in range(10, 1000):
+        keeper.journal.intend(f"spawn {number}.1 .\nack {number}.1 .\n")
+    assert keeper.compact()
+
+    assert Path(path).read_text().startswith("boot boot earlier .\nboot boot test .\n")
+    assert os.path.getsize(path) < 1000
+    os.close(keeper.journal._fd)
+    try:
+        assert read_journal(path) == {
+            key: record for key, record in keeper.records.items() if key != "4.1"
+        }
+    finally:
+        keeper.journal.open(path)
+
+
+def test_a_lost_attempt_is_told_with_the_slot_that_took_it(keeper: DaemonSupervisor) -> None:
+    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
+
+    keeper.on_sync(AHEAD_PROTOCOL)
+
+    assert keeper.reports[:2] == ['["placed", "1.1", "3"]', '["lost", "1.1", "killed", false]']
+
+
+def test_an_earlier_client_hears_no_word_that_it_does_not_know(keeper: DaemonSupervisor) -> None:
+    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
+
+    keeper.on_sync(AHEAD_PROTOCOL - 1)
+
+    assert keeper.reports[0] == '["lost", "1.1", "killed", false]'
+
+
+def test_a_journal_that_cannot_be_compacted_is_not_tried_again_at_once(
+    keeper: DaemonSupervisor, tmp_path: Path
+) -> None:
+    keeper.journal.size = 5 << 20
+    os.mkdir(tmp_path / "journal.new")  # in the way
+
+    assert not keeper.compact()
+    assert keeper.compact_bytes == 10 << 20

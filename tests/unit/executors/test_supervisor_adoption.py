@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.supervisor import process_tree
+from stoker.supervisor.adoption import UNWATCHED, Findings, find_orphans
+from stoker.supervisor.journal import JournalStory, Record
+from stoker.supervisor.process_tree import boot_id
+
+NAME = "stoker-test-adopt"
+EXCHANGE = """
+import os, sys
+sys.stdin.read(1)
+os.execve("/bin/sleep", ["sleep", "60"], dict(word.split("=") for word in sys.argv[1:]))
+"""
+
+
+@contextlib.contextmanager
+def process(*argv: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that leads a session, as jobs do, until the end of the block."""
+    child = subprocess.Popen(argv, env=env, start_new_session=True, stdin=subprocess.PIPE)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def announced(*keys: str) -> JournalStory:
+    """What a supervisor leaves that died between the announcement of a start and its record."""
+    return JournalStory({key: Record(boot=boot_id()) for key in keys}, {NAME})
+
+
+def exchange(job: subprocess.Popen[bytes]) -> None:
+    """Let a process have its next program."""
+    assert job.stdin is not None
+    job.stdin.write(b"x")
+    job.stdin.flush()
+    program = Path(f"/proc/{job.pid}/cmdline")
+    while not program.read_bytes().startswith(b"sleep"):
+        time.sleep(0.001)
+
+
+def look(story: JournalStory) -> Findings:
+    """What the next supervisor finds; nothing is watched afterwards."""
+    found = find_orphans(story, boot_id())
+    for orphan in found.living.values():
+        os.close(orphan.fd)
+    return found
+
+
+def test_a_start_that_nobody_wrote_down_is_dated_no_earlier_than_it_was() -> None:
+    keys = [f"{number}.1" for number in range(1, 25)]
+    spawned_us = {}
+    with contextlib.ExitStack() as stack:
+        for key in keys:
+            spawned_us[key] = time.time_ns() // 1000
+            stack.enter_context(process("sleep", "60", env={process_tree.COOKIE: f"{NAME}:{key}"}))
+        found = look(announced(*keys))
+        now_us = time.time_ns() // 1000
+
+    assert found.living.keys() == {*keys}
+    for key in keys:
+        at_us = found.records[key].at_us
+        assert at_us is not None
+        assert spawned_us[key] <= at_us <= now_us
+
+
+def test_a_job_that_is_just_exchanging_its_program_is_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cookie = f"{NAME}:7.1"
+    with process(sys.executable, "-c", EXCHANGE, f"{process_tree.COOKIE}={cookie}", env={}) as job:
+        looks = 0
+
+        class Snapshot(process_tree.Snapshot):
+            """The process table; from the second look on the job has its next program."""
+
+            def __init__(self) -> None:
+                nonlocal looks
+                looks += 1
+                if looks == 2:
+                    exchange(job)
+                super().__init__()
+
+        monkeypatch.setattr(process_tree, "Snapshot", Snapshot)
+        found = look(announced("7.1"))
+
+    assert looks == 2
+    assert found.living["7.1"].pid == job.pid
+
+
+def test_a_job_that_exchanges_its_program_once_it_was_seen_is_known_by_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    env = {process_tree.COOKIE: f"{NAME}:7.1"}
+    with process(sys.executable, "-c", EXCHANGE, env=env) as job:
+        watch = os.pidfd_open
+
+        def watch_when_exchanged(pid: int) -> int:
+            exchange(job)
+            return watch(pid)
+
+        monkeypatch.setattr(os, "pidfd_open", watch_when_exchanged)
+        found = look(announced("7.1"))
+
+    assert found.living["7.1"].pid == job.pid
+
+
+def test_what_has_no_environment_at_all_does_not_hold_up_the_others() -> None:
+    with process("sleep", "60", env={}):
+        found = look(announced("8.1"))
+
+    assert not found.living
+    assert found.records["8.1"].loss == UNWATCHED

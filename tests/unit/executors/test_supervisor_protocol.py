@@ -1,0 +1,77 @@
+import select
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from stoker.supervisor.protocol import ProtocolServer
+
+
+class Talk:
+    """A wire, what its client hears, and the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr("stoker.supervisor.protocol.time.monotonic", lambda: self.now)
+        self.poll = select.epoll()
+        self.wire = ProtocolServer(self.poll)
+        mine, self.client = socket.socketpair()
+        self.client.setblocking(False)
+        self.wire.attach(mine)
+        self.wire.open()
+
+    def heard(self) -> bytes:
+        try:
+            return self.client.recv(4096)
+        except BlockingIOError:
+            return b""
+
+    def close(self) -> None:
+        self.wire.detach()
+        self.client.close()
+        self.poll.close()
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Talk]:
+    found = Talk(monkeypatch)
+    yield found
+    found.close()
+
+
+def test_a_report_waits_for_company(talk: Talk) -> None:
+    talk.wire.reports.append('"first"')
+    talk.wire.flush(late=False)
+    assert talk.heard() == b""
+    talk.wire.reports.append('"second"')
+    talk.wire.urgent = True
+    talk.wire.flush(late=False)
+    assert talk.heard() == b'"first"\n"second"\n'
+
+
+def test_a_report_does_not_wait_where_nothing_happens(talk: Talk) -> None:
+    talk.wire.reports.append('"first"')
+    talk.wire.flush(late=True)
+    assert talk.heard() == b'"first"\n'
+
+
+def test_where_something_happens_all_the_time_a_report_waits_not_for_ever(talk: Talk) -> None:
+    for number in range(10):
+        talk.wire.reports.append(f'"{number}"')
+        talk.wire.flush(late=False)
+        talk.now += 0.005
+    heard = talk.heard()
+    assert heard.startswith(b'"0"\n"1"\n')
+    assert b'"8"\n' in heard
+
+
+def test_each_report_waits_anew(talk: Talk) -> None:
+    talk.wire.reports.append('"first"')
+    talk.wire.flush(late=False)
+    talk.now += 0.05
+    talk.wire.flush(late=False)
+    assert talk.heard() == b'"first"\n'
+    talk.now += 10.0
+    talk.wire.reports.append('"second"')
+    talk.wire.flush(late=False)
+    assert talk.heard() == b""

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from stoker.snapshot import copy_content
+from stoker.staging.blobs import MAX_CHUNK_BYTES
+from stoker.staging.manifest import ManifestEntry, StagingError, TreeManifest
+from stoker.staging.node_cache import NodeCache
+from stoker.staging.tree_scan import scan
+
+CONTENT = b"print('hello')\n" * 100
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+SIZE = len(CONTENT)
+
+
+@pytest.fixture
+def node_cache(tmp_path: Path) -> NodeCache:
+    return NodeCache(str(tmp_path / "node_cache"))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> bytes:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_bytes(CONTENT)
+    return scan(str(folder)).encoded
+
+
+def copies(tmp_path: Path) -> list[str]:
+    return os.listdir(tmp_path / "node_cache" / "copies")
+
+
+def test_pieces_may_come_twice_late_and_with_gaps(node_cache: NodeCache, tree: bytes) -> None:
+    assert node_cache.missing(tree) == [DIGEST]
+    assert node_cache.put([(DIGEST, SIZE, 500, CONTENT[500:])]) == [0]
+    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT[:600])]) == [600]
+    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT[:300])]) == [600]
+    assert node_cache.put([(DIGEST, SIZE, 500, CONTENT[500:])]) == [SIZE]
+    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT[:300])]) == [SIZE]
+    assert node_cache.missing(tree) == []
+
+
+def test_a_content_that_is_not_what_its_digest_says_is_never_taken(
+    node_cache: NodeCache, tree: bytes
+) -> None:
+    assert node_cache.put([(DIGEST, SIZE, 0, b"x" * SIZE)]) == [0]
+    assert node_cache.missing(tree) == [DIGEST]
+    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT)]) == [SIZE]
+
+
+@pytest.mark.parametrize(
+    ("digest", "size", "offset", "data"),
+    [
+        ("../../x", 1, 0, b"x"),
+        (DIGEST, 1, 0, b"xx"),
+        (DIGEST, 1, -1, b"x"),
+        (DIGEST, 1 << 40, 0, b"x"),
+        (DIGEST, MAX_CHUNK_BYTES + 1, 0, b"x" * (MAX_CHUNK_BYTES + 1)),
+    ],
+)
+def test_pieces_of_nothing_are_refused(
+    node_cache: NodeCache, digest: str, size: int, offset: int, data: bytes
+) -> None:
+    with pytest.raises(StagingError):
+        node_cache.put([(digest, size, offset, data)])
+
+
+def test_two_may_send_the_same_at_once(node_cache: NodeCache, tree: bytes) -> None:
+    start = threading.Barrier(4)
+    ends: list[int] = []
+
+    def send() -> None:
+        start.wait()
+        have = 0
+        while have < SIZE:
+            (have,) = node_cache.put([(DIGEST, SIZE, have, CONTENT[have : have + 7])])
+        ends.append(have)
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert ends == [SIZE] * 4
+    assert node_cache.missing(tree) == []
+
+
+def test_a_copy_is_its_jobs_own_and_the_cache_stays_as_it_is(
+    node_cache: NodeCache, tree: bytes, tmp_path: Path
+) -> None:
+    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+    one = Path(node_cache.lay_out(tree, "1.1")["folder"])
+    (one / "train.py").write_text("changed")
+
+    assert node_cache.lay_out(tree, "1.1")["folder"] == str(one)
+    assert (one / "train.py").read_text() == "changed"
+    other = Path(node_cache.lay_out(tree, "1.2")["folder"])
+    assert (other / "train.py").read_bytes() == CONTENT
+
+
+def test_a_damaged_content_is_asked_for_again_and_nothing_is_half_laid(
+    node_cache: NodeCache, tree: bytes, tmp_path: Path
+) -> None:
+    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+    blob = tmp_path / "node_cache" / "blobs" / DIGEST[:2] / DIGEST
+    blob.chmod(0o600)
+    blob.write_bytes(b"\0" * SIZE)
+
+    assert node_cache.lay_out(tree, "1.1") == {"folder": None, "missing": [DIGEST]}
+    assert copies(tmp_path) == []
+    assert node_cache.missing(tree) == [DIGEST]
+
+
+def test_a_full_disk_is_one_line_and_nothing_is_half_laid(
+    node_cache: NodeCache, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+
+    def full(_reader: int, _writer: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("stoker.staging.working_copies.copy_content", full)
+    with pytest.raises(
+        StagingError, match=r"no space is left in .*node_cache: free some, then retry"
+    ):
+        node_cache.lay_out(tree, "1.1")
+    assert copies(tmp_path) == []
+
+
+def test_a_tree_that_does_not_fit_is_refused_before_it_is_sent(
+    node_cache: NodeCache, tmp_path: Path
+) -> None:
+    free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
+    large = TreeManifest([ManifestEntry(b"x", b"f", 0o644, free, DIGEST)]).encoded
+    with pytest.raises(StagingError, match="no space is left"):
+        NodeCache(str(tmp_path / "node_cache"), limit_bytes=free).missing(large)
+    with pytest.raises(StagingError, match="more than a node takes"):
+        NodeCache(str(tmp_path / "node_cache"), limit_bytes=free - 1).missing(large)
+
+
+def test_a_copy_that_is_done_with_is_never_made_again(
+    node_cache: NodeCache, tree: bytes, tmp_path: Path
+) -> None:
+    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+    folder = Path(node_cache.lay_out(tree, "1.1")["folder"])
+    (folder / "locked").mkdir()
+    (folder / "locked" / "x").write_text("x")
+    (folder / "locked").chmod(0)
+
+    node_cache.done("1.1")
+    node_cache.done("1.1")
+
+    assert copies(tmp_path) == []
+    with pytest.raises(StagingError, match="done with"):
+        node_cache.lay_out(tree, "1.1")
+
+
+def test_a_copy_that_is_done_with_while_it_is_made_does_not_stay(
+    node_cache: NodeCache, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+
+    def copy_and_be_done(reader: int, writer: int) -> None:
+        copy_content(reader, writer)
+        node_cache.done("1.1")
+
+    monkeypatch.setattr("stoker.staging.working_copies.copy_content", copy_and_be_done)
+    with pytest.raises(StagingError, match="done with"):
+        node_cache.lay_out(tree, "1.1")
+    assert copies(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", ".hidden", "x" * 101, "a\n"])
+def test_names_that_are_paths_are_refused(node_cache: NodeCache, tree: bytes, name: str) -> None:
+    for call in (
+        lambda: node_cache.lay_out(tree, name),
+        lambda: node_cache.done(name),
+        lambda: node_cache.collect(name, b"results", 1),
+    ):
+        with pytest.raises(StagingError):
+            call()
+
+
+def test_what_was_used_least_recently_goes_first_and_what_is_in_use_stays(
+    node_cache: NodeCache,
+) -> None:
+    digests = []
+    for number in range(4):
+        data = bytes([number]) * 1000
+        digests.append(hashlib.sha256(data).hexdigest())
+        node_cache.put([(digests[-1], 1000, 0, data)])
+    trees = [
+        TreeManifest([ManifestEntry(b"x", b"f", 0o644, 1000, each)]).encoded for each in digests
+    ]
+    for age, digest in enumerate(digests):
+        os.utime(node_cache._blobs.path(digest), (10_000 - age, 10_000 - age))
+    node_cache.missing(trees[3])  # wanted again, just now
+
+    assert node_cache.prune(2500) == 2000
+    assert [node_cache.missing(tree) for tree in trees] == [[], [digests[1]], [digests[2]], []]
+    assert node_cache.prune(0) == 0
+    assert node_cache.prune(0, spare_s=-1) == 2000
