@@ -60,20 +60,20 @@ class Bridge:
         self._grant(self._lease_s)
         self._transfers = os.path.join(home, "cluster", "transfers")
         self._wanted = False
-        self._roll = RayMembership(queue, address, self._post_for, self.tell)
+        self._membership = RayMembership(queue, address, self._post_for, self.tell)
 
     async def run(self) -> None:
         """Work until told to stop; raises AgentLostError once Ray has ended here."""
         leases = asyncio.ensure_future(self._check_leases())
-        roll = asyncio.ensure_future(self._roll.run())
+        membership = asyncio.ensure_future(self._membership.run())
         stopped = asyncio.ensure_future(self.stopped.wait())
-        await asyncio.wait((roll, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((membership, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         leases.cancel()
         for post in self.posts.values():
             post.close()
-        error = roll.exception() if roll.done() else None
-        roll.cancel()
+        error = membership.exception() if membership.done() else None
+        membership.cancel()
         if isinstance(error, AgentLostError):
             raise error
         if error is not None:
@@ -92,11 +92,11 @@ class Bridge:
         while True:
             for post in [*self.posts.values()]:
                 post.check_lease()
-            if self._client is not None or self._roll.has_joined:
+            if self._client is not None or self._membership.has_joined:
                 needed_at = time.monotonic()
             elif time.monotonic() > needed_at + _LONELY_S:
                 self.stopped.set()
-            if not self._roll.has_joined and time.monotonic() > began_at + _UNMINDED_S:
+            if not self._membership.has_joined and time.monotonic() > began_at + _UNMINDED_S:
                 with contextlib.suppress(StokerError):
                     ensure_ray_supervisor(self._home)
             await asyncio.sleep(_LEASES_S)
@@ -166,7 +166,7 @@ class Bridge:
             case Forget():
                 if order.node in self.posts:
                     self.posts.pop(order.node).close()
-                self._roll.forget(order.node)
+                self._membership.forget(order.node)
             case Stop():
                 self.stopped.set()
 

@@ -23,7 +23,7 @@ class Admission:
         self._slot_table = slot_table
         self.limits: dict[str, int] = {}
         self.gpus: dict[str, frozenset[str]] = {}
-        self.placed = slot_table.placing.allowed
+        self.placed = slot_table.placement.allowed
         self.load()
 
     def load(self) -> None:
@@ -84,7 +84,7 @@ class Admission:
 
     def allowed(self, project: str | None, where: str | None = None) -> frozenset[int] | None:
         """The slots that a project may use, of those at a place; None for all."""
-        there = self._slot_table.placing.allowed(where)
+        there = self._slot_table.placement.allowed(where)
         names = self.gpus.get(project) if project is not None else None
         if names is None:
             return there

@@ -40,7 +40,7 @@ class Candidates:
                 candidate = directed
             if sharing is not None and sharing.concerns(candidate):
                 candidate = sharing.direct(candidate)
-            if candidate.where is not None and not slot_table.placing.is_reachable(candidate):
+            if candidate.where is not None and not slot_table.placement.is_reachable(candidate):
                 continue
             if not slot_table.can_have(request.slots, candidate.allowed):
                 continue

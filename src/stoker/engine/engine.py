@@ -88,11 +88,11 @@ class Engine:
         policy: Policy = plan,
     ) -> None:
         self.slot_table = slot_table
-        self.holds = GpuLeases(self.slot_table, executor, self.tell_once)
-        self.warmth = WarmStatus(self.tell_once)
-        self.endings = Termination(executor, clock, queue.note_ending, slot_table.deadlines)
+        self.gpu_leases = GpuLeases(self.slot_table, executor, self.tell_once)
+        self.warm_status = WarmStatus(self.tell_once)
+        self.termination = Termination(executor, clock, queue.note_ending, slot_table.deadlines)
         self.queue = queue
-        self.healing = RetryPolicy(slot_table, jobs, listener.on_notice)
+        self.retry_policy = RetryPolicy(slot_table, jobs, listener.on_notice)
         self.gpu_monitor: GpuSource | None = None
         self.sharing: Sharing | None = None
         self.nodes: Nodes | None = None  # of a cluster, where there is one
@@ -128,7 +128,7 @@ class Engine:
         now = self._clock()
         if self.recorder.is_held_up:  # limits and kills count as ever
             for running in [*self.slot_table.running.values()]:
-                self.endings.check_deadline(running, now)
+                self.termination.check_deadline(running, now)
             self._conclude()
             return
         if reports := self._executor.observe():
@@ -136,9 +136,9 @@ class Engine:
         if now >= self._next_due(now):
             self._enforce_limits(now)
         if self.draining:
-            self.holds.release_idle()
+            self.gpu_leases.release_idle()
         self._turn_again = self._lacks_slots = False
-        paused = self.draining or now < self._paused_until or self.healing.lacks_space(now)
+        paused = self.draining or now < self._paused_until or self.retry_policy.lacks_space(now)
         self._launches = [] if paused else self._fill(now)
         self._conclude()
 
@@ -147,7 +147,7 @@ class Engine:
         reach("before-commit")
         if not self.recorder.commit():
             # Whatever fills the disk has to end, also while that cannot be recorded.
-            self.endings.carry_out()
+            self.termination.carry_out()
             return
         reach("after-commit")
         if self._ended_keys:
@@ -158,7 +158,7 @@ class Engine:
             self._executor.launch(self._launches)
             self._launches = []
             reach("after-launch")
-        self.endings.carry_out()
+        self.termination.carry_out()
         self._database.sync_when_due()
 
     def is_over(self) -> bool:
@@ -193,7 +193,7 @@ class Engine:
     def adopt(self, running: RunningAttempt) -> None:
         """Take over an attempt of an earlier engine; what became of it the executor will tell."""
         self.slot_table.seat(running)
-        if self._mps is not None and self.healing.wants_mps(running):
+        if self._mps is not None and self.retry_policy.wants_mps(running):
             self._mps.join(running)
 
     def part(self, node: str, reason: str) -> None:
@@ -205,26 +205,26 @@ class Engine:
     def follow(self, gpu_monitor: GpuSource) -> None:
         """Have a GPU monitor from now on, who knows what the GPUs do."""
         self.gpu_monitor = gpu_monitor
-        self.healing.xid_of = gpu_monitor.xid_of
+        self.retry_policy.xid_of = gpu_monitor.xid_of
 
-    def share(self, sharing: Sharing, capping: TorchMemoryCap | None = None) -> None:
+    def share(self, sharing: Sharing, torch_memory_cap: TorchMemoryCap | None = None) -> None:
         """Let jobs share GPUs from now on, capped where they can be."""
         from stoker.engine.shared_slots import (
             SharedSlots,  # late: most foreground runs do not share
         )
 
         self.sharing = sharing
-        self._seating: SharedSlots = SharedSlots(
-            sharing, self.slot_table, self._executor, self.holds, self._claim, capping
+        self._shared_slots: SharedSlots = SharedSlots(
+            sharing, self.slot_table, self._executor, self.gpu_leases, self._claim, torch_memory_cap
         )
 
     def seat_on(self, place: SlotState) -> SlotState:
         """A free seat on the GPU of a place."""
-        return self._seating.seat_on(place)
+        return self._shared_slots.seat_on(place)
 
     def use(self, mps: Mps) -> None:
         """Have MPS for jobs that ask for it."""
-        self._mps = self.healing.mps = mps
+        self._mps = self.retry_policy.mps = mps
 
     def now(self) -> float:
         """The time by the clock that limits go by."""
@@ -238,8 +238,8 @@ class Engine:
         """What the planner would do now with the head of the queue; changes nothing."""
         free = self.slot_table.free()
         cpu_places = self.slot_table.free_cpu_places()
-        entries = self.queue.peek(max(len(free), 1) + self.healing.held_back, cpu_places)
-        demand = Candidates(entries, self.slot_table, self.healing, self.sharing)
+        entries = self.queue.peek(max(len(free), 1) + self.retry_policy.held_back, cpu_places)
+        demand = Candidates(entries, self.slot_table, self.retry_policy, self.sharing)
         made = self._plan(demand, free, {}, cpu_places, self._clock())
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
@@ -312,7 +312,7 @@ class Engine:
                 case Synced():
                     self._on_synced(report)
                 case Warmed() | Cooled() | Cold():
-                    self.warmth.apply(report)
+                    self.warm_status.apply(report)
                 case Joined() | Away() | Parted() | Leaving() | Left() | Sighted() | Told():
                     assert self.nodes is not None
                     self.nodes.apply(report)
@@ -322,9 +322,9 @@ class Engine:
     def _apply_to_slots(self, report: Report, now: float) -> None:
         match report:
             case Held():
-                self.holds.on_held(report.slot)
+                self.gpu_leases.on_held(report.slot)
             case Unheld():
-                self.holds.on_unheld(report, now)
+                self.gpu_leases.on_unheld(report, now)
             case Released():
                 self.slot_table.places[report.slot].held = False
             case Finished():
@@ -346,11 +346,11 @@ class Engine:
         running.begun = report.at_s
         timeout_s = running.entry.request.timeout_s
         if running.killed_because is not None:
-            self.endings.terminate(running, now)
+            self.termination.terminate(running, now)
         elif timeout_s is not None:
             running.deadline = report.at_s + timeout_s + running.stopped_s
             self.slot_table.deadlines.note(running)
-        self.endings.repeat(running)
+        self.termination.repeat(running)
         if not is_over and known is None:
             slots = running.taken_by if placed else None
             self._jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
@@ -418,7 +418,7 @@ class Engine:
             self._take_back(running)
             return
         lacks = report.errno == errno.ENOENT and not self.slot_table.is_own(running.where)
-        if lacks and self.healing.go_elsewhere(running, report.reason):
+        if lacks and self.retry_policy.go_elsewhere(running, report.reason):
             self.tell_once(f"{report.reason}: jobs that need it run elsewhere")
             self._take_back(running)
             return
@@ -459,14 +459,14 @@ class Engine:
                 self._end(running, Outcome(event=Event.LOSE, reason=reason), None)
         self.slot_table.spread_adopted()
         self._offered = []
-        self.warmth.forget()
+        self.warm_status.forget()
         if report.fresh:
-            self.holds.forget(report.node or self.slot_table.head)
+            self.gpu_leases.forget(report.node or self.slot_table.head)
 
     def _end(self, running: RunningAttempt, outcome: Outcome, ended: Ended | None) -> None:
         usage = _usage_of(ended)
         job = running.attempt.job
-        failure = self.healing.examine(running, outcome) if outcome.status else None
+        failure = self.retry_policy.examine(running, outcome) if outcome.status else None
         use = None if self.gpu_monitor is None else self.gpu_monitor.on_end(running)
         verdict = self._judge_room(running, failure, use)
         if failure is not None:
@@ -481,7 +481,9 @@ class Engine:
             self._jobs.note_gpu_use(job, use)
         if self._mps is not None:
             self._mps.leave(running, self._clock())
-        again = Again.NO if outcome.is_success else self.healing.decide(running, outcome, failure)
+        again = (
+            Again.NO if outcome.is_success else self.retry_policy.decide(running, outcome, failure)
+        )
         if verdict is not None:
             again = verdict.again or again
         preempted = outcome.event is Event.PREEMPT
@@ -497,10 +499,10 @@ class Engine:
             else:
                 self.queue.back_off(running.entry, job)
             if failure is not None:
-                self.healing.carry_out(running, failure, usage.max_rss_kb)
+                self.retry_policy.carry_out(running, failure, usage.max_rss_kb)
         else:
             self.slot_table.leave(running)
-            self.healing.forget(job)
+            self.retry_policy.forget(job)
             self.tally.add(outcome.event)
             self.queue.on_over(job)
             if outcome.event is not Event.SUCCEED:
@@ -532,7 +534,7 @@ class Engine:
             return None
         verdict = self.sharing.judge_oom(running, failure, use)
         if verdict is not None and verdict.is_elsewhere:
-            self.healing.avoid(running)
+            self.retry_policy.avoid(running)
         return verdict
 
     def _heed_failure(self) -> None:
@@ -579,7 +581,7 @@ class Engine:
         """Plan, and record the intent of every start before it happens."""
         takers = self.slot_table.takers() if self._looks_ahead() else []
         self._offer(takers)
-        self.holds.release_closed()
+        self.gpu_leases.release_closed()
         self.queue.wake()
         if self.slot_table.seats and self.sharing is not None:
             self.sharing.review(now)
@@ -588,19 +590,19 @@ class Engine:
         cpu_places = self.slot_table.free_cpu_places()
         # Of a cluster's free slots many may be kept for the same jobs as in the turn before.
         loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
-        wanted = max(loose + sum(room.values()), 1) + self.healing.held_back
+        wanted = max(loose + sum(room.values()), 1) + self.retry_policy.held_back
         entries = self.queue.peek(wanted, cpu_places, DEPTH if self.slot_table.grid else 0)
-        demand = Candidates(entries, self.slot_table, self.healing, self.sharing)
+        demand = Candidates(entries, self.slot_table, self.retry_policy, self.sharing)
         slots_wanted = demand.slots_wanted(enough=loose)
         self._lacks_slots = slots_wanted > loose or demand.lacks_slots(free)
         if self._lacks_slots:
-            self.holds.ask(now)
+            self.gpu_leases.ask(now)
         self._reject()
         if self._has_to_give_way(demand):
             self.revoke_followers()
             room = {}
         elif not (slots_wanted or self.slot_table.line):
-            self.holds.release_idle()
+            self.gpu_leases.release_idle()
         if not entries:
             self._needs_slot_first = False
             return []
@@ -620,7 +622,7 @@ class Engine:
             launch = (
                 self._claim(demand[start.job], start, now)
                 if start.job not in demand.sharers
-                else self._seating.begin(demand, start, now)
+                else self._shared_slots.begin(demand, start, now)
             )
             if launch is None:
                 self._turn_again = True  # no event will tell that its slot is free again
@@ -684,7 +686,7 @@ class Engine:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
         if not (demand.sharers or self.slot_table.seats):
             return []
-        launches, complete = self._seating.join(demand, begun, now)
+        launches, complete = self._shared_slots.join(demand, begun, now)
         self._turn_again = self._turn_again or not complete
         return launches
 
@@ -707,9 +709,9 @@ class Engine:
             if running.log_since:
                 self._jobs.note_log_since(attempt.job, running.log_since)
         if order.cold is not None:
-            self.warmth.on_cold(attempt.job, order.cold)
+            self.warm_status.on_cold(attempt.job, order.cold)
         argv, env = order.argv, order.env
-        if self._mps is not None and self.healing.wants_mps(running):
+        if self._mps is not None and self.retry_policy.wants_mps(running):
             argv = self._mps.serve(running, argv)
             if order.warm is not None:  # its words are not run through another program
                 env = {**(env or {}), **self._mps.variables(running)}
@@ -752,10 +754,10 @@ class Engine:
         if self.slot_table.line and not self._line_is_closed:
             due = min([due, *self._turning_long()])
         if self._lacks_slots:
-            due = min(due, self.holds.ask_again_at())
+            due = min(due, self.gpu_leases.ask_again_at())
         if self.sharing is not None and (review_at := self.sharing.due_at()) is not None:
             due = min(due, review_at)
-        space_due = self.healing.due_s(now)
+        space_due = self.retry_policy.due_s(now)
         if space_due is not None:
             due = min(due, space_due)
         delay_s = self.queue.due_s()
@@ -764,7 +766,7 @@ class Engine:
     def _enforce_limits(self, now: float) -> None:
         """End what is over time, and let slots whose job turned out long take no more from the line."""
         for running in self.slot_table.deadlines.take_due(now):
-            self.endings.check_deadline(running, now)
+            self.termination.check_deadline(running, now)
         if self.slot_table.line:
             for place in map(self.slot_table.places.__getitem__, self._offered):
                 if place.current is not None and now >= place.current.begun + QUICK_S:

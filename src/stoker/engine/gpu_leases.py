@@ -31,7 +31,7 @@ class GpuLeases:
 
     def ask(self, now: float) -> None:
         """Ask for every slot that is not ours."""
-        for place in self._slot_table.standing.unheld():
+        for place in self._slot_table.index.unheld():
             if now >= place.ask_again_at and place.is_open:
                 self.claim(place)
 
@@ -40,7 +40,7 @@ class GpuLeases:
         return min(
             (
                 place.ask_again_at
-                for place in self._slot_table.standing.unheld()
+                for place in self._slot_table.index.unheld()
                 if place.current is None and place.is_open and place.waits_for is not None
             ),
             default=_NEVER,
@@ -84,12 +84,12 @@ class GpuLeases:
 
     def release_idle(self) -> None:
         """With nothing waiting, give back GPUs that nothing runs on."""
-        for place in self._slot_table.standing.idle():
+        for place in self._slot_table.index.idle():
             self._release(place)
 
     def release_closed(self) -> None:
         """Give back GPUs on which nothing may start."""
-        for place in self._slot_table.standing.shut():
+        for place in self._slot_table.index.shut():
             self._release(place)
         for seat in self._slot_table.seats:
             if seat.base is not None and not self._slot_table.places[seat.base].is_open:

@@ -17,7 +17,7 @@ class Preemption:
 
     def __init__(self, slot_table: SlotTable, endings: Termination, jobs: QueueJobs) -> None:
         self._slot_table = slot_table
-        self._endings = endings
+        self._termination = endings
         self._jobs = jobs
 
     def make_room(self, entry: QueueEntry) -> None:
@@ -77,7 +77,7 @@ class Preemption:
             self._jobs.put_at(job, victim.priority, pusher.rank + 1)
         for running in self._slot_table.running.values():
             if running.attempt.job == job:
-                self._endings.preempt(running, reason, Ending.PUSH)
+                self._termination.preempt(running, reason, Ending.PUSH)
 
 
 def _coming(usable: list[SlotState], leaving: set[int]) -> Counter[str]:

@@ -26,16 +26,16 @@ class SharedSlots:
         sharing: Sharing,
         slot_table: SlotTable,
         executor: Executor,
-        holds: GpuLeases,
+        gpu_leases: GpuLeases,
         claim: Claim,
-        capping: TorchMemoryCap | None,
+        torch_memory_cap: TorchMemoryCap | None,
     ) -> None:
         self._sharing = sharing
         self._slot_table = slot_table
         self._executor = executor
-        self._holds = holds
+        self._gpu_leases = gpu_leases
         self._claim = claim
-        self._capping = capping
+        self._torch_memory_cap = torch_memory_cap
 
     def begin(self, demand: Candidates, start: Start, now: float) -> Launch | None:
         """Start a job that may share on a GPU without others, or plainly where none can be shared."""
@@ -61,7 +61,7 @@ class SharedSlots:
 
     def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | None:
         seat = self.seat_on(join.place)
-        self._holds.claim(seat)
+        self._gpu_leases.claim(seat)
         launch = self._claim(entry, Start(join.candidate.id, (seat.slot.index,)), now)
         if launch is None:
             return None
@@ -71,10 +71,10 @@ class SharedSlots:
         return capped or launch
 
     def _cap(self, launch: Launch, entry: QueueEntry, join: Join) -> Launch | None:
-        if self._capping is None or not join.room.can_be_capped:
+        if self._torch_memory_cap is None or not join.room.can_be_capped:
             return None
         share = join.room.bytes / self._sharing.total_bytes(join.place)
-        return self._capping.cap(launch, entry, share)
+        return self._torch_memory_cap.cap(launch, entry, share)
 
     def seat_on(self, place: SlotState) -> SlotState:
         """A free seat on the GPU of a place."""

@@ -101,7 +101,7 @@ class Sharing:
         clock: Callable[[], float],
     ) -> None:
         self._slot_table = slot_table
-        self._rooms = rooms
+        self._sharing_records = rooms
         self._kind_of = kind_of
         self._clock = clock
         self.rules = SharingRules()
@@ -121,8 +121,8 @@ class Sharing:
 
     def load(self) -> None:
         """Believe what is on record."""
-        self._profiles = self._rooms.profiles()
-        self.needs = self._rooms.needs()
+        self._profiles = self._sharing_records.profiles()
+        self.needs = self._sharing_records.needs()
 
     def watch(
         self, look: Callable[[], Look | None], models: Callable[[], Mapping[str, Model]]
@@ -320,12 +320,12 @@ class Sharing:
         tenant = tenant_of(join.wish, gpu, join.room, self._knowledge(), self.rules)
         tenant = msgspec.structs.replace(tenant, capped=capped)
         self._enter(running, key, tenant, now)
-        self._rooms.reserve(running.attempt, _on_record(tenant))
+        self._sharing_records.reserve(running.attempt, _on_record(tenant))
         self._waiting_since.pop(join.wish.job, None)
 
     def recorded(self) -> Mapping[Attempt, Reserved]:
         """What is on record of those who share and may still run."""
-        return self._rooms.live()
+        return self._sharing_records.live()
 
     def take_over(self, running: RunningAttempt, reserved: Reserved, candidate: Candidate) -> None:
         """Have a job again that an earlier daemon let in, with what was set aside for it."""
@@ -359,7 +359,7 @@ class Sharing:
     ) -> None:
         """Give back what was set aside; learn from a job that has succeeded."""
         if is_over and self.needs.pop(_name_of(running), None) is not None:
-            self._rooms.forget_need(running.attempt.job)
+            self._sharing_records.forget_need(running.attempt.job)
         seat = self._seats.get(running.key)
         if seat is None:
             return
@@ -385,8 +385,8 @@ class Sharing:
         known = self._profiles.pop(key, Profile())
         self._profiles[key] = changed = change(known)
         if changed != known:
-            self._rooms.learn(*key, changed)
-            self._rooms.forget_oldest(self._profiles)
+            self._sharing_records.learn(*key, changed)
+            self._sharing_records.forget_oldest(self._profiles)
 
     def judge_oom(
         self, running: RunningAttempt, failure: Failure, use: AttemptUse | None
@@ -445,7 +445,7 @@ class Sharing:
             above_bytes=max(before.above_bytes, verdict.above_bytes),
         )
         self.needs[_name_of(running)] = need
-        self._rooms.note_need(running.attempt.job, need)
+        self._sharing_records.note_need(running.attempt.job, need)
 
     def _held_by_others(
         self, running: RunningAttempt, key: str, use: AttemptUse | None
@@ -502,7 +502,7 @@ class Sharing:
     def _change(self, seat: Seat, tenant: Tenant) -> None:
         before, seat.tenant = seat.tenant, tenant
         if _on_record(before) != _on_record(tenant):
-            self._rooms.reserve(seat.running.attempt, _on_record(tenant))
+            self._sharing_records.reserve(seat.running.attempt, _on_record(tenant))
 
     def seat_of(self, running: RunningAttempt) -> Seat | None:
         """Where a job sits, if it shares."""

@@ -171,8 +171,8 @@ class SlotTable:
         head: str = "",
     ) -> None:
         self.places: list[SlotState] = []
-        self.standing = SlotIndex(self.places)
-        touch = self.standing.touch
+        self.index = SlotIndex(self.places)
+        touch = self.index.touch
         for slot in slots:
             self.places.append(SlotState(slot, touch))
             touch(slot.index)
@@ -180,7 +180,7 @@ class SlotTable:
         for place in self.places:
             self.of_node.setdefault(place.slot.node, []).append(place)
         self._node_of = [slot.node for slot in slots]
-        self.placing = PlacementCache(self)
+        self.placement = PlacementCache(self)
         # What is on record of slots that people took out of use, also of nodes that are not here yet.
         self._drained: dict[str, str] = {}
         self.nodes: dict[str, NodeFacts] = {}
@@ -205,7 +205,7 @@ class SlotTable:
     def free(self) -> list[int]:
         """The slots on which a job could start now, those to be filled first at the beginning."""
         if not self._last_freed_first:
-            return self.standing.free()
+            return self.index.free()
         if any(place.asked for place in self.places):
             return []  # an order over some of the slots would not be the order over all
         return [index for index in reversed(self._order) if self.places[index].is_free]
@@ -214,7 +214,7 @@ class SlotTable:
         """Have one more place; with a base, one more seat on the GPU of that place."""
         known = self.nodes.get(slot.node)
         away = None if known is None else known.away
-        place = SlotState(slot, self.standing.touch, base=base, away=away)
+        place = SlotState(slot, self.index.touch, base=base, away=away)
         place.drained = self._drained.get(self._own_label(slot)) if base is None else None
         self.places.append(place)
         self.of_node.setdefault(slot.node, []).append(place)
@@ -305,7 +305,7 @@ class SlotTable:
         """On which node a job without GPU starts; empty for this machine."""
         if candidate is None or candidate.where is None:
             return ""
-        return self.placing.node_without_gpu(candidate.where) or ""
+        return self.placement.node_without_gpu(candidate.where) or ""
 
     def gpu_names(self) -> set[str]:
         """What GPUs can be called: with their node, this machine's also without."""
@@ -332,17 +332,17 @@ class SlotTable:
 
     def open_places(self) -> int:
         """How many slots may have jobs at all, as things are."""
-        return self.standing.count_open()
+        return self.index.count_open()
 
     def can_have(self, slots: int, allowed: Collection[int] | None = None) -> bool:
         """Whether a job may have so many slots, as things are: of one node, among these."""
         if allowed is None:
-            return slots <= self.standing.most_open()
+            return slots <= self.index.most_open()
         if not slots:
             return True
         found: Counter[str] = Counter()
         for index in allowed:
-            if self.standing.is_open(index):
+            if self.index.is_open(index):
                 node = self._node_of[index]
                 found[node] += 1
                 if found[node] >= slots:
@@ -409,7 +409,7 @@ class SlotTable:
 
     def takers(self) -> list[SlotState]:
         """The places that take jobs from the line when they become vacant."""
-        return [place for place in self.standing.quick() if place.takes_ahead]
+        return [place for place in self.index.quick() if place.takes_ahead]
 
     def room(self, takers: list[SlotState]) -> dict[int, int]:
         """How many more jobs may be claimed in advance, told for the first of these places."""
@@ -442,7 +442,7 @@ class SlotTable:
                     self.places[place.base].guests += 1
             else:
                 place.followers.append(running)
-                self.standing.touch(slot.index)
+                self.index.touch(slot.index)
 
     def leave(self, running: RunningAttempt) -> None:
         """Take an attempt off its slots; the next in line moves up."""
@@ -451,7 +451,7 @@ class SlotTable:
         self.apart.pop(running.key, None)
         for slot in running.slots:
             place = self.places[slot.index]
-            self.standing.touch(slot.index)
+            self.index.touch(slot.index)
             if place.current is running:
                 place.current = place.followers.popleft() if place.followers else None
                 if place.base is not None:
@@ -471,12 +471,12 @@ class SlotTable:
                 twins = [p for p in near if p.slot.gpus == place.slot.gpus and p.is_idle]
                 if twins and len(follower.slots) == 1:
                     place.followers.remove(follower)
-                    self.standing.touch(place.slot.index)
+                    self.index.touch(place.slot.index)
                     twins[0].current, follower.slots = follower, (twins[0].slot,)
 
     def unused_keys(self, place: SlotState) -> list[str]:
         """Lease keys of a place that is held no more, but for those that others need too."""
-        users = self.standing.users()
+        users = self.index.users()
         return sorted(key for key in place.slot.keys if not users[key])
 
 

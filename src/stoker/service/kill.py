@@ -76,4 +76,4 @@ def _end(context: QueueContext, jobs: list[int], grace_s: float | None) -> None:
     for job in jobs:
         attempt = context.running(job)
         if attempt is not None:
-            context.engine.endings.kill(attempt, REASON, grace_s)
+            context.engine.termination.kill(attempt, REASON, grace_s)

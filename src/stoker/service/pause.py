@@ -44,5 +44,5 @@ async def pause(context: QueueContext, order: Pause) -> Changed:
         order,
         change,
         fits=lambda state: state is State.RUNNING,
-        then=context.engine.endings.pause,
+        then=context.engine.termination.pause,
     )

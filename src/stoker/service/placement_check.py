@@ -38,7 +38,7 @@ def check_where(context: QueueContext, where: PlacementRule, gpus: int) -> None:
         if slot_table.nodes and not nodes:
             raise UsageError(f"no node fits {where}; {_nodes(slot_table)}", field="nodes")
         return
-    most = slot_table.slots_left(slot_table.placing.allowed(write_where(where)))
+    most = slot_table.slots_left(slot_table.placement.allowed(write_where(where)))
     if not most:
         raise UsageError(f"no GPU fits {where}; {_models(slot_table)}", field="nodes")
     if gpus > most:

@@ -28,5 +28,5 @@ async def preempt(context: QueueContext, order: Preempt) -> Changed:
         order,
         change,
         fits=is_live,
-        then=lambda running: context.engine.endings.preempt(running, REASON),
+        then=lambda running: context.engine.termination.preempt(running, REASON),
     )

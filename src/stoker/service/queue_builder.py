@@ -77,11 +77,13 @@ def assemble(
         clock=clock,
         on_stuck=lambda entry: pushing.make_room(entry),
     )
-    pushing = Preemption(slot_table, engine.endings, jobs)
+    pushing = Preemption(slot_table, engine.termination, jobs)
     sharing = Sharing(
         slot_table, SharingRecords(database), lambda candidate: words_of(jobs, candidate.id), clock
     )
-    sharing.allowed_of = engine.healing.allowed_of = lambda running: _allowed(admission, running)
+    sharing.allowed_of = engine.retry_policy.allowed_of = lambda running: _allowed(
+        admission, running
+    )
     engine.share(sharing, TorchMemoryCap(orders.surroundings))
     context = QueueContext(
         home=home,
@@ -142,8 +144,8 @@ def _heal(context: QueueContext) -> None:
             context.home, context.jobs.surroundings(facts.submission), fresh=bool(facts.fresh)
         )
 
-    context.engine.healing.pause = pause
-    context.engine.healing.folder_of = folder_of
+    context.engine.retry_policy.pause = pause
+    context.engine.retry_policy.folder_of = folder_of
 
 
 def _follow_config(context: QueueContext) -> None:

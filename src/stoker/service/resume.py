@@ -44,5 +44,5 @@ async def resume(context: QueueContext, order: Resume) -> Changed:
         order,
         change,
         fits=lambda state: state is State.PAUSED,
-        then=context.engine.endings.resume,
+        then=context.engine.termination.resume,
     )

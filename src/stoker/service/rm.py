@@ -71,7 +71,7 @@ async def _kill(context: QueueContext, jobs: list[int]) -> None:
     for job in jobs:
         running = context.running(job)
         if running is not None:
-            context.engine.endings.kill(running, REASON)
+            context.engine.termination.kill(running, REASON)
     context.driver.poke()
     for job in jobs:
         while context.running(job) is not None:

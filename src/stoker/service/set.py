@@ -62,7 +62,7 @@ async def set_(context: QueueContext, order: Set) -> Changed:
         running.entry.facts = facts
         running.entry.request = facts.request
         if "timeout_s" in values:
-            context.engine.endings.renew_deadline(running)
+            context.engine.termination.renew_deadline(running)
 
     return await change_each(
         context, order, change, fits=lambda state: not is_final(state), then=take_over

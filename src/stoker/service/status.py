@@ -50,7 +50,7 @@ def status(context: QueueContext) -> Status:
         notices=notices,
         warm=[
             WarmWorker(pid=pid, modules=modules, mem_bytes=mem_bytes_of(pid))
-            for pid, modules in context.engine.warmth.workers.items()
+            for pid, modules in context.engine.warm_status.workers.items()
         ],
     )
 

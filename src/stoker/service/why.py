@@ -35,7 +35,7 @@ def _why_cold(context: QueueContext, facts: Facts) -> str | None:
     """Why a job starts as usual that was to find its imports done, if it does."""
     if not facts.request.options.warm:
         return None
-    reason = context.engine.warmth.why_cold(facts.id) or why_cold(facts.form, facts.command)
+    reason = context.engine.warm_status.why_cold(facts.id) or why_cold(facts.form, facts.command)
     if reason is None:
         return None
     word = "starts" if is_pending(State(facts.state)) else "started"
@@ -72,7 +72,7 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
     reasons = [] if forced else list(context.admission.reasons(facts.project))
     if reasons:
         return f"waits: {'; '.join(reasons)}"
-    if (lacking := context.engine.healing.waits_for(facts.id)) is not None:
+    if (lacking := context.engine.retry_policy.waits_for(facts.id)) is not None:
         return lacking
     preview = context.engine.preview()
     if facts.id in preview.starting:
@@ -80,7 +80,7 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
     slot_table = context.engine.slot_table
     if facts.gpus == 0:
         text = f"waits for a place without GPU: {len(slot_table.apart)} of {slot_table.cpu_places} are taken"
-        if slot_table.placing.node_without_gpu(facts.where) is None:
+        if slot_table.placement.node_without_gpu(facts.where) is None:
             text = f"waits for a node that fits {read_where(facts.where)}"
     else:
         slots = _slots(context, facts, preview.reserved)
@@ -154,7 +154,7 @@ def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> lis
 
 def _unfit(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
     """What the node of a GPU was found to lack that a job needs."""
-    lack = context.engine.healing.why_unfit(facts.id, place.slot.node)
+    lack = context.engine.retry_policy.why_unfit(facts.id, place.slot.node)
     return None if lack is None else f"will not do ({lack})"
 
 

@@ -280,7 +280,7 @@ class EngineHost:
             self._tell_cancelled(order.number, order.reason)
         elif order.running and key is not None:
             running = self._engine.slot_table.running[key]
-            self._engine.endings.kill(running, order.reason)
+            self._engine.termination.kill(running, order.reason)
 
     def _on_close(self, order: messages.Close) -> None:
         self._queue.closed = True

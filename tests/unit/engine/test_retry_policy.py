@@ -116,7 +116,7 @@ def test_with_one_gpu_alone_it_goes_there_again(make_harness: MakeHarness) -> No
 def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     """Say whether the disk is full."""
     answer = [False]
-    for module in ("inspection", "healing"):
+    for module in ("failure_inspection", "retry_policy"):
         monkeypatch.setattr(f"stoker.engine.{module}.is_full", lambda _folder: answer[0])
 
     def be(is_full: bool) -> None:
@@ -164,7 +164,7 @@ def test_classes_outlive_a_restart(harness: Harness) -> None:
 def test_a_foreground_run_waits_for_space_by_itself(
     harness: Harness, full: Callable[[bool], None]
 ) -> None:
-    harness.engine.healing.pause = None  # nobody can resume it
+    harness.engine.retry_policy.pause = None  # nobody can resume it
     harness.add("train", "train", "train")
     full(True)
     fail(harness, "1.1", FULL)

@@ -60,7 +60,7 @@ def test_what_was_counted_is_what_is_there(story: list[tuple[int, tuple[str, Any
 
 
 def check(slot_table: SlotTable) -> None:
-    standing, places = slot_table.standing, slot_table.places
+    standing, places = slot_table.index, slot_table.places
     whole = [place for place in places if place.base is None]
     idle = [p for p in places if p.held and p.current is None and not p.releasing]
     open_ones = [place for place in whole if place.is_open]
