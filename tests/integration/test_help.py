@@ -40,7 +40,7 @@ def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
     for sign in (">", ">>", "&&", "|", ";"):
         if sign in words:
             words = words[: words.index(sign)]
-    module = import_module(f"stoker.cli.{words[1]}")
+    module = import_module(f"stoker.cli.verbs.{words[1]}")
     parser = Parser("stoker", "", "")
     module.configure(parser)
     typed = [word.rstrip(";") for word in words[2:]]
