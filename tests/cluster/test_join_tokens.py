@@ -19,11 +19,15 @@ pytestmark = pytest.mark.usefixtures("ray")
 
 @pytest.fixture(scope="module")
 def hosts(nvml_library: str) -> Iterator[Hosts]:
-    """Return three hosts, of which the first has a cluster up."""
+    """Return three hosts: the first has a cluster up, which the second has joined by the printed line."""
     require_hosts()
     with Hosts(hosts=3, library=nvml_library) as hosts:
-        hosts.ok(0, "cluster", "up")
+        join(hosts, 1, line_of(hosts.ok(0, "cluster", "up")))
         yield hosts
+
+
+def join(hosts: Hosts, host: int, token: str) -> None:
+    hosts.ok(host, "cluster", "join", hosts.address(0), env={"STOKER_CLUSTER_TOKEN": token})
 
 
 def line_of(said: str) -> str:
@@ -52,14 +56,13 @@ def status(hosts: Hosts) -> dict[str, Any]:
 
 
 def test_the_printed_line_lets_a_box_in_and_does_not_hold_the_token_of_ray(hosts: Hosts) -> None:
+    hosts.ok(0, "cluster", "token")
     said = hosts.ok(0, "cluster", "up")
-    token = line_of(said)
-    hosts.ok(1, "cluster", "join", hosts.address(0), env={"STOKER_CLUSTER_TOKEN": token})
 
     own = (hosts.home(0) / "cluster" / "token").read_text()
     assert own not in said
     assert (hosts.home(1) / "cluster" / "token").read_text() == own
-    assert line_of(hosts.ok(0, "cluster", "up")) == token
+    assert line_of(hosts.ok(0, "cluster", "up")) == line_of(said)
 
 
 def test_the_boxes_speak_tls_and_only_the_first_has_the_key_of_the_authority(hosts: Hosts) -> None:
@@ -99,7 +102,8 @@ def test_a_revoked_token_lets_no_box_in_and_members_stay(hosts: Hosts) -> None:
     )
     fresh = line_of(hosts.ok(0, "cluster", "token"))
     assert fresh != token
-    hosts.ok(2, "cluster", "join", hosts.address(0), env={"STOKER_CLUSTER_TOKEN": fresh})
+    join(hosts, 2, fresh)
+    hosts.ok(2, "cluster", "leave")
 
 
 def test_only_the_first_box_makes_and_revokes_join_tokens(hosts: Hosts) -> None:
