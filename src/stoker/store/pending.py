@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.readiness import Need, pending_state
+from stoker.store.named_values import NamedValues
 from stoker.store.queue_jobs import QueueJobs
 
 _TOLD = 8
-_BACKOFF = "backoff."
 _EVENTS = {
     State.WAITING: Event.READY,
     State.HELD: Event.HOLD,
@@ -33,6 +33,7 @@ class PendingJobs:
         self._jobs = jobs
         self._execute = jobs.database.execute
         self._write = jobs.database.write
+        self._backoffs = NamedValues(jobs.database, "backoff.")
         self.load()
 
     def load(self) -> None:
@@ -117,19 +118,16 @@ class PendingJobs:
     def back_off(self, job: int, begin_at_us: int, pause_us: int) -> None:
         """Note that a job that failed waits for so long; `settle` makes it so."""
         self.delay(job, begin_at_us)
-        note = f"{begin_at_us} {pause_us}".encode()
-        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{_BACKOFF}{job}", note))
+        self._backoffs.put(str(job), f"{begin_at_us} {pause_us}".encode())
 
     def end_backoff(self, job: int) -> None:
         """Forget that a job had to wait."""
-        self._write("DELETE FROM meta WHERE name = ?", (f"{_BACKOFF}{job}",))
+        self._backoffs.forget(str(job))
 
     def backoffs(self) -> dict[int, Backoff]:
         """The jobs that wait because they failed, each with the time that it was given."""
-        rows = self._execute("SELECT name, value FROM meta WHERE name GLOB ?", (f"{_BACKOFF}*",))
         return {
-            int(name.removeprefix(_BACKOFF)): Backoff(*map(int, bytes(note).split()))
-            for name, note in rows
+            int(job): Backoff(*map(int, note.split())) for job, note in self._backoffs.all().items()
         }
 
     def begins_at(self, job: int) -> int | None:
