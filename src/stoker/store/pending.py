@@ -64,7 +64,10 @@ class PendingJobs:
             " WHERE dependency.job = ? ORDER BY needed",
             (job,),
         )
-        return [Need(row[0], State(row[1]) if row[1] else None, bool(row[2])) for row in rows]
+        return [
+            Need(needed, State(state) if state else None, bool(any_end))
+            for needed, state, any_end in rows
+        ]
 
     def dependants_of(self, job: int) -> list[int]:
         """The jobs that wait for a job."""
@@ -142,17 +145,20 @@ class PendingJobs:
         row = self._execute(
             "SELECT state, held, begin_at_us, reason FROM job WHERE id = ?", (job,)
         ).fetchone()
-        if row is None or State(row[0]) not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
+        if row is None:
             return None
-        before, held, begin_at_us = State(row[0]), bool(row[1]), row[2]
+        state, held, begin_at_us, recorded_reason = row
+        before = State(state)
+        if before not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
+            return None
         needs = self.needs_of(job)
-        target = pending_state(held=held, needs=needs, begin_at_us=begin_at_us, now_us=now_us)
+        target = pending_state(held=bool(held), needs=needs, begin_at_us=begin_at_us, now_us=now_us)
         reason = _reason(target, needs)
         if target is State.DELAYED:
             known = self.next_begin_us
             self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
         if target is before:
-            if reason != row[3]:
+            if reason != recorded_reason:
                 self._write("UPDATE job SET reason = ? WHERE id = ?", (reason, job))
             return None
         self._move(job, before, target, reason, now_us)
