@@ -23,7 +23,7 @@ from stoker.service.dependencies import read_needs
 from stoker.service.pending_states import settle
 from stoker.service.placement_check import check_where
 from stoker.store.job_queries import reason_of, state_of
-from stoker.store.submissions import Common, NewRow, Reservation
+from stoker.store.submissions import Common, NewRow, Reservation, count_added
 from stoker.store.sweep_records import RunRow, sweep_number
 from stoker.submit_context import take_environment
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
@@ -119,7 +119,7 @@ async def _fill_in_slices(
         try:
             with context.database.transaction():
                 # The same request, made a second time, may be at it too.
-                offset = context.jobs.added(reservation)
+                offset = count_added(context.database, reservation.submission)
                 part = rows[offset : offset + _SLICE]
                 if part:
                     _fill(context, reservation, offset, part, submission, needs)

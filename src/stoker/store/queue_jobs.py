@@ -21,7 +21,6 @@ from stoker.store.submissions import (
     Reservation,
     add_rows,
     begin_submission,
-    count_added,
     environment_of,
     find_submission,
 )
@@ -182,10 +181,6 @@ class QueueJobs(Jobs):
             first = reservation.first_job + offset
             add_runs(self.database, sweep, first, [row.run for row in rows])
         self._pending[State.WAITING.value] += len(rows)
-
-    def added(self, reservation: Reservation) -> int:
-        """How many of a submission's jobs are in by now."""
-        return count_added(self.database, reservation.submission)
 
     def heads_by_project(
         self,
