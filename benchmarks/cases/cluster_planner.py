@@ -229,7 +229,7 @@ def _open(home: str, executor: Willing) -> QueueContext:
 def _fill(context: QueueContext, queue: Queue, count: int) -> None:
     """Add jobs, and have each be of the class that its number says."""
     from stoker.core.job import Request
-    from stoker.store.queue_jobs import Common, NewRow
+    from stoker.store.submissions import Common, NewRow
 
     common = Common(
         request_id="the-one-request", jobs=count, submitted_at_us=0, environment=b"", cwd=b"/"

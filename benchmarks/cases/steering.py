@@ -135,7 +135,7 @@ def _close(context: QueueContext, executor: FakeExecutor) -> None:
 def _fill(context: QueueContext, count: int) -> None:
     """Add jobs of several projects and of none, and let some wait for the first."""
     from stoker.core.job import Request
-    from stoker.store.queue_jobs import Common, NewRow
+    from stoker.store.submissions import Common, NewRow
 
     common = Common(
         request_id="the-one-request",

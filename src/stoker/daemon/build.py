@@ -37,11 +37,11 @@ from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
 from stoker.service.queue_builder import assemble
 from stoker.store.database import Database
+from stoker.store.named_values import NamedValues
 from stoker.web.page_control import PageControl
 
 _ALL_REMOVED = "every GPU was removed from this queue"
 _PATIENCE_S = 2.0  # for a driver that hangs
-_SICK = "sick."
 _STOPPED = "the daemon was stopped with --kill"
 
 
@@ -52,6 +52,7 @@ class Daemon:
         self.since = time.time()
         self._home = home
         self._database = Database(os.path.join(home, "stoker.db"))
+        self._faulty_gpus = NamedValues(self._database, "sick.")
         self._config = Config(self._database)
         identity = identify(self._database, home)
         if identity.original is not None and self._config.ray_address is not None:
@@ -262,19 +263,12 @@ class Daemon:
         self._watch_all()
 
     def _sick_gpus(self) -> dict[str, str]:
-        rows = self._database.execute(
-            "SELECT name, value FROM meta WHERE name GLOB ?", (f"{_SICK}*",)
-        )
-        return {name.removeprefix(_SICK): bytes(reason).decode() for name, reason in rows}
+        return {gpu: reason.decode() for gpu, reason in self._faulty_gpus.all().items()}
 
     def _remember_sick(self, sick: Mapping[str, str]) -> None:
         """Keep over a restart which GPUs are to have no jobs."""
         with self._database.transaction(durable=True):
-            self._database.write("DELETE FROM meta WHERE name GLOB ?", (f"{_SICK}*",))
-            for key, reason in sick.items():
-                self._database.write(
-                    "INSERT INTO meta VALUES (?, ?)", (f"{_SICK}{key}", reason.encode())
-                )
+            self._faulty_gpus.replace_all({gpu: sick[gpu].encode() for gpu in sick})
 
     def _gpus(self) -> tuple[Gpu, ...] | None:
         return None if self._nvml is None else self._nvml.gpus()

@@ -18,9 +18,10 @@ from stoker.core.lifecycle import Event, State
 from stoker.engine.context import QueueContext
 from stoker.errors import StokerError
 from stoker.store.database import Database
+from stoker.store.named_values import NamedValues
 from stoker.supervisor.process_tree import boot_id
 
-_PUT = "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+_IDENTITY, _MACHINE, _FOLDER = "identity", "machine", "folder"
 
 
 class Folder(NamedTuple):
@@ -64,26 +65,22 @@ class Identity(NamedTuple):
 
 def identify(database: Database, home: str) -> Identity:
     """Find out who a home is; the new name of a copy is not recorded before `settle_copy`."""
-    rows = {
-        name: bytes(value)
-        for name, value in database.execute(
-            "SELECT name, value FROM meta WHERE name IN ('identity', 'machine', 'folder')"
-        )
-    }
+    records = NamedValues(database)
+    recorded, folder = records.get(_IDENTITY), records.get(_FOLDER)
     here = Folder.of(home)
-    if "identity" not in rows:
+    if recorded is None:
         identity = Identity(_new_name())
         _record(database, identity.name, here, machine=_machine_id())
         return identity
-    if rows["machine"] != _machine_id():
+    if records.get(_MACHINE) != _machine_id():
         raise StokerError(
             f"{database.path} belongs to another machine: name a folder of this one in STOKER_HOME"
         )
-    name = rows["identity"].decode("ascii")
-    known = Folder.from_text(os.fsdecode(rows["folder"])) if "folder" in rows else here
+    name = recorded.decode("ascii")
+    known = here if folder is None else Folder.from_text(os.fsdecode(folder))
     if not known.is_same(here):
         return Identity(_new_name(), name, known.path)
-    if "folder" not in rows or known != here:
+    if folder is None or known != here:
         _record(database, name, here)
     return Identity(name)
 
@@ -123,12 +120,13 @@ def _record(database: Database, name: str, folder: Folder, machine: bytes | None
     with database.transaction(durable=True):
         _write(database, name, folder)
         if machine is not None:
-            database.write(_PUT, ("machine", machine))
+            NamedValues(database).put(_MACHINE, machine)
 
 
 def _write(database: Database, name: str, folder: Folder) -> None:
-    database.write(_PUT, ("identity", name.encode("ascii")))
-    database.write(_PUT, ("folder", os.fsencode(folder.to_text())))
+    records = NamedValues(database)
+    records.put(_IDENTITY, name.encode("ascii"))
+    records.put(_FOLDER, os.fsencode(folder.to_text()))
 
 
 def _new_name() -> str:

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from stoker.engine.slots import SlotTable
+from stoker.store import job_queries
 from stoker.store.database import Database
+from stoker.store.named_values import NamedValues
 
 QUEUE = "queue"
-_PAUSED = "paused."
 _PROJECT = "project."
 _NO_PROJECT = "no-project"
-_FAILED = "failed."
 
 
 class Admission:
@@ -20,6 +20,8 @@ class Admission:
 
     def __init__(self, database: Database, slot_table: SlotTable) -> None:
         self._database = database
+        self._pauses = NamedValues(database, "paused.")
+        self._failures = NamedValues(database, "failed.")
         self._slot_table = slot_table
         self.limits: dict[str, int] = {}
         self.gpus: dict[str, frozenset[str]] = {}
@@ -28,8 +30,7 @@ class Admission:
 
     def load(self) -> None:
         """Read what is paused."""
-        rows = self._database.execute("SELECT name, value FROM meta WHERE name GLOB 'paused.*'")
-        paused = {name.removeprefix(_PAUSED): bytes(value).decode() for name, value in rows}
+        paused = {name: reason.decode() for name, reason in self._pauses.all().items()}
         self.queue_paused: str | None = paused.pop(QUEUE, None)
         # The key None stands for the jobs without a project.
         self.projects_paused: dict[str | None, str] = {
@@ -44,22 +45,22 @@ class Admission:
 
     def pause_queue(self, reason: str) -> None:
         """Let nothing pass; to be called inside a transaction."""
-        self._remember(QUEUE, reason)
+        self._pauses.put(QUEUE, reason.encode())
         self.queue_paused = reason
 
     def resume_queue(self) -> None:
         """Let jobs pass again; to be called inside a transaction."""
-        self._forget(QUEUE)
+        self._pauses.forget(QUEUE)
         self.queue_paused = None
 
     def pause_project(self, project: str | None, reason: str) -> None:
         """Let nothing of a project, or no job without one, pass; to be called inside a transaction."""
-        self._remember(_key_of(project), reason)
+        self._pauses.put(_key_of(project), reason.encode())
         self.projects_paused[project] = reason
 
     def resume_project(self, project: str | None) -> bool:
         """Let a project's jobs pass again; whether it was paused. Inside a transaction."""
-        self._forget(_key_of(project))
+        self._pauses.forget(_key_of(project))
         return self.projects_paused.pop(project, None) is not None
 
     def rooms(self) -> Callable[[str | None], int | None]:
@@ -113,37 +114,17 @@ class Admission:
 
     def count_failure(self, project: str) -> int:
         """How many jobs of a project have failed, with this one; to be called inside a transaction."""
-        row = self._database.execute(
-            "SELECT value FROM meta WHERE name = ?", (_FAILED + project,)
-        ).fetchone()
-        count = 1 if row is None else int(row[0]) + 1
-        self._put(_FAILED + project, str(count))
+        count = int(self._failures.get(project) or 0) + 1
+        self._failures.put(project, str(count).encode())
         return count
 
     def forget_failures(self, project: str) -> None:
         """Count a project's failures anew; to be called inside a transaction."""
-        self._database.write("DELETE FROM meta WHERE name = ?", (_FAILED + project,))
+        self._failures.forget(project)
 
     def has_pending(self, project: str | None) -> bool:
         """Whether a project, or None for no project, has jobs that have not begun."""
-        row = self._database.execute(
-            "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project IS ?"
-            " AND state IN ('waiting', 'starting', 'blocked', 'delayed') AND pid IS NULL LIMIT 1",
-            (project,),
-        ).fetchone()
-        return row is not None
-
-    def _remember(self, name: str, reason: str) -> None:
-        self._put(_PAUSED + name, reason)
-
-    def _put(self, name: str, text: str) -> None:
-        self._database.write(
-            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-            (name, text.encode()),
-        )
-
-    def _forget(self, name: str) -> None:
-        self._database.write("DELETE FROM meta WHERE name = ?", (_PAUSED + name,))
+        return job_queries.has_pending(self._database, project)
 
 
 def name_of(project: str | None) -> str:

@@ -13,6 +13,7 @@ from stoker.core.selector import check_name
 from stoker.core.sharing.rules import MOST_TENANTS, SharingRules, gpulimit_rules
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.gpus.slot_grammar import parse_slots
+from stoker.store.config_records import forget_setting, read_settings, record_setting
 from stoker.store.database import Database
 from stoker.wire import Setting
 
@@ -203,8 +204,7 @@ class Config:
 
     def load(self) -> None:
         """Read what is recorded."""
-        rows = self._database.execute("SELECT name, value FROM config")
-        self._values: dict[str, str] = dict(rows.fetchall())
+        self._values = read_settings(self._database)
 
     def text(self, name: str) -> str:
         """A setting as it was written, or its default."""
@@ -326,12 +326,9 @@ class Config:
     def write(self, name: str, value: str | None) -> None:
         """Record a value inside a transaction; `load` makes it count."""
         if value is None or value == entry_of(name).default:
-            self._database.write("DELETE FROM config WHERE name = ?", (name,))
+            forget_setting(self._database, name)
         else:
-            self._database.write(
-                "INSERT INTO config VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-                (name, value),
-            )
+            record_setting(self._database, name, value)
 
 
 def entry_of(name: str) -> ConfigEntry:

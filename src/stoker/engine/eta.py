@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from stoker.core.job import Outcome
 from stoker.core.kind import kind_of
@@ -15,6 +14,13 @@ from stoker.engine.launch_spec import split_words
 from stoker.engine.sharing_forecast import Expected, Forecast
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.store.database import Database
+from stoker.store.duration_records import (
+    LearnedDuration,
+    forget_duration,
+    read_durations,
+    record_duration,
+)
+from stoker.store.job_queries import WaitingJob, first_waiting
 from stoker.store.queue_jobs import Facts, QueueJobs
 
 _LEAST_S = 1.0  # of shorter ones there are very many, and nobody asks
@@ -25,12 +31,6 @@ _FRESH_S = 1.0
 _RUN_AHEAD = 40  # so many of those that wait are run ahead, in some milliseconds
 _MOST_OF_TIME = 0.01  # that goes into foretelling, however often somebody asks
 _HEAD_BYTES = 500
-_WAITING = (
-    "SELECT project, name, substr(command, 1, ?), form, class.slots, job.id, class.share,"
-    " class.gpu_mem FROM job"
-    " JOIN class ON class.id = job.class WHERE state = 'waiting'"
-    " ORDER BY priority DESC, rank, job.id LIMIT ?"
-)
 
 
 class Eta:
@@ -50,8 +50,7 @@ class Eta:
         self._database = database
         self._jobs = jobs
         self._slot_table = slot_table
-        rows = database.execute("SELECT name, jobs, mean_s FROM kind ORDER BY learned_at_us")
-        self._known: dict[str, tuple[int, float]] = {row[0]: (row[1], row[2]) for row in rows}
+        self._known = read_durations(database)
         self._queue: tuple[float, float | None] | None = None  # until when it counts, and what
 
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
@@ -63,15 +62,15 @@ class Eta:
         if took_s < _LEAST_S:
             return
         kind = _kind(facts)
-        count, mean_s = self._known.pop(kind, (0, 0.0))
-        count = min(count + 1, _MEMORY)
-        self._known[kind] = (count, mean_s + (took_s - mean_s) / count)
-        self._remember(kind)
+        known = self._known.pop(kind, LearnedDuration(0, 0.0))
+        count = min(known.jobs + 1, _MEMORY)
+        mean_s = known.mean_s + (took_s - known.mean_s) / count
+        self._remember(kind, LearnedDuration(count, mean_s))
 
     def expected_s(self, facts: Facts) -> float | None:
         """How long a job will take altogether, if anything is known of its kind."""
         known = self._known.get(_kind(facts))
-        return None if known is None else known[1]
+        return None if known is None else known.mean_s
 
     def left_s(self, running: RunningAttempt) -> float | None:
         """How long a running job will still take, if anything is known of its kind."""
@@ -94,16 +93,19 @@ class Eta:
         return self._queue[1]
 
     def _foretell(self) -> float | None:
-        head = self._database.execute(_WAITING, (_HEAD_BYTES, _LOOKED_AT)).fetchall()
-        expected = [self._known.get(_kind_of(*row[:4])) for row in head]
-        known_s = [mean_s for found in expected if found for mean_s in (found[1],)]
+        head = first_waiting(self._database, _LOOKED_AT, _HEAD_BYTES)
+        expected = [
+            self._known.get(_kind_of(job.project, job.name, job.command_head, job.form))
+            for job in head
+        ]
+        known_s = [found.mean_s for found in expected if found]
         left_s = [(r, self.left_s(r)) for r in self._slot_table.running.values()]
         if not known_s and all(seconds is None for _running, seconds in left_s):
             return None
         usual_s = sum(known_s) / len(known_s) if known_s else 0.0
         work = {True: 0.0, False: 0.0}  # of jobs with GPUs and without, in seconds of a slot
-        for row, found in zip(head, expected, strict=True):
-            work[row[4] > 0] += (found[1] if found else usual_s) * max(1, row[4])
+        for job, found in zip(head, expected, strict=True):
+            work[job.gpus > 0] += (found.mean_s if found else usual_s) * max(1, job.gpus)
         more = max(1.0, self._jobs.count(State.WAITING) / len(head)) if head else 1.0
         work = {kind: seconds * more for kind, seconds in work.items()}
         for running, seconds in left_s:
@@ -117,8 +119,8 @@ class Eta:
 
     def _foretell_sharing(
         self,
-        head: list[Any],
-        expected: list[tuple[int, float] | None],
+        head: list[WaitingJob],
+        expected: list[LearnedDuration | None],
         left_s: list[tuple[RunningAttempt, float | None]],
         usual_s: float,
     ) -> float | None:
@@ -133,9 +135,9 @@ class Eta:
             if running.entry.candidate is not None and running.slots
         ]
         waiting = [
-            (Candidate(row[5], row[4], share=row[6], gpu_mem=row[7]), found)
-            for row, found in zip(head[::step], expected[::step], strict=True)
-            if row[4]
+            (Candidate(job.id, job.gpus, share=job.share, gpu_mem=job.gpu_mem), found)
+            for job, found in zip(head[::step], expected[::step], strict=True)
+            if job.gpus
         ]
         if not forecast.concerns(
             [*(job.candidate for job in jobs), *(each[0] for each in waiting)]
@@ -144,21 +146,17 @@ class Eta:
         for candidate, found in waiting:
             # The mean has runs in it that were slowed by others.
             lone_s = forecast.lone_s(candidate) if found else None
-            jobs.append(Expected(candidate, lone_s or (found[1] if found else usual_s)))
+            jobs.append(Expected(candidate, lone_s or (found.mean_s if found else usual_s)))
         looked_at = max(1, len(head[::step]))
         return forecast.seconds(jobs) * max(1.0, self._jobs.count(State.WAITING) / looked_at)
 
-    def _remember(self, kind: str) -> None:
-        count, mean_s = self._known[kind]
-        self._database.write(
-            "INSERT INTO kind VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET jobs = excluded.jobs,"
-            " mean_s = excluded.mean_s, learned_at_us = excluded.learned_at_us",
-            (kind, count, mean_s, time.time_ns() // 1000),
-        )
+    def _remember(self, kind: str, learned: LearnedDuration) -> None:
+        self._known[kind] = learned
+        record_duration(self._database, kind, learned)
         while len(self._known) > _KINDS:
             oldest = next(iter(self._known))
             del self._known[oldest]
-            self._database.write("DELETE FROM kind WHERE name = ?", (oldest,))
+            forget_duration(self._database, oldest)
 
 
 def _kind(facts: Facts) -> str:

@@ -20,7 +20,8 @@ from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandL
 from stoker.executors.contract import Executor
 from stoker.failpoints import reach
 from stoker.home import make_folder
-from stoker.store.queue_jobs import Facts, JobEnvironment, QueueJobs
+from stoker.store.queue_jobs import Facts, QueueJobs
+from stoker.store.submissions import JobEnvironment
 
 _CONTEXTS = 64
 _NOTHING: Mapping[str, str] = {}

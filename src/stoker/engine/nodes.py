@@ -27,8 +27,8 @@ from stoker.executors.node_reports import (
 )
 from stoker.executors.remote_executor import far_key
 from stoker.store.database import Database
+from stoker.store.named_values import NamedValues
 
-_NODE = "node."
 _SKEW_S = 5
 _UNHEARD = "it has not answered since this daemon began"
 
@@ -47,6 +47,7 @@ class Nodes:
         self._engine = engine
         self._slot_table: SlotTable = engine.slot_table
         self._database = database
+        self._records = NamedValues(database, "node.")
         self._cluster_gpus = cluster_gpus
         self._fleet = fleet
         self._tell = tell
@@ -54,9 +55,8 @@ class Nodes:
 
     def remember(self) -> None:
         """Have the nodes that are on record; nothing starts there until they are heard of."""
-        rows = self._database.execute("SELECT value FROM meta WHERE name GLOB ?", (f"{_NODE}*",))
-        for (value,) in rows.fetchall():
-            facts = msgspec.json.decode(bytes(value), type=Introduction)
+        for value in self._records.all().values():
+            facts = msgspec.json.decode(value, type=Introduction)
             self._fleet.know(facts.id, facts.name)
             self._enter(facts, away=_UNHEARD)
 
@@ -89,7 +89,7 @@ class Nodes:
         self._slot_table.forget_node(name)
         self._cluster_gpus.forget(name)
         with self._database.transaction(durable=True):
-            self._database.write("DELETE FROM meta WHERE name = ?", (f"{_NODE}{facts.id}",))
+            self._records.forget(facts.id)
         self._tell(f"{name} has left the cluster")
 
     def models(self) -> Mapping[str, NodeGpu]:
@@ -106,10 +106,7 @@ class Nodes:
         self._enter(facts, away=None)
         if facts != before:
             with self._database.transaction(durable=True):
-                self._database.write(
-                    "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-                    (f"{_NODE}{facts.id}", msgspec.json.encode(facts)),
-                )
+                self._records.put(facts.id, msgspec.json.encode(facts))
         if was_away:
             gpus = sum(len(slot.gpus) for slot in facts.slots)
             what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"

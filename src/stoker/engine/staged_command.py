@@ -8,7 +8,7 @@ import sys
 from stoker.core.job import Attempt, Options
 from stoker.executors.attempt_transfer import AttemptTransfer
 from stoker.staging.local_stage import LocalStage, visit_words
-from stoker.store.queue_jobs import JobEnvironment
+from stoker.store.submissions import JobEnvironment
 
 COLD = "it runs in a copy of its own (--sync)"
 

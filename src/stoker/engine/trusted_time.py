@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.store.database import Database
+from stoker.store.named_values import NamedValues
 
+_CLOCK = "clock"
 _SLACK_S = 86400.0
 _PROBATION_S = 86400.0
 
@@ -22,6 +24,7 @@ class TrustedTime:
 
     def __init__(self, database: Database, uptime_s: Callable[[], float] = boot_clock_s) -> None:
         self._database = database
+        self._records = NamedValues(database)
         self._uptime_s = uptime_s
         self._seen_at_s: float | None = None
         self.ahead_s = 0.0
@@ -39,16 +42,12 @@ class TrustedTime:
             believed, doubted_s = told, 0.0
         self.ahead_s = told - believed
         with self._database.transaction():
-            self._database.write(
-                "INSERT INTO meta VALUES ('clock', ?)"
-                " ON CONFLICT DO UPDATE SET value = excluded.value",
-                (f"{believed:.0f} {doubted_s:.0f}".encode(),),
-            )
+            self._records.put(_CLOCK, f"{believed:.0f} {doubted_s:.0f}".encode())
         return believed
 
     def _load(self) -> tuple[float, float] | None:
-        row = self._database.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
-        if row is None:
+        found = self._records.get(_CLOCK)
+        if found is None:
             return None
-        believed, doubted_s = bytes(row[0]).decode().split()
+        believed, doubted_s = found.decode().split()
         return float(believed), float(doubted_s)

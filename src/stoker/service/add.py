@@ -19,11 +19,12 @@ from stoker.engine.launch_spec import join_words
 from stoker.engine.sharing import refuse_too_large
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
-from stoker.service.bulk_change import state_of
 from stoker.service.dependencies import read_needs
 from stoker.service.pending_states import settle
 from stoker.service.placement_check import check_where
-from stoker.store.queue_jobs import Common, NewRow, Reservation, RunRow
+from stoker.store.job_queries import reason_of, state_of
+from stoker.store.submissions import Common, NewRow, Reservation, count_added
+from stoker.store.sweep_records import RunRow, sweep_number
 from stoker.submit_context import take_environment
 from stoker.wire import Added, Bytes, NewJob, Submission, from_wire
 
@@ -82,14 +83,11 @@ def _needs(
 
 def _notice(context: QueueContext, submission: Submission, first: int, last: int) -> str | None:
     """What keeps the jobs from running that whoever adds them may not expect."""
-    if submission.after is not None:
-        row = context.database.execute(
-            "SELECT reason FROM job WHERE id = ? AND state = 'skipped'", (first,)
-        ).fetchone()
-        if row is not None:
-            return f"{_name(first, last)} skipped: {row[0]}"
+    database = context.database
+    if submission.after is not None and state_of(database, first) is State.SKIPPED:
+        return f"{_name(first, last)} skipped: {reason_of(database, first)}"
     pauses = list(context.admission.pauses(submission.project))
-    if pauses and state_of(context, first) is not State.WAITING:
+    if pauses and state_of(database, first) is not State.WAITING:
         return None
     return f"{_name(first, last)} waiting: {pauses[0]}" if pauses else None
 
@@ -121,7 +119,7 @@ async def _fill_in_slices(
         try:
             with context.database.transaction():
                 # The same request, made a second time, may be at it too.
-                offset = context.jobs.added(reservation)
+                offset = count_added(context.database, reservation.submission)
                 part = rows[offset : offset + _SLICE]
                 if part:
                     _fill(context, reservation, offset, part, submission, needs)
@@ -171,7 +169,7 @@ def _fill(
     )
     sweep = None
     if submission.sweep is not None:
-        sweep = context.jobs.sweep_of(submission.sweep, _decode(submission.cwd, "cwd"))
+        sweep = sweep_number(context.database, submission.sweep, _decode(submission.cwd, "cwd"))
     context.jobs.fill(reservation, offset, rows, key, request, sweep)
     if needs or submission.hold or submission.begin_at is not None:
         first = reservation.first_job + offset

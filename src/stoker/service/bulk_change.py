@@ -10,6 +10,7 @@ from stoker.engine.context import QueueContext
 from stoker.engine.slots import RunningAttempt
 from stoker.failpoints import reach
 from stoker.service.job_selection import find
+from stoker.store.job_queries import state_of
 from stoker.wire import Changed, Refusal, Selection
 
 SLICE = 500
@@ -36,7 +37,7 @@ async def change_each(
         done = len(changed)
         with context.database.transaction():
             for job in found[start : start + SLICE]:
-                state = state_of(context, job)
+                state = state_of(context.database, job)
                 reason = f"job {job} is gone" if state is None else change(job, state)
                 if reason is None:
                     changed.append(job)
@@ -52,9 +53,3 @@ async def change_each(
     context.events.touch()
     context.driver.poke()
     return Changed(ids=changed, refused=refused if named else [], notice=warning)
-
-
-def state_of(context: QueueContext, job: int) -> State | None:
-    """Where a job stands at this moment; None if it is gone."""
-    row = context.database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
-    return State(row[0]) if row else None

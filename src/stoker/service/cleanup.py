@@ -13,6 +13,7 @@ from stoker.engine.trusted_time import TrustedTime
 from stoker.errors import StokerError
 from stoker.service.rm import finish_removals, forget
 from stoker.staging.node_cache import NodeCache
+from stoker.store.prune import ended_before, forget_submissions, is_snapshot_used, oldest_ended
 
 _PRUNE_PERIOD_S = 3600.0
 _CAP_PERIOD_S = 5.0
@@ -54,7 +55,7 @@ async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None
         context.publisher.on_notice(
             f"forgot {undone} old jobs that had not succeeded (stoker config keep.days)"
         )
-    context.jobs.forget_submissions()
+    forget_submissions(context.database)
     await _prune_snapshots(context, now)
     await _prune_checkpoints(context)
     node_cache = os.path.join(context.home, "node_cache")
@@ -69,19 +70,8 @@ def _oldest(context: QueueContext, oldest_us: float) -> list[tuple[int, State]]:
     """The jobs to forget next: too old, or too many; what failed is the last to go for its number."""
     ended = sum(context.jobs.tally().get(state, 0) for state in _ENDED)
     surplus = max(0, ended - context.config.count("keep.jobs"))
-    for condition, values in (
-        ("ended_at_us < ?", (oldest_us, _SLICE)),
-        ("state IN ('done', 'killed', 'skipped')", (min(surplus, _SLICE),)),
-        ("1", (min(surplus, _SLICE),)),
-    ):
-        rows = context.database.execute(
-            "SELECT id, state FROM job WHERE submission IS NOT NULL AND ended_at_us IS NOT NULL"  # noqa: S608
-            f" AND {condition} ORDER BY ended_at_us LIMIT ?",
-            values,
-        ).fetchall()
-        if rows:
-            return [(job, State(state)) for job, state in rows]
-    return []
+    too_old = ended_before(context.database, oldest_us, _SLICE)
+    return too_old or oldest_ended(context.database, min(surplus, _SLICE))
 
 
 async def _prune_checkpoints(context: QueueContext) -> None:
@@ -118,19 +108,13 @@ async def _prune_snapshots(context: QueueContext, now: float) -> None:
         path = os.path.join(folder, name)
         if not name.startswith(_GONE):
             # One that was just taken, or wanted again, belongs to a submission that is on its way.
-            if now - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S or _is_used(context, name):
+            is_new = now - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S
+            if is_new or is_snapshot_used(context.database, name):
                 continue
             # Out of the way at once: nobody must find half of it.
             os.rename(path, os.path.join(folder, f"{_GONE}{name}"))
             path = os.path.join(folder, f"{_GONE}{name}")
         await asyncio.to_thread(shutil.rmtree, path, True)
-
-
-def _is_used(context: QueueContext, name: str) -> bool:
-    row = context.database.execute(
-        "SELECT 1 FROM submission WHERE snapshot = ?1 OR snapshot GLOB ?1 || '/*' LIMIT 1", (name,)
-    ).fetchone()
-    return row is not None
 
 
 async def cap_logs_for_ever(context: QueueContext) -> None:

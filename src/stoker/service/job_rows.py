@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from typing import Any
 
 from stoker.core.failure import FailureClass
 from stoker.core.lifecycle import State
 from stoker.core.placement import read_where
 from stoker.engine.launch_spec import split_words
+from stoker.store.job_listing import ListedJob
 from stoker.wire import Job, to_wire
 
-_SHOWN_BYTES = 1000
-# Of the command only its beginning: a page of the longest ones would not fit into memory.
-COLUMNS = (
-    f"job.id, name, project, state, substr(command, 1, {_SHOWN_BYTES}), form, class.slots, priority,"
-    " attempt, job.slots, reason, status, submitted_at_us, started_at_us, ended_at_us, rank,"
-    " begin_at_us, submission.cwd, failure, class.place"
-)
-TABLES = (
-    "job JOIN class ON class.id = job.class LEFT JOIN submission ON submission.id = job.submission"
-)
 
-
-def job_of(row: Sequence[Any]) -> Job:
-    """A job as a list shows it, from a row of COLUMNS."""
-    exit_code, signum = ending(row[11])
-    where = read_where(row[19])
+def job_of(listed: ListedJob) -> Job:
+    """A job as the wire shows it in lists."""
+    exit_code, signum = ending(listed.status)
+    where = read_where(listed.where)
     return Job(
-        id=row[0],
-        name=row[1],
-        project=row[2],
-        state=State(row[3]),
-        command=text_of(row[4], row[5]),
-        gpus=row[6],
-        priority=row[7],
-        attempt=row[8],
-        slots=row[9] or None,
-        reason=row[10],
+        id=listed.id,
+        name=listed.name,
+        project=listed.project,
+        state=State(listed.state),
+        command=text_of(listed.command_head, listed.form),
+        gpus=listed.gpus,
+        priority=listed.priority,
+        attempt=listed.attempt,
+        slots=listed.slots or None,
+        reason=listed.reason,
         exit_code=exit_code,
         signal=signum,
-        begin_at=seconds(row[16]),
-        cwd=to_wire(row[17] or b""),
-        failure=class_of(row[18]),
-        submitted_at=seconds(row[12]),
-        started_at=seconds(row[13]),
-        ended_at=seconds(row[14]),
+        begin_at=seconds(listed.begin_at_us),
+        cwd=to_wire(listed.cwd or b""),
+        failure=class_of(listed.failure),
+        submitted_at=seconds(listed.submitted_at_us),
+        started_at=seconds(listed.started_at_us),
+        ended_at=seconds(listed.ended_at_us),
         nodes=list(where.nodes),
         on=where.on,
         node_labels=dict(where.labels),

@@ -8,11 +8,11 @@ from stoker.core.lifecycle import State
 from stoker.core.selector import Last, Named, Span, Term, parse_selector
 from stoker.engine.context import QueueContext
 from stoker.errors import NotFoundError, UsageError
+from stoker.store import job_queries
+from stoker.store.job_queries import Condition
 from stoker.wire import Selection
 
 _LISTED = 20
-_WITH_REASON = {State.HELD, State.BLOCKED, State.DELAYED, State.SKIPPED, State.FAILED, State.LOST}
-_STATES = {state.value: state for state in State}
 
 
 def find_one(context: QueueContext, text: str) -> int:
@@ -33,15 +33,12 @@ def find(context: QueueContext, selection: Selection) -> list[tuple[int, State]]
         return sorted(_narrow(context, rows, selection).items())
     if not (selection.all or selection.states or selection.project):
         raise UsageError("no job is named: give ids, a state (-s), a project (-P), or --all")
-    return _rows(context, f"WHERE {_where(selection)} ORDER BY id", _values(selection))
+    return job_queries.jobs_that_fit(context.database, _condition(selection))
 
 
 def check_project(context: QueueContext, project: str) -> None:
     """Refuse a project that no job was ever added to, and name those that there are."""
-    rows = context.database.execute(
-        "SELECT project FROM class WHERE project IS NOT NULL GROUP BY project ORDER BY max(id) DESC"
-    )
-    known = [name for (name,) in rows]
+    known = job_queries.projects(context.database)
     if project not in known:
         shown = ", ".join(known[:_LISTED]) + (", …" if len(known) > _LISTED else "")
         there_are = f"projects: {shown}" if known else "no job has a project"
@@ -52,28 +49,21 @@ def count(context: QueueContext, selection: Selection) -> dict[State, int]:
     """How many jobs of a selection stand where; nothing is listed, there may be a million."""
     counts: Counter[State] = Counter()
     for first, last in _ranges(context, selection):
-        for state, number in context.database.execute(
-            f"SELECT state, count(*) FROM job WHERE id BETWEEN ? AND ? AND {_where(selection)}"  # noqa: S608 - ours
-            " GROUP BY state",
-            (first, last, *_values(selection)),
-        ):
-            counts[_STATES[state]] += number
+        counts.update(
+            job_queries.count_between(context.database, first, last, _condition(selection))
+        )
     return dict(counts)
 
 
 def spans(context: QueueContext, selection: Selection) -> list[tuple[int, int]]:
     """When attempts of a selection began and ended, in microseconds; the last to end is the first."""
-    where = f"id BETWEEN ? AND ? AND {_where(selection)}"
-    sql = (
-        f"SELECT started_at_us, ended_at_us FROM job WHERE {where}"  # noqa: S608 - ours
-        " UNION ALL SELECT started_at_us, ended_at_us FROM earlier_attempt"
-        f" WHERE job IN (SELECT id FROM job WHERE {where})"
-    )
-    rows: list[tuple[int | None, int | None]] = []
-    for first, last in _ranges(context, selection):
-        values = (first, last, *_values(selection))
-        rows += context.database.execute(sql, (*values, *values))
-    found = [(begin, end) for begin, end in rows if begin is not None and end is not None]
+    found = [
+        span
+        for first, last in _ranges(context, selection)
+        for span in job_queries.run_times_between(
+            context.database, first, last, _condition(selection)
+        )
+    ]
     return sorted(found, key=lambda span: span[1], reverse=True)
 
 
@@ -97,18 +87,8 @@ def _ranges(context: QueueContext, selection: Selection) -> list[tuple[int, int]
     return apart
 
 
-def _where(selection: Selection) -> str:
-    states = ", ".join(f"'{state.value}'" for state in selection.states)
-    conditions = [f"state IN ({states})"] if states else []
-    if states and _WITH_REASON.issuperset(selection.states):
-        conditions.append("reason IS NOT NULL")  # there is an index of those
-    if selection.project is not None:
-        conditions.append("class IN (SELECT id FROM class WHERE project = ?)")
-    return " AND ".join(conditions) or "1"
-
-
-def _values(selection: Selection) -> tuple[str, ...]:
-    return () if selection.project is None else (selection.project,)
+def _condition(selection: Selection) -> Condition:
+    return Condition(selection.states, selection.project)
 
 
 def _narrow(
@@ -129,19 +109,19 @@ def _narrow(
 def _find(context: QueueContext, term: Term) -> list[tuple[int, State]]:
     match term:
         case Last():
-            rows = _rows(context, "ORDER BY id DESC LIMIT 1", ())
+            rows = job_queries.newest_job(context.database)
             if not rows:
                 raise NotFoundError("there is no job yet: add one with stoker add")
             return rows
         case Span():
             _check_any(context, term)
-            return _rows(context, "WHERE id BETWEEN ? AND ?", (term.first, term.last))
+            return job_queries.jobs_between(context.database, term.first, term.last)
         case Named():
             return [_named(context, term)]
 
 
 def _check_any(context: QueueContext, span: Span) -> None:
-    if not _rows(context, "WHERE id BETWEEN ? AND ? LIMIT 1", (span.first, span.last)):
+    if not job_queries.is_any_between(context.database, span.first, span.last):
         if span.first == span.last:
             raise NotFoundError(f"there is no job {span.first}: stoker ls -a shows all")
         raise NotFoundError(f"there are no jobs {span.first}-{span.last}: stoker ls -a shows all")
@@ -149,13 +129,9 @@ def _check_any(context: QueueContext, span: Span) -> None:
 
 def _named(context: QueueContext, term: Named) -> tuple[int, State]:
     rows = [
-        (job, State(state))
-        for job, state, project in context.database.execute(
-            "SELECT job.id, state, project FROM job JOIN class ON class.id = job.class"
-            " WHERE name = ? ORDER BY job.id",
-            (term.name,),
-        )
-        if (term.project is None or project == term.project) and term.id in (None, job)
+        (job.id, job.state)
+        for job in job_queries.jobs_named(context.database, term.name)
+        if term.project in (None, job.project) and term.id in (None, job.id)
     ]
     label = "/".join(str(part) for part in (term.project, term.name, term.id) if part is not None)
     if not rows:
@@ -165,10 +141,3 @@ def _named(context: QueueContext, term: Named) -> tuple[int, State]:
         more = ", …" if len(rows) > _LISTED else ""
         raise UsageError(f"{label!r} names {len(rows)} jobs ({ids}{more}): use an id")
     return rows[0]
-
-
-def _rows(
-    context: QueueContext, clause: str, values: tuple[object, ...]
-) -> list[tuple[int, State]]:
-    rows = context.database.execute(f"SELECT id, state FROM job {clause}", values)  # noqa: S608 - ours
-    return [(job, _STATES[state]) for job, state in rows]

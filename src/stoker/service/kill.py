@@ -8,10 +8,11 @@ import time
 from stoker.core.lifecycle import State, is_final, is_pending
 from stoker.engine.context import QueueContext
 from stoker.failpoints import reach
-from stoker.service.bulk_change import SLICE, state_of
+from stoker.service.bulk_change import SLICE
 from stoker.service.job_selection import find
 from stoker.service.pending_states import settle_dependants
 from stoker.store.database import FullDiskError
+from stoker.store.job_queries import state_of
 from stoker.wire import Changed, JobEvent, Kill, Refusal
 
 REASON = "killed by request"
@@ -44,7 +45,7 @@ def _kill_slice(
     try:
         with context.database.transaction():
             for job in jobs:
-                state = state_of(context, job)
+                state = state_of(context.database, job)
                 if state is not None and is_pending(state):
                     context.jobs.cancel(job, REASON, now_us)
                     settle_dependants(context, job)

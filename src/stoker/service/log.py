@@ -11,8 +11,8 @@ from stoker.core.lifecycle import is_final
 from stoker.engine.context import QueueContext
 from stoker.engine.launch_spec import log_path
 from stoker.errors import NotFoundError
-from stoker.service.bulk_change import state_of
 from stoker.service.job_selection import find_one
+from stoker.store.job_queries import state_of
 
 DAEMON = "daemon"
 
@@ -39,7 +39,7 @@ def find(context: QueueContext, job: str, attempt: int | None) -> AttemptLog:
     path = log_path(context.home, facts, wanted)
 
     def is_over() -> bool:
-        state = state_of(context, number)
+        state = state_of(context.database, number)
         return state is None or is_final(state) or context.jobs.facts(number).attempt > wanted
 
     return AttemptLog(path, number, wanted, is_over)

@@ -6,8 +6,8 @@ from stoker.core.lifecycle import State
 from stoker.engine.context import QueueContext
 from stoker.errors import ConflictError, UsageError
 from stoker.failpoints import reach
-from stoker.service.bulk_change import state_of
 from stoker.service.job_selection import find_one
+from stoker.store.job_queries import state_of
 from stoker.store.queue_order import count_ahead, neighbours, place_of, rank_between
 from stoker.wire import Move, Moved
 
@@ -36,7 +36,7 @@ def move(context: QueueContext, order: Move) -> Moved:
 
 def _find_waiting(context: QueueContext, text: str) -> int:
     job = find_one(context, text)
-    state = state_of(context, job)
+    state = state_of(context.database, job)
     if state is not State.WAITING:
         word = "gone" if state is None else state.value
         raise ConflictError(f"job {job} is {word}: only what waits has a position in the queue")

@@ -10,10 +10,11 @@ from stoker.core.placement import read_where
 from stoker.engine.context import QueueContext
 from stoker.errors import UsageError
 from stoker.failpoints import reach
-from stoker.service.bulk_change import SLICE, state_of
+from stoker.service.bulk_change import SLICE
 from stoker.service.job_selection import find
 from stoker.service.pending_states import settle, settle_dependants
 from stoker.service.placement_check import check_where
+from stoker.store.job_queries import reason_of, state_of
 from stoker.wire import Changed, JobEvent, Refusal, Retry
 
 Found = tuple[int, State]
@@ -29,7 +30,9 @@ async def retry(context: QueueContext, order: Retry) -> Changed:
         found = [(job, state) for job, state in found if state in meant]
     if order.reason is not None:
         wanted = order.reason.lower()
-        found = [row for row in found if wanted in _reason_of(context, row[0]).lower()]
+        found = [
+            row for row in found if wanted in (reason_of(context.database, row[0]) or "").lower()
+        ]
     # What was skipped may be revived by the retry of what it needs.
     found.sort(key=lambda row: (row[1] is State.SKIPPED, row[0]))
     again: list[int] = []
@@ -54,28 +57,24 @@ def _retry_slice(
                 refused.append(Refusal(job, reason))
     reach("retry-committed")
     for job in again:
-        now = state_of(context, job)
+        now = state_of(context.database, job)
         if now is not None:
             context.events.publish(JobEvent(id=job, state=now, attempt=0, at=time.time()))
     context.driver.poke()
     return again
 
 
-def _reason_of(context: QueueContext, job: int) -> str:
-    row = context.database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
-    return (row[0] if row else None) or ""
-
-
 def _retry_one(context: QueueContext, job: int, found_as: State, order: Retry) -> str | None:
     """Queue a job again, or say why not."""
-    state = state_of(context, job)
+    state = state_of(context.database, job)
     if state is not None and found_as is State.SKIPPED and is_pending(state):
         return None  # what it needs was retried just now, and has revived it
     if state is None or not is_final(state):
         word = "gone" if state is None else state.value
         return f"job {job} is {word}: only what is over can be retried"
     if state is State.SKIPPED and any(need.is_hopeless for need in context.pending.needs_of(job)):
-        return f"job {job} {_reason_of(context, job)}: retry that, or stoker set {job} after=none"
+        reason = reason_of(context.database, job)
+        return f"job {job} {reason}: retry that, or stoker set {job} after=none"
     facts = context.jobs.facts(job)
     slots = context.engine.slot_table.slots_left()
     if facts.gpus > slots:

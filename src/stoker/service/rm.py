@@ -14,10 +14,11 @@ from stoker.core.lifecycle import State, is_live, is_pending
 from stoker.engine.context import QueueContext
 from stoker.engine.launch_spec import checkpoint_folder, is_script, own_log_path, script_path
 from stoker.failpoints import reach
-from stoker.service.bulk_change import SLICE, state_of
+from stoker.service.bulk_change import SLICE
 from stoker.service.job_selection import find
 from stoker.service.kill import REASON
 from stoker.service.pending_states import settle_dependants
+from stoker.store.job_queries import state_of
 from stoker.store.queue_jobs import Facts
 from stoker.wire import Changed, Refusal, Remove
 
@@ -31,7 +32,8 @@ async def rm(context: QueueContext, order: Remove) -> Changed:
         # What waits goes first: it would take the place of what is ended.
         gone += await _forget_those(context, found, is_pending)
         await _kill(
-            context, [job for job in found if is_live(state_of(context, job) or State.DONE)]
+            context,
+            [job for job in found if is_live(state_of(context.database, job) or State.DONE)],
         )
     # What waits goes only if it is meant: by id, by its state, or with all that lives.
     meant = named or order.kill or any(map(is_pending, order.states))
@@ -41,7 +43,7 @@ async def rm(context: QueueContext, order: Remove) -> Changed:
     refused = [
         Refusal(job, f"job {job} is {state.value}: rm --kill ends it first")
         for job in (found if named else ())
-        if (state := state_of(context, job)) is not None
+        if (state := state_of(context.database, job)) is not None
     ]
     warning = context.database.sync()
     context.events.touch()
@@ -54,7 +56,7 @@ async def _forget_those(
 ) -> list[int]:
     gone: list[int] = []
     for start in range(0, len(jobs), SLICE):
-        states = [(job, state_of(context, job)) for job in jobs[start : start + SLICE]]
+        states = [(job, state_of(context.database, job)) for job in jobs[start : start + SLICE]]
         rows = [(job, state) for job, state in states if state is not None and goes(state)]
         forget(context, rows)
         gone += [job for job, _state in rows]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -14,55 +12,47 @@ from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
 from stoker.engine.context import QueueContext
 from stoker.engine.launch_spec import log_path, read_environment, split_words
-from stoker.service.job_rows import COLUMNS, TABLES, class_of, ending, job_of, seconds
+from stoker.service.job_rows import class_of, ending, job_of, seconds
 from stoker.service.job_selection import find_one
 from stoker.service.ls import foretell
+from stoker.store import job_listing
+from stoker.store.attempt_history import RecordedAttempt, attempts_of
 from stoker.store.jobs import decode_use
 from stoker.store.queue_jobs import Facts
 from stoker.store.sharing_records import SharingRecords
+from stoker.store.submissions import SubmissionOrigin, origin_of
 from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, Need, to_wire
 
 _SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|_PAT$|CRED|AUTH|COOKIE|PRIVATE|DSN")
 _URL_SECRET = re.compile(r"(://)[^/\s]+@")
-_ATTEMPT = (
-    "SELECT {}, {}, slots, pid, started_at_us, ended_at_us, status, reason, cpu_us, max_rss_kb,"
-    " failure, gpu_use FROM {} WHERE {} = ?"
-)
-_EARLIER = _ATTEMPT.format("number", "outcome", "earlier_attempt", "job") + " ORDER BY number"
-_LATEST = _ATTEMPT.format("attempt", "state", "job", "id")
-_SUBMISSION = (
-    "SELECT shell, snapshot, git_commit, git_dirty, user, host, environment"
-    " FROM submission WHERE id = ?"
-)
 _TAIL_BYTES = 8192
 
 
 def show(context: QueueContext, job: str) -> JobDetail:
     """All that is known, the environment with its secrets hidden."""
     number = find_one(context, job)
-    execute = context.database.execute
-    sql = f"SELECT {COLUMNS} FROM {TABLES} WHERE job.id = ?"  # noqa: S608 - our own columns
-    brief = foretell(context, job_of(execute(sql, (number,)).fetchone()))
+    listed = job_listing.one(context.database, number)
+    assert listed is not None
+    brief = foretell(context, job_of(listed))
     facts = context.jobs.facts(number)
-    attempts = _attempts(context, facts)
-    common = execute(_SUBMISSION, (facts.submission,)).fetchone()
-    shell, snapshot, commit, dirty, user, host, environment = common
+    surroundings = context.jobs.surroundings(facts.submission)
+    origin = origin_of(context.database, facts.submission)
     words = split_words(facts.command) if facts.form == "argv" else None
     return JobDetail(
         **{name: getattr(brief, name) for name in brief.__struct_fields__},
         argv=[to_wire(word) for word in words] if words else None,
         line=None if words else to_wire(facts.command),
         script=facts.form == "script",
-        shell=shell,
-        env=redact(read_environment(context.jobs.environment(environment))),
+        shell=surroundings.shell,
+        env=redact(read_environment(context.jobs.environment(surroundings.environment))),
         timeout_s=facts.timeout_s,
         retries=facts.retries or 0,
         share=facts.share,
         gpu_mem_bytes=facts.gpu_mem,
-        git=Git(commit=commit, dirty=bool(dirty)) if commit else None,
-        snapshot=None if facts.fresh else snapshot,
-        user=user,
-        host=host,
+        git=_git(origin),
+        snapshot=None if facts.fresh else surroundings.snapshot,
+        user=origin.user,
+        host=origin.host,
         last_line=_last_line(context, facts),
         log=None if facts.log is None else to_wire(facts.log),
         needs=[
@@ -70,39 +60,44 @@ def show(context: QueueContext, job: str) -> JobDetail:
             for need in context.pending.needs_of(number)
         ],
         options=JobOptions(**msgspec.structs.asdict(facts.request.options)),
-        attempts=attempts,
+        attempts=_attempts(context, facts),
     )
 
 
+def _git(origin: SubmissionOrigin) -> Git | None:
+    if origin.git_commit is None:
+        return None
+    return Git(commit=origin.git_commit, dirty=bool(origin.git_dirty))
+
+
 def _attempts(context: QueueContext, facts: Facts) -> list[AttemptInfo]:
-    rows = context.database.execute(_EARLIER, (facts.id,)).fetchall()
-    latest = context.database.execute(_LATEST, (facts.id,)).fetchone()
-    if latest[0] > len(rows):
-        rows.append(latest)
     reserved = SharingRecords(context.database).reserved(facts.id)
-    return [_attempt(context, facts, row, reserved.get(row[0])) for row in rows]
+    return [
+        _attempt(context, facts, each, reserved.get(each.number))
+        for each in attempts_of(context.database, facts.id)
+    ]
 
 
 def _attempt(
-    context: QueueContext, facts: Facts, row: Sequence[Any], reserved: int | None
+    context: QueueContext, facts: Facts, found: RecordedAttempt, reserved: int | None
 ) -> AttemptInfo:
-    exit_code, signum = ending(row[6])
+    exit_code, signum = ending(found.status)
     return AttemptInfo(
-        number=row[0],
-        state=State(row[1]),
-        slots=row[2] or None,
-        pid=row[3],
-        started_at=seconds(row[4]),
-        ended_at=seconds(row[5]),
+        number=found.number,
+        state=State(found.state),
+        slots=found.slots or None,
+        pid=found.pid,
+        started_at=seconds(found.started_at_us),
+        ended_at=seconds(found.ended_at_us),
         exit_code=exit_code,
         signal=signum,
-        reason=row[7],
-        cpu_s=seconds(row[8]),
-        max_rss_bytes=None if row[9] is None else row[9] * 1024,
-        log=to_wire(os.fsencode(log_path(context.home, facts, row[0]))),
+        reason=found.reason,
+        cpu_s=seconds(found.cpu_us),
+        max_rss_bytes=None if found.max_rss_kb is None else found.max_rss_kb * 1024,
+        log=to_wire(os.fsencode(log_path(context.home, facts, found.number))),
         reserved_bytes=reserved,
-        failure=class_of(row[10]),
-        gpu_use=decode_use(row[11]) or _use_now(context, facts, row[0]),
+        failure=class_of(found.failure),
+        gpu_use=decode_use(found.gpu_use) or _use_now(context, facts, found.number),
     )
 
 

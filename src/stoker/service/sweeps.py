@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-from stoker.core.lifecycle import State
 from stoker.engine.context import QueueContext
+from stoker.store.sweep_records import count_runs, newest_sweeps
 from stoker.wire import SweepInfo, to_wire
 
 _COUNTED = 5000
-_SWEEPS = (
-    "SELECT id, name, cwd, (SELECT min(job) FROM sweep_run AS r WHERE r.sweep = sweep.id),"
-    " (SELECT max(job) FROM sweep_run AS r WHERE r.sweep = sweep.id) FROM sweep ORDER BY id DESC LIMIT ?"
-)
-_COUNTS = (
-    "SELECT coalesce(state, iif(done, 'done', 'lost')) AS now, count(*) FROM"
-    " (SELECT job, done FROM sweep_run WHERE sweep = ? ORDER BY job DESC LIMIT ?) AS newest"
-    " LEFT JOIN job ON job.id = newest.job GROUP BY now"
-)
 
 
 async def sweeps(context: QueueContext, limit: int) -> list[SweepInfo]:
     """The newest sweeps; the engine turns between two of them."""
     found = []
-    rows = context.database.execute(_SWEEPS, (limit,)).fetchall()
-    for number, name, cwd, first, last in rows:
-        if first is None:
+    for sweep in newest_sweeps(context.database, limit):
+        if sweep.first_job is None or sweep.last_job is None:
             continue  # none of its runs is known any more
         await asyncio.sleep(0)
-        counts = dict(context.database.execute(_COUNTS, (number, _COUNTED)).fetchall())
+        counts = count_runs(context.database, sweep.id, _COUNTED)
         found.append(
             SweepInfo(
-                name=name,
-                cwd=to_wire(cwd),
-                counts={State(state): count for state, count in counts.items()},
-                first=first,
-                last=last,
+                name=sweep.name,
+                cwd=to_wire(sweep.cwd),
+                counts=counts,
+                first=sweep.first_job,
+                last=sweep.last_job,
                 large=sum(counts.values()) >= _COUNTED,
             )
         )

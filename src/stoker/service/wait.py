@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from msgspec import structs
 
@@ -11,15 +10,11 @@ from stoker.core.lifecycle import State, is_final
 from stoker.engine.context import QueueContext
 from stoker.errors import UsageError
 from stoker.service.job_selection import check_project, count, spans
+from stoker.store.job_queries import count_ended, count_newer, newest_id
 from stoker.wire import Progress, Selection, WaitFor
 
 _PAUSE_US = 60_000_000
 _MANY = 100_000  # to look at more would keep others waiting
-_NEWER = "SELECT state, count(*) FROM job WHERE id > ? AND submission IS NOT NULL GROUP BY state"
-_ENDED = (
-    "SELECT state, count(*) FROM job WHERE submission IS NOT NULL AND ended_at_us >= ? AND id <= ?"
-    " AND state IN ('done', 'failed', 'killed', 'lost', 'skipped') GROUP BY state"
-)
 
 
 def begin(context: QueueContext, wanted: WaitFor, now: float) -> WaitFor:
@@ -30,8 +25,7 @@ def begin(context: QueueContext, wanted: WaitFor, now: float) -> WaitFor:
         raise UsageError("since and last come together, as a Progress has them")
     if not wanted.unfinished or wanted.since is not None:
         return wanted
-    (last,) = context.database.execute("SELECT coalesce(max(id), 0) FROM job").fetchone()
-    return structs.replace(wanted, since=now, last=last)
+    return structs.replace(wanted, since=now, last=newest_id(context.database))
 
 
 def progress(context: QueueContext, selection: Selection) -> Progress:
@@ -56,7 +50,7 @@ def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
     """
     assert wanted.since is not None
     assert wanted.last is not None
-    newer = Counter(_states(context.database.execute(_NEWER, (wanted.last,))))
+    newer = Counter(count_newer(context.database, wanted.last))
     counts: Counter[State] = Counter(
         {
             state: number - newer[state]
@@ -65,14 +59,10 @@ def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
         }
     )
     since_us = int(wanted.since * 1e6)
-    counts.update(_states(context.database.execute(_ENDED, (since_us, wanted.last))))
+    counts.update(count_ended(context.database, since_us, wanted.last))
     found = {state: number for state, number in counts.items() if number > 0}
     _join_starting(found)
     return Progress(counts=found, left=_left(found), since=wanted.since, last=wanted.last)
-
-
-def _states(rows: Iterable[tuple[str, int]]) -> dict[State, int]:
-    return {State(state): number for state, number in rows}
 
 
 def _join_starting(counts: dict[State, int]) -> None:

@@ -11,6 +11,7 @@ from stoker.core.wait_reason import Occupant, SlotView, clock, waits_for_slots
 from stoker.engine.context import QueueContext
 from stoker.engine.slots import REMOVED, RunningAttempt, SlotState
 from stoker.service.job_selection import find_one
+from stoker.store.job_queries import reason_of
 from stoker.store.queue_jobs import Facts, candidate_of
 from stoker.store.queue_order import QueuePosition as Position
 from stoker.store.queue_order import count_ahead
@@ -234,5 +235,4 @@ def _blocked(context: QueueContext, facts: Facts) -> str:
 
 
 def _reason(context: QueueContext, job: int) -> str:
-    row = context.database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
-    return (row[0] if row else None) or "no reason is known"
+    return reason_of(context.database, job) or "no reason is known"

@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stoker.errors import StokerError
 from stoker.failpoints import reach
 
-SCHEMA_VERSION = 6
+# The schema of schema.sql. A release that changes it adds migrations/8.sql, which brings 7 to 8, and so on.
+SCHEMA_VERSION = 7
+FIRST_VERSION = (
+    7  # that a release has: lower numbers were development versions, and are not migrated
+)
+_MIGRATIONS = "migrations"
 _APPLICATION_ID = 0x53746F6B  # "Stok": tells our files from other programs'
 _SYNC_PERIOD_S = 1.0
 # Pages that many jobs change go from the log to the database itself once for so many, and sooner where
@@ -72,6 +77,11 @@ class Database:
             connection.close()
         if version <= SCHEMA_VERSION and objects and application != _APPLICATION_ID:
             raise sqlite3.DatabaseError("not a Stoker database")
+        if 0 < version < FIRST_VERSION:
+            raise StokerError(
+                f"{self.path} was made by a development version of Stoker (schema {version}); it was left"
+                " as it is: move it away to start anew"
+            )
         if version > SCHEMA_VERSION:
             raise StokerError(
                 f"{self.path} was written by a newer Stoker (schema {version}, this one knows"
@@ -100,7 +110,7 @@ class Database:
             )
         for number in range(version + 1, SCHEMA_VERSION + 1) if version else ():
             self.run_script(
-                os.path.join("migrations", f"{number}.sql"), f"PRAGMA user_version = {number};"
+                os.path.join(_MIGRATIONS, f"{number}.sql"), f"PRAGMA user_version = {number};"
             )
         reach("database-prepared")
         self._wal = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600)

@@ -178,7 +178,10 @@ class Jobs:
             " ON earlier.command = seen.command AND occurrence = times WHERE seen.command = ?",
             (command,),
         ).fetchone()
-        return Known(row[0], State(row[1]), row[2]) if row else None
+        if row is None:
+            return None
+        job, state, attempt = row
+        return Known(job, State(state), attempt)
 
     def absent(self) -> int:
         """How many commands recorded earlier have not been read again."""
@@ -312,7 +315,10 @@ class Jobs:
         rows = self._execute(
             "SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ('starting', 'running', 'paused')"
         )
-        return [Live(Attempt(row[0], row[1]), *row[2:]) for row in rows]
+        return [
+            Live(Attempt(job, number), pid, started_at_us)
+            for job, number, pid, started_at_us in rows
+        ]
 
     def heads(
         self,
@@ -349,7 +355,7 @@ class Jobs:
     def counts(self) -> dict[State, int]:
         """How many jobs stand where."""
         rows = self._execute("SELECT state, count(*) FROM job GROUP BY state")
-        return {State(row[0]): row[1] for row in rows}
+        return {State(state): number for state, number in rows}
 
     def class_of(self, key: ClassKey) -> int:
         """The number of a class, given to it now if it is new."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.readiness import Need, pending_state
+from stoker.store.named_values import NamedValues
 from stoker.store.queue_jobs import QueueJobs
 
 _TOLD = 8
-_BACKOFF = "backoff."
 _EVENTS = {
     State.WAITING: Event.READY,
     State.HELD: Event.HOLD,
@@ -33,6 +33,7 @@ class PendingJobs:
         self._jobs = jobs
         self._execute = jobs.database.execute
         self._write = jobs.database.write
+        self._backoffs = NamedValues(jobs.database, "backoff.")
         self.load()
 
     def load(self) -> None:
@@ -63,7 +64,10 @@ class PendingJobs:
             " WHERE dependency.job = ? ORDER BY needed",
             (job,),
         )
-        return [Need(row[0], State(row[1]) if row[1] else None, bool(row[2])) for row in rows]
+        return [
+            Need(needed, State(state) if state else None, bool(any_end))
+            for needed, state, any_end in rows
+        ]
 
     def dependants_of(self, job: int) -> list[int]:
         """The jobs that wait for a job."""
@@ -117,19 +121,16 @@ class PendingJobs:
     def back_off(self, job: int, begin_at_us: int, pause_us: int) -> None:
         """Note that a job that failed waits for so long; `settle` makes it so."""
         self.delay(job, begin_at_us)
-        note = f"{begin_at_us} {pause_us}".encode()
-        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{_BACKOFF}{job}", note))
+        self._backoffs.put(str(job), f"{begin_at_us} {pause_us}".encode())
 
     def end_backoff(self, job: int) -> None:
         """Forget that a job had to wait."""
-        self._write("DELETE FROM meta WHERE name = ?", (f"{_BACKOFF}{job}",))
+        self._backoffs.forget(str(job))
 
     def backoffs(self) -> dict[int, Backoff]:
         """The jobs that wait because they failed, each with the time that it was given."""
-        rows = self._execute("SELECT name, value FROM meta WHERE name GLOB ?", (f"{_BACKOFF}*",))
         return {
-            int(name.removeprefix(_BACKOFF)): Backoff(*map(int, bytes(note).split()))
-            for name, note in rows
+            int(job): Backoff(*map(int, note.split())) for job, note in self._backoffs.all().items()
         }
 
     def begins_at(self, job: int) -> int | None:
@@ -144,17 +145,20 @@ class PendingJobs:
         row = self._execute(
             "SELECT state, held, begin_at_us, reason FROM job WHERE id = ?", (job,)
         ).fetchone()
-        if row is None or State(row[0]) not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
+        if row is None:
             return None
-        before, held, begin_at_us = State(row[0]), bool(row[1]), row[2]
+        state, held, begin_at_us, recorded_reason = row
+        before = State(state)
+        if before not in TABLE[Event.CANCEL][0] + (State.SKIPPED,):
+            return None
         needs = self.needs_of(job)
-        target = pending_state(held=held, needs=needs, begin_at_us=begin_at_us, now_us=now_us)
+        target = pending_state(held=bool(held), needs=needs, begin_at_us=begin_at_us, now_us=now_us)
         reason = _reason(target, needs)
         if target is State.DELAYED:
             known = self.next_begin_us
             self.next_begin_us = begin_at_us if known is None else min(known, begin_at_us)
         if target is before:
-            if reason != row[3]:
+            if reason != recorded_reason:
                 self._write("UPDATE job SET reason = ? WHERE id = ?", (reason, job))
             return None
         self._move(job, before, target, reason, now_us)

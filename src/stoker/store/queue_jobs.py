@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -13,15 +13,21 @@ from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.planner import Candidate
 from stoker.store.database import Database
 from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage, most_of, order_of
+from stoker.store.named_values import NamedValues
+from stoker.store.submissions import (
+    USUAL,
+    Common,
+    NewRow,
+    Reservation,
+    add_rows,
+    begin_submission,
+    environment_of,
+    find_submission,
+)
+from stoker.store.sweep_records import add_runs
 
 _LAST_ID = "last_id"
-_REMOVAL = "removal."
 _KNOWN_SUBMISSIONS = 256
-_REPEATABLE_US = 86_400_000_000
-_ADD = (
-    "INSERT INTO job (id, rank, command, class, priority, state, submission, form, name, log,"
-    " retries, options) VALUES (?1, ?1 << 16, ?2, ?3, ?4, 'waiting', ?5, ?6, ?7, ?8, ?9, ?10)"
-)
 _FACTS = (
     "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
     " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
@@ -35,81 +41,7 @@ _PUT_BEHIND = (
     "UPDATE job SET rank = max(?1, 1 + (SELECT max(rank) FROM job AS other"
     " WHERE other.state = 'waiting' AND other.priority = job.priority)) WHERE id = ?2"
 )
-_AT_ONCE = 100
-_ADD_LINES = (
-    "INSERT INTO job (class, priority, state, submission, retries, options, name, log, id, rank,"  # noqa: S608
-    " command) VALUES "
-    + ", ".join(
-        f"(?1, ?2, 'waiting', ?3, ?4, ?5, ?6, ?7, ?8 + {row}, (?8 + {row}) << 16, ?{row + 9})"
-        for row in range(_AT_ONCE)
-    )
-)
-
-
-USUAL = Options()
 _options = msgspec.json.Decoder(Options)
-_ADD_RUN = "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES (?, ?, ?, ?, ?)"
-_ADD_RUNS = (
-    "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES "  # noqa: S608
-    + ", ".join(
-        f"(?1, ?2 + {row}, ?{3 * row + 3}, ?{3 * row + 4}, ?{3 * row + 5})"
-        for row in range(_AT_ONCE)
-    )
-)
-
-
-class RunRow(msgspec.Struct, frozen=True, gc=False):
-    """What makes a job a run of a sweep."""
-
-    identity: bytes
-    dir: bytes
-    params: str
-
-
-class NewRow(msgspec.Struct, frozen=True, gc=False):
-    """What is one job's own in a submission."""
-
-    command: bytes
-    form: str | None = None
-    name: str | None = None
-    log: bytes | None = None
-    run: RunRow | None = None
-
-
-class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What the jobs of a submission share."""
-
-    request_id: str
-    jobs: int
-    submitted_at_us: int
-    environment: bytes
-    cwd: bytes
-    shell: str | None = None
-    snapshot: str | None = None
-    git_commit: str | None = None
-    git_dirty: bool | None = None
-    user: str | None = None
-    host: str | None = None
-    linger: bool = False
-
-
-class Reservation(msgspec.Struct, frozen=True):
-    """The ids of a submission, and how many of its jobs are in already."""
-
-    submission: int
-    first_job: int
-    jobs: int
-    added: int
-
-
-class JobEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how the jobs of a submission run."""
-
-    environment: int
-    cwd: bytes
-    shell: str | None
-    snapshot: str | None
-    linger: bool
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -203,7 +135,8 @@ class QueueJobs(Jobs):
         # Whether a job may push others out.
         self.has_preempting = self._has("options IS NOT NULL AND state = 'waiting'")
         self._paused = self._find_paused()
-        self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(self._surroundings)
+        self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(partial(environment_of, database))
+        self._removals = NamedValues(database, "removal.")
 
     def _has(self, condition: str) -> bool:
         sql = f"SELECT 1 FROM job WHERE {condition} LIMIT 1"  # noqa: S608 - our own
@@ -225,25 +158,12 @@ class QueueJobs(Jobs):
 
     def reserve(self, common: Common) -> Reservation:
         """Begin a submission, or find the one with this request id."""
-        row = self._execute(
-            "SELECT id, first_job, jobs, added FROM submission WHERE request_id = ?",
-            (common.request_id,),
-        ).fetchone()
-        if row is not None:
-            return Reservation(*row)
+        found = find_submission(self.database, common.request_id)
+        if found is not None:
+            return found
         first = self._last_id + 1
         self._last_id += common.jobs
-        values = msgspec.structs.asdict(common)
-        values["environment"] = self._intern(common.environment)
-        values["first_job"] = first
-        names = ", ".join(values)
-        marks = ", ".join("?" * len(values))
-        self._write(
-            f"INSERT INTO submission ({names}) VALUES ({marks})",  # noqa: S608 - our own names
-            tuple(values.values()),
-        )
-        number = self._execute("SELECT last_insert_rowid()").fetchone()[0]
-        return Reservation(number, first, common.jobs, 0)
+        return begin_submission(self.database, common, first)
 
     def fill(
         self,
@@ -255,50 +175,12 @@ class QueueJobs(Jobs):
         sweep: int | None = None,
     ) -> None:
         """Add the next jobs of a submission; they wait from now on."""
-        number = self.class_of(key)
-        options = None if request.options == USUAL else msgspec.json.encode(request.options)
         self.has_preempting = self.has_preempting or request.options.preempt
-        common = (number, request.priority, reservation.submission, request.retries, options)
-        first = reservation.first_job + offset
-        done = 0
-        if _are_lines(rows):
-            # One statement for many rows costs half as much as many for one each.
-            for done in range(_AT_ONCE, len(rows) + 1, _AT_ONCE):
-                part = [row.command for row in rows[done - _AT_ONCE : done]]
-                shared = (rows[0].name, rows[0].log, first + done - _AT_ONCE)
-                self._write(_ADD_LINES, (*common, *shared, *part))
-        self.database.write_many(
-            _ADD,
-            (
-                (
-                    job,
-                    row.command,
-                    number,
-                    request.priority,
-                    reservation.submission,
-                    row.form,
-                    row.name,
-                    row.log,
-                    request.retries,
-                    options,
-                )
-                for job, row in enumerate(rows[done:], first + done)
-            ),
-        )
+        add_rows(self.database, reservation, offset, rows, self.class_of(key), request)
         if sweep is not None:
-            self._add_runs(sweep, first, [row.run for row in rows])
-        self._write(
-            "UPDATE submission SET added = ? WHERE id = ?",
-            (offset + len(rows), reservation.submission),
-        )
+            first = reservation.first_job + offset
+            add_runs(self.database, sweep, first, [row.run for row in rows])
         self._pending[State.WAITING.value] += len(rows)
-
-    def added(self, reservation: Reservation) -> int:
-        """How many of a submission's jobs are in by now."""
-        row = self._execute(
-            "SELECT added FROM submission WHERE id = ?", (reservation.submission,)
-        ).fetchone()
-        return int(row[0])
 
     def heads_by_project(
         self,
@@ -359,29 +241,6 @@ class QueueJobs(Jobs):
         """Where a job that exists stands."""
         return State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
 
-    def _add_runs(self, sweep: int, first: int, runs: Sequence[RunRow | None]) -> None:
-        """Record which jobs are runs of a sweep; a job of a submission may also be none."""
-        for start in range(0, len(runs), _AT_ONCE):
-            part = [run for run in runs[start : start + _AT_ONCE] if run is not None]
-            if len(part) == _AT_ONCE:
-                fields = [field for run in part for field in (run.identity, run.dir, run.params)]
-                self._write(_ADD_RUNS, (sweep, first + start, *fields))
-                continue
-            self.database.write_many(
-                _ADD_RUN,
-                (
-                    (sweep, job, run.identity, run.dir, run.params)
-                    for job, run in enumerate(runs[start : start + _AT_ONCE], first + start)
-                    if run is not None
-                ),
-            )
-
-    def sweep_of(self, name: str, cwd: bytes) -> int:
-        """The number of a sweep, which is new or known."""
-        self._write("INSERT OR IGNORE INTO sweep (name, cwd) VALUES (?, ?)", (name, cwd))
-        row = self._execute("SELECT id FROM sweep WHERE name = ? AND cwd = ?", (name, cwd))
-        return int(row.fetchone()[0])
-
     def params_of(self, job: int) -> str | None:
         """The parameters of a sweep's run, as JSON."""
         row = self._execute("SELECT params FROM sweep_run WHERE job = ?", (job,)).fetchone()
@@ -395,15 +254,6 @@ class QueueJobs(Jobs):
         """The same of all jobs that had a process when last heard of."""
         rows = self._execute(f"{_FACTS} WHERE state IN ('starting', 'running', 'paused')")
         return [Facts(*row) for row in rows]
-
-    def _surroundings(self, submission: int) -> JobEnvironment:
-        row = self._execute(
-            "SELECT environment, cwd, shell, snapshot, linger FROM submission WHERE id = ?",
-            (submission,),
-        ).fetchone()
-        return JobEnvironment(
-            environment=row[0], cwd=row[1], shell=row[2], snapshot=row[3], linger=bool(row[4])
-        )
 
     def environment(self, number: int) -> bytes:
         """An environment's entries, each ending in NUL."""
@@ -522,41 +372,15 @@ class QueueJobs(Jobs):
 
     def note_removal(self, first: int, files: bytes) -> None:
         """Remember that files are to be removed with jobs, of which this is the first."""
-        self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"{_REMOVAL}{first}", files))
+        self._removals.put(str(first), files)
 
     def forget_removal(self, first: int) -> None:
         """The files are gone."""
-        self._write("DELETE FROM meta WHERE name = ?", (f"{_REMOVAL}{first}",))
+        self._removals.forget(str(first))
 
     def removals(self) -> list[tuple[int, bytes]]:
         """What was noted, and not finished."""
-        rows = self._execute("SELECT name, value FROM meta WHERE name GLOB ?", (f"{_REMOVAL}*",))
-        return [(int(name.removeprefix(_REMOVAL)), bytes(value)) for name, value in rows]
-
-    def forget_submissions(self) -> None:
-        """Drop what no job refers to any more; the newest stay, so that a late repeat is known."""
-        with self.database.transaction():
-            self._write(
-                "DELETE FROM submission WHERE added = jobs AND submitted_at_us < ("
-                " SELECT max(submitted_at_us) FROM submission) - ?"
-                " AND NOT EXISTS (SELECT 1 FROM job WHERE id BETWEEN first_job"
-                " AND first_job + submission.jobs - 1)",
-                (_REPEATABLE_US,),
-            )
-            self._write(
-                "DELETE FROM environment WHERE id NOT IN (SELECT environment FROM submission)", ()
-            )
-
-    def _intern(self, block: bytes) -> int:
-        import hashlib  # late: a foreground run has no use for it
-
-        digest = hashlib.sha256(block).digest()
-        find = "SELECT id FROM environment WHERE digest = ?"
-        row = self._execute(find, (digest,)).fetchone()
-        if row is None:
-            self._write("INSERT INTO environment (digest, block) VALUES (?, ?)", (digest, block))
-            row = self._execute(find, (digest,)).fetchone()
-        return int(row[0])
+        return [(int(first), files) for first, files in self._removals.all().items()]
 
     def count_move(self, source: State, target: State) -> None:
         """Count that a job went from one state to another; what is starting is running here."""
@@ -583,9 +407,3 @@ class QueueJobs(Jobs):
         self._committed = Counter(dict(rows.fetchall()))
         self._last_id = self._committed[_LAST_ID]
         self._paused = self._find_paused()
-
-
-def _are_lines(rows: Sequence[NewRow]) -> bool:
-    """Whether rows are shell lines that have all but their commands in common."""
-    name, log = rows[0].name, rows[0].log
-    return all(row.form is None and row.name == name and row.log == log for row in rows)

@@ -54,8 +54,8 @@ class SharingRecords:
             " AND attempt = number WHERE state IN ('starting', 'running', 'paused')"
         )
         return {
-            Attempt(row[0], row[1]): Reserved(row[2], row[3] == _COLD, row[3] == _CAPPED)
-            for row in rows
+            Attempt(job, number): Reserved(room_bytes, cold == _COLD, cold == _CAPPED)
+            for job, number, room_bytes, cold in rows
         }
 
     def reserved(self, job: int) -> dict[int, int]:
@@ -70,8 +70,8 @@ class SharingRecords:
             " WHERE state NOT IN ('done', 'failed', 'killed', 'lost', 'skipped')"
         )
         return {
-            row[0]: Need(ooms=row[1], bytes=row[2], alone=bool(row[3]), above_bytes=row[4])
-            for row in rows
+            job: Need(ooms=ooms, bytes=need_bytes, alone=bool(alone), above_bytes=above_bytes)
+            for job, ooms, need_bytes, alone, above_bytes in rows
         }
 
     def note_need(self, job: int, need: Need) -> None:
@@ -90,7 +90,7 @@ class SharingRecords:
         rows = self._database.execute(
             "SELECT kind, model, facts FROM profile ORDER BY learned_at_us"
         )
-        return {(row[0], row[1]): _profiles.decode(row[2]) for row in rows}
+        return {(kind, model): _profiles.decode(facts) for kind, model, facts in rows}
 
     def learn(self, kind: str, model: str, profile: Profile) -> None:
         """Remember what is known of a kind by now; of very many, those used last."""

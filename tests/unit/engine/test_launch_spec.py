@@ -12,6 +12,7 @@ import pytest
 from stoker.engine.launch_spec import fill_template, join_words, read_environment, split_words
 from stoker.executors.command import MAX_ARGUMENT_BYTES
 from stoker.executors.contract import Launch
+from stoker.store.prune import forget_submissions
 from stoker.testing.executor import FakeContext
 from stoker.wire import Base64, NewJob
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
@@ -204,7 +205,7 @@ class TestSurroundings:
         harness.rm("2")
         harness.database.write("UPDATE submission SET submitted_at_us = 1 WHERE id = 2", ())
         harness.database.commit()
-        harness.jobs.forget_submissions()
+        forget_submissions(harness.database)
         harness.add("b", env={"A": "new"})
 
         assert context(harness).env["A"] == "new"

@@ -12,6 +12,7 @@ from stoker.core.lifecycle import State, is_final, is_live
 from stoker.errors import NotFoundError, UsageError
 from stoker.service import ls as service
 from stoker.service.ls import ls
+from stoker.store import job_listing
 from stoker.wire import Base64, Job, NewJob, Page, Selection
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
@@ -289,7 +290,7 @@ def test_jobs_come_by_their_names_and_those_without_one_last(
 
 
 def test_jobs_by_name_are_found_by_an_index(harness: Harness) -> None:
-    for sql, values in ((service._BY_NAME, ("", 0)), (service._NAMELESS, (0,))):
+    for sql, values in ((job_listing._BY_NAME, ("", 0)), (job_listing._NAMELESS, (0,))):
         steps = [row[3] for row in harness.database.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
         assert steps[0].startswith("SEARCH job USING")
         assert not any("TEMP B-TREE" in step for step in steps)

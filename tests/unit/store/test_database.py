@@ -12,7 +12,7 @@ import pytest
 
 from stoker.core.job import Request
 from stoker.errors import StokerError
-from stoker.store.database import SCHEMA_VERSION, Database
+from stoker.store.database import FIRST_VERSION, SCHEMA_VERSION, Database
 from stoker.store.jobs import Jobs
 
 KILLED_WITH_A_WAL = """
@@ -169,6 +169,18 @@ def test_a_newer_database_whose_writer_was_killed_is_refused_untouched(path: str
     assert len(snapshot(path)) == 2
 
     assert "newer Stoker" in refusal(path)
+
+
+@pytest.mark.parametrize("version", [1, FIRST_VERSION - 1])
+def test_a_database_of_a_development_version_is_refused_untouched_and_the_remedy_named(
+    path: str, version: int
+) -> None:
+    Database(path).close()
+    make(path, f"PRAGMA user_version = {version}")
+
+    told = refusal(path)
+    assert f"was made by a development version of Stoker (schema {version})" in told
+    assert "move it away to start anew" in told
 
 
 @pytest.mark.parametrize("content", [b"not a database at all\n" * 100, b"x", b"SQLite format 3\0"])

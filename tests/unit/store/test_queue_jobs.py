@@ -20,7 +20,9 @@ from stoker.core.lifecycle import TABLE, Event, State, is_final, is_live
 from stoker.errors import StokerError
 from stoker.store.database import Database
 from stoker.store.jobs import StateConflictError
-from stoker.store.queue_jobs import Common, NewRow, QueueJobs, Reservation
+from stoker.store.prune import forget_submissions
+from stoker.store.queue_jobs import QueueJobs
+from stoker.store.submissions import Common, NewRow, Reservation
 
 KEY = (1, None, None, None, None, None)
 ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
@@ -191,7 +193,7 @@ class Queue(RuleBasedStateMachine):
     @rule()
     def tidy_up(self) -> None:
         self.database.commit()
-        self.jobs.forget_submissions()
+        forget_submissions(self.jobs.database)
 
     def in_states(self, *states: State) -> list[int]:
         marks = ", ".join(f"'{state.value}'" for state in states)
@@ -342,7 +344,7 @@ def test_submissions_and_environments_go_when_no_job_is_left_but_not_the_newest(
         )
     with database.transaction():
         jobs.remove([(1, State.WAITING), (3, State.WAITING), (4, State.WAITING)])
-    jobs.forget_submissions()
+    forget_submissions(jobs.database)
 
     left = database.execute("SELECT request_id FROM submission ORDER BY id").fetchall()
     assert left == [("request-1",), ("request-2",), ("request-3",)]
@@ -361,7 +363,7 @@ def test_what_was_remembered_of_a_submission_or_an_environment_is_never_another_
     before = jobs.surroundings(gone.submission)
     with database.transaction():
         jobs.remove([(2, State.WAITING)])
-    jobs.forget_submissions()
+    forget_submissions(jobs.database)
 
     new = submit(database, jobs, "request-3", environment=b"NEW=1\0", cwd=b"/new")
     after = jobs.surroundings(new.submission)

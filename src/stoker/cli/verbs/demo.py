@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show a run; 0 if it went as it should, the failure on purpose included."""
+    from stoker.store.job_queries import read_states
     from stoker.testing.state import GIB, FakeGpus
 
     if args.gpus < 1:
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
             file.writelines(f"{command}\n" for command in _commands())
         print(f"stoker run jobs.txt     {_RUNS} trainings on {args.gpus} fake GPUs", flush=True)
         _stoker_run(commands)
-        states = _states(os.path.join(folder, "home", "runs", "1", "run.db"))
+        states = read_states(os.path.join(folder, "home", "runs", "1", "run.db"))
     wanted = dict.fromkeys(range(1, _RUNS + 1), "done") | {_FAILING_RUN: "failed"}
     if states != wanted:
         raise StokerError("the demo did not end as it should: see above")
@@ -73,15 +74,6 @@ def _commands() -> list[str]:
         failure = " --fail-at 4" if number == _FAILING_RUN else ""
         commands.append(f"{train} --mem {memory}G --seconds {seconds} --steps 8{failure}")
     return commands
-
-
-def _states(path: str) -> dict[int, str]:
-    import contextlib
-
-    from stoker.store.database import open_read_only
-
-    with contextlib.closing(open_read_only(path)) as database:
-        return dict(database.execute("SELECT id, state FROM job"))
 
 
 def _stoker_run(commands: str) -> int:

@@ -1,0 +1,215 @@
+"""Questions about jobs: which there are, in which states, and why."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from itertools import starmap
+from typing import NamedTuple
+
+import msgspec
+
+from stoker.core.lifecycle import State
+from stoker.store.database import Database, open_read_only
+
+# These have a reason always, and so are found by the index of reasons.
+RARE_STATES = frozenset(
+    {State.HELD, State.BLOCKED, State.DELAYED, State.SKIPPED, State.FAILED, State.LOST}
+)
+_STATES = {state.value: state for state in State}
+_MATCHING = (
+    "SELECT state, count(*) FROM job JOIN class ON class.id = job.class"
+    " WHERE submission IS NOT NULL AND (:project IS NULL OR project = :project)"
+    " AND (:gpu IS NULL OR instr('+' || replace(job.slots, ',', '+') || '+', '+' || :gpu || '+'))"
+    " AND (:text IS NULL OR instr(lower(ifnull(name, '')), :text)"
+    " OR instr(lower(CAST(substr(command, 1, 1000) AS TEXT)), :text)) GROUP BY state"
+)
+_WAITING = (
+    "SELECT job.id, project, name, substr(command, 1, ?), form, class.slots, class.share,"
+    " class.gpu_mem FROM job"
+    " JOIN class ON class.id = job.class WHERE state = 'waiting'"
+    " ORDER BY priority DESC, rank, job.id LIMIT ?"
+)
+
+
+class NamedJob(NamedTuple):
+    """A job that has the name asked for."""
+
+    id: int
+    state: State
+    project: str | None
+
+
+class Condition(NamedTuple):
+    """Jobs in one of these states (none: in any) and of this project (None: of any)."""
+
+    states: Sequence[State] = ()
+    project: str | None = None
+
+    def sql(self) -> str:
+        """The condition of a WHERE clause."""
+        names = ", ".join(f"'{state.value}'" for state in self.states)
+        parts = [f"state IN ({names})"] if names else []
+        if names and RARE_STATES.issuperset(self.states):
+            parts.append("reason IS NOT NULL")
+        if self.project is not None:
+            parts.append("class IN (SELECT id FROM class WHERE project = ?)")
+        return " AND ".join(parts) or "1"
+
+    def values(self) -> tuple[str, ...]:
+        """The values that the condition has places for."""
+        return () if self.project is None else (self.project,)
+
+
+class WaitingJob(msgspec.Struct, frozen=True, gc=False):
+    """A waiting job as far as its duration can be foretold from it."""
+
+    id: int
+    project: str | None
+    name: str | None
+    command_head: bytes
+    form: str | None
+    gpus: int
+    share: str | None
+    gpu_mem: int | None
+
+
+def state_of(database: Database, job: int) -> State | None:
+    """In which state a job is; None if there is no such job."""
+    row = database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
+    return State(row[0]) if row else None
+
+
+def reason_of(database: Database, job: int) -> str | None:
+    """Why a job is in its state; None if there is no such job or no reason on record."""
+    row = database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
+    return row[0] if row else None
+
+
+def newest_id(database: Database) -> int:
+    """The highest id of a job on record; 0 if there is none."""
+    return int(database.execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0])
+
+
+def newest_job(database: Database) -> list[tuple[int, State]]:
+    """The job that was added last, if there is one."""
+    return _find(database, "ORDER BY id DESC LIMIT 1", ())
+
+
+def jobs_between(database: Database, first: int, last: int) -> list[tuple[int, State]]:
+    """The jobs with these ids and those between them."""
+    return _find(database, "WHERE id BETWEEN ? AND ?", (first, last))
+
+
+def is_any_between(database: Database, first: int, last: int) -> bool:
+    """Whether there is a job with one of these ids."""
+    return bool(_find(database, "WHERE id BETWEEN ? AND ? LIMIT 1", (first, last)))
+
+
+def jobs_that_fit(database: Database, condition: Condition) -> list[tuple[int, State]]:
+    """The jobs that fit a condition, in the order of their ids."""
+    return _find(database, f"WHERE {condition.sql()} ORDER BY id", condition.values())
+
+
+def _find(database: Database, clause: str, values: Sequence[object]) -> list[tuple[int, State]]:
+    rows = database.execute(f"SELECT id, state FROM job {clause}", values)  # noqa: S608 - ours
+    return [(job, _STATES[state]) for job, state in rows]
+
+
+def jobs_named(database: Database, name: str) -> list[NamedJob]:
+    """The jobs of a name, in the order of their ids."""
+    rows = database.execute(
+        "SELECT job.id, state, project FROM job JOIN class ON class.id = job.class"
+        " WHERE name = ? ORDER BY job.id",
+        (name,),
+    )
+    return [NamedJob(job, _STATES[state], project) for job, state, project in rows]
+
+
+def projects(database: Database) -> list[str]:
+    """The projects that jobs were added to, the newest first."""
+    rows = database.execute(
+        "SELECT project FROM class WHERE project IS NOT NULL GROUP BY project ORDER BY max(id) DESC"
+    )
+    return [name for (name,) in rows]
+
+
+def count_between(
+    database: Database, first: int, last: int, condition: Condition
+) -> dict[State, int]:
+    """How many of the jobs with these ids that fit a condition are in which state."""
+    sql = (
+        "SELECT state, count(*) FROM job WHERE id BETWEEN ? AND ?"  # noqa: S608 - ours
+        f" AND {condition.sql()} GROUP BY state"
+    )
+    return _by_state(database.execute(sql, (first, last, *condition.values())))
+
+
+def run_times_between(
+    database: Database, first: int, last: int, condition: Condition
+) -> list[tuple[int, int]]:
+    """When attempts of the jobs with these ids that fit a condition began and ended, in microseconds."""
+    where = f"id BETWEEN ? AND ? AND {condition.sql()}"
+    sql = (
+        f"SELECT started_at_us, ended_at_us FROM job WHERE {where}"  # noqa: S608 - ours
+        " UNION ALL SELECT started_at_us, ended_at_us FROM earlier_attempt"
+        f" WHERE job IN (SELECT id FROM job WHERE {where})"
+    )
+    rows = database.execute(sql, (first, last, *condition.values()) * 2)
+    return [(begin, end) for begin, end in rows if begin is not None and end is not None]
+
+
+def count_newer(database: Database, job: int) -> dict[State, int]:
+    """How many jobs that were added after this one are in which state."""
+    return _by_state(
+        database.execute(
+            "SELECT state, count(*) FROM job WHERE id > ? AND submission IS NOT NULL GROUP BY state",
+            (job,),
+        )
+    )
+
+
+def count_ended(database: Database, since_us: int, last: int) -> dict[State, int]:
+    """How many jobs up to this one have ended how since a time."""
+    return _by_state(
+        database.execute(
+            "SELECT state, count(*) FROM job WHERE submission IS NOT NULL AND ended_at_us >= ? AND id <= ?"
+            " AND state IN ('done', 'failed', 'killed', 'lost', 'skipped') GROUP BY state",
+            (since_us, last),
+        )
+    )
+
+
+def count_matching(
+    path: str, *, project: str | None, text: str | None, gpu: str | None
+) -> dict[State, int]:
+    """How many jobs that match are in which state: reads every job, with a connection of its own."""
+    values = {"project": project, "gpu": gpu, "text": None if text is None else text.lower()}
+    with contextlib.closing(open_read_only(path)) as connection:
+        return _by_state(connection.execute(_MATCHING, values))
+
+
+def _by_state(rows: Iterable[tuple[str, int]]) -> dict[State, int]:
+    return {_STATES[state]: number for state, number in rows}
+
+
+def has_pending(database: Database, project: str | None) -> bool:
+    """Whether a project, or None for no project, has jobs that have not begun."""
+    row = database.execute(
+        "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project IS ?"
+        " AND state IN ('waiting', 'starting', 'blocked', 'delayed') AND pid IS NULL LIMIT 1",
+        (project,),
+    ).fetchone()
+    return row is not None
+
+
+def first_waiting(database: Database, limit: int, head_bytes: int) -> list[WaitingJob]:
+    """The first jobs of the queue in its order, each with so many bytes of its command."""
+    return list(starmap(WaitingJob, database.execute(_WAITING, (head_bytes, limit))))
+
+
+def read_states(path: str) -> dict[int, State]:
+    """The states of all jobs in a database that other processes may use."""
+    with contextlib.closing(open_read_only(path)) as connection:
+        rows = connection.execute("SELECT id, state FROM job")
+        return {job: _STATES[state] for job, state in rows}

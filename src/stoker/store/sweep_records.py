@@ -1,0 +1,118 @@
+"""Sweeps on record: their runs, and how far they have come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import starmap
+
+import msgspec
+
+from stoker.core.lifecycle import State
+from stoker.store.database import Database
+
+_AT_ONCE = 100
+_ADD_RUN = "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES (?, ?, ?, ?, ?)"
+_ADD_RUNS = (
+    "INSERT INTO sweep_run (sweep, job, identity, dir, params) VALUES "  # noqa: S608
+    + ", ".join(
+        f"(?1, ?2 + {row}, ?{3 * row + 3}, ?{3 * row + 4}, ?{3 * row + 5})"
+        for row in range(_AT_ONCE)
+    )
+)
+_RUNS = (
+    "SELECT identity, dir, sweep_run.job, coalesce(state, iif(done, 'done', 'lost')),"
+    " coalesce(attempt, 0), slots, reason, started_at_us, ended_at_us, git_commit, failure, gpu_use,"
+    " iif(?, params, NULL)"
+    " FROM sweep_run LEFT JOIN job ON job.id = sweep_run.job"
+    " LEFT JOIN submission ON submission.id = job.submission"
+    " WHERE sweep = (SELECT id FROM sweep WHERE name = ? AND cwd = ?) AND sweep_run.job > ?"
+    " ORDER BY sweep_run.job LIMIT ?"
+)
+_NEWEST = (
+    "SELECT id, name, cwd, (SELECT min(job) FROM sweep_run AS r WHERE r.sweep = sweep.id),"
+    " (SELECT max(job) FROM sweep_run AS r WHERE r.sweep = sweep.id) FROM sweep ORDER BY id DESC LIMIT ?"
+)
+_COUNTS = (
+    "SELECT coalesce(state, iif(done, 'done', 'lost')) AS now, count(*) FROM"
+    " (SELECT job, done FROM sweep_run WHERE sweep = ? ORDER BY job DESC LIMIT ?) AS newest"
+    " LEFT JOIN job ON job.id = newest.job GROUP BY now"
+)
+
+
+class RunRow(msgspec.Struct, frozen=True, gc=False):
+    """What makes a job a run of a sweep."""
+
+    identity: bytes
+    dir: bytes
+    params: str
+
+
+class SweepRunRecord(msgspec.Struct, frozen=True, gc=False):
+    """A run with its job's present or last attempt, as far as the job is on record."""
+
+    identity: bytes
+    dir: bytes
+    job: int
+    state: str
+    attempt: int
+    slots: str | None
+    reason: str | None
+    started_at_us: int | None
+    ended_at_us: int | None
+    git_commit: str | None
+    failure: str | None
+    gpu_use: str | None
+    params: str | None
+
+
+class SweepRecord(msgspec.Struct, frozen=True):
+    """A sweep with its first and its last job; None where no run is on record any more."""
+
+    id: int
+    name: str
+    cwd: bytes
+    first_job: int | None
+    last_job: int | None
+
+
+def sweep_number(database: Database, name: str, cwd: bytes) -> int:
+    """The number of a sweep, given to it now if it is new; inside a transaction."""
+    database.write("INSERT OR IGNORE INTO sweep (name, cwd) VALUES (?, ?)", (name, cwd))
+    row = database.execute("SELECT id FROM sweep WHERE name = ? AND cwd = ?", (name, cwd))
+    return int(row.fetchone()[0])
+
+
+def add_runs(database: Database, sweep: int, first: int, runs: Sequence[RunRow | None]) -> None:
+    """Record which jobs, counted from the first, are runs of a sweep; None stands for a job that is none."""
+    for start in range(0, len(runs), _AT_ONCE):
+        part = [run for run in runs[start : start + _AT_ONCE] if run is not None]
+        if len(part) == _AT_ONCE:
+            fields = [field for run in part for field in (run.identity, run.dir, run.params)]
+            database.write(_ADD_RUNS, (sweep, first + start, *fields))
+            continue
+        database.write_many(
+            _ADD_RUN,
+            (
+                (sweep, job, run.identity, run.dir, run.params)
+                for job, run in enumerate(runs[start : start + _AT_ONCE], first + start)
+                if run is not None
+            ),
+        )
+
+
+def runs_after(
+    database: Database, name: str, cwd: bytes, job: int, *, limit: int, params: bool
+) -> list[SweepRunRecord]:
+    """The runs of a sweep whose jobs come after this one, in the order of their jobs."""
+    return list(starmap(SweepRunRecord, database.execute(_RUNS, (params, name, cwd, job, limit))))
+
+
+def newest_sweeps(database: Database, limit: int) -> list[SweepRecord]:
+    """The sweeps that were begun last, the newest first."""
+    return list(starmap(SweepRecord, database.execute(_NEWEST, (limit,))))
+
+
+def count_runs(database: Database, sweep: int, limit: int) -> dict[State, int]:
+    """How many runs of a sweep are in which state, counted over its newest ones."""
+    rows = database.execute(_COUNTS, (sweep, limit))
+    return {State(state): number for state, number in rows}
