@@ -8,6 +8,7 @@ import msgspec
 
 from stoker.client.client import Client
 from stoker.core.durations import parse_duration
+from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
 from stoker.submit_context import find_user
 from stoker.sweep_results.collect import note_sweep
@@ -56,6 +57,8 @@ def _common(order: SweepOrder, sweep: Sweep) -> Submission:
         "gpus": order.gpus if order.gpus is not None else wanted.gpus,
         "priority": order.priority if order.priority is not None else wanted.priority,
         "retries": order.retries if order.retries is not None else wanted.retries,
+        "share": AUTO.text,
+        "warm": sweep.warm,
         "gpu_mem_bytes": order.gpu_mem_bytes or wanted.gpu_mem_bytes,
         "nodes": order.nodes,
         "on": order.on,
