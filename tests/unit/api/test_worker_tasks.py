@@ -126,7 +126,7 @@ def test_a_sweep_of_the_page_shares_and_starts_warm_as_its_text_says(
     job = msgspec.json.decode(
         ask(api_server, "GET", f"/v1/show?job={added.first}")[1], type=wire.JobDetail
     )
-    assert (job.share, job.options.warm) == ("auto", ["json"])
+    assert (job.share, job.options.warm) == ("auto", ("json",))
     assert (job.gpus, job.retries, job.priority, job.timeout_s) == (1, 2, 4, 3600)
     assert job.gpu_mem_bytes == 2**20
 
