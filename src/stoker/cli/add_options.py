@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
-from stoker.core.durations import parse_duration, parse_span
 from stoker.errors import UsageError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
 _LONGEST_S = 86400.0
 
@@ -116,14 +116,22 @@ def _shell(text: str) -> str:
     return resolve_shell(text)
 
 
-def _at_most_a_day(option: str, parse: Callable[[str], float]) -> Callable[[str], float]:
-    def read(text: str) -> float:
-        seconds = parse(text)
-        if seconds > _LONGEST_S:
-            raise UsageError(f"{option} {text}: at most 1d")
-        return seconds
+def _grace(text: str) -> float:
+    from stoker.core.durations import parse_span
 
-    return read
+    return _at_most_a_day("--grace", text, parse_span(text))
+
+
+def _backoff(text: str) -> float:
+    from stoker.core.durations import parse_duration
+
+    return _at_most_a_day("--backoff", text, parse_duration(text))
+
+
+def _at_most_a_day(option: str, text: str, seconds: float) -> float:
+    if seconds > _LONGEST_S:
+        raise UsageError(f"{option} {text}: at most 1d")
+    return seconds
 
 
 # The entry of a submission for which an option stands, and what reads its text.
@@ -132,8 +140,8 @@ _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "after_any": ("after_any", _ids),
     "begin": ("begin_at", _moment),
     "signal": ("stop_signal", _signal),
-    "grace": ("grace_s", _at_most_a_day("--grace", parse_span)),
-    "backoff": ("backoff_s", _at_most_a_day("--backoff", parse_duration)),
+    "grace": ("grace_s", _grace),
+    "backoff": ("backoff_s", _backoff),
     "warm": ("warm", read_modules),
     "share": ("share", _share),
     "gpu_mem": ("gpu_mem_bytes", _size),
