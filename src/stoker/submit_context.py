@@ -40,7 +40,7 @@ def build_submission(
     `environment` is this process's own unless it is given.
     """
     message = {
-        "request_id": os.urandom(16).hex(),
+        "request_id": new_request_id(),
         "jobs": jobs,
         "cwd": to_wire(folder),
         "user": find_user(),
@@ -48,6 +48,11 @@ def build_submission(
         **(take_environment() if environment is None else environment),
     }
     return {name: value for name, value in message.items() if value is not None}
+
+
+def new_request_id() -> str:
+    """An id that no other submission has."""
+    return os.urandom(16).hex()
 
 
 def to_wire(data: bytes) -> Wire:

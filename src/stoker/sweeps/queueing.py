@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from stoker.client.client import Client
-from stoker.client.submit import new_request_id
 from stoker.core.durations import parse_duration
 from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
-from stoker.submit_context import build_submission
+from stoker.submit_context import build_submission, new_request_id
 from stoker.sweeps.plan import Run, Sweep
 from stoker.wire import Added, NewJob, NewRun, Submission, to_wire
 

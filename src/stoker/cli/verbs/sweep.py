@@ -86,17 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Queue the runs, or show or print them; in the foreground 0 only if all succeeded."""
-    if sum((args.dry_run, args.print, args.foreground)) > 1:
-        raise UsageError("--dry-run, --print or --foreground: one of them")
-    if args.max_failures is not None and args.max_failures < 1:
-        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
-    for option, number in (("-g", args.gpus), ("--retries", args.retries)):
-        if number is not None and number < 0:
-            raise UsageError(f"{option} {number}: write 0 or more")
-    if args.sync and (args.print or args.foreground):
-        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
-    if args.null and not args.print:
-        raise UsageError("-0 goes with --print")
+    _check(args)
     sweep = plan(args)
     for note in sweep.notes:
         _tell(note)
@@ -110,6 +100,20 @@ def run(args: argparse.Namespace) -> int:
 
         return run_here(args, sweep, common)
     return _queue(args, sweep, common)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if sum((args.dry_run, args.print, args.foreground)) > 1:
+        raise UsageError("--dry-run, --print or --foreground: one of them")
+    if args.max_failures is not None and args.max_failures < 1:
+        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+    for option, number in (("-g", args.gpus), ("--retries", args.retries)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} {number}: write 0 or more")
+    if args.sync and (args.print or args.foreground):
+        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
+    if args.null and not args.print:
+        raise UsageError("-0 goes with --print")
 
 
 def plan(args: argparse.Namespace) -> Sweep:
