@@ -1,4 +1,4 @@
-"""What is taken down with a job when it is added: folder, environment, user.
+"""Builder of submissions: jobs, their options, and the folder, environment and user they are added from.
 
 On the way of every `stoker add`: nothing here imports more than it must.
 """
@@ -26,6 +26,33 @@ OURS = (
     b"STOKER_CHECKPOINT_DIR",
     b"STOKER_RUN_DIR",
 )
+
+
+def build_submission(
+    jobs: list[Any],
+    folder: bytes,
+    options: dict[str, Any],
+    environment: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A wire.Submission as a plain dictionary, with a request id of its own.
+
+    `options` are other fields of a wire.Submission; the daemon has a default for each that is None.
+    `environment` is this process's own unless it is given.
+    """
+    message = {
+        "request_id": new_request_id(),
+        "jobs": jobs,
+        "cwd": to_wire(folder),
+        "user": find_user(),
+        **options,
+        **(take_environment() if environment is None else environment),
+    }
+    return {name: value for name, value in message.items() if value is not None}
+
+
+def new_request_id() -> str:
+    """An id that no other submission has."""
+    return os.urandom(16).hex()
 
 
 def to_wire(data: bytes) -> Wire:

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from stoker.core.failure import FailureClass
+from stoker.core.job import MAX_NAME, Options, ShortTime
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse
 
 MAX_JOBS = 100_000
-MAX_NAME = 200
 MAX_TEXT = 16 * 2**20
 MAX_PRIORITY = 1_000_000
 MAX_GPUS = 1024
@@ -32,11 +32,12 @@ class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 Bytes = str | Base64
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
-ModuleName = Annotated[
-    str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
-]
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Gpus = Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)]
+Priority = Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+Retries = Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)]
+TimeLimit = Annotated[float, msgspec.Meta(gt=0)]
 Share = Annotated[str, msgspec.Meta(pattern="^(auto|never|free|always:[1-9][0-9]?)$")]
 GpuMemory = Annotated[int, msgspec.Meta(ge=2**20, le=2**50)]
 NodeLabels = dict[Name, Annotated[str, msgspec.Meta(max_length=MAX_NAME)]]
@@ -83,53 +84,45 @@ class Git(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     dirty: bool
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Submission(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Jobs and what they have in common. The same request id twice is one submission."""
 
     request_id: Annotated[str, msgspec.Meta(min_length=8, max_length=64)]
     jobs: Annotated[list[NewJob], msgspec.Meta(min_length=1, max_length=MAX_JOBS)]
     cwd: Bytes
-    env: dict[str, str] = {}
+    env: dict[str, str] = msgspec.field(default_factory=dict)
     env_b64: str | None = None  # further NAME=value entries, each ending in NUL, that are no text
     shell: str | None = None
     project: Name | None = None
     name: Name | None = None
     sweep: Name | None = None  # what its runs belong to, together with the folder cwd
     log: Bytes | None = None
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] = 1
+    gpus: Gpus = 1
     share: Share | None = None
     gpu_mem_bytes: GpuMemory | None = None
-    nodes: list[Name] = []  # on one of these
+    nodes: list[Name] = msgspec.field(default_factory=list)  # on one of these
     on: Name | None = None  # on GPUs of this kind: a part of the model's name, such as a100
-    node_labels: NodeLabels = {}  # on a node that has all of these
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] = 0
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] = 0
+    # On a node that has all of these.
+    node_labels: NodeLabels = msgspec.field(default_factory=dict)
+    priority: Priority = 0
+    timeout_s: TimeLimit | None = None
+    retries: Retries = 0
     linger: bool = False
     hold: bool = False
     after: str | None = None
     after_any: str | None = None
     begin_at: Moment | None = None
-    backoff_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
-    stop_signal: Annotated[int, msgspec.Meta(ge=1, le=64)] = 15
-    grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 10.0
-    requeue: bool = False
-    preemptible: bool = False
-    preempt: bool = False
-    mps: bool = False
-    warm: list[
-        ModuleName
-    ] = []  # to be found imported at the start; `auto`: what the first run needs
     git: Git | None = None
     snapshot: Annotated[str, msgspec.Meta(max_length=4096)] | None = None  # ID or ID/sub/folder
-    sync: bool = (
-        False  # run from a copy of the snapshot, on whatever node; what it makes comes back
-    )
-    results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"  # from here
     user: Annotated[str, msgspec.Meta(max_length=MAX_NAME)] | None = None
     # Whoever asks has no environment of its own, as a page: the daemon's counts, below `env`, and it
     # looks for the folder before it takes the jobs.
     by_page: bool = False
+
+    @property
+    def options(self) -> Options:
+        """The fields that the store keeps as they are."""
+        return Options(**{name: getattr(self, name) for name in Options.__struct_fields__})
 
 
 class Added(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,17 +217,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     after: str | msgspec.UnsetType | None = msgspec.UNSET
     after_any: str | msgspec.UnsetType | None = msgspec.UNSET
     begin_at: Moment | msgspec.UnsetType | None = msgspec.UNSET
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType | None = msgspec.UNSET
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | msgspec.UnsetType = msgspec.UNSET
-    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | msgspec.UnsetType = msgspec.UNSET
+    timeout_s: TimeLimit | msgspec.UnsetType | None = msgspec.UNSET
+    gpus: Gpus | msgspec.UnsetType = msgspec.UNSET
+    retries: Retries | msgspec.UnsetType = msgspec.UNSET
     share: Share | msgspec.UnsetType | None = msgspec.UNSET
     gpu_mem_bytes: GpuMemory | msgspec.UnsetType | None = msgspec.UNSET
     nodes: list[Name] | msgspec.UnsetType | None = msgspec.UNSET
     on: Name | msgspec.UnsetType | None = msgspec.UNSET
     node_labels: NodeLabels | msgspec.UnsetType | None = msgspec.UNSET
-    priority: (
-        Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | msgspec.UnsetType
-    ) = msgspec.UNSET
+    priority: Priority | msgspec.UnsetType = msgspec.UNSET
 
 
 class Set(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -320,7 +311,7 @@ class GpuChange(msgspec.Struct, frozen=True, kw_only=True):
 class Kill(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """End jobs: a signal first (TERM), then KILL when the grace time is over."""
 
-    grace_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] | None = None
+    grace_s: ShortTime | None = None
 
 
 class Remove(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -414,19 +405,8 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     any: bool
 
 
-class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+class JobOptions(Options, frozen=True, kw_only=True, omit_defaults=False):
     """How a job is ended, pushed out and tried again."""
-
-    stop_signal: int
-    grace_s: float
-    backoff_s: float
-    requeue: bool
-    preemptible: bool
-    preempt: bool
-    mps: bool = False
-    warm: list[str] = []
-    sync: bool = False
-    results: str = "results"
 
 
 class JobDetail(Job, frozen=True, kw_only=True):
@@ -544,14 +524,14 @@ class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
 class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Queue the runs of a draft; what is not given here the file may say."""
 
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=MAX_GPUS)] | None = None
-    priority: Annotated[int, msgspec.Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)] | None = None
+    gpus: Gpus | None = None
+    priority: Priority | None = None
     gpu_mem_bytes: GpuMemory | None = None
     nodes: list[Name] = []
     on: Name | None = None
     node_labels: NodeLabels = {}
     timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
-    retries: Annotated[int, msgspec.Meta(ge=0, le=MAX_RETRIES)] | None = None
+    retries: Retries | None = None
 
 
 class SweepAdded(msgspec.Struct, frozen=True, kw_only=True):

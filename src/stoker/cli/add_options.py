@@ -1,90 +1,50 @@
-"""What `stoker add` can be told about when a job runs and how it gives way; read only where asked for."""
+"""Readers of options whose text must be parsed.
+
+`add`, `sweep` and `run` import this module only if such an option is given.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
-from stoker.core.durations import parse_duration, parse_span
 from stoker.errors import UsageError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 _LONGEST_S = 86400.0
 
 
-def read_wishes(args: argparse.Namespace) -> dict[str, Any]:
-    """The entries of a submission that these options stand for."""
-    wishes: dict[str, Any] = {
-        name: True
-        for name in ("hold", "requeue", "preemptible", "preempt", "mps")
-        if getattr(args, name)
-    }
-    for name in ("after", "after_any"):
-        text = getattr(args, name)
-        if text is not None:
-            if not text.strip(", "):
-                raise UsageError(f"--{name.replace('_', '-')}: name jobs: 12, 1,5-9, @ or a name")
-            wishes[name] = text
-    if args.begin is not None:
-        from stoker.cli.times import parse_moment
+def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a submission that the options of a command line stand for.
 
-        wishes["begin_at"] = parse_moment(args.begin, time.time())
-    if args.signal is not None:
-        from stoker.cli.signals import parse_signal
-
-        wishes["stop_signal"] = parse_signal(args.signal)
-    if args.grace is not None:
-        wishes["grace_s"] = _at_most_a_day("--grace", args.grace, parse_span(args.grace))
-    if args.backoff is not None:
-        if not args.retries:
-            raise UsageError("--backoff is the pause before a retry: give --retries as well")
-        wishes["backoff_s"] = _at_most_a_day(
-            "--backoff", args.backoff, parse_duration(args.backoff)
-        )
-    if args.warm is not None:
-        from stoker.cli.warm_option import read_modules
-
-        wishes["warm"] = read_modules(args.warm)
-    wishes.update(read_room(args.share, args.gpu_mem))
-    wishes.update(read_place(args.node, args.on, args.node_label))
-    if args.requeue and args.timeout is None:
-        raise UsageError("--requeue is for a job over its time limit: give -t as well")
-    return wishes
+    An option without a reader below is an entry of the same name and value.
+    """
+    options: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        field, read = _READERS.get(name, (name, _as_it_is))
+        try:
+            options[field] = read(value)
+        except ValueError as error:
+            raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
+    return options
 
 
-def read_room(share: str | None, gpu_mem: str | None) -> dict[str, Any]:
-    """The entries of a submission that --share and --gpu-mem stand for."""
-    from stoker.core.sharing.rules import parse_share
-    from stoker.core.size import parse_size
+def read_modules(text: str) -> list[str]:
+    """The modules that a job finds imported: `torch,numpy`, or `auto`."""
+    from stoker.warm.command import check_modules, is_python
 
-    room: dict[str, Any] = {}
-    try:
-        if share is not None:
-            room["share"] = parse_share(share).text
-        if gpu_mem is not None:
-            room["gpu_mem_bytes"] = parse_size(gpu_mem)
-    except ValueError as error:
-        option = "--gpu-mem" if "share" in room or share is None else "--share"
-        raise UsageError(f"{option}: {error}") from None
-    return room
-
-
-def read_place(node: str | None, on: str | None, node_label: list[str] | None) -> dict[str, Any]:
-    """The entries of a submission that --node, --on and --node-label stand for."""
-    place: dict[str, Any] = {}
-    if node is not None:
-        place["nodes"] = split_nodes(node)
-        if not place["nodes"]:
-            raise UsageError("--node: name one, or several: gpu1,gpu2")
-    if on is not None:
-        if not on.strip():
-            raise UsageError("--on: name a kind of GPU: a100")
-        place["on"] = on.strip()
-    if node_label:
-        place["node_labels"] = read_labels("--node-label ", node_label)
-    return place
+    modules = [name for name in text.replace(",", " ").split() if name]
+    if not modules or is_python(modules[0]):
+        raise UsageError("--warm: name modules before the command: --warm torch, or --warm auto")
+    problem = check_modules(modules)
+    if problem is not None:
+        raise UsageError(f"--warm: {problem}")
+    return modules
 
 
 def split_nodes(text: str) -> list[str]:
@@ -103,7 +63,90 @@ def read_labels(option: str, words: list[str]) -> dict[str, str]:
     return labels
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _ids(text: str) -> str:
+    if not text.strip(", "):
+        raise ValueError("name jobs: 12, 1,5-9, @ or a name")
+    return text
+
+
+def _moment(text: str) -> float:
+    from stoker.cli.times import parse_moment
+
+    return parse_moment(text, time.time())
+
+
+def _signal(text: str) -> int:
+    from stoker.cli.signals import parse_signal
+
+    return parse_signal(text)
+
+
+def _share(text: str) -> str:
+    from stoker.core.sharing.rules import parse_share
+
+    return parse_share(text).text
+
+
+def _size(text: str) -> int:
+    from stoker.core.size import parse_size
+
+    return parse_size(text)
+
+
+def _nodes(text: str) -> list[str]:
+    nodes = split_nodes(text)
+    if not nodes:
+        raise ValueError("name one, or several: gpu1,gpu2")
+    return nodes
+
+
+def _gpu_model(text: str) -> str:
+    if not text.strip():
+        raise ValueError("name a kind of GPU: a100")
+    return text.strip()
+
+
+def _shell(text: str) -> str:
+    from stoker.executors.command import resolve_shell
+
+    return resolve_shell(text)
+
+
+def _grace(text: str) -> float:
+    from stoker.core.durations import parse_span
+
+    return _at_most_a_day("--grace", text, parse_span(text))
+
+
+def _backoff(text: str) -> float:
+    from stoker.core.durations import parse_duration
+
+    return _at_most_a_day("--backoff", text, parse_duration(text))
+
+
 def _at_most_a_day(option: str, text: str, seconds: float) -> float:
     if seconds > _LONGEST_S:
         raise UsageError(f"{option} {text}: at most 1d")
     return seconds
+
+
+# The entry of a submission for which an option stands, and what reads its text.
+_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "after": ("after", _ids),
+    "after_any": ("after_any", _ids),
+    "begin": ("begin_at", _moment),
+    "signal": ("stop_signal", _signal),
+    "grace": ("grace_s", _grace),
+    "backoff": ("backoff_s", _backoff),
+    "warm": ("warm", read_modules),
+    "share": ("share", _share),
+    "gpu_mem": ("gpu_mem_bytes", _size),
+    "node": ("nodes", _nodes),
+    "on": ("on", _gpu_model),
+    "node_label": ("node_labels", lambda words: read_labels("--node-label ", words)),
+    "shell": ("shell", _shell),
+}

@@ -11,12 +11,13 @@ from stoker.cli.add_options import read_labels, split_nodes
 from stoker.cli.log_path_template import check_template
 from stoker.cli.times import parse_moment
 from stoker.core.durations import parse_duration
+from stoker.core.job import MAX_NAME
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import parse_share
 from stoker.core.size import parse_size
 from stoker.errors import UsageError
 from stoker.submit_context import make_absolute
-from stoker.wire import MAX_GPUS, MAX_NAME, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
+from stoker.wire import MAX_GPUS, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
 
 NONE = "none"
 

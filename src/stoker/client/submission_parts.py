@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from stoker import wire
-from stoker.client.submit import new_request_id
+from stoker.submit_context import new_request_id
 
 # Half of what the daemon takes: the environment and the escaping of odd characters come on top.
 _MAX_BYTES = 32 * 1024 * 1024

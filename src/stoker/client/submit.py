@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from stoker.client.transport import BrokenError, Connection, NoDaemonError
 from stoker.errors import StokerError
+from stoker.submit_context import new_request_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,11 +52,6 @@ def begin(home: str, body: bytes, request_id: str, *, start: bool = True) -> Cal
             return _send_again(lambda: _answer(ask()), request_id)
 
     return finish
-
-
-def new_request_id() -> str:
-    """An id that no other submission has."""
-    return os.urandom(16).hex()
 
 
 def _ensure(home: str) -> Connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import signal
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -13,19 +14,32 @@ from stoker.core.lifecycle import TABLE, Event, State
 _MOST_NAMES = 8
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a job is ended, pushed out and tried again, where it is not as usual."""
+MAX_NAME = 200
+ModuleName = Annotated[
+    str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", max_length=MAX_NAME)
+]
+ShortTime = Annotated[float, msgspec.Meta(ge=0, le=86400)]
 
-    stop_signal: int = signal.SIGTERM.value
-    grace_s: float = 10.0
-    backoff_s: float = 0.0  # the pause before the first retry, doubled with each one
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a job is started, ended, pushed out and tried again, where it is not as usual.
+
+    A submission has these fields too, and the store keeps them as they are: an option that is added
+    here needs no other declaration on its way from the command line to the engine.
+    """
+
+    stop_signal: Annotated[int, msgspec.Meta(ge=1, le=64)] = signal.SIGTERM.value
+    grace_s: ShortTime = 10.0
+    backoff_s: ShortTime = 0.0  # the pause before the first retry, doubled with each one
     requeue: bool = False  # over its time limit it waits again instead of being killed
     preemptible: bool = False  # it may be pushed out
     preempt: bool = False  # it may push out others
     mps: bool = False  # it shares its GPU through NVIDIA's MPS, where others do too
-    warm: tuple[str, ...] = ()  # modules that it finds imported when it starts; none: as usual
+    # Modules that it finds imported when it starts; `auto`: what the first run needs.
+    warm: tuple[ModuleName, ...] = ()
     sync: bool = False  # its snapshot is shipped to nodes that have not its folder
-    results: str = "results"  # below its folder: what it makes there is brought back
+    # Below its folder: what it makes there is brought back.
+    results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,9 @@ import os
 import platform
 import time
 
-from stoker.core.job import Options, Request
+import msgspec
+
+from stoker.core.job import Request
 from stoker.core.lifecycle import State
 from stoker.core.placement import PlacementRule, make_where, write_where
 from stoker.core.selector import check_name
@@ -149,18 +151,8 @@ def _fill(
         submission.gpu_mem_bytes,
         write_where(_where(submission)),
     )
-    options = Options(
-        stop_signal=submission.stop_signal,
-        grace_s=submission.grace_s,
-        backoff_s=submission.backoff_s,
-        requeue=submission.requeue,
-        preemptible=submission.preemptible,
-        preempt=submission.preempt,
-        warm=tuple(submission.warm),
-        mps=submission.mps,
-        sync=submission.sync,
-        results=os.path.normpath(submission.results),
-    )
+    results = os.path.normpath(submission.results)
+    options = msgspec.structs.replace(submission.options, results=results)
     request = Request(
         slots=submission.gpus,
         priority=submission.priority,

@@ -7,13 +7,17 @@ import fcntl
 import hashlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from stoker.client.client import Client
-from stoker.client.submit import new_request_id
-from stoker.sweeps.plan import Run
+from stoker.core.durations import parse_duration
+from stoker.core.sharing.rules import AUTO
+from stoker.errors import UsageError
+from stoker.submit_context import build_submission, new_request_id
+from stoker.sweeps.plan import Run, Sweep
 from stoker.wire import Added, NewJob, NewRun, Submission, to_wire
 
 _PART = 20_000
@@ -38,6 +42,35 @@ def alone(home: str, name: str, cwd: str, tell: Callable[[str], None]) -> Iterat
         yield
     finally:
         os.close(file)
+
+
+def describe_runs(
+    sweep: Sweep,
+    folder: bytes,
+    given: Mapping[str, Any],
+    environment: dict[str, Any] | None = None,
+) -> Submission:
+    """What all runs of a sweep have in common: a submission whose jobs `queue_runs` replaces.
+
+    An option has the value that is `given`, else that of the definition, else the default; runs share
+    GPUs by default. `timeout` is a text as people write it, all others are fields of a Submission.
+    """
+    options: dict[str, Any] = {
+        "share": AUTO.text,
+        "warm": sweep.warm,
+        **msgspec.structs.asdict(sweep.resources),
+        **{name: value for name, value in given.items() if value is not None},
+        "sweep": sweep.name,
+        "project": sweep.name,
+    }
+    timeout = options.pop("timeout")
+    if timeout is not None:
+        options["timeout_s"] = parse_duration(timeout)
+    jobs = [NewJob(command="of a part")]
+    try:
+        return msgspec.convert(build_submission(jobs, folder, options, environment), Submission)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this cannot be asked for: {error}") from None
 
 
 def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Iterator[Added]:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 
-import msgspec
-
 from stoker.client.client import Client
-from stoker.core.durations import parse_duration
 from stoker.errors import UsageError
-from stoker.submit_context import find_user
 from stoker.sweep_results.collect import note_sweep
 from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
-from stoker.sweeps.plan import Sweep
-from stoker.sweeps.queueing import alone, queue_runs
-from stoker.wire import NewJob, Submission, SweepAdded, SweepOrder, to_wire
+from stoker.sweeps.queueing import alone, describe_runs, queue_runs
+from stoker.wire import SweepAdded, SweepDraft, SweepOrder
 from stoker.worker_tasks.plan import read_draft
+
+_OPTIONS = set(SweepOrder.__struct_fields__) - set(SweepDraft.__struct_fields__)
 
 
 def queue(home: str, order: SweepOrder) -> SweepAdded:
     """Add the runs that are wanted; they are on disk when this returns."""
     sweep = read_draft(order)
-    common = _common(order, sweep)
+    given = {name: getattr(order, name) for name in _OPTIONS} | {"timeout": order.timeout or None}
+    common = describe_runs(sweep, os.fsencode(order.cwd), given, {"by_page": True})
     try:
         note_sweep(sweep)
     except OSError as error:
@@ -42,30 +40,3 @@ def queue(home: str, order: SweepOrder) -> SweepAdded:
 
 def _wait_quietly(_why: str) -> None:
     """Nobody is there to be told: who asks waits for the answer anyway."""
-
-
-def _common(order: SweepOrder, sweep: Sweep) -> Submission:
-    wanted = sweep.resources
-    timeout = order.timeout or wanted.timeout
-    message = {
-        "request_id": "of a part",
-        "jobs": [NewJob(command="of a part")],
-        "cwd": to_wire(os.fsencode(order.cwd)),
-        "sweep": sweep.name,
-        "project": sweep.name,
-        "gpus": order.gpus if order.gpus is not None else wanted.gpus,
-        "priority": order.priority if order.priority is not None else wanted.priority,
-        "retries": order.retries if order.retries is not None else wanted.retries,
-        "gpu_mem_bytes": order.gpu_mem_bytes or wanted.gpu_mem_bytes,
-        "nodes": order.nodes,
-        "on": order.on,
-        "node_labels": order.node_labels,
-        "timeout_s": parse_duration(timeout) if timeout else None,
-        "user": find_user(),
-        "by_page": True,
-    }
-    given = {key: value for key, value in message.items() if value is not None}
-    try:
-        return msgspec.convert(given, Submission)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"this cannot be asked for: {error}") from None

@@ -112,6 +112,25 @@ def test_a_sweep_is_queued_once_and_what_came_of_it_is_told(
     assert sum(info.counts.values()) == 5
 
 
+def test_a_sweep_of_the_page_shares_and_starts_warm_as_its_text_says(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    text = (
+        "command: python t.py {lr}\nwarm: [json]\nparameters: {lr: [1]}\n"
+        "resources: {retries: 2, priority: 3, timeout: 1h, gpu_mem: 1M}\n"
+    )
+    order = {"form": "yaml", "text": text, "cwd": str(tmp_path), "priority": 4}
+    added = msgspec.json.decode(
+        ask(api_server, "POST", "/v1/sweep", order)[1], type=wire.SweepAdded
+    )
+    job = msgspec.json.decode(
+        ask(api_server, "GET", f"/v1/show?job={added.first}")[1], type=wire.JobDetail
+    )
+    assert (job.share, job.options.warm) == ("auto", ("json",))
+    assert (job.gpus, job.retries, job.priority, job.timeout_s) == (1, 2, 4, 3600)
+    assert job.gpu_mem_bytes == 2**20
+
+
 def test_a_sweep_that_nobody_queued_is_not_found(api_server: ApiServer) -> None:
     for path in ("results", "export"):
         with pytest.raises(NotFoundError, match="no sweep 'none'"):

@@ -234,9 +234,34 @@ def test_every_wish_is_sent(sent: list[Message], monkeypatch: pytest.MonkeyPatch
     assert {name: sent[0][name] for name in wishes} == wishes
 
 
+def test_where_a_job_may_run_and_what_it_shares_is_sent(sent: list[Message]) -> None:
+    words = (
+        "add --share always:2 --gpu-mem 1G --node gpu1,gpu2 --on a100 --node-label disk=fast"
+        " --node-label net=ib --warm torch,numpy --mps true"
+    )
+
+    assert main(words.split()) == 0
+
+    options = {
+        "share": "always:2",
+        "gpu_mem_bytes": 2**30,
+        "nodes": ["gpu1", "gpu2"],
+        "on": "a100",
+        "node_labels": {"disk": "fast", "net": "ib"},
+        "warm": ["torch", "numpy"],
+        "mps": True,
+    }
+    assert {name: sent[0][name] for name in options} == options
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        ("--share some", "--share: 'some' is no way to share"),
+        ("--gpu-mem much", "--gpu-mem: "),
+        ("--node ,", "--node: name one"),
+        ("--node-label fast", "--node-label fast: name and value"),
+        ("--warm python", "--warm: name modules"),
         ("--begin 2001-01-01", "lies in the past"),
         ("--begin soon", "is no time"),
         ("--after ,", "--after: name jobs"),

@@ -29,6 +29,7 @@ from stoker.core.lifecycle import State, is_final, is_live, is_pending
 from stoker.engine import gpupeasy_batch
 from stoker.errors import NotFoundError, StokerError
 from stoker.service import add, ls, show, status
+from stoker.submit_context import new_request_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -64,7 +65,7 @@ async def add_new_job(context: QueueContext, _query: NoQuery, body: NewPeasyJob)
         added = await add.add(
             context,
             wire.Submission(
-                request_id=os.urandom(16).hex(),
+                request_id=new_request_id(),
                 jobs=[wire.NewJob(command=job.job_command, name=job.job_name)],  # type: ignore[arg-type]
                 log=wire.to_wire(outfile),
                 cwd=wire.to_wire(cwd),

@@ -11,7 +11,7 @@ import sys
 
 from stoker.cli.git_state import GitQuery
 from stoker.errors import UsageError
-from stoker.submit_context import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,24 +42,11 @@ examples:
   stoker add --on a100 python large.py        on a GPU of that kind
 """
 
-_WISHES = (
-    "hold",
-    "after",
-    "after_any",
-    "begin",
-    "backoff",
-    "signal",
-    "grace",
-    "requeue",
-    "preemptible",
-    "preempt",
-    "warm",
-    "share",
-    "gpu_mem",
-    "node",
-    "on",
-    "node_label",
-    "mps",
+# What is sent as it is typed, and what only this module acts on; add_options.py reads all others.
+_AS_TYPED = ("name", "project", "gpus", "priority", "retries", "linger")
+_OWN = (
+    *("command", "script", "batch", "format", "chdir", "log", "timeout"),
+    *("snapshot", "sync", "results", "follow", "quiet"),
 )
 
 
@@ -129,7 +116,9 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("-o: every job of a gpupeasy batch names its own output file")
     else:
         jobs = [_script(args.script) if args.script is not None else _job(args.command, folder)]
-    message = {"jobs": jobs, **_common(args, folder)}
+    message = build_submission(jobs, folder, _options(args, folder))
+    if args.chdir is not None and "PWD" in message["env"]:
+        message["env"]["PWD"] = os.fsdecode(folder)
     added = (_send if args.batch is None else _send_many)(message, question)
     _tell(added, quiet=args.quiet)
     if args.follow:
@@ -154,10 +143,19 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"-g {args.gpus}: a job cannot have fewer than 0 GPUs")
     if args.retries < 0:
         raise UsageError(f"--retries {args.retries}: a job cannot be tried fewer than 0 times")
-    if args.results is not None and not args.sync:
-        raise UsageError("--results is what --sync brings back: give --sync as well")
+    _check_pairs(args)
     if args.log is not None:
         _check_template(args.log, is_batch=args.batch is not None)
+
+
+def _check_pairs(args: argparse.Namespace) -> None:
+    """Refuse an option that does nothing without another one."""
+    if args.results is not None and not args.sync:
+        raise UsageError("--results is what --sync brings back: give --sync as well")
+    if args.backoff is not None and not args.retries:
+        raise UsageError("--backoff is the pause before a retry: give --retries as well")
+    if args.requeue and args.timeout is None:
+        raise UsageError("--requeue is for a job over its time limit: give -t as well")
 
 
 def _check_template(log: str, *, is_batch: bool) -> None:
@@ -207,49 +205,30 @@ def _script(path: str) -> Message:
     return {"command": to_wire(content), "script": True}
 
 
-def _common(args: argparse.Namespace, folder: bytes) -> Message:
-    message: Message = {
-        "request_id": os.urandom(16).hex(),
-        "cwd": to_wire(folder),
-        "gpus": args.gpus,
-        "priority": args.priority,
-        "retries": args.retries,
-        "linger": args.linger,
-        **take_environment(),
-    }
-    optional = {
-        "name": args.name,
-        "project": args.project,
-        "user": find_user(),
-    }
-    message.update((key, value) for key, value in optional.items() if value is not None)
-    if args.chdir is not None and "PWD" in message["env"]:
-        message["env"]["PWD"] = os.fsdecode(folder)
+def _options(args: argparse.Namespace, folder: bytes) -> Message:
+    options = {name: getattr(args, name) for name in _AS_TYPED}
     if args.log is not None:
-        message["log"] = to_wire(make_absolute(args.log))
-    if args.shell is not None:
-        from stoker.executors.command import resolve_shell
-
-        message["shell"] = resolve_shell(args.shell)
+        options["log"] = to_wire(make_absolute(args.log))
     if args.timeout is not None:
         from stoker.core.durations import parse_duration
 
-        message["timeout_s"] = parse_duration(args.timeout)
-    if any(getattr(args, wish) not in (None, False) for wish in _WISHES):
-        from stoker.cli.add_options import read_wishes
+        options["timeout_s"] = parse_duration(args.timeout)
+    others = {name: v for name, v in vars(args).items() if name not in (*_AS_TYPED, *_OWN)}
+    if any(value not in (None, False) for value in others.values()):
+        from stoker.cli.add_options import read_options
 
-        message.update(read_wishes(args))
+        options.update(read_options(others))
     if args.snapshot or args.sync:
         from stoker.home import find_home
         from stoker.snapshot import take
 
-        message["snapshot"] = take(folder, find_home())
+        options["snapshot"] = take(folder, find_home())
     if args.sync:
-        message["sync"] = True
+        options["sync"] = True
     if args.results is not None:
         path = os.path.join(os.fsdecode(folder), args.results)
-        message["results"] = os.path.relpath(path, os.fsdecode(folder))
-    return message
+        options["results"] = os.path.relpath(path, os.fsdecode(folder))
+    return options
 
 
 def _send(message: Message, question: GitQuery) -> list[Message]:

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     request = _request(args)
     if args.warm is not None:
-        from stoker.cli.warm_option import read_modules
+        from stoker.cli.add_options import read_modules
 
         warm = read_modules(args.warm)
     else:
@@ -128,9 +128,9 @@ def read_request_room(share: str | None, gpu_mem: str | None) -> tuple[str | Non
     """How commands share a GPU, None if they do not, and how much of it each needs."""
     if share is None and gpu_mem is None:
         return None, None
-    from stoker.cli.add_options import read_room
+    from stoker.cli.add_options import read_options
 
-    room = read_room(share, gpu_mem)
+    room = read_options({"share": share, "gpu_mem": gpu_mem})
     wanted = room.get("share")
     return None if wanted == "never" else wanted, room.get("gpu_mem_bytes")
 

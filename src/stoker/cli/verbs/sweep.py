@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stoker.errors import UsageError
 
@@ -39,6 +39,11 @@ in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {s
 # Options whose value may be negative, or be refused as that.
 SIGNED = ("-p", "--priority", "--seed", "--retries", "-n", "--samples", "-g", "--gpus")
 
+# Options that runs have as jobs of `stoker add` do.
+_OPTIONS = (
+    *("gpus", "gpu_mem", "share", "node", "on", "node_label"),
+    *("priority", "retries", "warm", "shell"),
+)
 _SHOWN = 5
 
 
@@ -81,17 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Queue the runs, or show or print them; in the foreground 0 only if all succeeded."""
-    if sum((args.dry_run, args.print, args.foreground)) > 1:
-        raise UsageError("--dry-run, --print or --foreground: one of them")
-    if args.max_failures is not None and args.max_failures < 1:
-        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
-    for option, number in (("-g", args.gpus), ("--retries", args.retries)):
-        if number is not None and number < 0:
-            raise UsageError(f"{option} {number}: write 0 or more")
-    if args.sync and (args.print or args.foreground):
-        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
-    if args.null and not args.print:
-        raise UsageError("-0 goes with --print")
+    _check(args)
     sweep = plan(args)
     for note in sweep.notes:
         _tell(note)
@@ -105,6 +100,20 @@ def run(args: argparse.Namespace) -> int:
 
         return run_here(args, sweep, common)
     return _queue(args, sweep, common)
+
+
+def _check(args: argparse.Namespace) -> None:
+    if sum((args.dry_run, args.print, args.foreground)) > 1:
+        raise UsageError("--dry-run, --print or --foreground: one of them")
+    if args.max_failures is not None and args.max_failures < 1:
+        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+    for option, number in (("-g", args.gpus), ("--retries", args.retries)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} {number}: write 0 or more")
+    if args.sync and (args.print or args.foreground):
+        raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
+    if args.null and not args.print:
+        raise UsageError("-0 goes with --print")
 
 
 def plan(args: argparse.Namespace) -> Sweep:
@@ -146,68 +155,22 @@ def _check_command(word: str) -> None:
 
 def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
     """All that the runs have in common."""
-    import msgspec
-
-    from stoker.cli.add_options import read_place, read_room
+    from stoker.cli.add_options import read_options
     from stoker.cli.git_state import GitQuery
-    from stoker.core.durations import parse_duration
-    from stoker.submit_context import find_folder, find_user, take_environment, to_wire
-    from stoker.wire import NewJob, Submission
+    from stoker.submit_context import find_folder
+    from stoker.sweeps.queueing import describe_runs
 
     folder = find_folder(None)
     question = GitQuery(folder)
-    resources = sweep.resources
-    message: dict[str, Any] = {
-        "request_id": "of a part",
-        "jobs": [NewJob(command="of a part")],
-        "cwd": to_wire(folder),
-        "sweep": sweep.name,
-        "project": sweep.name,
-        "gpus": _first(args.gpus, resources.gpus, 1),
-        "priority": _first(args.priority, resources.priority, 0),
-        "retries": _first(args.retries, resources.retries, 0),
-        "user": find_user(),
-        **take_environment(),
-    }
-    warm = find_warm(args, sweep)
-    if warm:
-        message["warm"] = warm
-    if resources.gpu_mem_bytes is not None:
-        message["gpu_mem_bytes"] = resources.gpu_mem_bytes
-    message.update(read_room(args.share, args.gpu_mem))
-    message.update(read_place(args.node, args.on, args.node_label))
-    timeout = args.timeout or resources.timeout
-    if timeout is not None:
-        message["timeout_s"] = parse_duration(timeout)
-    if args.shell is not None:
-        from stoker.executors.command import resolve_shell
-
-        message["shell"] = resolve_shell(args.shell)
+    given = read_options({name: getattr(args, name) for name in _OPTIONS})
+    given["timeout"] = args.timeout or None
     if args.sync and not args.dry_run:
         from stoker.home import find_home
         from stoker.snapshot import take
 
-        message |= {"sync": True, "snapshot": take(folder, find_home())}
-    git = question.answer()
-    if git is not None:
-        message["git"] = git
-    try:
-        return msgspec.convert(message, Submission)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"this cannot be asked for: {error}") from None
-
-
-def find_warm(args: argparse.Namespace, sweep: Sweep) -> list[str]:
-    """The modules that runs are to find imported: as typed, else as the file says."""
-    if args.warm is None:
-        return list(sweep.warm)
-    from stoker.cli.warm_option import read_modules
-
-    return read_modules(args.warm)
-
-
-def _first(*values: int | None) -> int:
-    return next(value for value in values if value is not None)
+        given |= {"sync": True, "snapshot": take(folder, find_home())}
+    given["git"] = question.answer()
+    return describe_runs(sweep, folder, given)
 
 
 def _print(sweep: Sweep, *, null: bool) -> int:

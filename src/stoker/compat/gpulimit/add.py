@@ -16,7 +16,7 @@ from stoker.compat.gpulimit.tasks import (
     turn_priority,
 )
 from stoker.errors import UsageError
-from stoker.submit_context import find_folder, find_user, make_absolute, take_environment, to_wire
+from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,18 +39,17 @@ def add(client: Client, words: Sequence[str]) -> int:
         )
     ensure_daemon(client.home, DAEMON_OPTIONS).close()
     line = [to_wire(os.fsencode(word)) for word in command]
-    message = {
-        "jobs": [{"command": line if len(line) > 1 else line[0]}],
-        "cwd": to_wire(find_folder(None)),
-        "priority": turn_priority(int(priority)),
-        "retries": int(read_parameters(client)["MAX_ERR_TIMES"]) - 1,
-        "share": "free",  # beside others while SAFETY_KEEP_GPU_MEMORY of the GPU is free, as ever
-        "user": find_user(),
-        **take_environment(),
-    }
     log = _log_template(options.get("logpath"))
-    if log is not None:
-        message["log"] = to_wire(log)
+    message = build_submission(
+        [{"command": line if len(line) > 1 else line[0]}],
+        find_folder(None),
+        {
+            "priority": turn_priority(int(priority)),
+            "retries": int(read_parameters(client)["MAX_ERR_TIMES"]) - 1,
+            "share": "free",  # beside others while SAFETY_KEEP_GPU_MEMORY of the GPU is free, as ever
+            "log": None if log is None else to_wire(log),
+        },
+    )
     added = submit(client.home, message)
     queued = sum(client.status().counts.values())
     print(f"add task(id:{added['first'] - 1}) to queue(len: {queued})")
