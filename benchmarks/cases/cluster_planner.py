@@ -204,12 +204,12 @@ def _open(home: str, executor: Willing) -> QueueContext:
     from stoker.core.node import NodeFacts
     from stoker.engine.config import Config
     from stoker.engine.engine_rules import Order
-    from stoker.service.queue_builder import assemble
+    from stoker.service.queue_builder import QueueSources, assemble
     from stoker.store.database import Database
 
     slots = _slots()
     database = Database(os.path.join(home, "cluster.db"))
-    context = assemble(
+    sources = QueueSources(
         home=home,
         database=database,
         config=Config(database),
@@ -220,6 +220,7 @@ def _open(home: str, executor: Willing) -> QueueContext:
         clock=time.monotonic,
         prepare=lambda _attempt, _entry: Order(["true"]),
     )
+    context = assemble(sources)
     context.engine.slot_table.note_models(
         {key: MODELS[slot.index // GPUS % len(MODELS)] for slot in slots for key in slot.keys}
     )

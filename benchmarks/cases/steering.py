@@ -107,13 +107,13 @@ def _open(home: str, name: str) -> tuple[QueueContext, FakeExecutor]:
     from stoker.core.slot import Slot
     from stoker.engine.config import Config
     from stoker.engine.engine_rules import Order
-    from stoker.service.queue_builder import assemble
+    from stoker.service.queue_builder import QueueSources, assemble
     from stoker.store.database import Database
     from stoker.testing.executor import FakeExecutor
 
     database = Database(os.path.join(home, name))
     executor = FakeExecutor(time.monotonic, kept=True)
-    context = assemble(
+    sources = QueueSources(
         home=home,
         database=database,
         config=Config(database),
@@ -122,6 +122,7 @@ def _open(home: str, name: str) -> tuple[QueueContext, FakeExecutor]:
         clock=time.monotonic,
         prepare=lambda _attempt, _entry: Order(["true"]),
     )
+    context = assemble(sources)
     return context, executor
 
 
@@ -176,9 +177,9 @@ class _Timed:
 def _round_us(context: QueueContext, executor: FakeExecutor) -> float:
     """Return the microseconds per start of looking at the queue and planning; nothing else."""
     engine = context.engine
-    peek, policy = _Timed(engine.queue.peek), _Timed(engine.policy)
+    peek, policy = _Timed(engine.queue.peek), _Timed(engine.planner.policy)
     vars(engine.queue)["peek"] = peek
-    engine.policy = policy
+    engine.planner.policy = policy
     before = len(executor.launched)
     while len(executor.launched) - before < STARTS_PER_ROUND:
         engine.turn()
@@ -186,7 +187,7 @@ def _round_us(context: QueueContext, executor: FakeExecutor) -> float:
             time.sleep(0.0001)
             executor.end(key)
     del vars(engine.queue)["peek"]
-    engine.policy = policy._function
+    engine.planner.policy = policy._function
     return (peek.spent_s + policy.spent_s) / (len(executor.launched) - before) * 1e6
 
 

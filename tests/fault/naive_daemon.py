@@ -27,8 +27,8 @@ class NaiveEngine(Engine):
 
 if __name__ == "__main__":
     from stoker.daemon import build
-    from stoker.service import queue_builder
+    from stoker.engine import build as engine_build
 
-    vars(queue_builder)["Engine"] = NaiveEngine
+    vars(engine_build)["Engine"] = NaiveEngine
     vars(build)["catch_up"] = lambda _context, _told: []
     sys.exit(main())

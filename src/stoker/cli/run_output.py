@@ -86,6 +86,7 @@ class Output:
         if nvml is None:
             yield None
             return
+        from stoker.engine.gpu_models import models_of
         from stoker.engine.gpu_monitor import GpuMonitor
         from stoker.engine.process_owners import ProcessOwners
 
@@ -97,12 +98,7 @@ class Output:
             ProcessOwners(slot_table, foreground.executor.name, lambda: [os.getpid()]),
             mind_others=self._mind_others,
         )
-        foreground.engine.follow(gpu_monitor)
-        if foreground.engine.sharing is not None:
-            from stoker.engine.sharing import models_of
-
-            sharing = foreground.engine.sharing
-            sharing.watch(gpu_monitor.look, lambda: models_of(nvml.gpus()))
+        foreground.engine.gpus.watch(gpu_monitor, lambda: models_of(nvml.gpus()))
         foreground.listen(gpu_monitor.fileno(), gpu_monitor.review)
         try:
             yield gpu_monitor

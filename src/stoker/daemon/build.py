@@ -21,11 +21,10 @@ from stoker.daemon.preload import preload
 from stoker.engine.adoption import adopt
 from stoker.engine.catch_up import catch_up
 from stoker.engine.config import Config
+from stoker.engine.gpu_models import Model, models_of
 from stoker.engine.gpu_monitor import GpuMonitor
-from stoker.engine.mps import Mps
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.process_owners import ProcessOwners
-from stoker.engine.sharing import Model, models_of
 from stoker.engine.slots import RunningAttempt
 from stoker.errors import StokerError
 from stoker.executors.daemon_executor import DaemonExecutor
@@ -35,7 +34,7 @@ from stoker.gpus.gpu_discovery import look_anew_within
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
-from stoker.service.queue_builder import assemble
+from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
 from stoker.web.page_control import PageControl
@@ -74,13 +73,18 @@ class Daemon:
         self._executor: DaemonExecutor | MultiNodeExecutor = self._own
         if self._cluster is not None:
             self._executor = self._cluster.extend(self._own, identity.name)
-        self.context = assemble(
+        sources = QueueSources(
             home=home,
             database=self._database,
             config=self._config,
             executor=self._executor,
             slots=slots,
             clock=boot_clock_s,
+            mps_folder=os.path.join(home, "mps"),
+            on_node_news=None if self._cluster is None else self._cluster.on_news,
+        )
+        self.context = assemble(
+            sources,
             supervisor_pids=lambda: self._executor.pids,
             parse_slots=self._parse_slots,
             slots_changed=self._watch_all,
@@ -90,9 +94,6 @@ class Daemon:
         self.engine = self.context.engine
         self._page = self.context.page = PageControl(self.context)
         self._database.on_full = self._wait_for_space
-        self._mps = Mps(os.path.join(home, "mps"), self.context.publisher.on_notice)
-        self._mps.find()
-        self.engine.use(self._mps)
         if self._cluster is not None:
             self._cluster.enter(self.context, self._models)
         settle_copy(self.context, identity)
@@ -147,7 +148,7 @@ class Daemon:
         if self._gpu_monitor is not None:
             self._gpu_monitor.stop()
         if not self.engine.slot_table.running:
-            self._mps.retire()
+            self._retire_mps()
         self._executor.close()
         if self._cluster is not None:
             self._cluster.close(self.engine.slot_table)
@@ -239,9 +240,7 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.gpu_sources.near = gpu_monitor
         else:
-            self.engine.follow(gpu_monitor)
-            assert self.engine.sharing is not None
-            self.engine.sharing.watch(gpu_monitor.look, self._models)
+            self.engine.gpus.watch(gpu_monitor, self._models)
 
     def _welcome(self, gpus: list[Gpu]) -> None:
         """GPUs have come while we live: by default they are used, else it is said how they can be."""
@@ -285,7 +284,7 @@ class Daemon:
         """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""
         is_busy = self.engine.slot_table.running or len(self.engine.queue)
         if not is_busy:
-            self._mps.retire()
+            self._retire_mps()
         if self._cluster is not None:
             self._cluster.watch(wanted=bool(is_busy or self.context.viewers))
         if self._gpu_monitor is None:
@@ -294,6 +293,10 @@ class Daemon:
             self._gpu_monitor.rouse()
         else:
             self._gpu_monitor.rest()
+
+    def _retire_mps(self) -> None:
+        if self.engine.gpus.mps is not None:
+            self.engine.gpus.mps.retire()
 
     def _wait_for_space(self, message: str) -> None:
         self.engine.tell_once(f"{message}; waiting for space")

@@ -12,13 +12,14 @@ from stoker.core.node import NodeFacts
 from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
+from stoker.engine.gpu_models import Model
 from stoker.engine.gpu_sources import GpuSources
 from stoker.engine.nodes import Nodes
-from stoker.engine.sharing import Model
 from stoker.engine.slots import SlotTable
 from stoker.executors.bridge_connection import BridgeConnection, dismiss
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
+from stoker.executors.node_reports import News
 
 
 class Cluster:
@@ -33,6 +34,7 @@ class Cluster:
         self._labels = {} if settings is None else settings.labels
         self.fleet: MultiNodeExecutor
         self.gpu_sources: GpuSources
+        self.nodes: Nodes
 
     @classmethod
     def of(cls, home: str, config: Config) -> Cluster | None:
@@ -59,18 +61,20 @@ class Cluster:
         cluster_gpus = ClusterGpus(slot_table)
         cluster_gpus.on_notice = context.publisher.on_notice
         self.gpu_sources = GpuSources(cluster_gpus)
-        nodes = engine.nodes = Nodes(
+        nodes = context.nodes = self.nodes = Nodes(
             engine, context.database, cluster_gpus, self.fleet, context.publisher.on_notice
         )
         nodes.remember()
-        engine.follow(self.gpu_sources)
 
         def models() -> dict[str, Model]:
             far = nodes.models().items()
             return own_models() | {key: Model(gpu.name, gpu.total_bytes) for key, gpu in far}
 
-        assert engine.sharing is not None
-        engine.sharing.watch(self.gpu_sources.look, models)
+        engine.gpus.watch(self.gpu_sources, models)
+
+    def on_news(self, news: News) -> None:
+        """Take note of what was heard of a node."""
+        self.nodes.apply(news)
 
     def watch(self, *, wanted: bool) -> None:
         """Have nodes look at their GPUs while it is of use."""

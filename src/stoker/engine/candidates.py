@@ -26,6 +26,7 @@ class Candidates:
         healing: RetryPolicy,
         sharing: Sharing | None = None,
     ) -> None:
+        self.were_read = bool(entries)  # also if none of them can run as things are
         self.sharers: set[int] = set()
         self._entries: dict[int, QueueEntry] = {}
         self.candidates: list[Candidate] = []

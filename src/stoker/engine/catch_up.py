@@ -59,7 +59,7 @@ def _tell_unknown(
     # An engine of several machines ends what its database does not know: a node may have been given up.
     rule = (
         "it keeps its GPU until it ends; stoker daemon stop --kill ends it"
-        if context.engine.nodes is None
+        if context.nodes is None
         else "it is ended, for the queue reaches over several machines"
     )
     for attempt in unknown:

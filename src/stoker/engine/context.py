@@ -17,6 +17,7 @@ from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
 from stoker.engine.hooks import Hooks
+from stoker.engine.nodes import Nodes
 from stoker.engine.slots import RunningAttempt
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.store.database import Database
@@ -80,6 +81,7 @@ class QueueContext:
         self.no_gpu_reason = no_gpu_reason
         self.worker_tasks = WorkerProcesses(home)
         self.page: PageSwitch | None = None
+        self.nodes: Nodes | None = None  # of a cluster, where there is one
         self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are
         self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 

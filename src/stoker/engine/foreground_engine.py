@@ -16,6 +16,7 @@ from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
 from stoker.core.planner import Candidate
 from stoker.core.slot import Slot
+from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.command_reader import Source
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order
@@ -68,12 +69,9 @@ class ForegroundEngine:
         self._run = run
         self._source = source
         self._listener = listener
-        self._log_of = settings.log_of
-        self._folder_of = settings.folder_of
+        self._settings = settings
         self._signals_seen: list[int] = []
         self._signal_count = 0
-        self._resumes = settings.resume
-        self._settings = settings
         if settings.resume:
             self._look_back()
         self.executor = ForegroundExecutor(
@@ -87,30 +85,7 @@ class ForegroundEngine:
         )
         self._command_line = CommandLine(settings.shell, settings.env.get("PATH", os.defpath))
         run.database.on_full = self._wait_for_space
-        queue = LineQueue(source, run.jobs, settings.request, resume=settings.resume)
-        self.engine = Engine(
-            slot_table=SlotTable(settings.slots, last_freed_first=settings.last_freed_first),
-            queue=queue,
-            executor=self.executor,
-            database=run.database,
-            jobs=run.jobs,
-            listener=listener,
-            rules=EngineRules(
-                max_failures=settings.max_failures,
-                in_advance=settings.in_advance and settings.max_failures is None,
-            ),
-            prepare=self._prepare,
-            clock=boot_clock_s,
-        )
-        if settings.request.share is not None or settings.request.gpu_mem is not None:
-            self._share(settings, queue)
-        self._mps: Mps | None = None
-        if settings.mps_folder is not None:
-            from stoker.engine.mps import Mps
-
-            self._mps = Mps(settings.mps_folder, listener.on_notice)
-            self._mps.find()
-            self.engine.use(self._mps)
+        self.engine = self._build_engine()
         self._poll_driver = PollDriver(
             self.engine,
             self.executor,
@@ -122,21 +97,45 @@ class ForegroundEngine:
         self.listen = self._poll_driver.listen
         self.unlisten = self._poll_driver.unlisten
 
-    def _share(self, settings: ForegroundSettings, queue: LineQueue) -> None:
-        """Let commands share GPUs, once these can be seen."""
-        from stoker.engine.sharing import Sharing
+    def _build_engine(self) -> Engine:
+        run, settings = self._run, self._settings
+        queue = LineQueue(self._source, run.jobs, settings.request, resume=settings.resume)
+        slot_table = SlotTable(settings.slots, last_freed_first=settings.last_freed_first)
+        rules = EngineRules(
+            max_failures=settings.max_failures,
+            in_advance=settings.in_advance and settings.max_failures is None,
+        )
+        parts = EngineParts(
+            slot_table=slot_table,
+            queue=queue,
+            executor=self.executor,
+            database=run.database,
+            jobs=run.jobs,
+            listener=self._listener,
+            rules=rules,
+            prepare=self._prepare,
+            clock=boot_clock_s,
+            mps=self._find_mps(),
+        )
+        if settings.request.share is None and settings.request.gpu_mem is None:
+            return build_engine(parts)
         from stoker.engine.torch_memory_cap import TorchMemoryCap
-        from stoker.store.sharing_records import SharingRecords
 
         def kind_of(candidate: Candidate) -> tuple[list[str], str, str | None]:
-            command = queue.commands[candidate.id]
-            return os.fsdecode(command).split(), settings.cwd, None
+            return os.fsdecode(queue.commands[candidate.id]).split(), settings.cwd, None
 
-        sharing = Sharing(
-            self.engine.slot_table, SharingRecords(self._run.database), kind_of, boot_clock_s
-        )
-        sharing.needs.clear()  # of an earlier run, whose lines had other numbers
-        self.engine.share(sharing, TorchMemoryCap(self._surroundings))
+        sharing = make_foreground_sharing(slot_table, run.database, kind_of)
+        cap = TorchMemoryCap(self._surroundings)
+        return build_engine(msgspec.structs.replace(parts, sharing=sharing, torch_memory_cap=cap))
+
+    def _find_mps(self) -> Mps | None:
+        if self._settings.mps_folder is None:
+            return None
+        from stoker.engine.mps import Mps
+
+        mps = Mps(self._settings.mps_folder, self._listener.on_notice)
+        mps.find()
+        return mps
 
     def _surroundings(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
         return self._command_line.literal_words(entry.command), self._settings.env
@@ -162,11 +161,15 @@ class ForegroundEngine:
             try:
                 self._poll_driver.turn_until_over(refresh)
             finally:
-                if self._mps is not None:
-                    self._mps.retire()
+                if self.engine.gpus.mps is not None:
+                    self.engine.gpus.mps.retire()
 
     def _tell_what_is_gone(self) -> None:
-        gone = self._run.jobs.absent() if self._resumes and self.engine.queue.exhausted() else 0
+        gone = (
+            self._run.jobs.absent()
+            if self._settings.resume and self.engine.queue.exhausted()
+            else 0
+        )
         if gone:
             self._listener.on_notice(
                 f"the input has changed: {gone} recorded commands are no longer in it"
@@ -221,9 +224,9 @@ class ForegroundEngine:
         words = self._command_line.words_or_script(
             entry.command, lambda: self._run.path("scripts", f"{attempt.key}.sh")
         )
-        folder = self._folder_of(entry.command)
+        folder = self._settings.folder_of(entry.command)
         if folder is None:
-            order = Order(words, self._log_of(attempt))
+            order = Order(words, self._settings.log_of(attempt))
         else:
             log = os.path.join(folder, LOG)
             self._run.jobs.note_log(attempt.job, log)

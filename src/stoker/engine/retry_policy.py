@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,15 +13,20 @@ from stoker.core.job import Ending, Outcome
 from stoker.core.lifecycle import Event
 from stoker.core.planner import Candidate
 from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
+from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.store.jobs import Jobs
-
-if TYPE_CHECKING:
-    from stoker.engine.mps import Mps
 
 _CHECK_S = 2.0
 _MOST_OF_MEMORY = 0.9  # more than this is never free, and then it is tried all the same
 _TEMPORARY = "/tmp"  # noqa: S108 - nothing is written there
+
+
+class JobPlaces(msgspec.Struct, frozen=True):
+    """Where running jobs work, and which slots they may use; None for all."""
+
+    folder_of: Callable[[RunningAttempt], str] = lambda _running: "."
+    allowed_of: Callable[[RunningAttempt], frozenset[int] | None] = lambda _running: None
 
 
 class RetryPolicy:
@@ -32,7 +36,15 @@ class RetryPolicy:
     starts while the disk is full.
     """
 
-    def __init__(self, slot_table: SlotTable, jobs: Jobs, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        slot_table: SlotTable,
+        jobs: Jobs,
+        tell: Callable[[str], None],
+        gpus: GpuFeatures,
+        places: JobPlaces,
+        pause: Callable[[str], None] | None = None,
+    ) -> None:
         self._slot_table = slot_table
         self._jobs = jobs
         self._tell = tell
@@ -42,12 +54,9 @@ class RetryPolicy:
         self._needs_bytes: dict[int, int] = {}
         self._awaits_space: str | None = None
         self._check_at = 0.0
-        self.pause: Callable[[str], None] | None = None
-        self.mps: Mps | None = None
-        self.xid_of: Callable[[RunningAttempt], int | None] = _unknown
-        self.folder_of: Callable[[RunningAttempt], str] = lambda _running: "."
-        # The slots that a job may use; None for all.
-        self.allowed_of: Callable[[RunningAttempt], frozenset[int] | None] = lambda _running: None
+        self.pause = pause
+        self.gpus = gpus
+        self._places = places
 
     def examine(self, running: RunningAttempt, outcome: Outcome) -> Failure | None:
         """Why an attempt failed; None if it did not."""
@@ -63,16 +72,17 @@ class RetryPolicy:
         )
 
     def _facts_of(self, running: RunningAttempt) -> Facts:
-        mps = self.mps is not None and self.mps.is_client(running)
+        mps = self.gpus.mps
+        is_client = mps is not None and mps.is_client(running)
         return Facts(
-            xid=self.xid_of(running),
-            mps=mps,
-            neighbours=mps and self.mps is not None and self.mps.has_neighbours(running),
+            xid=self.gpus.xid_of(running),
+            mps=is_client,
+            neighbours=is_client and mps is not None and mps.has_neighbours(running),
         )
 
     def wants_mps(self, running: RunningAttempt) -> bool:
         """Whether an attempt asks for MPS, and its job has not gone down with neighbours there."""
-        if self.mps is None or not running.entry.request.options.mps or not running.slots:
+        if self.gpus.mps is None or not running.entry.request.options.mps or not running.slots:
             return False
         if not self._slot_table.is_own(running.node):
             return False  # its daemon would have to be there
@@ -117,7 +127,7 @@ class RetryPolicy:
         """Keep a job off a node that lacks what it needs; False if there is no other for it."""
         job = running.attempt.job
         unfit = {**self._unfit.get(job, {}), running.where: reason}
-        allowed = self.allowed_of(running)
+        allowed = self._places.allowed_of(running)
         others = Counter(
             place.slot.node
             for place in self._slot_table.whole()
@@ -225,8 +235,4 @@ class RetryPolicy:
 
     def _folders_of(self, running: RunningAttempt) -> list[str]:
         folders = [] if running.log is None else [os.path.dirname(running.log) or "."]
-        return [*folders, self.folder_of(running), os.environ.get("TMPDIR") or _TEMPORARY]
-
-
-def _unknown(_running: RunningAttempt) -> int | None:
-    return None
+        return [*folders, self._places.folder_of(running), os.environ.get("TMPDIR") or _TEMPORARY]

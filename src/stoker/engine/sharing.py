@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -20,12 +20,10 @@ from stoker.core.sharing.reservation import MemoryReservation
 from stoker.core.sharing.rules import NEVER, Mode, Share, SharingRules, parse_share
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.size import format_bytes
-from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look, Sight
 from stoker.engine.gpu_leases import lease_fault
+from stoker.engine.gpu_models import Model, largest_of
 from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
-from stoker.errors import UsageError
-from stoker.gpus.nvml import Gpu as NvmlGpu
 from stoker.store.sharing_records import Need, Reserved, SharingRecords
 
 _REVIEW_S = 2.0
@@ -39,31 +37,8 @@ _UNSEEN = "the driver does not tell who holds how much of its memory"
 _MEMINFO = "/proc/meminfo"
 
 
-class Model(msgspec.Struct, frozen=True):
-    """What kind of GPU one is."""
-
-    name: str
-    total_bytes: int
-
-
-def models_of(gpus: Iterable[NvmlGpu]) -> dict[str, Model]:
-    """What kinds of GPUs these are, by their lease keys; one that is lost has no size."""
-    return {gpu.uuid: Model(gpu.name, gpu.mem_total_bytes) for gpu in gpus if gpu.mem_total_bytes}
-
-
-def largest_of(slots: Iterable[Slot], models: Mapping[str, Model]) -> int | None:
-    """The memory of the largest GPU of some slots; None if that is not known."""
-    keys = [key for slot in slots for key in slot.keys]
-    return max((models[key].total_bytes for key in keys if key in models), default=None)
-
-
-def refuse_too_large(asked: int | None, largest: int | None) -> None:
-    """Refuse what no GPU has; `largest` is None where nobody knows how large they are."""
-    if asked is not None and largest is not None and asked > largest:
-        raise UsageError(
-            f"the job asks for {format_bytes(asked)} of GPU memory, and the largest GPU here"
-            f" has {format_bytes(largest)}: ask for less (--gpu-mem)"
-        )
+KindOf = Callable[[Candidate], tuple[list[str], str, str | None]]
+"""The words of a job's command, its working folder, and the folder of its run, if it has one."""
 
 
 class Seat(msgspec.Struct):
@@ -97,8 +72,9 @@ class Sharing:
         self,
         slot_table: SlotTable,
         rooms: SharingRecords,
-        kind_of: Callable[[Candidate], tuple[list[str], str, str | None]],
+        kind_of: KindOf,
         clock: Callable[[], float],
+        allowed_of: Callable[[RunningAttempt], frozenset[int] | None] = lambda _running: None,
     ) -> None:
         self._slot_table = slot_table
         self._sharing_records = rooms
@@ -107,8 +83,7 @@ class Sharing:
         self.rules = SharingRules()
         self._look: Callable[[], Look | None] = lambda: None
         self._models: Callable[[], Mapping[str, Model]] = dict
-        # The slots that a job may use; None for all.
-        self.allowed_of: Callable[[RunningAttempt], frozenset[int] | None] = lambda _running: None
+        self._allowed_of = allowed_of
         self.is_possible = False
         self.load()
         self._seats: dict[str, Seat] = {}
@@ -138,7 +113,7 @@ class Sharing:
 
     def _largest_for(self, running: RunningAttempt) -> int | None:
         """The memory of the largest GPU that a job may have, also of those that are taken for now."""
-        allowed = self.allowed_of(running)
+        allowed = self._allowed_of(running)
         return largest_of(
             (
                 place.slot

@@ -12,7 +12,7 @@ class TurnRecorder:
     def __init__(self, database: Database, listener: EngineListener, *, outlived: bool) -> None:
         self._database = database
         self._listener = listener
-        self._outlived = outlived
+        self.outlived = outlived
         self._was_refused = False
 
     @property
@@ -20,9 +20,21 @@ class TurnRecorder:
         """Whether the last turn is not on record yet; until it is there can be no other."""
         return self._database.refusal is not None
 
+    def commit_now(self) -> None:
+        """Put what was done on record, however long that takes."""
+        self._database.commit()
+
+    def sync_when_due(self) -> None:
+        """Write to the disk what was committed, if it is time for that."""
+        self._database.sync_when_due()
+
+    def sync_due_s(self) -> float | None:
+        """In how many seconds that is; None if all is written."""
+        return self._database.sync_due_s()
+
     def commit(self) -> bool:
         """Put a turn on record; False if there is no space for it at this moment."""
-        if not self._outlived:
+        if not self.outlived:
             self._database.commit()
         elif not self._database.try_commit():
             if not self._was_refused:

@@ -17,8 +17,8 @@ from stoker.core.placement import PlacementRule, make_where, write_where
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import Mode
 from stoker.engine.context import QueueContext
+from stoker.engine.gpu_models import refuse_too_large
 from stoker.engine.launch_spec import join_words
-from stoker.engine.sharing import refuse_too_large
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
 from stoker.service.dependencies import read_needs

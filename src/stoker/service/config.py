@@ -56,10 +56,10 @@ def apply(context: QueueContext) -> None:
 def choose_policy(context: QueueContext) -> None:
     """Let the policy plan that the settings name; if it cannot be had, the default, and say so."""
     name = context.config.text("policy")
-    context.engine.policy = plan
+    context.engine.planner.policy = plan
     if name != DEFAULT:
         try:
-            context.engine.policy = CheckedPolicy(
+            context.engine.planner.policy = CheckedPolicy(
                 name, find_policy(name), context.publisher.on_notice
             )
         except UsageError as error:

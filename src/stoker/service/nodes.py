@@ -12,7 +12,7 @@ from stoker.wire import NodeInfo, NodeOrder
 
 def read(context: QueueContext) -> list[NodeInfo]:
     """Every node, this machine first; none where there is no cluster."""
-    slot_table, nodes = context.engine.slot_table, context.engine.nodes
+    slot_table, nodes = context.engine.slot_table, context.nodes
     if nodes is None:
         return []
     head_address = (context.config.ray_address or "").rpartition(":")[0]
@@ -41,7 +41,7 @@ def read(context: QueueContext) -> list[NodeInfo]:
 
 def nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
     """Forget a node that is away, once nothing of the queue can be running there."""
-    slot_table, known = context.engine.slot_table, context.engine.nodes
+    slot_table, known = context.engine.slot_table, context.nodes
     facts = slot_table.nodes.get(order.node)
     if known is None or facts is None:
         there = ", ".join(sorted(slot_table.nodes)) or "no cluster"

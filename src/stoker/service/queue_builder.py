@@ -1,33 +1,38 @@
-"""Joins the parts of a queue: database, slots and executor become a context with an engine in it."""
+"""Builds the daemon's queue: database, slots and executor become a context with an engine in it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 
-from stoker.core.job import Attempt
+import msgspec
+
 from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
 from stoker.engine.admission import Admission
 from stoker.engine.asyncio_driver import AsyncioDriver
+from stoker.engine.attempt_starts import Prepare
+from stoker.engine.build import EngineParts, build_engine
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.database_queue import DatabaseQueue
 from stoker.engine.engine import Engine
-from stoker.engine.engine_rules import EngineRules, Order
+from stoker.engine.engine_rules import EngineRules
 from stoker.engine.eta import Eta
 from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.hooks import Hooks
 from stoker.engine.launch_spec import LaunchSpecs, run_folder, words_of
+from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
+from stoker.engine.retry_policy import JobPlaces
 from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
 from stoker.engine.slots import DRAINED, REMOVED, RunningAttempt, SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.executors.contract import Executor
+from stoker.executors.node_reports import News
 from stoker.service.config import apply, choose_policy
 from stoker.store.database import Database
 from stoker.store.pending import PendingJobs
@@ -35,70 +40,132 @@ from stoker.store.queue_jobs import QueueJobs
 from stoker.store.sharing_records import SharingRecords
 
 
+class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue is built over. In a cluster, `head` is what this machine is called there."""
+
+    home: str
+    database: Database
+    config: Config
+    executor: Executor  # it outlives the queue
+    slots: tuple[Slot, ...]
+    clock: Callable[[], float]
+    head: str = ""
+    nodes: Iterable[NodeFacts] = ()  # those known from before
+    prepare: Prepare | None = None  # other than by the specs of the jobs
+    mps_folder: str | None = None  # where the daemons of MPS have their folders
+    on_node_news: Callable[[News], None] | None = None  # of a cluster
+
+
+class _QueueBuilder:
+    """Makes the parts of a queue, each once, in the order in which they need each other."""
+
+    def __init__(self, sources: QueueSources) -> None:
+        self.sources = sources
+        self.jobs = QueueJobs(sources.database)
+        self.events = Broadcast()
+        self.publisher = Publisher(self.events)
+        self.slot_table = SlotTable(sources.slots, head=sources.head)
+        for facts in sources.nodes:
+            self.slot_table.note_node(facts)
+        self.admission = Admission(sources.database, self.slot_table)
+        self.pending = PendingJobs(self.jobs)
+        self.sharing = Sharing(
+            self.slot_table,
+            SharingRecords(sources.database),
+            lambda candidate: words_of(self.jobs, candidate.id),
+            sources.clock,
+            self._allowed_of,
+        )
+        self.engine = self._build_engine()
+        sources.database.on_rollback = self._believe_the_database
+
+    def _build_engine(self) -> Engine:
+        sources, jobs = self.sources, self.jobs
+        config = sources.config
+        specs = LaunchSpecs(jobs, sources.executor, sources.home, lambda: config.sync_limit_bytes)
+        return build_engine(
+            EngineParts(
+                slot_table=self.slot_table,
+                queue=DatabaseQueue(
+                    jobs, self.pending, self.admission, self.publisher.on_change, sources.clock
+                ),
+                executor=sources.executor,
+                database=sources.database,
+                jobs=jobs,
+                listener=self.publisher,
+                prepare=sources.prepare or specs.prepare,
+                clock=sources.clock,
+                rules=EngineRules(outlived=True),
+                places=JobPlaces(self._folder_of, self._allowed_of),
+                sharing=self.sharing,
+                torch_memory_cap=TorchMemoryCap(specs.surroundings),
+                mps=self._find_mps(),
+                pause_queue=self._pause_queue,
+                make_preemption=lambda termination: Preemption(self.slot_table, termination, jobs),
+                on_node_news=sources.on_node_news,
+            )
+        )
+
+    def _find_mps(self) -> Mps | None:
+        if self.sources.mps_folder is None:
+            return None
+        mps = Mps(self.sources.mps_folder, self.publisher.on_notice)
+        mps.find()
+        return mps
+
+    def _allowed_of(self, running: RunningAttempt) -> frozenset[int] | None:
+        """The slots that a running job may use; None for all."""
+        facts = running.entry.facts
+        return None if facts is None else self.admission.allowed(facts.project, facts.where)
+
+    def _folder_of(self, running: RunningAttempt) -> str:
+        facts = running.entry.facts
+        assert facts is not None
+        surroundings = self.jobs.surroundings(facts.submission)
+        return run_folder(self.sources.home, surroundings, fresh=bool(facts.fresh))
+
+    def _pause_queue(self, reason: str) -> None:
+        if self.admission.queue_paused is None:
+            self.admission.pause_queue(reason)
+            self.publisher.on_notice(
+                f"the queue is paused, {reason}; stoker resume --queue goes on once there is space"
+            )
+
+    def _believe_the_database(self) -> None:
+        """Forget what was not committed."""
+        self.jobs.forget_uncommitted()
+        self.pending.load()
+        self.admission.load()
+        self.sharing.load()
+
+
 def assemble(
+    sources: QueueSources,
     *,
-    home: str,
-    database: Database,
-    config: Config,
-    executor: Executor,
-    slots: tuple[Slot, ...],
-    head: str = "",
-    nodes: Iterable[NodeFacts] = (),
-    clock: Callable[[], float],
     supervisor_pids: Callable[[], list[int]] = list,
     parse_slots: Callable[[str], tuple[Slot, ...]] = lambda _text: (),
     slots_changed: Callable[[], None] = lambda: None,
     no_gpu_reason: str | None = None,
     before_turn: Callable[[], None] | None = None,
-    prepare: Callable[[Attempt, QueueEntry], Order] | None = None,
 ) -> QueueContext:
-    """A queue over an executor that outlives it; to be called in its event loop.
-
-    In a cluster, `head` is what this machine is called there, and `nodes` are those known from before.
-    """
-    jobs = QueueJobs(database)
-    events = Broadcast()
-    publisher = Publisher(events)
-    slot_table = SlotTable(slots, head=head)
-    for facts in nodes:
-        slot_table.note_node(facts)
-    admission = Admission(database, slot_table)
-    pending = PendingJobs(jobs)
-    orders = LaunchSpecs(jobs, executor, home, lambda: config.sync_limit_bytes)
-    engine = Engine(
-        slot_table=slot_table,
-        queue=DatabaseQueue(jobs, pending, admission, publisher.on_change, clock),
-        executor=executor,
-        database=database,
-        jobs=jobs,
-        listener=publisher,
-        rules=EngineRules(outlived=True),
-        prepare=prepare or orders.prepare,
-        clock=clock,
-        on_stuck=lambda entry: pushing.make_room(entry),
-    )
-    pushing = Preemption(slot_table, engine.termination, jobs)
-    sharing = Sharing(
-        slot_table, SharingRecords(database), lambda candidate: words_of(jobs, candidate.id), clock
-    )
-    sharing.allowed_of = engine.retry_policy.allowed_of = lambda running: _allowed(
-        admission, running
-    )
-    engine.share(sharing, TorchMemoryCap(orders.surroundings))
+    """Build a queue; to be called in its event loop."""
+    queue = _QueueBuilder(sources)
+    engine, publisher, admission = queue.engine, queue.publisher, queue.admission
+    forecast = Forecast(queue.sharing, queue.slot_table)
     context = QueueContext(
-        home=home,
-        database=database,
-        jobs=jobs,
+        home=sources.home,
+        database=sources.database,
+        jobs=queue.jobs,
         engine=engine,
-        driver=AsyncioDriver(engine, executor, before_turn),
-        events=events,
+        driver=AsyncioDriver(engine, sources.executor, before_turn),
+        events=queue.events,
         publisher=publisher,
-        pending=pending,
+        pending=queue.pending,
         admission=admission,
         failure_limit=FailureLimit(admission, publisher.on_notice, engine.revoke_followers),
-        hooks=Hooks(config, publisher.on_notice),
-        eta=Eta(database, jobs, slot_table, Forecast(sharing, slot_table)),
-        config=config,
+        hooks=Hooks(sources.config, publisher.on_notice),
+        eta=Eta(sources.database, queue.jobs, queue.slot_table, forecast),
+        config=sources.config,
         since=time.time(),
         supervisor_pids=supervisor_pids,
         parse_slots=parse_slots,
@@ -106,46 +173,8 @@ def assemble(
         no_gpu_reason=no_gpu_reason,
     )
     publisher.followers += [context.failure_limit.on_end, context.eta.on_end, context.hooks.on_end]
-
-    def believe_the_database() -> None:
-        jobs.forget_uncommitted()
-        pending.load()
-        admission.load()
-        if engine.sharing is not None:
-            engine.sharing.load()
-
-    database.on_rollback = believe_the_database
     _follow_config(context)
-    _heal(context)
     return context
-
-
-def _allowed(admission: Admission, running: RunningAttempt) -> frozenset[int] | None:
-    """The slots that a job may use which runs; None for all."""
-    facts = running.entry.facts
-    return None if facts is None else admission.allowed(facts.project, facts.where)
-
-
-def _heal(context: QueueContext) -> None:
-    """Let what failures ask for be done in the daemon's way."""
-
-    def pause(reason: str) -> None:
-        if context.admission.queue_paused is None:
-            context.admission.pause_queue(reason)
-            context.engine.revoke_followers()
-            context.publisher.on_notice(
-                f"the queue is paused, {reason}; stoker resume --queue goes on once there is space"
-            )
-
-    def folder_of(running: RunningAttempt) -> str:
-        facts = running.entry.facts
-        assert facts is not None
-        return run_folder(
-            context.home, context.jobs.surroundings(facts.submission), fresh=bool(facts.fresh)
-        )
-
-    context.engine.retry_policy.pause = pause
-    context.engine.retry_policy.folder_of = folder_of
 
 
 def _follow_config(context: QueueContext) -> None:

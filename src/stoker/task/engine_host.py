@@ -14,14 +14,15 @@ import msgspec
 from stoker.core.job import Attempt, Outcome
 from stoker.core.planner import Candidate
 from stoker.core.slot import Slot
+from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order
 from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 from stoker.engine.journal_recovery import recover
 from stoker.engine.launch_spec import share_memory
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
-from stoker.engine.sharing import Sharing, largest_of, models_of, refuse_too_large
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.errors import StokerError, UsageError
@@ -32,7 +33,6 @@ from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.home import find_home
 from stoker.store import foreground_runs
-from stoker.store.sharing_records import SharingRecords
 from stoker.supervisor.launcher import SupervisorProcess
 from stoker.task import messages
 from stoker.task.environment_query import EnvironmentQueryExecutor
@@ -153,40 +153,34 @@ class EngineHost:
             gpu_mem=asked_for.gpu_mem,
         )
         self._key_of: dict[int, str] = {}
-        self._engine = Engine(
-            slot_table=SlotTable(
-                slots,
-                cpu_places=asked_for.cpu_places,
-                last_freed_first=asked_for.last_freed_first,
-            ),
-            queue=self._queue,
-            executor=self._executor,
-            database=record.database,
-            jobs=record.jobs,
-            listener=self,
-            rules=EngineRules(
-                max_failures=asked_for.max_failures,
-                in_advance=asked_for.in_advance and asked_for.max_failures is None,
-            ),
-            prepare=self._prepare,
-            clock=boot_clock_s,
-        )
-        self._share()
+        self._engine = self._build_engine(slots, asked_for)
         self._poll_driver = PollDriver(self._engine, local, record.journal)
         self._client = os.pidfd_open(client_pid)
         record.database.on_full = self._wait_for_space
         wire.say(messages.Ready(os.fsencode(record.folder), [slot.label for slot in slots]))
 
-    def _share(self) -> None:
-        """Let jobs share GPUs that ask for it, once these can be seen."""
-        sharing = Sharing(
-            self._engine.slot_table,
-            SharingRecords(self._record.database),
-            self._kind_of,
-            boot_clock_s,
+    def _build_engine(self, slots: tuple[Slot, ...], asked_for: messages.Open) -> Engine:
+        slot_table = SlotTable(
+            slots, cpu_places=asked_for.cpu_places, last_freed_first=asked_for.last_freed_first
         )
-        sharing.needs.clear()  # of an earlier run, whose jobs had other numbers
-        self._engine.share(sharing, TorchMemoryCap(self._surroundings))
+        rules = EngineRules(
+            max_failures=asked_for.max_failures,
+            in_advance=asked_for.in_advance and asked_for.max_failures is None,
+        )
+        parts = EngineParts(
+            slot_table=slot_table,
+            queue=self._queue,
+            executor=self._executor,
+            database=self._record.database,
+            jobs=self._record.jobs,
+            listener=self,
+            rules=rules,
+            prepare=self._prepare,
+            clock=boot_clock_s,
+            sharing=make_foreground_sharing(slot_table, self._record.database, self._kind_of),
+            torch_memory_cap=TorchMemoryCap(self._surroundings),
+        )
+        return build_engine(parts)
 
     def _kind_of(self, candidate: Candidate) -> tuple[list[str], str, str | None]:
         job = self._queue.job(candidate.id)
@@ -367,10 +361,8 @@ class EngineHost:
             ProcessOwners(self._engine.slot_table, self._name, lambda: [os.getpid()]),
             mind_others=self._mind_others,
         )
-        self._engine.follow(gpu_monitor)
-        assert self._engine.sharing is not None
         nvml = self._nvml
-        self._engine.sharing.watch(gpu_monitor.look, lambda: models_of(nvml.gpus()))
+        self._engine.gpus.watch(gpu_monitor, lambda: models_of(nvml.gpus()))
         self._poll_driver.listen(gpu_monitor.fileno(), gpu_monitor.review)
         try:
             yield

@@ -23,7 +23,7 @@ from stoker.engine.engine_rules import Order
 from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.launch_spec import log_path
 from stoker.executors.contract import Launch
-from stoker.service.queue_builder import assemble
+from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database
 from stoker.testing.executor import FakeExecutor, run_until_told
 from stoker.wire import NewJob, Submission
@@ -119,7 +119,7 @@ class ApiServer:
             assert entry.facts is not None
             return Order(["true"], log_path(self.home, entry.facts, attempt.number))
 
-        self.context = assemble(
+        sources = QueueSources(
             home=self.home,
             database=database,
             config=Config(database),
@@ -128,6 +128,7 @@ class ApiServer:
             clock=time.monotonic,
             prepare=prepare,
         )
+        self.context = assemble(sources)
         self.context.engine.slot_table.cpu_places = 2
         driver = self.context.driver
         try:

@@ -28,7 +28,7 @@ from stoker.service.kill import kill
 from stoker.service.move import move
 from stoker.service.pause import pause
 from stoker.service.preempt import preempt
-from stoker.service.queue_builder import assemble
+from stoker.service.queue_builder import QueueSources, assemble
 from stoker.service.release import release
 from stoker.service.resume import resume
 from stoker.service.retry import retry
@@ -87,12 +87,14 @@ class Harness:
         cpu_places: int = 2,
         script: Callable[[Launch], int | None] = run_until_told,
         nodes: tuple[NodeFacts, ...] = (),
+        mps_folder: str | None = None,
     ) -> None:
         self.home = home
         self.now = 1000.0
         self.disk_is_full = False
         self.slots = slots(gpus) if isinstance(gpus, int) else gpus
         self.cpu_places = cpu_places
+        self.mps_folder = mps_folder
         self.nodes = nodes  # the first of them is this machine
         self.executor = FakeExecutor(lambda: self.now, script, kept=True)
         self.loop = asyncio.new_event_loop()
@@ -117,7 +119,7 @@ class Harness:
         # Syncing goes by a clock of its own; a test of its own is about that.
         database.sync_due_s = lambda: None  # type: ignore[method-assign]
         config = Config(database)
-        self.context = assemble(
+        sources = QueueSources(
             home=str(self.home),
             database=database,
             config=config,
@@ -126,6 +128,10 @@ class Harness:
             head=self.nodes[0].name if self.nodes else "",
             nodes=self.nodes,
             clock=lambda: self.now,
+            mps_folder=self.mps_folder,
+        )
+        self.context = assemble(
+            sources,
             supervisor_pids=lambda: [4711],
             parse_slots=lambda text: parse_slots(text, None, None),
             no_gpu_reason=None if self.slots else "no GPU found",

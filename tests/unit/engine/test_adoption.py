@@ -591,14 +591,15 @@ class CarelessLife(Life):
         def begin_carelessly() -> None:
             begin()
             engine, executor = self.harness.engine, self.harness.executor
-            claim = engine._claim
+            starts = engine.planner.starts
+            claim = starts.claim
 
             def claim_and_launch(*words: Any) -> Launch | None:
                 launch = claim(*words)
                 executor.launch([launch] if launch else [])
                 return launch
 
-            engine._claim = claim_and_launch  # type: ignore[assignment,method-assign]
+            starts.claim = claim_and_launch  # type: ignore[assignment,method-assign]
 
         self.harness.begin = begin_carelessly  # type: ignore[method-assign]
         self.harness.restart()

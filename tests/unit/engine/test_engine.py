@@ -15,6 +15,7 @@ import pytest
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
+from stoker.engine.build import EngineParts, build_engine
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order, Tally
 from stoker.engine.foreground_queue import LineQueue, QueueEntry
@@ -106,7 +107,7 @@ class Stage:
         request = request or Request()
         self.lines.at_hand.extend(commands)
         self.lines.open = more_may_come
-        self.engine = Engine(
+        parts = EngineParts(
             slot_table=SlotTable(slots),
             queue=LineQueue(self.lines, self.jobs, request, resume=False),
             executor=self.executor,
@@ -117,6 +118,7 @@ class Stage:
             prepare=self.prepare,
             clock=lambda: self.now,
         )
+        self.engine = build_engine(parts)
         self.settle()
         return self.engine
 

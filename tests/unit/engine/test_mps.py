@@ -155,9 +155,7 @@ def test_neighbours_are_those_who_were_there_until_a_moment_ago(make_mps: MakeMp
 @pytest.fixture
 def harness(make_harness: MakeHarness, home: str) -> Harness:
     twins = tuple(Slot(n, ("0",), ("GPU-0",)) for n in range(2))
-    harness = make_harness(gpus=twins)
-    harness.engine.use(Mps(os.path.join(home, "mps"), print))
-    return harness
+    return make_harness(gpus=twins, mps_folder=os.path.join(home, "mps"))
 
 
 @pytest.mark.usefixtures("tools")

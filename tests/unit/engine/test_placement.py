@@ -306,7 +306,9 @@ def test_a_policy_that_scatters_a_job_over_nodes_is_refused(cluster: Cluster) ->
         starts = [Start(job.id, (free[0], free[-1])) for job in waiting[:1] if len(free) > 3]
         return Plan(tuple(starts))
 
-    cluster.engine.policy = CheckedPolicy("mine", scatter, cluster.context.publisher.on_notice)
+    cluster.engine.planner.policy = CheckedPolicy(
+        "mine", scatter, cluster.context.publisher.on_notice
+    )
     cluster.add("big", gpus=2)
 
     assert "of more than one node; the default policy plans from now on" in cluster.notices()

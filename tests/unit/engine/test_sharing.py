@@ -12,8 +12,8 @@ import pytest
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
+from stoker.engine.gpu_models import Model
 from stoker.engine.gpu_monitor import GpuMonitor
-from stoker.engine.sharing import Model
 from stoker.engine.slots import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.show import show
@@ -46,10 +46,7 @@ class Machine:
         self.attach()
 
     def attach(self) -> None:
-        self.harness.engine.follow(cast("GpuMonitor", self))
-        sharing = self.harness.engine.sharing
-        assert sharing is not None
-        sharing.watch(self.look, self.models)
+        self.harness.engine.gpus.watch(cast("GpuMonitor", self), self.models)
 
     def models(self) -> Mapping[str, Model]:
         return {key: Model(f"{size} GB", size * GIB) for key, size in self.sizes.items()}

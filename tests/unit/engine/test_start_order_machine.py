@@ -20,6 +20,7 @@ class StartOrder(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.harness = Harness(Path(self.folder.name), gpus=2)
+        self.harness.config("brake", "0")  # failures in a row would pause the queue
         self.urgency: dict[int, tuple[int, int]] = {}  # of each job: where it stands in the queue
         self.over: set[int] = set()
         self.begun: set[int] = set()

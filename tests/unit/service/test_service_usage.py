@@ -32,7 +32,7 @@ def driver(harness: Harness) -> Iterator[Driver]:
         lambda _pid: "1.1",
         mind_others=False,
     )
-    harness.engine.follow(gpu_monitor)
+    harness.engine.gpus.watch(gpu_monitor)
     yield driver
     gpu_monitor.stop()
 

@@ -170,7 +170,7 @@ def find_slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]
 def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) -> None:
     """Refuse commands that need more memory than any of their GPUs has."""
     if request.gpu_mem is not None and nvml is not None:
-        from stoker.engine.sharing import largest_of, models_of, refuse_too_large
+        from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 
         refuse_too_large(request.gpu_mem, largest_of(slots, models_of(nvml.gpus())))
 

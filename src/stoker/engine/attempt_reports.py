@@ -1,0 +1,165 @@
+"""Applies to running attempts what the executor reports of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stoker.core.job import Outcome, judge
+from stoker.core.lifecycle import Event
+from stoker.engine.attempt_ends import AttemptEnds
+from stoker.engine.events import EngineListener
+from stoker.engine.journal_recovery import outcome_of
+from stoker.engine.placement import find_slots
+from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.termination import Termination
+from stoker.executors.contract import Ended, Executor, Lost, Placed, Refused, Started, Synced
+from stoker.store.jobs import Jobs
+from stoker.supervisor.journal import Record
+
+
+class AttemptReports:
+    """Brings attempts from claimed to started to ended, as reports come in.
+
+    With `kills_unknown` a process is killed that was given up while its node could not be reached.
+    """
+
+    def __init__(
+        self,
+        *,
+        slot_table: SlotTable,
+        executor: Executor,
+        jobs: Jobs,
+        ends: AttemptEnds,
+        termination: Termination,
+        listener: EngineListener,
+        kills_unknown: bool,
+    ) -> None:
+        self._slot_table = slot_table
+        self._executor = executor
+        self._jobs = jobs
+        self._ends = ends
+        self._termination = termination
+        self._listener = listener
+        self._kills_unknown = kills_unknown
+
+    def on_started(self, report: Started, now: float, *, is_over: bool) -> None:
+        """An attempt is a process; `is_over` if its end is reported too."""
+        running = self._slot_table.running.get(report.key)
+        if running is None:
+            if not is_over and self._kills_unknown:
+                self._executor.kill(report.key)
+            return  # told again, and on record already
+        placed = self._note_place(running, report)
+        known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
+        running.begun = report.at_s
+        timeout_s = running.entry.request.timeout_s
+        if running.killed_because is not None:
+            self._termination.terminate(running, now)
+        elif timeout_s is not None:
+            running.deadline = report.at_s + timeout_s + running.stopped_s
+            self._slot_table.deadlines.note(running)
+        self._termination.repeat(running)
+        if not is_over and known is None:
+            slots = running.taken_by if placed else None
+            self._jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
+        self._listener.on_start(running)
+
+    def _note_place(self, running: RunningAttempt, report: Started) -> bool:
+        """Seat an attempt that waited in line, or did so for an earlier engine; False for all others."""
+        if report.place is None:
+            return False
+        if report.slot is None:
+            return self._seat(running, report.place)
+        if running.slots:
+            return False
+        self._slot_table.take_from_line(running, (self._slot_table.places[report.slot].slot,))
+        running.taken_by = report.place
+        return True
+
+    def on_placed(self, report: Placed) -> None:
+        """A slot has taken an attempt from the line."""
+        running = self._slot_table.running.get(report.key)
+        if running is not None:
+            self._seat(running, report.place)
+
+    def _seat(self, running: RunningAttempt, place: str) -> bool:
+        """Seat an attempt on the slot that is known by its label alone; False if it has slots already."""
+        if running.slots:
+            return False
+        self._slot_table.take_from_line(running, find_slots(self._slot_table, place))
+        running.taken_by = place
+        return True
+
+    def on_ended(self, report: Ended, now: float) -> None:
+        """An attempt's process has ended."""
+        running = self._slot_table.running.get(report.key)
+        if running is None:
+            return
+        outcome = _judge_end(running, report)
+        if len(running.slots) != 1:
+            self._ends.end(running, outcome, report)
+            return
+        place = self._slot_table.places[running.slots[0].index]
+        if running.started_at_us is not None:
+            place.learn((report.at_us - running.started_at_us) / 1e6)
+        self._ends.end(running, outcome, report)
+        if place.current is not None:
+            place.current.begun = now
+
+    def on_refused(self, report: Refused, now: float) -> None:
+        """An attempt could not be started."""
+        running = self._slot_table.running.get(report.key)
+        if running is not None:
+            self._ends.refuse(running, report.errno, report.reason, now)
+
+    def on_revoked(self, key: str) -> None:
+        """An attempt was taken back before it began."""
+        running = self._slot_table.running.get(key)
+        if running is not None:
+            self._ends.take_back(running)
+
+    def on_lost(self, report: Lost) -> None:
+        """Nobody will ever know how an attempt ended."""
+        running = self._slot_table.running.get(report.key)
+        if running is not None:
+            running.cut_off = report.cut_off
+            self._ends.end(running, Outcome(event=Event.LOSE, reason=report.reason))
+
+    def on_synced(self, report: Synced) -> None:
+        """The executor has told all it knows: what it does not know never began, or is lost."""
+        for running in list(self._slot_table.running.values()):
+            if report.node != (running.where if running.where != self._slot_table.head else ""):
+                continue
+            if running.key in report.keys:
+                running.adopted = True
+            elif running.pid is None:
+                self._ends.take_back(running)
+            else:
+                reason = "nobody knows what became of it"
+                self._ends.end(running, Outcome(event=Event.LOSE, reason=reason))
+        self._slot_table.spread_adopted()
+
+    def settle(self, records: Mapping[str, Record]) -> None:
+        """With the executor lost: record for each attempt what its journal knows."""
+        for running in list(self._slot_table.running.values()):
+            record = records.get(running.key)
+            if record is None and running.pid is None:
+                self._ends.revoke(running)
+                continue
+            if record is not None and record.place is not None:
+                self._seat(running, record.place)
+            ending = record.last_known if record else None
+            ended = Ended(running.key, *ending) if ending else None
+            self._ends.end(running, outcome_of(ending), ended)
+
+
+def _judge_end(running: RunningAttempt, report: Ended) -> Outcome:
+    """What the end of a process means for its attempt.
+
+    SIGKILL never leads to a status of 0: such an attempt had succeeded before it was killed. If processes
+    of a job that had ended by itself were killed, that says nothing about the job.
+    """
+    if running.is_preempted and not report.leftovers:
+        return Outcome(event=Event.PREEMPT, status=report.status, reason=running.killed_because)
+    spared = bool(report.leftovers) or (report.status == 0 and not running.asked_to_end)
+    return judge(report.status, killed_because=None if spared else running.killed_because)

@@ -1,0 +1,117 @@
+"""Applies what the executor reports: each report goes to the part of the engine that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stoker.engine.attempt_reports import AttemptReports
+from stoker.engine.claims_ahead import ClaimsAhead
+from stoker.engine.events import Notices
+from stoker.engine.gpu_leases import GpuLeases
+from stoker.engine.run_progress import RunProgress
+from stoker.engine.slots import SlotTable
+from stoker.engine.warm_status import WarmStatus
+from stoker.executors.contract import (
+    Cold,
+    Cooled,
+    Ended,
+    Finished,
+    Held,
+    Lost,
+    Placed,
+    Refused,
+    Released,
+    Report,
+    Revoked,
+    Started,
+    Strays,
+    Synced,
+    Unheld,
+    Warmed,
+)
+from stoker.executors.node_reports import (
+    Away,
+    Joined,
+    Leaving,
+    Left,
+    News,
+    Parted,
+    Sighted,
+    Told,
+)
+
+
+class ReportHandler:
+    """Hands reports of attempts, slots, warm workers and nodes on, in the order in which they came."""
+
+    def __init__(
+        self,
+        *,
+        attempts: AttemptReports,
+        slot_table: SlotTable,
+        gpu_leases: GpuLeases,
+        claims_ahead: ClaimsAhead,
+        warm_status: WarmStatus,
+        progress: RunProgress,
+        notices: Notices,
+        on_node_news: Callable[[News], None] | None,
+    ) -> None:
+        self.attempts = attempts
+        self.warm_status = warm_status
+        self.notices = notices
+        self._slot_table = slot_table
+        self._gpu_leases = gpu_leases
+        self._claims_ahead = claims_ahead
+        self._progress = progress
+        self._on_node_news = on_node_news
+
+    def apply(self, reports: list[Report], now: float) -> list[str]:
+        """Apply all reports of a turn. Returns the keys of the attempts that are over."""
+        over = {report.key for report in reports if isinstance(report, Ended)}
+        for report in reports:
+            match report:
+                case Ended():
+                    self.attempts.on_ended(report, now)
+                case Started():
+                    self.attempts.on_started(report, now, is_over=report.key in over)
+                case Placed():
+                    self.attempts.on_placed(report)
+                case Refused():
+                    self.attempts.on_refused(report, now)
+                case Revoked():
+                    self.attempts.on_revoked(report.key)
+                case Lost():
+                    self.attempts.on_lost(report)
+                case Synced():
+                    self._on_synced(report)
+                case _:
+                    self._apply_other(report, now)
+        return [each.key for each in reports if isinstance(each, (Ended, Refused, Lost))]
+
+    def _apply_other(self, report: Report, now: float) -> None:
+        match report:
+            case Held():
+                self._gpu_leases.on_held(report.slot)
+            case Unheld():
+                self._gpu_leases.on_unheld(report, now)
+            case Released():
+                self._slot_table.places[report.slot].held = False
+            case Warmed() | Cooled() | Cold():
+                self.warm_status.apply(report)
+            case Finished():
+                self._progress.finished = True
+            case Strays():
+                pids = ", ".join(map(str, report.pids))
+                self.notices.tell(
+                    f"processes that commands left behind have 5 s to end: pid {pids}"
+                )
+            case Joined() | Away() | Parted() | Leaving() | Left() | Sighted() | Told():
+                assert self._on_node_news is not None
+                self._on_node_news(report)
+
+    def _on_synced(self, report: Synced) -> None:
+        self.attempts.on_synced(report)
+        self._claims_ahead.forget_offers()
+        self.warm_status.forget()
+        if report.fresh:
+            self._gpu_leases.forget(report.node or self._slot_table.head)

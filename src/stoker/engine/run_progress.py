@@ -1,0 +1,48 @@
+"""How far an engine's run is: what has ended how, and whether more starts."""
+
+from __future__ import annotations
+
+from stoker.core.lifecycle import Event
+from stoker.engine.claims_ahead import ClaimsAhead
+from stoker.engine.engine_rules import EngineRules, Tally
+from stoker.engine.events import Notices
+
+_PAUSE_S = 1.0
+
+
+class RunProgress:
+    """Counts ended jobs, and says when nothing more starts: for a moment, or for good."""
+
+    def __init__(self, rules: EngineRules, claims_ahead: ClaimsAhead, notices: Notices) -> None:
+        self.tally = Tally()
+        self.draining = False
+        self.finished = False  # nothing is left behind by jobs
+        self.paused_until = 0.0
+        self._rules = rules
+        self._claims_ahead = claims_ahead
+        self._notices = notices
+
+    def drain(self) -> None:
+        """Start nothing more; what runs may end."""
+        self.draining = True
+        self._claims_ahead.revoke()
+
+    def pause_briefly(self, now: float) -> None:
+        """Start nothing for a moment: the machine lacks something that it will have again."""
+        self.paused_until = now + _PAUSE_S
+
+    def is_paused(self, now: float) -> bool:
+        """Whether nothing may start now."""
+        return self.draining or now < self.paused_until
+
+    def count_end(self, event: Event) -> None:
+        """Count a job that is over; with the last failure that is allowed, start nothing more."""
+        self.tally.add(event)
+        most, tally = self._rules.max_failures, self.tally
+        if event is Event.SUCCEED or most is None or self.draining:
+            return
+        if tally.failed + tally.killed + tally.lost >= most:
+            what = "a command failed" if most == 1 else f"{most} commands failed"
+            option = "--fail-fast" if most == 1 else "--max-failures"
+            self._notices.tell(f"{what}: starting no more ({option})")
+            self.drain()

@@ -1,0 +1,210 @@
+"""Plans a turn: which waiting jobs start now, on which slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from stoker.core.planner import DEPTH, Plan, Start, plan
+from stoker.engine.attempt_starts import AttemptStarts
+from stoker.engine.candidates import Candidates
+from stoker.engine.claims_ahead import ClaimsAhead
+from stoker.engine.engine_rules import Preview
+from stoker.engine.foreground_queue import Queue, QueueEntry
+from stoker.engine.gpu_leases import GpuLeases
+from stoker.engine.policy import Later, Policy
+from stoker.engine.retry_policy import RetryPolicy
+from stoker.engine.slots import SlotTable
+from stoker.executors.contract import Launch
+
+if TYPE_CHECKING:
+    from stoker.engine.shared_slots import SharedSlots
+
+_NEVER = float("inf")
+
+
+class _Vacancies(msgspec.Struct):
+    """Where jobs could start now."""
+
+    free: list[int]
+    room: dict[int, int]  # how many more jobs may be claimed ahead, by slot
+    cpu_places: int
+    loose: int  # how many of the free slots were not kept for a job in the turn before
+    wanted: int  # how many waiting jobs to look at
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.free or self.room or self.cpu_places)
+
+
+class TurnPlanner:
+    """Selects candidates, lets the policy plan, and claims what starts.
+
+    `make_room` is called with the first job that has to wait for slots; it may preempt others.
+    """
+
+    def __init__(
+        self,
+        *,
+        slot_table: SlotTable,
+        queue: Queue,
+        retry_policy: RetryPolicy,
+        gpu_leases: GpuLeases,
+        claims_ahead: ClaimsAhead,
+        starts: AttemptStarts,
+        shared_slots: SharedSlots | None,
+        make_room: Callable[[QueueEntry], None] | None,
+    ) -> None:
+        self.queue = queue
+        self.retry_policy = retry_policy
+        self.gpus = retry_policy.gpus
+        self.claims_ahead = claims_ahead
+        self.starts = starts
+        self.shared_slots = shared_slots
+        self.policy: Policy = plan
+        self._slot_table = slot_table
+        self._gpu_leases = gpu_leases
+        self._make_room = make_room
+        self._turn_again = False  # more could start, and no event will say so
+        self._lacks_slots = False
+        self._kept: Mapping[int, int] = {}
+
+    def plan_turn(self, now: float) -> list[Launch]:
+        """Start everything that can start now. Returns the launches; all of them are recorded."""
+        self._turn_again = self._lacks_slots = False
+        vacancies = self._find_vacancies(now)
+        candidates = self._select_candidates(vacancies)
+        wants_slots = self._request_slots(candidates, vacancies, now)
+        self.starts.reject_impossible()
+        self._keep_queue_order(candidates, vacancies, wants_slots=wants_slots)
+        if not candidates.were_read:
+            self.claims_ahead.needs_slot_first = False
+            return []
+        if vacancies.is_empty:
+            if self._make_room is not None and (first := candidates.first()) is not None:
+                self._make_room(first)
+            return self._join(candidates, set(), now)
+        starts = self._choose_starts(candidates, vacancies, now)
+        launches = self._claim(candidates, starts, now)
+        if len(launches) < len(starts):
+            self._turn_again = True  # no event will tell that its slot is free again
+            return launches
+        return launches + self._join(candidates, {start.job for start in starts}, now)
+
+    def skip_turn(self, *, release_slots: bool) -> list[Launch]:
+        """Start nothing in this turn."""
+        self._turn_again = self._lacks_slots = False
+        if release_slots:
+            self._gpu_leases.release_idle()
+        return []
+
+    def preview(self, now: float) -> Preview:
+        """What would start now of the head of the queue; changes nothing."""
+        free = self._slot_table.free()
+        cpu_places = self._slot_table.free_cpu_places()
+        wanted = max(len(free), 1) + self.retry_policy.held_back
+        entries = self.queue.peek(wanted, cpu_places)
+        candidates = self._candidates(entries)
+        made = self._plan(candidates, _Vacancies(free, {}, cpu_places, len(free), wanted), now)
+        return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
+
+    def due_at(self, now: float, *, may_start: bool) -> float:
+        """The moment of the next turn that no event will remind us of."""
+        if may_start and (self._turn_again or self.queue.unfinished):
+            return now
+        due = min(self.claims_ahead.due_at(), default=_NEVER)
+        if self._lacks_slots:
+            due = min(due, self._gpu_leases.ask_again_at())
+        sharing = self.gpus.sharing
+        if sharing is not None and (review_at := sharing.due_at()) is not None:
+            due = min(due, review_at)
+        if (space_due := self.retry_policy.due_s(now)) is not None:
+            due = min(due, space_due)
+        delay_s = self.queue.due_s()
+        return due if delay_s is None else min(due, now + delay_s)
+
+    def _find_vacancies(self, now: float) -> _Vacancies:
+        self.claims_ahead.offer_slots(in_queue_order=self.policy is plan)
+        self._gpu_leases.release_closed()
+        self.queue.wake()
+        if self._slot_table.seats and self.gpus.sharing is not None:
+            self.gpus.sharing.review(now)
+        free = self.claims_ahead.leave_slots(self._slot_table.free())
+        room = self.claims_ahead.room()
+        # Of a cluster's free slots many may be kept for the same jobs as in the turn before.
+        loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
+        wanted = max(loose + sum(room.values()), 1) + self.retry_policy.held_back
+        return _Vacancies(free, room, self._slot_table.free_cpu_places(), loose, wanted)
+
+    def _select_candidates(self, vacancies: _Vacancies) -> Candidates:
+        deep = DEPTH if self._slot_table.grid else 0
+        return self._candidates(self.queue.peek(vacancies.wanted, vacancies.cpu_places, deep))
+
+    def _candidates(self, entries: list[QueueEntry]) -> Candidates:
+        return Candidates(entries, self._slot_table, self.retry_policy, self.gpus.sharing)
+
+    def _request_slots(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> bool:
+        """Ask for leases if slots lack; returns whether any slots are wanted."""
+        slots_wanted = candidates.slots_wanted(enough=vacancies.loose)
+        self._lacks_slots = slots_wanted > vacancies.loose or candidates.lacks_slots(vacancies.free)
+        if self._lacks_slots:
+            self._gpu_leases.ask(now)
+        return slots_wanted > 0
+
+    def _keep_queue_order(
+        self, candidates: Candidates, vacancies: _Vacancies, *, wants_slots: bool
+    ) -> None:
+        """Take the line back if a job comes before it; with nothing waiting, give slots back."""
+        if self.claims_ahead.has_to_give_way(candidates):
+            self.claims_ahead.revoke()
+            vacancies.room = {}
+        elif not (wants_slots or self._slot_table.line):
+            self._gpu_leases.release_idle()
+
+    def _choose_starts(
+        self, candidates: Candidates, vacancies: _Vacancies, now: float
+    ) -> Sequence[Start]:
+        made = self._plan(candidates, vacancies, now)
+        if self._slot_table.grid is not None:
+            self._kept = made.reserved
+            # More may fit on slots that were counted as kept: it has not been read yet.
+            all_used = len(made.starts) >= vacancies.wanted
+            self._turn_again = vacancies.loose < len(vacancies.free) and all_used
+        if made.reserved_for is not None and self._make_room is not None:
+            self._make_room(candidates[made.reserved_for])
+        return made.starts
+
+    def _plan(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> Plan:
+        nodes = self._slot_table.grid
+        return self.policy(
+            candidates.candidates,
+            free=vacancies.free,
+            busy=self._slot_table.busy() if nodes is None else Later(self._slot_table.busy),
+            room=vacancies.room,
+            cpu_places=vacancies.cpu_places,
+            now=now,
+            nodes=nodes,
+        )
+
+    def _claim(self, candidates: Candidates, starts: Sequence[Start], now: float) -> list[Launch]:
+        """Claim jobs one after the other, up to the first that cannot be claimed now."""
+        launches: list[Launch] = []
+        for start in starts:
+            if start.job in candidates.sharers and self.shared_slots is not None:
+                launch = self.shared_slots.begin(candidates, start, now)
+            else:
+                launch = self.starts.claim(candidates[start.job], start, now)
+            if launch is None:
+                break
+            launches.append(launch)
+        return launches
+
+    def _join(self, candidates: Candidates, begun: set[int], now: float) -> list[Launch]:
+        """Let jobs start on GPUs that others use, as far as they share and there is room."""
+        if self.shared_slots is None or not (candidates.sharers or self._slot_table.seats):
+            return []
+        launches, complete = self.shared_slots.join(candidates, begun, now)
+        self._turn_again = self._turn_again or not complete
+        return launches
