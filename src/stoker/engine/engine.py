@@ -637,7 +637,6 @@ class Engine:
             and not self._needs_slot_first
             and self.policy is plan
             and self.slot_table.has_one_line
-            and self._executor.takes_ahead
         )
 
     def _offer(self, takers: list[SlotState]) -> None:

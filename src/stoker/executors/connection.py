@@ -13,11 +13,10 @@ from stoker.executors.contract import Heard, Report
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """The supervisor is ready; it speaks all protocols from `lowest` to `protocol`."""
+    """The supervisor is ready, and speaks this version of the protocol."""
 
     protocol: int
     pid: int
-    lowest: int = 0
     name: str = ""
     version: str = ""
 
@@ -36,7 +35,6 @@ class SupervisorConnection:
         self.pid = pid
         self.socket = sock
         self.hello: Hello | None = None
-        self.protocol = 0
         self.is_busy = False
         self._buffer = b""
 

@@ -19,7 +19,7 @@ from stoker.executors.contract import (
     Synced,
 )
 from stoker.executors.protocol_client import ProtocolClient
-from stoker.executors.supervisor_launcher import SupervisorLauncher, agree, wait_for
+from stoker.executors.supervisor_launcher import SupervisorLauncher, check_protocol, wait_for
 from stoker.supervisor import unix_sockets
 
 _PATIENCE_S = 10.0
@@ -142,12 +142,12 @@ class DaemonExecutor(ProtocolClient):
         return line
 
     def _sync(self, line: SupervisorConnection, deadline: float) -> bool:
-        """Agree on a protocol and take in what the supervisor tells; False if it is gone."""
+        """Check the protocol and take in what the supervisor tells; False if it is gone."""
         if not _wait_for_hello(line, deadline):
             return False
         assert line.hello is not None
-        line.protocol = agree(line.hello)
-        line.send(["sync", line.protocol])
+        check_protocol(line.hello)
+        line.send(["sync"])
         news: list[Report] = []
         while not any(isinstance(report, Synced) for report in news):
             if not wait_for(line.socket.fileno(), deadline):

@@ -152,11 +152,6 @@ class ForegroundExecutor:
         message = [self._last_ticket, *ahead_order(order)]
         return [*message, dict(order.env)] if order.env and order.warm is None else message
 
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead: always."""
-        return True
-
     def offer(self, slots: Sequence[Slot]) -> None:
         """Tell each supervisor which of its slots take what is launched ahead."""
         for line in self._lines:

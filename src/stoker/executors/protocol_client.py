@@ -9,12 +9,6 @@ from stoker.core.slot import Slot
 from stoker.executors.connection import SupervisorConnection
 from stoker.executors.contract import Launch
 from stoker.executors.slot_numbering import Message, SlotNumbering, ahead_order
-from stoker.supervisor.protocol import (
-    AHEAD_PROTOCOL,
-    DISOWN_PROTOCOL,
-    GRACE_PROTOCOL,
-    WARM_PROTOCOL,
-)
 
 _CONTEXTS_HELD = 64
 # The contexts used last are sent to a new supervisor; callers define older ones anew.
@@ -61,22 +55,17 @@ class ProtocolClient:
             place, definition = self._slot_numbering.place(order.slots)
             messages += definition
             start = ["start", order.key, order.context, place, order.argv, self._log_of(order)]
-            forks = order.warm is not None and self._line.protocol >= WARM_PROTOCOL
-            messages.append([*start, dict(order.env or {}), order.warm] if forks else start)
+            if order.warm is not None:
+                start += [dict(order.env or {}), order.warm]
+            messages.append(start)
         if ahead:
             messages.append(["ahead", ahead, 0])
         if messages:
             self._line.send(*messages)
 
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead."""
-        return self._line.protocol >= AHEAD_PROTOCOL
-
     def offer(self, slots: Sequence[Slot]) -> None:
         """Tell the supervisor which slots take what is launched ahead."""
-        if self.takes_ahead:
-            self._line.send(["offer", [[slot.index, slot.label] for slot in slots]])
+        self._line.send(["offer", [[slot.index, slot.label] for slot in slots]])
 
     def _log_of(self, order: Launch) -> object:
         return order.log
@@ -108,7 +97,7 @@ class ProtocolClient:
 
     def disown(self, keys: Sequence[str]) -> None:
         """Name attempts that run and of which this client has no record: their GPUs stay taken."""
-        if keys and self._line.protocol >= DISOWN_PROTOCOL:
+        if keys:
             self._line.send(["disown", list(keys)])
 
     def revoke(self, key: str) -> None:
@@ -116,9 +105,8 @@ class ProtocolClient:
         self._line.send(["revoke", key])
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
-        """Signal a tree; a supervisor of an earlier version does not see to the grace itself."""
-        ends = grace_s is not None and self._line.protocol >= GRACE_PROTOCOL
-        self._line.send(["signal", key, int(signum), *([grace_s] if ends else [])])
+        """Signal a tree."""
+        self._line.send(["signal", key, int(signum), grace_s])
 
     def kill(self, key: str) -> None:
         """Kill a tree."""

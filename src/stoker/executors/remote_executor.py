@@ -15,7 +15,7 @@ from stoker.executors.connection import SupervisorConnection
 from stoker.executors.contract import Ended, Launch, Report, Revoked, Started, Synced, Unheld
 from stoker.executors.node_reports import Ahead, Told
 from stoker.executors.protocol_client import ProtocolClient
-from stoker.executors.supervisor_launcher import agree
+from stoker.executors.supervisor_launcher import check_protocol
 
 
 class RemoteExecutor(ProtocolClient):
@@ -143,12 +143,12 @@ class RemoteExecutor(ProtocolClient):
             return reports
         if not self._is_open and self._line.hello is not None:
             try:
-                self._line.protocol = agree(self._line.hello)
+                check_protocol(self._line.hello)
             except StokerError as error:
                 self.detach()  # one node is no reason to end all
                 return [*reports, Told(f"{self.node}: {error}")]
             self._line.hello = None
-            self._line.send(["sync", self._line.protocol])
+            self._line.send(["sync"])
             self._start_over(self._line)
         for report in heard:
             if isinstance(report, Synced):

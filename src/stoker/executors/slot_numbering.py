@@ -11,7 +11,7 @@ Message = Sequence[object]
 
 
 def ahead_order(order: Launch) -> list[object]:
-    """A launch that waits in line, without its ticket; a supervisor that cannot fork is told so before."""
+    """A launch that waits in line, without its ticket."""
     words: list[object] = [order.key, order.context, order.argv, order.log]
     return words if order.warm is None else [*words, dict(order.env or {}), order.warm]
 

@@ -131,8 +131,7 @@ class DaemonSupervisor(RememberingSupervisor):
         with contextlib.suppress(OSError):
             self.client_fd = os.pidfd_open(peer.pid)
             self.poll.register(self.client_fd, select.EPOLLIN)
-        protocols = protocol.PROTOCOL, os.getpid(), protocol.LOWEST_PROTOCOL
-        self.wire.say("hello", *protocols, self.name, stoker.__version__)
+        self.wire.say("hello", protocol.PROTOCOL, os.getpid(), self.name, stoker.__version__)
 
     def hear(self, is_gone: bool) -> None:
         """Carry out what the client has sent; of one that has died all of it, and then forget it."""
@@ -187,26 +186,26 @@ class DaemonSupervisor(RememberingSupervisor):
         used = self.claimed.union(*self.detached.values())
         self.leases.release(self.leases.held.keys() - used)
 
-    def on_sync(self, protocol: int) -> None:
+    def on_sync(self) -> None:
         """Begin with a client that knows nothing yet: tell all there is to know."""
         self.forget_orders()
         self.disowned.clear()
         self.wire.open()
         for key, record in self.records.items():
-            self.retell(key, record, protocol)
+            self.retell(key, record)
         self.tell("synced", list(self.records), self.fresh)
         if self.worker_pool is not None:
             self.worker_pool.retell()
         self.fresh = False
         failpoints.reach("supervisor-synced")
 
-    def retell(self, key: str, record: Record, spoken: int) -> None:
+    def retell(self, key: str, record: Record) -> None:
         """Report all that is known of an attempt."""
         if record.pid is not None and record.ticks is not None and record.at_us is not None:
             at_s = record.ticks / process_tree.TICKS_PER_S
             place = "" if record.place is None else f",null,{json.dumps(record.place)}"
             self.reports.append(protocol.started(key, record.pid, record.at_us, at_s, place))
-        elif record.place is not None and spoken >= protocol.AHEAD_PROTOCOL:
+        elif record.place is not None:
             self.tell("placed", key, record.place)
         if record.ending is not None:
             self.reports.append(protocol.ended(key, record.ending))

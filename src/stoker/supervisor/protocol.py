@@ -1,7 +1,7 @@
 """The supervisor's end of the connection: lines of JSON, lists of messages in, one report each out.
 
-`hello`, `sync` and `stop` mean the same in every protocol, so that a client of any version can agree
-with a supervisor of any other on one that both speak, or can at least end it.
+`hello` and `stop` mean the same in every version of the protocol, so that a client can tell a supervisor
+of another version apart, and end it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,8 @@ from typing import Any
 
 from stoker.supervisor.journal import Ending
 
-PROTOCOL = 6
-LOWEST_PROTOCOL = 2
-WARM_PROTOCOL = 3
-"""From here on a start may say how it can be forked."""
-GRACE_PROTOCOL = 4
-"""From here on a signal may say that it is to end the attempt, and how long that may take."""
-DISOWN_PROTOCOL = 5
-"""From here on a client may name attempts that it does not know."""
-AHEAD_PROTOCOL = 6
-"""From here on attempts can wait in one line for the first vacant slot."""
+PROTOCOL = 1
+"""The version of the protocol: one more with every change that the other side would not understand."""
 # However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
 _LONGEST_WAIT_S = 0.04
 

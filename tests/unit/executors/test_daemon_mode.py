@@ -10,7 +10,6 @@ import pytest
 
 from stoker.supervisor.daemon_mode import DaemonSupervisor
 from stoker.supervisor.journal import Ending, Record, Refusal, read_journal
-from stoker.supervisor.protocol import AHEAD_PROTOCOL
 
 ENDING = Ending(256, 1700000000250000, 750000, 2048)
 
@@ -82,17 +81,9 @@ def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
 def test_a_lost_attempt_is_told_with_the_slot_that_took_it(keeper: DaemonSupervisor) -> None:
     keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
 
-    keeper.on_sync(AHEAD_PROTOCOL)
+    keeper.on_sync()
 
     assert keeper.reports[:2] == ['["placed", "1.1", "3"]', '["lost", "1.1", "killed", false]']
-
-
-def test_an_earlier_client_hears_no_word_that_it_does_not_know(keeper: DaemonSupervisor) -> None:
-    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
-
-    keeper.on_sync(AHEAD_PROTOCOL - 1)
-
-    assert keeper.reports[0] == '["lost", "1.1", "killed", false]'
 
 
 def test_a_journal_that_cannot_be_compacted_is_not_tried_again_at_once(
