@@ -22,7 +22,8 @@ from stoker import __version__
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError, Launch, Synced
 from stoker.executors.daemon_executor import DaemonExecutor
-from stoker.supervisor import process_tree, protocol, unix_sockets
+from stoker.supervisor import process_tree, unix_sockets
+from stoker.supervisor.messages import PROTOCOL
 
 
 class Caller:
@@ -76,7 +77,7 @@ def call(kept: Harness, path: Path) -> Iterator[Callable[[], Caller]]:
 def test_it_says_who_it_is(call: Callable[[], Caller], surroundings: Path) -> None:
     word, spoken, pid, name, version = call().hear()
 
-    assert (word, spoken) == ("hello", protocol.PROTOCOL)
+    assert (word, spoken) == ("hello", PROTOCOL)
     assert (name, version) == (name_of(surroundings), __version__)
     assert alive([pid])
 
@@ -198,7 +199,7 @@ class TestVersions:
         with unix_sockets.listen(str(path)) as listener:
             yield listener
 
-    @pytest.mark.parametrize("spoken", [protocol.PROTOCOL - 1, protocol.PROTOCOL + 1])
+    @pytest.mark.parametrize("spoken", [PROTOCOL - 1, PROTOCOL + 1])
     def test_a_supervisor_of_another_protocol_version_is_left_alone(
         self, surroundings: Path, stranger: socket.socket, spoken: int
     ) -> None:

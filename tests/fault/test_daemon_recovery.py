@@ -17,7 +17,7 @@ from fault.home import is_alive, kill
 from fault.ledger import CLEAN
 from patience import until
 from stoker.errors import StokerError
-from stoker.supervisor.protocol import PROTOCOL
+from stoker.supervisor.messages import PROTOCOL
 from stoker.wire import Kill, NewJob
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def other_version(folder: Path, protocol: int) -> str:
     shutil.copytree(os.path.dirname(stoker.__file__), copy / "stoker")
     for name, constant, value in (
         ("__init__.py", "__version__", '"99.0"'),
-        ("supervisor/protocol.py", "PROTOCOL", str(protocol)),
+        ("supervisor/messages.py", "PROTOCOL", str(protocol)),
     ):
         module = copy / "stoker" / name
         text, count = re.subn(rf"(?m)^{constant} = .*", f"{constant} = {value}", module.read_text())

@@ -21,6 +21,7 @@ from stoker.executors.contract import (
 from stoker.executors.protocol_client import ProtocolClient
 from stoker.executors.supervisor_launcher import SupervisorLauncher, check_protocol, wait_for
 from stoker.supervisor import unix_sockets
+from stoker.supervisor.messages import StopSupervisor, Sync
 
 _PATIENCE_S = 10.0
 _STOP_PATIENCE_S = 20.0
@@ -147,7 +148,7 @@ class DaemonExecutor(ProtocolClient):
             return False
         assert line.hello is not None
         check_protocol(line.hello)
-        line.send(["sync"])
+        line.send(Sync())
         news: list[Report] = []
         while not any(isinstance(report, Synced) for report in news):
             if not wait_for(line.socket.fileno(), deadline):
@@ -182,7 +183,7 @@ def stop_supervisor(socket: str, kill: bool) -> bool | None:
 
 def _stop(line: SupervisorConnection, kill: bool) -> list[Report]:
     line.is_busy = False
-    line.send(["stop", kill])
+    line.send(StopSupervisor(kill))
     deadline = time.monotonic() + _STOP_PATIENCE_S
     reports: list[Report] = []
     while not line.is_busy and wait_for(line.socket.fileno(), deadline):

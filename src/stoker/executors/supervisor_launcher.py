@@ -13,7 +13,7 @@ from stoker.executors.connection import Hello
 from stoker.executors.contract import ExecutorLostError
 from stoker.supervisor import unix_sockets
 from stoker.supervisor.launcher import start_keeper
-from stoker.supervisor.protocol import PROTOCOL
+from stoker.supervisor.messages import PROTOCOL
 
 _START_PATIENCE_S = 5.0
 _MOST_DEATHS = 3

@@ -14,7 +14,7 @@ from stoker.core.slot import Slot
 from stoker.executors.contract import Ended, Report, Started, Synced, Unheld
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.executors.node_reports import Ahead, Away, Introduction, Joined, News
-from stoker.supervisor.protocol import PROTOCOL
+from stoker.supervisor.messages import PROTOCOL
 from stoker.testing.executor import FakeExecutor
 
 FACTS = Introduction(id="n1", name="h1", version="1")
