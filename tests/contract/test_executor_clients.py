@@ -22,7 +22,8 @@ from stoker import __version__
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError, Launch, Synced
 from stoker.executors.daemon_executor import DaemonExecutor
-from stoker.supervisor import process_tree, protocol, unix_sockets
+from stoker.supervisor import process_tree, unix_sockets
+from stoker.supervisor.messages import PROTOCOL
 
 
 class Caller:
@@ -74,10 +75,10 @@ def call(kept: Harness, path: Path) -> Iterator[Callable[[], Caller]]:
 
 
 def test_it_says_who_it_is(call: Callable[[], Caller], surroundings: Path) -> None:
-    word, highest, pid, lowest, name, version = call().hear()
+    word, spoken, pid, name, version = call().hear()
 
-    assert (word, name, version) == ("hello", name_of(surroundings), __version__)
-    assert lowest <= highest
+    assert (word, spoken) == ("hello", PROTOCOL)
+    assert (name, version) == (name_of(surroundings), __version__)
     assert alive([pid])
 
 
@@ -86,7 +87,7 @@ def test_a_second_client_waits_until_the_first_has_gone_and_was_heard_to_the_end
 ) -> None:
     first = call()
     first.hear()
-    first.send(["sync", protocol.PROTOCOL])
+    first.send(["sync"])
     assert first.hear()[0] == "started"
     assert first.hear()[0] == "synced"
     second = call()
@@ -102,7 +103,7 @@ def test_a_second_client_waits_until_the_first_has_gone_and_was_heard_to_the_end
     first.close()
 
     assert second.hear()[0] == "hello"
-    second.send(["sync", protocol.PROTOCOL])
+    second.send(["sync"])
     keys = []
     while (heard := second.hear())[0] != "synced":
         if heard[0] == "started":
@@ -118,7 +119,7 @@ def test_nothing_is_reported_before_a_client_is_synced(
     (job,) = [process.pid for process in process_tree.processes().values() if process.parent == pid]
     os.kill(job, signal.SIGKILL)
     kept.until_quietly(lambda: not os.path.exists(f"/proc/{job}"))
-    caller.send(["sync", protocol.PROTOCOL])
+    caller.send(["sync"])
 
     assert [caller.hear()[0] for _ in range(3)] == ["started", "ended", "synced"]
 
@@ -137,7 +138,7 @@ def test_nonsense_ends_the_connection_and_nothing_else(
     again = call()
 
     assert again.hear()[2] == pid
-    again.send(["sync", protocol.PROTOCOL])
+    again.send(["sync"])
     assert again.hear()[:2] == ["started", "1.1"]
     assert "Traceback" in (surroundings.parent / "supervisor.log").read_text()
 
@@ -175,7 +176,7 @@ def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
 def test_one_that_waits_is_woken_by_nothing_but_the_hour(call: Callable[[], Caller]) -> None:
     caller = call()
     pid = caller.hear()[2]
-    caller.send(["sync", protocol.PROTOCOL])
+    caller.send(["sync"])
     while caller.hear()[0] != "synced":
         pass
     caller.send(["place", 0, {}, []], ["hold", 0])
@@ -198,10 +199,11 @@ class TestVersions:
         with unix_sockets.listen(str(path)) as listener:
             yield listener
 
-    def test_one_that_speaks_no_protocol_of_ours_is_left_alone(
-        self, surroundings: Path, stranger: socket.socket
+    @pytest.mark.parametrize("spoken", [PROTOCOL - 1, PROTOCOL + 1])
+    def test_a_supervisor_of_another_protocol_version_is_left_alone(
+        self, surroundings: Path, stranger: socket.socket, spoken: int
     ) -> None:
-        said = json.dumps(["hello", 99, os.getpid(), 98, "x", "9.0"]).encode() + b"\n"
+        said = json.dumps(["hello", spoken, os.getpid(), "x", "9.0", "more"]).encode() + b"\n"
         answer: list[bytes] = []
 
         def play() -> None:
@@ -217,26 +219,3 @@ class TestVersions:
         thread.join()
         assert not isinstance(caught.value, ExecutorLostError)
         assert answer == [b""]
-
-    @pytest.mark.parametrize("lowest", [0, protocol.PROTOCOL])
-    def test_the_newest_protocol_in_common_is_spoken(
-        self, surroundings: Path, stranger: socket.socket, lowest: int
-    ) -> None:
-        said = json.dumps(["hello", 99, os.getpid(), lowest, "x", "9.0", "more"]).encode() + b"\n"
-        heard: list[bytes] = []
-
-        def play() -> None:
-            client, _ = stranger.accept()
-            with client:
-                client.sendall(said)
-                heard.append(client.recv(1000))
-                client.sendall(b'["synced",["1.1"],false]\n')
-                client.recv(1000)
-
-        thread = threading.Thread(target=play)
-        thread.start()
-        executor = kept_executor(surroundings)
-        assert executor.observe() == [Synced(frozenset({"1.1"}), fresh=False)]
-        executor.close()
-        thread.join()
-        assert json.loads(heard[0]) == [["sync", protocol.PROTOCOL]]

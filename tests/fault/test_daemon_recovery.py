@@ -17,6 +17,7 @@ from fault.home import is_alive, kill
 from fault.ledger import CLEAN
 from patience import until
 from stoker.errors import StokerError
+from stoker.supervisor.messages import PROTOCOL
 from stoker.wire import Kill, NewJob
 
 if TYPE_CHECKING:
@@ -183,13 +184,18 @@ def test_gpus_that_are_cut_anew_are_not_given_away_while_a_job_lives_on_them(
     assert {each.slots for each in home.attempts() if each.job >= added.first} == {"2"}
 
 
-def other_version(folder: Path, protocol: int, lowest: int) -> str:
-    """Stoker as it was or will be: a copy that speaks other protocols with its supervisor."""
+def other_version(folder: Path, protocol: int) -> str:
+    """A copy of Stoker that calls itself another version, and speaks this protocol with its supervisor."""
     copy = folder / "other"
     shutil.copytree(os.path.dirname(stoker.__file__), copy / "stoker")
-    wire = copy / "stoker" / "executors" / "supervisor" / "wire.py"
-    text = re.sub(r"(?m)^PROTOCOL = \d+", f"PROTOCOL = {protocol}", wire.read_text())
-    wire.write_text(re.sub(r"(?m)^LOWEST_PROTOCOL = \d+", f"LOWEST_PROTOCOL = {lowest}", text))
+    for name, constant, value in (
+        ("__init__.py", "__version__", '"99.0"'),
+        ("supervisor/messages.py", "PROTOCOL", str(protocol)),
+    ):
+        module = copy / "stoker" / name
+        text, count = re.subn(rf"(?m)^{constant} = .*", f"{constant} = {value}", module.read_text())
+        assert count == 1
+        module.write_text(text)
     return str(copy)
 
 
@@ -202,7 +208,7 @@ def start_version(path: str) -> None:
 def test_a_daemon_of_another_version_takes_over_a_supervisor_that_speaks_its_protocol(
     home: Home, work: Work, tmp_path: Path
 ) -> None:
-    start_version(other_version(tmp_path, 99, 1))
+    start_version(other_version(tmp_path, PROTOCOL))
     go = work.folder / "go"
     with home.client() as client:
         line = f"until [ -e {go} ]; do sleep 0.01; done; exit 7"
@@ -221,10 +227,10 @@ def test_a_daemon_of_another_version_takes_over_a_supervisor_that_speaks_its_pro
     assert job.attempts[0].pid == attempt.pid
 
 
-def test_a_supervisor_that_speaks_no_common_protocol_keeps_its_jobs(
+def test_a_supervisor_of_another_protocol_version_keeps_its_jobs(
     home: Home, work: Work, tmp_path: Path
 ) -> None:
-    start_version(other_version(tmp_path, 99, 99))
+    start_version(other_version(tmp_path, PROTOCOL + 1))
     go = work.folder / "go"
     with home.client() as client:
         line = f"until [ -e {go} ]; do sleep 0.01; done; exit 7"

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def supervisors(stoker: Stoker) -> list[int]:
     """The supervisors of a run: each is the child of a process that cleans up after it."""
-    alike = [pid for pid, words in stoker.processes().items() if "supervisor.foreground_mode" in words]
+    alike = [
+        pid for pid, words in stoker.processes().items() if "supervisor.foreground_mode" in words
+    ]
     seen = [process for process in map(process_tree.look, alike) if process is not None]
     return [process.pid for process in seen if process.parent in alike]
 

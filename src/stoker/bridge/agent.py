@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 import time
@@ -36,6 +35,7 @@ from stoker.gpus.slot_grammar import default_slots, parse_slots
 from stoker.home import find_home
 from stoker.staging.node_cache import NodeCache
 from stoker.supervisor import lease_file
+from stoker.supervisor.messages import CutAttempt
 
 _PATIENCE_S = 10.0
 _READ_S = 2.0
@@ -146,8 +146,7 @@ class Agent:
         """End what runs; True once nothing does, and whoever waits for that may go on."""
         is_idle = proxy is not None and not proxy.running
         if proxy is not None and not is_idle:
-            cuts = [["cut", key, lease_file.LEFT] for key in proxy.running]
-            await proxy.write(f"{json.dumps(cuts)}\n".encode())
+            await proxy.send([CutAttempt(key, lease_file.LEFT) for key in proxy.running])
         if is_idle:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._leaving)

@@ -1,4 +1,4 @@
-"""The way between a head and the supervisor of a node: what is said passes as it is, but for paths.
+"""Proxy between a head and the supervisor of a node: passes orders and reports on, with paths of the node.
 
 Logs go to files of the node and are told to the head before the end of their job is. What the head has
 files of its own for, scripts and checkpoints, is found in folders of the node.
@@ -10,20 +10,41 @@ import asyncio
 import base64
 import contextlib
 import errno
-import json
 import os
 import socket
 from collections import deque
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from stoker.bridge.atomic_files import write_whole
 from stoker.bridge.log_forwarder import LogForwarders, Piece
 from stoker.checkpoints import checkpoint_path
+from stoker.executors.connection import REPLIES
+from stoker.executors.contract import Ended, Lost, Refused, Revoked, Started
+from stoker.executors.node_orders import (
+    NODE_ORDERS,
+    ForgetLogs,
+    NodeOrder,
+    RunInCopy,
+    SendScript,
+    SendTree,
+)
+from stoker.supervisor import reports
+from stoker.supervisor.framing import SUPERVISOR_ORDERS, LineBuffer
+from stoker.supervisor.messages import (
+    Acknowledge,
+    DefineContext,
+    DefinePlace,
+    ForgetContext,
+    Order,
+    StartAttempt,
+)
 
 _LOG_PERIOD_S = 0.2
 _REPLY_BYTES = 1 << 20
 _PRIVATE = -1  # the number of a context that no head uses
-_OVER = frozenset(("ended", "lost", "refused"))
 
 
 class Reply(NamedTuple):
@@ -33,11 +54,11 @@ class Reply(NamedTuple):
     reports: bytes
 
 
-class ProxySlot(NamedTuple):
-    """Where an attempt that has come with its tree runs, and where its run's folder is there."""
+class WaitingReport(NamedTuple):
+    """A line of the supervisor that the head has not read, and the attempt that is over by it, if any."""
 
-    folder: str
-    run_dir: str | None
+    line: bytes
+    over: str | None
 
 
 class ProtocolProxy:
@@ -50,11 +71,11 @@ class ProtocolProxy:
         self._folder = folder
         self._name = name
         self._trails = trails
-        self._inbox = b""
-        self._heard = b""
-        self._waiting: deque[bytes] = deque()
-        self._contexts: dict[int, tuple[dict[str, str], str, str]] = {}
-        self._proxy_slots: dict[str, ProxySlot] = {}
+        self._inbox = LineBuffer()
+        self._heard = LineBuffer()
+        self._waiting: deque[WaitingReport] = deque()
+        self._contexts: dict[int, DefineContext] = {}
+        self._copies: dict[str, RunInCopy] = {}
         self._scripts: dict[str, str] = {}
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -68,19 +89,25 @@ class ProtocolProxy:
         self._task = asyncio.ensure_future(self._listen())
 
     async def write(self, data: bytes) -> None:
-        """Pass on what the head says, in its order; whole lines, each a list of messages."""
-        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        """Pass on the orders of the head, one after another."""
+        lines = self._inbox.take_in(data)
         async with self._turn:
             self._looked_up.clear()
             out = bytearray()
             for line in lines:
-                messages: list[list[Any]] = []
-                for message in json.loads(line):
-                    messages += await self._translate(message)
-                if messages:
-                    out += f"{json.dumps(messages)}\n".encode()
+                orders: list[Order] = []
+                for order in NODE_ORDERS.decode(line):
+                    orders += await self._translate(order)
+                if orders:
+                    out += SUPERVISOR_ORDERS.encode(orders)
             if out:
                 await asyncio.get_running_loop().sock_sendall(self._connection, bytes(out))
+
+    async def send(self, orders: Sequence[Order]) -> None:
+        """Give the supervisor orders of the node's own."""
+        async with self._turn:
+            line = SUPERVISOR_ORDERS.encode(orders)
+            await asyncio.get_running_loop().sock_sendall(self._connection, line)
 
     async def read(self, patience_s: float) -> Reply | None:
         """What has come, as soon as anything has; None once the supervisor is gone and all is told."""
@@ -116,50 +143,45 @@ class ProtocolProxy:
 
     def _take(self) -> Reply:
         pieces: list[Piece] = []
-        reports = bytearray()
+        lines = bytearray()
         size = 0
         while self._waiting and size < _REPLY_BYTES:
-            line = self._waiting[0]
-            key = _key_of_end(line)
+            line, key = self._waiting[0]
             while key is not None and (piece := self._trails.more_of(key)) is not None:
                 pieces.append(piece)
                 size += len(piece.data)
                 if size >= _REPLY_BYTES:
-                    return Reply(pieces, bytes(reports))
+                    return Reply(pieces, bytes(lines))
             self._waiting.popleft()
-            reports += line + b"\n"
+            lines += line + b"\n"
             size += len(line)
         if self.running and size < _REPLY_BYTES:
             pieces += self._trails.more()
-        return Reply(pieces, bytes(reports))
+        return Reply(pieces, bytes(lines))
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                data = await loop.sock_recv(self._connection, 1 << 18)
-            except OSError:
-                data = b""
-            if not data:
-                break
-            *lines, self._heard = (self._heard + data).split(b"\n")
-            for line in lines:
-                self._note(line)
-                self._waiting.append(line)
-            self._news.set()
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            while data := await loop.sock_recv(self._connection, 1 << 18):
+                for line in self._heard.take_in(data):
+                    self._waiting.append(WaitingReport(line, self._note(line)))
+                self._news.set()
         self.is_over = True
         self._news.set()
 
-    def _note(self, line: bytes) -> None:
-        """Know what runs."""
-        if line.startswith(b'["started"'):
-            _word, key, pid, *_rest = json.loads(line)
-            self.running[key] = pid
-        elif line.startswith(b'["revoked"'):
-            self._forget(str(json.loads(line)[1]))
-        elif (key := _key_of_end(line)) is not None:
-            self.running.pop(key, None)
-            self.place_of.pop(key, None)
+    def _note(self, line: bytes) -> str | None:
+        """Keep track of what runs; returns the attempt that is over by this report, if any."""
+        report = REPLIES.decode(line)
+        match report:
+            case Started():
+                self.running[report.key] = report.pid
+            case Revoked():
+                self._forget(report.key)
+            case Ended() | Lost() | Refused():
+                self.running.pop(report.key, None)
+                self.place_of.pop(report.key, None)
+                return report.key
+        return None
 
     def _forget(self, key: str) -> None:
         """Leave nothing of an attempt, nor of its job unless it has left something itself to go on from."""
@@ -175,54 +197,54 @@ class ProtocolProxy:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(script)
 
-    async def _translate(self, message: list[Any]) -> list[list[Any]]:
-        match message:
-            case ["context", number, env, cwd, shell]:
-                if "STOKER_CHECKPOINTS" in env:
-                    env["STOKER_CHECKPOINTS"] = os.path.join(self._folder, "checkpoints")
-                self._contexts[number] = (env, cwd, shell)
-                return [["context", number, env, cwd, shell]]
-            case ["forget", number]:
-                self._contexts.pop(number, None)
-            case ["proxy_slot", key, folder, run_dir]:
-                self._proxy_slots[key] = ProxySlot(folder, run_dir)
-                return []
-            case ["script", path, text]:
-                self._scripts[path] = self._write_script(path, base64.b64decode(text))
-                return []
-            case ["place", number, _env, keys, *_parts]:
-                self.places[number] = tuple(keys)
-            case ["ack", keys]:
-                for key in keys:
+    async def _translate(self, order: NodeOrder) -> list[Order]:
+        """The orders that the supervisor gets for one of the head's."""
+        match order:
+            case DefineContext():
+                if "STOKER_CHECKPOINTS" in order.env:
+                    order.env["STOKER_CHECKPOINTS"] = os.path.join(self._folder, "checkpoints")
+                self._contexts[order.number] = order
+            case ForgetContext():
+                self._contexts.pop(order.number, None)
+            case DefinePlace():
+                self.places[order.number] = tuple(order.keys)
+            case Acknowledge():
+                for key in order.keys:
                     self._forget(key)
-            case ["parted"]:
+            case RunInCopy():
+                self._copies[order.key] = order
+                return []
+            case SendScript():
+                content = base64.b64decode(order.content)
+                self._scripts[order.path] = self._write_script(order.path, content)
+                return []
+            case ForgetLogs():
                 self._trails.end_all()
                 return []
-            case ["start", key, context, place, argv, log, *rest]:
-                return await self._translate_start(key, context, place, argv, log, rest)
-        return [message]
+            case SendTree():  # the head's side of the bridge keeps these
+                return []
+            case StartAttempt():
+                return await self._translate_start(order)
+        return [order]
 
-    async def _translate_start(
-        self, key: str, number: int, place: int, argv: list[str], log: Any, rest: list[Any]
-    ) -> list[list[Any]]:
-        argv = [self._scripts.pop(word, word) for word in argv]
-        ahead: list[list[Any]] = []
-        proxy_slot = self._proxy_slots.pop(key, None)
-        if proxy_slot is None:
-            folder = self._contexts[number][1]
-        else:
-            folder = proxy_slot.folder
-            ahead = [self._private_context(number, proxy_slot)]
-            number = _PRIVATE
-        missing = await self._find_missing(folder, argv[0])
+    async def _translate_start(self, start: StartAttempt) -> list[Order]:
+        key, log = start.key, start.log
+        argv = [self._scripts.pop(word, word) for word in start.argv]
+        context = self._contexts[start.context]
+        ahead: list[Order] = []
+        if (copy := self._copies.pop(key, None)) is not None:
+            context = _private_context(context, copy)
+            ahead = [context]
+        missing = await self._find_missing(context.cwd, argv[0])
         if missing is not None:
-            return self._refuse(key, f"{self._name} has no {missing}")
+            self._refuse(key, f"{self._name} has no {missing}")
+            return []
         job = key.partition(".")[0]
         kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
         os.makedirs(kept, exist_ok=True)
-        here = None if log is None else self._trails.begin(key, *log)
-        self.place_of[key] = place
-        return [*ahead, ["start", key, number, place, argv, here, *rest]]
+        here = None if log is None else self._trails.begin(key, log, start.log_offset)
+        self.place_of[key] = start.place
+        return [*ahead, start._replace(context=context.number, argv=argv, log=here)]
 
     async def _find_missing(self, folder: str, program: str) -> str | None:
         """What a start needs and the node does not have; looked up aside, for a file system may hang."""
@@ -231,18 +253,10 @@ class ProtocolProxy:
             self._looked_up[asked] = await asyncio.to_thread(_find_missing, folder, program)
         return self._looked_up[asked]
 
-    def _private_context(self, number: int, proxy_slot: ProxySlot) -> list[Any]:
-        """The surroundings of one attempt alone, in place of the ones for the attempt before it."""
-        env, _cwd, shell = self._contexts[number]
-        own = {**env, "PWD": proxy_slot.folder}
-        if proxy_slot.run_dir is not None:
-            own["STOKER_RUN_DIR"] = proxy_slot.run_dir
-        return ["context", _PRIVATE, own, proxy_slot.folder, shell]
-
-    def _refuse(self, key: str, reason: str) -> list[list[Any]]:
-        self._waiting.append(json.dumps(["refused", key, errno.ENOENT, reason]).encode())
+    def _refuse(self, key: str, reason: str) -> None:
+        line = reports.refused(key, errno.ENOENT, reason).encode()
+        self._waiting.append(WaitingReport(line, key))
         self._news.set()
-        return []
 
     def _write_script(self, path: str, text: bytes) -> str:
         here = os.path.join(self._folder, "scripts", os.path.basename(path))
@@ -257,9 +271,9 @@ def _find_missing(folder: str, program: str) -> str | None:
     return program if program.startswith("/") and not os.path.exists(program) else None
 
 
-def _key_of_end(line: bytes) -> str | None:
-    """Which attempt a report says is over."""
-    word = line[2:].partition(b'"')[0]
-    if word.decode("ascii", "replace") not in _OVER:
-        return None
-    return str(json.loads(line)[1])
+def _private_context(context: DefineContext, copy: RunInCopy) -> DefineContext:
+    """The surroundings of one attempt alone, in place of the ones for the attempt before it."""
+    env = {**context.env, "PWD": copy.folder}
+    if copy.run_dir is not None:
+        env["STOKER_RUN_DIR"] = copy.run_dir
+    return DefineContext(_PRIVATE, env, copy.folder, context.shell)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 
@@ -16,13 +14,20 @@ from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.transfer_log import TransferLog, TransferRecord
 from stoker.errors import StokerError
 from stoker.executors.attempt_transfer import AttemptTransfer
+from stoker.executors.connection import REPLIES
+from stoker.executors.contract import Ended, Lost, Refused, Revoked, Synced
+from stoker.executors.node_orders import (
+    NODE_ORDERS,
+    ForgetLogs,
+    NodeOrder,
+    RunInCopy,
+    SendTree,
+)
 from stoker.staging.bundle import pack
 from stoker.staging.transfer import FetchedResults, bring_back, ship
-
-_TO_END = ("kill", "revoke")
-_OVER = ("ended", "lost")
-_IN_VAIN = ("refused", "revoked")
-_OF_NOTES = tuple(f'"{word}"'.encode() for word in (*_OVER, *_IN_VAIN, "synced"))
+from stoker.supervisor import reports
+from stoker.supervisor.framing import LineBuffer
+from stoker.supervisor.messages import Acknowledge, KillAttempt, RevokeAttempt, StartAttempt
 
 
 class StagingProxy:
@@ -48,7 +53,7 @@ class StagingProxy:
         self._tell = tell
         self._notes = TransferLog(notes)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._inbox = b""
+        self._inbox = LineBuffer()
         self._transfers: dict[str, AttemptTransfer] = {}
         self._going: dict[str, asyncio.Task[None]] = {}
         self._returning: dict[str, asyncio.Task[None]] = {}
@@ -58,34 +63,35 @@ class StagingProxy:
     async def give_up(self) -> None:
         """Let nothing come of what was started on the node until now: it may be running elsewhere."""
         self._notes.void()
-        await self._send(_line([["parted"]]))
+        await self._send(NODE_ORDERS.encode([ForgetLogs()]))
 
     async def pass_on(self, data: bytes) -> None:
         """Take what the daemon says to the node."""
-        whole, end, self._inbox = (self._inbox + data).rpartition(b"\n")
-        is_ours = b'"transfer"' in whole or (self._notes.keys and b'"ack"' in whole)
-        if not (self._transfers or self._going or is_ours):
-            await self._send(whole + end)
-            return
-        messages = [message for line in whole.splitlines() for message in json.loads(line)]
-        passed = [message for message in messages if not self._keep(message)]
-        if passed:
-            await self._send(_line(passed))
+        out = bytearray()
+        for line in self._inbox.take_in(data):
+            orders = NODE_ORDERS.decode(line)
+            passed = [order for order in orders if not self._keep(order)]
+            if len(passed) == len(orders):
+                out += line + b"\n"
+            elif passed:
+                out += NODE_ORDERS.encode(passed)
+        if out:
+            await self._send(bytes(out))
 
-    def bring(self, reports: bytes) -> None:
+    def bring(self, lines: bytes) -> None:
         """Take what the node tells to the daemon; ends of transfers wait for their results."""
-        if not self._notes.keys or not any(word in reports for word in _OF_NOTES):
-            self._deliver(reports)
+        if not self._notes.keys:
+            self._deliver(lines)
             return
         passed = bytearray()
-        for line in reports.splitlines(keepends=True):
-            word, *rest = json.loads(line)
-            if word not in _OVER or not self._receive(rest[0], line):
+        for line in lines.splitlines(keepends=True):
+            report = REPLIES.decode(line)
+            if not isinstance(report, Ended | Lost) or not self._receive(report.key, line):
                 passed += line
-            if word in _IN_VAIN:
-                self._delete_copy(rest[0])
-            elif word == "synced":
-                for key in self._notes.keys - self._over - self._going.keys() - set(rest[0]):
+            if isinstance(report, Refused | Revoked):
+                self._delete_copy(report.key)
+            elif isinstance(report, Synced):
+                for key in self._notes.keys - self._over - self._going.keys() - report.keys:
                     self._delete_copy(key)  # it was on its way when we were cut off
         self._deliver(bytes(passed))
 
@@ -102,37 +108,40 @@ class StagingProxy:
         for task in (*self._going.values(), *self._returning.values(), *self._deleting):
             task.cancel()
 
-    def _keep(self, message: list[Any]) -> bool:
-        """Whether a message is for us, or has to wait for a tree."""
-        match message:
-            case ["transfer", key, facts]:
-                self._transfers[key] = msgspec.convert(facts, AttemptTransfer)
+    def _keep(self, order: NodeOrder) -> bool:
+        """Whether an order is for us, or has to wait for a tree."""
+        match order:
+            case SendTree():
+                self._transfers[order.key] = msgspec.convert(order.transfer, AttemptTransfer)
                 return True
-            case ["start", key, *_rest] if key in self._transfers:
-                transfer_record = TransferRecord(
-                    f"{key}-{uuid.uuid4().hex[:8]}", self._transfers.pop(key)
-                )
-                self._going[key] = asyncio.ensure_future(self._go(key, transfer_record, message))
+            case StartAttempt(key) if key in self._transfers:
+                name = f"{key}-{uuid.uuid4().hex[:8]}"
+                transfer_record = TransferRecord(name, self._transfers.pop(key))
+                self._going[key] = asyncio.ensure_future(self._go(transfer_record, order))
                 return True
-            case [verb, key, *_rest] if verb in _TO_END and key in self._going:
+            case KillAttempt(key) | RevokeAttempt(key) if key in self._going:
                 self._going.pop(key).cancel()
-                self._deliver(_line(["revoked", key]))
+                self._report(reports.revoked(key))
                 self._delete_copy(key)
                 return True
-            case ["ack", keys]:
-                for key in keys:
-                    self._over.discard(key)
+            case Acknowledge(keys):
+                self._over.difference_update(keys)
+                for key in self._notes.keys.intersection(keys):
                     self._notes.forget(key)
         return False
 
-    async def _go(self, key: str, transfer_record: TransferRecord, start: list[Any]) -> None:
+    def _report(self, report: str) -> None:
+        self._deliver(f"{report}\n".encode())
+
+    async def _go(self, transfer_record: TransferRecord, start: StartAttempt) -> None:
+        key = start.key
         transfer, node_cache = transfer_record.transfer, RemoteNodeCache(self._agent)
         try:
             self._notes.write(key, transfer_record)
             folder = await asyncio.to_thread(_ship, node_cache, transfer_record)
         except Exception as error:  # nobody else would say what became of it
             del self._going[key]
-            self._deliver(_line(["refused", key, 0, _brief(error)]))
+            self._report(reports.refused(key, 0, _brief(error)))
             self._delete_copy(key)
             return
         finally:
@@ -140,9 +149,9 @@ class StagingProxy:
         # From here on the start cannot be recalled: an order to end it has to follow it.
         del self._going[key]
         run = None if transfer.run is None else os.path.join(folder, transfer.run[0])
-        proxy_slot = ["proxy_slot", key, os.path.join(folder, transfer.inside), run]
+        copy = RunInCopy(key, os.path.join(folder, transfer.inside), run)
         try:
-            await self._send(_line([proxy_slot, start]))
+            await self._send(NODE_ORDERS.encode([copy, start]))
         except AgentLostError:
             if not self.broken.done():
                 self.broken.set_result(None)  # the next one begins with what the node knows
@@ -198,7 +207,3 @@ def _bring(node_cache: RemoteNodeCache, transfer_record: TransferRecord) -> Fetc
 
 def _brief(error: Exception) -> str:
     return str(error).partition("\n")[0] or repr(error)
-
-
-def _line(said: object) -> bytes:
-    return f"{json.dumps(said)}\n".encode()

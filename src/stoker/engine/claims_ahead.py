@@ -43,7 +43,6 @@ class ClaimsAhead:
             self._enabled
             and not self.needs_slot_first
             and self._slot_table.has_one_line
-            and self._executor.takes_ahead
         )
 
     def forget_offers(self) -> None:

@@ -1,23 +1,22 @@
-"""A connection to one supervisor: lists of messages go there, reports come back."""
+"""A connection to one supervisor: orders go there, reports come back."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
-from collections.abc import Sequence
 
 import msgspec
 
 from stoker.executors.contract import Heard, Report
+from stoker.supervisor.framing import SUPERVISOR_ORDERS
+from stoker.supervisor.messages import Order
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """The supervisor is ready; it speaks all protocols from `lowest` to `protocol`."""
+    """The supervisor is ready, and speaks this version of the protocol."""
 
     protocol: int
     pid: int
-    lowest: int = 0
     name: str = ""
     version: str = ""
 
@@ -26,7 +25,8 @@ class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
     """The supervisor was asked to go, and stays: something runs."""
 
 
-_replies = msgspec.json.Decoder(Heard | Hello | Busy)
+REPLIES: msgspec.json.Decoder[Heard | Hello | Busy] = msgspec.json.Decoder(Heard | Hello | Busy)
+"""Decodes what a supervisor says, line by line."""
 
 
 class SupervisorConnection:
@@ -36,13 +36,16 @@ class SupervisorConnection:
         self.pid = pid
         self.socket = sock
         self.hello: Hello | None = None
-        self.protocol = 0
         self.is_busy = False
         self._buffer = b""
 
-    def send(self, *messages: Sequence[object]) -> None:
-        """Send messages in one write."""
-        view = memoryview(f"{json.dumps(messages)}\n".encode())
+    def send(self, *orders: Order) -> None:
+        """Send orders in one write."""
+        self.send_line(SUPERVISOR_ORDERS.encode(orders))
+
+    def send_line(self, line: bytes) -> None:
+        """Send orders that are encoded already."""
+        view = memoryview(line)
         while view:
             try:
                 view = view[self.socket.send(view) :]
@@ -61,7 +64,7 @@ class SupervisorConnection:
             return None
         whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
         reports: list[Report] = []
-        for reply in _replies.decode_lines(whole):
+        for reply in REPLIES.decode_lines(whole):
             if isinstance(reply, Hello):
                 self.hello = reply
             elif isinstance(reply, Busy):

@@ -224,10 +224,6 @@ class Executor(Protocol):
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give GPUs of a slot back; answered by Released."""
 
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead."""
-
     def offer(self, slots: Sequence[Slot]) -> None:
         """Let these slots, and no others, take what is launched ahead when they become vacant."""
 

@@ -19,8 +19,9 @@ from stoker.executors.contract import (
     Synced,
 )
 from stoker.executors.protocol_client import ProtocolClient
-from stoker.executors.supervisor_launcher import SupervisorLauncher, agree, wait_for
+from stoker.executors.supervisor_launcher import SupervisorLauncher, check_protocol, wait_for
 from stoker.supervisor import unix_sockets
+from stoker.supervisor.messages import StopSupervisor, Sync
 
 _PATIENCE_S = 10.0
 _STOP_PATIENCE_S = 20.0
@@ -142,12 +143,12 @@ class DaemonExecutor(ProtocolClient):
         return line
 
     def _sync(self, line: SupervisorConnection, deadline: float) -> bool:
-        """Agree on a protocol and take in what the supervisor tells; False if it is gone."""
+        """Check the protocol and take in what the supervisor tells; False if it is gone."""
         if not _wait_for_hello(line, deadline):
             return False
         assert line.hello is not None
-        line.protocol = agree(line.hello)
-        line.send(["sync", line.protocol])
+        check_protocol(line.hello)
+        line.send(Sync())
         news: list[Report] = []
         while not any(isinstance(report, Synced) for report in news):
             if not wait_for(line.socket.fileno(), deadline):
@@ -182,7 +183,7 @@ def stop_supervisor(socket: str, kill: bool) -> bool | None:
 
 def _stop(line: SupervisorConnection, kill: bool) -> list[Report]:
     line.is_busy = False
-    line.send(["stop", kill])
+    line.send(StopSupervisor(kill))
     deadline = time.monotonic() + _STOP_PATIENCE_S
     reports: list[Report] = []
     while not line.is_busy and wait_for(line.socket.fileno(), deadline):

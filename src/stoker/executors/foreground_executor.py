@@ -19,10 +19,25 @@ from stoker.executors.contract import (
     Revoked,
     Started,
 )
-from stoker.executors.slot_numbering import Message, SlotNumbering, ahead_order
+from stoker.executors.slot_numbering import SlotNumbering
 from stoker.supervisor import process_tree
 from stoker.supervisor.journal import journal_path
 from stoker.supervisor.launcher import SupervisorProcess, start_supervisor
+from stoker.supervisor.messages import (
+    AheadOrder,
+    DefineContext,
+    Finish,
+    HoldPlace,
+    KillAttempt,
+    OfferPlaces,
+    OpenJournal,
+    Order,
+    ReleasePlace,
+    RevokeAttempt,
+    SignalAttempt,
+    StartAhead,
+    StartAttempt,
+)
 
 # Starting a process is serial work: with so many slots two supervisors start more than one does.
 _SLOTS_FOR_TWO = 4
@@ -51,7 +66,7 @@ class ForegroundExecutor:
         self._name = name
         self._single = single
         self._journal = journal
-        self._contexts: dict[int, Message] = {}
+        self._contexts: dict[int, DefineContext] = {}
         self._lines: list[SupervisorConnection] = []
         self._line_of_slot: dict[int, SupervisorConnection] = {}
         self._line_of_key: dict[
@@ -73,7 +88,7 @@ class ForegroundExecutor:
     def _open_line(self, supervisor: SupervisorProcess) -> None:
         line = SupervisorConnection(supervisor.pid, supervisor.socket)
         path = journal_path(self._journal, len(self._lines))
-        line.send(["open", self._name, path], *self._contexts.values())
+        line.send(OpenJournal(self._name, path), *self._contexts.values())
         self._lines.append(line)
         self._poll.register(line.socket, select.EPOLLIN)
 
@@ -111,57 +126,52 @@ class ForegroundExecutor:
     def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
         """Tell every supervisor, once."""
         if number not in self._contexts:
-            message = self._contexts[number] = ["context", number, dict(env), cwd, shell]
-            self._tell_all(message)
+            context = self._contexts[number] = DefineContext(number, dict(env), cwd, shell)
+            self._tell_all(context)
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
-        self._line_of_slot[slot].send(["hold", slot])
+        self._line_of_slot[slot].send(HoldPlace(slot))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
-        self._line_of_slot[slot].send(["release", slot, list(gpu_keys)])
+        self._line_of_slot[slot].send(ReleasePlace(slot, list(gpu_keys)))
 
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write to each supervisor."""
-        starts: dict[SupervisorConnection, list[Message]] = {}
-        ahead: list[Message] = []
+        starts: dict[SupervisorConnection, list[Order]] = {}
+        ahead: list[AheadOrder] = []
         for order in launches:
             if order.ahead:
                 ahead.append(self._enter_line(order))
                 continue
             place, definition = self._slot_numbering.place(order.slots)
-            messages = starts.setdefault(self._line_of(order), [])
-            messages += definition
-            start = ["start", order.key, order.context, place, order.argv, order.log]
-            if order.warm is not None:
-                start += [dict(order.env or {}), order.warm]
-            elif order.env:
-                start.append(dict(order.env))
-            messages.append(start)
-        for line, messages in starts.items():
-            line.send(*messages)
+            orders = starts.setdefault(self._line_of(order), [])
+            orders += definition
+            env = dict(order.env) if order.env else None
+            orders.append(
+                StartAttempt(
+                    order.key, order.context, place, order.argv, order.log, env, order.warm
+                )
+            )
+        for line, orders in starts.items():
+            line.send(*orders)
         if ahead:
             # Tickets come first: a supervisor that has one waits for its order, not the other way round.
             self._tickets.write([*range(self._last_ticket - len(ahead) + 1, self._last_ticket + 1)])
-            self._tell_all(["ahead", ahead, next(iter(self._in_line.values()))])
+            self._tell_all(StartAhead(ahead, next(iter(self._in_line.values()))))
 
-    def _enter_line(self, order: Launch) -> Message:
+    def _enter_line(self, order: Launch) -> AheadOrder:
         self._last_ticket += 1
-        self._in_line[order.key] = self._last_ticket
-        message = [self._last_ticket, *ahead_order(order)]
-        return [*message, dict(order.env)] if order.env and order.warm is None else message
-
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead: always."""
-        return True
+        ticket = self._in_line[order.key] = self._last_ticket
+        env = dict(order.env) if order.env else None
+        return AheadOrder(ticket, order.key, order.context, order.argv, order.log, env, order.warm)
 
     def offer(self, slots: Sequence[Slot]) -> None:
         """Tell each supervisor which of its slots take what is launched ahead."""
         for line in self._lines:
             own = [slot for slot in slots if self._line_of_slot[slot.index] is line]
-            line.send(["offer", [[slot.index, slot.label] for slot in own]])
+            line.send(OfferPlaces([(slot.index, slot.label) for slot in own]))
 
     def _line_of(self, order: Launch) -> SupervisorConnection:
         if not order.slots:
@@ -208,7 +218,7 @@ class ForegroundExecutor:
             os.eventfd_write(self._bell, 1)
             if key in taken_back:
                 return
-        self._tell_all(["revoke", key])
+        self._tell_all(RevokeAttempt(key))
 
     def _leave_line(self, reports: Sequence[Report]) -> None:
         for report in reports:
@@ -217,16 +227,16 @@ class ForegroundExecutor:
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal a tree."""
-        self._tell_all(["signal", key, int(signum), grace_s])
+        self._tell_all(SignalAttempt(key, int(signum), grace_s))
 
     def kill(self, key: str) -> None:
         """Kill a tree."""
-        self._tell_all(["kill", key])
+        self._tell_all(KillAttempt(key))
 
     def finish(self) -> None:
         """Ask the supervisors to see the last processes off, and to go."""
         self._finishing = set(self._lines)
-        self._tell_all(["finish"])
+        self._tell_all(Finish())
 
     def close(self) -> None:
         """Let go of the supervisors; what still runs is killed by them."""
@@ -255,7 +265,7 @@ class ForegroundExecutor:
         prefix = f"{self._name}:"
         return not marks.is_part and any(cookie.startswith(prefix) for cookie in marks.cookies)
 
-    def _tell_all(self, message: Message) -> None:
+    def _tell_all(self, order: Order) -> None:
         # A supervisor passes over attempts that are not its own.
         for line in self._lines:
-            line.send(message)
+            line.send(order)

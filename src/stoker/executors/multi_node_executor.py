@@ -123,13 +123,8 @@ class MultiNodeExecutor:
         """Give back to the node."""
         self._at(self._slots[slot].node).release(slot, gpu_keys)
 
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead: on this machine alone."""
-        return self.own.takes_ahead
-
     def offer(self, slots: Sequence[Slot]) -> None:
-        """Offer slots of this machine."""
+        """Offer slots of this machine; attempts are launched ahead on this machine alone."""
         self.own.offer(slots)
 
     def launch(self, launches: Sequence[Launch]) -> None:

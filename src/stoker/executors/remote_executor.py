@@ -13,9 +13,11 @@ from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.connection import SupervisorConnection
 from stoker.executors.contract import Ended, Launch, Report, Revoked, Started, Synced, Unheld
+from stoker.executors.node_orders import NODE_ORDERS, NodeOrder, SendScript, SendTree
 from stoker.executors.node_reports import Ahead, Told
 from stoker.executors.protocol_client import ProtocolClient
-from stoker.executors.supervisor_launcher import agree
+from stoker.executors.supervisor_launcher import check_protocol
+from stoker.supervisor.messages import StopSupervisor, Sync
 
 
 class RemoteExecutor(ProtocolClient):
@@ -61,9 +63,9 @@ class RemoteExecutor(ProtocolClient):
         """Remember them as the node calls them, and tell the supervisor."""
         own = [_as_its_own(slot) for slot in slots]
         self._slots |= {slot.index: slot for slot in own}
-        messages = [self._slot_numbering.enter(slot) for slot in own]
+        places = [self._slot_numbering.enter(slot) for slot in own]
         if self._is_open:
-            self._line.send(*messages)
+            self._line.send(*places)
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
@@ -85,24 +87,22 @@ class RemoteExecutor(ProtocolClient):
             return
         orders = [_embarked(order) for order in launches]
         scripts = {word for order in orders for word in order.argv if self._is_script(word)}
-        ahead = [_script(path) for path in sorted(scripts)]
-        ahead += [
-            ["transfer", order.key, msgspec.to_builtins(order.transfer)]
+        needs: list[NodeOrder] = [_read_script(path) for path in sorted(scripts)]
+        needs += [
+            SendTree(order.key, msgspec.to_builtins(order.transfer))
             for order in orders
             if order.transfer is not None
         ]
-        if ahead:
-            self._line.send(*ahead)
+        if needs:
+            self._line.send_line(NODE_ORDERS.encode(needs))
         super().launch(orders)
 
-    def _log_of(self, order: Launch) -> object:
-        """Where its output goes here, and how much of earlier attempts is there already."""
-        if order.log is None:
-            return None
+    def _log_offset(self, launch: Launch) -> int:
+        """How much of earlier attempts is in the log already."""
         try:
-            return [order.log, os.stat(order.log).st_size]
+            return 0 if launch.log is None else os.stat(launch.log).st_size
         except OSError:
-            return [order.log, 0]
+            return 0
 
     def _is_script(self, word: str) -> bool:
         return os.path.dirname(word) == self._scripts
@@ -130,7 +130,7 @@ class RemoteExecutor(ProtocolClient):
     def stop(self, kill: bool) -> None:
         """Let the supervisor go."""
         if self._is_open:
-            self._line.send(["stop", kill])
+            self._line.send(StopSupervisor(kill))
 
     def observe(self) -> list[Report]:
         """What has come; once a stream breaks there is none, and nothing is known of the node."""
@@ -143,12 +143,12 @@ class RemoteExecutor(ProtocolClient):
             return reports
         if not self._is_open and self._line.hello is not None:
             try:
-                self._line.protocol = agree(self._line.hello)
+                check_protocol(self._line.hello)
             except StokerError as error:
                 self.detach()  # one node is no reason to end all
                 return [*reports, Told(f"{self.node}: {error}")]
             self._line.hello = None
-            self._line.send(["sync", self._line.protocol])
+            self._line.send(Sync())
             self._start_over(self._line)
         for report in heard:
             if isinstance(report, Synced):
@@ -194,6 +194,6 @@ def _embarked(order: Launch) -> Launch:
     return msgspec.structs.replace(order, argv=order.transfer.argv, warm=None, env=None)
 
 
-def _script(path: str) -> list[object]:
+def _read_script(path: str) -> SendScript:
     with open(path, "rb") as file:
-        return ["script", path, base64.b64encode(file.read()).decode("ascii")]
+        return SendScript(path, base64.b64encode(file.read()).decode("ascii"))

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stoker.core.slot import Slot
-from stoker.executors.contract import Launch
-
-Message = Sequence[object]
-
-
-def ahead_order(order: Launch) -> list[object]:
-    """A launch that waits in line, without its ticket; a supervisor that cannot fork is told so before."""
-    words: list[object] = [order.key, order.context, order.argv, order.log]
-    return words if order.warm is None else [*words, dict(order.env or {}), order.warm]
+from stoker.supervisor.messages import DefinePlace
 
 
 class SlotNumbering:
@@ -23,12 +13,12 @@ class SlotNumbering:
         self._slots: dict[int, Slot] = {}
         self._composites: dict[tuple[int, ...], int] = {}
 
-    def enter(self, slot: Slot) -> Message:
-        """Take note of a slot; returns the message that tells a supervisor."""
+    def enter(self, slot: Slot) -> DefinePlace:
+        """Take note of a slot; returns the order that tells a supervisor."""
         self._slots[slot.index] = slot
-        return ["place", slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys]
+        return DefinePlace(slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys)
 
-    def place(self, slots: tuple[int, ...]) -> tuple[int, list[Message]]:
+    def place(self, slots: tuple[int, ...]) -> tuple[int, list[DefinePlace]]:
         """The number of the place made of these slots, and what must be told first if it is new."""
         if len(slots) == 1:
             return self._slots[slots[0]].index, []
@@ -40,9 +30,9 @@ class SlotNumbering:
         visible = dict.fromkeys(gpu for slot in found for gpu in slot.gpus)
         keys = dict.fromkeys(key for slot in found for key in slot.keys)
         env = {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
-        return number, [["place", number, env, list(keys), list(slots)]]
+        return number, [DefinePlace(number, env, list(keys), slots)]
 
-    def start_over(self) -> list[Message]:
+    def start_over(self) -> list[DefinePlace]:
         """Forget the composites; returns what tells a new supervisor of the slots."""
         self._composites.clear()
         return [self.enter(slot) for slot in self._slots.values()]

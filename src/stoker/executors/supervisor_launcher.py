@@ -13,7 +13,7 @@ from stoker.executors.connection import Hello
 from stoker.executors.contract import ExecutorLostError
 from stoker.supervisor import unix_sockets
 from stoker.supervisor.launcher import start_keeper
-from stoker.supervisor.protocol import LOWEST_PROTOCOL, PROTOCOL
+from stoker.supervisor.messages import PROTOCOL
 
 _START_PATIENCE_S = 5.0
 _MOST_DEATHS = 3
@@ -100,16 +100,14 @@ class SupervisorLauncher:
         )
 
 
-def agree(hello: Hello) -> int:
-    """The newest protocol that both sides speak."""
-    best = min(PROTOCOL, hello.protocol)
-    if best < max(LOWEST_PROTOCOL, hello.lowest):
+def check_protocol(hello: Hello) -> None:
+    """Raise StokerError if the supervisor speaks another version of the protocol."""
+    if hello.protocol != PROTOCOL:
         raise StokerError(
             f"the running jobs are in the care of a supervisor of Stoker {hello.version}, which Stoker"
             f" {__version__} cannot speak with: wait until they have ended, or end them with"
             " `stoker daemon stop --kill`"
         )
-    return best
 
 
 def wait_for(fd: int, deadline: float) -> bool:

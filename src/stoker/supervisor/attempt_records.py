@@ -7,12 +7,13 @@ import signal
 import time
 
 from stoker import failpoints
-from stoker.supervisor import process_tree
+from stoker.supervisor import process_tree, reports
 from stoker.supervisor.adoption import UNWATCHED, find_orphans
 from stoker.supervisor.base import Supervisor
 from stoker.supervisor.journal import Ending, JournalStory, Record, Refusal, Start, lose_line
 from stoker.supervisor.lease_file import CUT_OFF, PARTING, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
+from stoker.supervisor.messages import CutAttempt
 from stoker.supervisor.orphans import Leftover, OrphanWatch
 from stoker.supervisor.slot_queues import Attempt
 
@@ -62,7 +63,7 @@ class RememberingSupervisor(Supervisor):
         super().look_after()
         if self.left_s() == 0:
             for key in [*self.pids]:
-                self.on_cut(key, CUT_OFF)
+                self.cut(key, CUT_OFF)
 
     def left_s(self) -> float | None:
         """For how long jobs may run without word from their head; None if for ever, or none is running."""
@@ -75,11 +76,15 @@ class RememberingSupervisor(Supervisor):
         is_over = self.lease_file is not None and not self.lease_file.left_s()
         return self.cut_off.get(key) or (CUT_OFF if is_over else None)
 
-    def on_cut(self, key: str, reason: str) -> None:
+    def on_cut(self, order: CutAttempt) -> None:
+        """End an attempt for its machine's sake."""
+        self.cut(order.key, order.reason)
+
+    def cut(self, key: str, reason: str) -> None:
         """End an attempt for its machine's sake, and not for anything that it did."""
         if key in self.pids:
             self.cut_off[key] = reason
-            self.on_kill(key)
+            self.kill(key)
 
     def spawn(self, attempt: Attempt) -> Start:
         """Make a process; in a folder as it is now, for it may have been replaced, or be unmounted later."""
@@ -125,7 +130,7 @@ class RememberingSupervisor(Supervisor):
         self.cut_off.pop(key, None)
         self.records[key] = self.records[key]._replace(loss=reason)
         self.journal.note(lose_line(key, reason))
-        self.tell("lost", key, reason, reason in PARTING)
+        self.tell(reports.lost(key, reason, reason in PARTING))
 
     def end_orphan(self, key: str) -> None:
         """The first process of an earlier supervisor's job is over; others may have seen how."""

@@ -7,13 +7,13 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
 from stoker.checkpoints import checkpoint_path
-from stoker.supervisor import process_tree, protocol
-from stoker.supervisor.claimed_ahead import AheadLine, Order, SharedLine
+from stoker.supervisor import process_tree, reports
+from stoker.supervisor.claimed_ahead import AheadLine, SharedLine, WaitingOrder
 from stoker.supervisor.journal import (
     Ending,
     Journal,
@@ -25,40 +25,53 @@ from stoker.supervisor.journal import (
 )
 from stoker.supervisor.lease_check import LeaseCheck
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
+from stoker.supervisor.messages import (
+    AheadOrder,
+    DefineContext,
+    DefinePlace,
+    Finish,
+    HoldPlace,
+    KillAttempt,
+    OfferPlaces,
+    Order,
+    ReleasePlace,
+    RevokeAttempt,
+    SignalAttempt,
+    StartAhead,
+    StartAttempt,
+)
 from stoker.supervisor.process_tree import TICKS_PER_S
+from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
+from stoker.supervisor.signals import wake_on_child
 from stoker.supervisor.slot_queues import (
     Attempt,
     AttemptContext,
     Leases,
     SlotQueue,
     bytes_env,
-    lack_of_descriptors,
 )
+from stoker.supervisor.spawn import open_log, reason_of, spawn_process
 
 if TYPE_CHECKING:
     from stoker.supervisor.worker_pool import WorkerPool
+    from stoker.warm.fork_request import ForkRequest
 
 _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
-# Python ignores some signals and the supervisor others; jobs get all of them back as they should be.
-RESET_SIGNALS = [
-    int(getattr(signal, name))
-    for name in ("SIGPIPE", "SIGXFSZ", "SIGINT", "SIGHUP", "SIGQUIT", "SIGTERM", "SIGCHLD")
-]
 
 
 class Supervisor(Reaper):
-    """All state of the process, and one method per message; who serves whom, and until when, is added."""
+    """All state of the process, and one method per order; subclasses add whom it serves, and until when."""
 
     apart: ClassVar[dict[str, Any]] = {"setsid": True}  # what tells a job's processes from others'
 
     def __init__(self) -> None:
         super().__init__()
         self.poll = select.epoll()
-        self.wake = _wake_on_child()
+        self.wake = wake_on_child()
         self.poll.register(self.wake, select.EPOLLIN)
-        self.wire = protocol.ProtocolServer(self.poll)
+        self.wire = ProtocolServer(self.poll)
         self.reports = self.wire.reports
         self.tell = self.wire.tell
         self.journal = Journal()
@@ -75,18 +88,18 @@ class Supervisor(Reaper):
         self.worker_pool: WorkerPool | None = None  # once something is to be started warm
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
         self.finishing = False
-        self.verbs: dict[str, Callable[..., None]] = {
-            "context": self.on_context,
-            "place": self.on_place,
-            "hold": self.on_hold,
-            "release": self.on_release,
-            "start": self.on_start,
-            "offer": self.on_offer,
-            "ahead": self.on_ahead,
-            "revoke": self.on_revoke,
-            "signal": self.on_signal,
-            "kill": self.on_kill,
-            "finish": self.on_finish,
+        self.handlers: dict[type[Order], Callable[[Any], None]] = {
+            DefineContext: self.on_context,
+            DefinePlace: self.on_place,
+            HoldPlace: self.on_hold,
+            ReleasePlace: self.on_release,
+            StartAttempt: self.on_start,
+            OfferPlaces: self.on_offer,
+            StartAhead: self.on_ahead,
+            RevokeAttempt: self.on_revoke,
+            SignalAttempt: self.on_signal,
+            KillAttempt: self.on_kill,
+            Finish: self.on_finish,
         }
 
     def look_after(self) -> None:
@@ -116,10 +129,10 @@ class Supervisor(Reaper):
         due = min(self.sweep_at, self.touch_at, self.lease_check.due_at())
         return max(0.0, due - time.monotonic())
 
-    def carry_out(self, messages: list[Any]) -> None:
+    def carry_out(self, orders: list[Order]) -> None:
         """Do what the client asks for."""
-        for verb, *rest in messages:
-            self.verbs[verb](*rest)
+        for order in orders:
+            self.handlers[type(order)](order)
 
     def flush(self, late: bool = False) -> None:
         """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
@@ -137,80 +150,72 @@ class Supervisor(Reaper):
         self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
         self.leftovers.prefix = f"{name}:"
 
-    def on_context(self, number: int, env: dict[str, str], cwd: str, shell: str) -> None:
+    def on_context(self, order: DefineContext) -> None:
         """Remember what many starts share."""
-        env.pop(process_tree.MARKER, None)
-        self.contexts[number] = AttemptContext(bytes_env(env), cwd, shell)
+        order.env.pop(process_tree.MARKER, None)
+        self.contexts[order.number] = AttemptContext(bytes_env(order.env), order.cwd, order.shell)
 
-    def on_place(
-        self, number: int, env: dict[str, str], keys: list[str], parts: list[int] | None = None
-    ) -> None:
-        """Remember a set of GPUs; with parts it is made of other places, or with none needs no room."""
-        whole = None if parts is None else tuple(self.places[part] for part in parts)
-        place = self.places[number] = SlotQueue(bytes_env(env), keys, whole, number)
+    def on_place(self, order: DefinePlace) -> None:
+        """Remember a set of GPUs."""
+        parts = None if order.parts is None else tuple(self.places[part] for part in order.parts)
+        place = SlotQueue(bytes_env(order.env), list(order.keys), parts, order.number)
+        self.places[order.number] = place
         if parts:
             self.composites.append(place)
             self.leases.fit([place])
 
-    def on_hold(self, number: int) -> None:
+    def on_hold(self, order: HoldPlace) -> None:
         """Take the leases of a place: all of them or none."""
+        number = order.number
         missing = self.leases.take(self.places[number].keys, self.name)
         failpoints.reach("supervisor-leased")
         if missing is None:
             self.leases.fit(self.places.values())
             self.lease_check.grant(number)
-            self.tell("held", number)
+            self.tell(reports.held(number))
         else:
-            self.tell("unheld", number, *missing)
+            self.tell(reports.unheld(number, missing.key, missing.reason))
 
-    def on_release(self, number: int, keys: list[str]) -> None:
+    def on_release(self, order: ReleasePlace) -> None:
         """Give back the named leases of a place."""
-        self.lease_check.withdraw(number)
-        self.leases.release(keys)
+        self.lease_check.withdraw(order.number)
+        self.leases.release(order.keys)
         failpoints.reach("supervisor-released")
         self.leases.fit(self.places.values())
-        self.tell("released", number)
+        self.tell(reports.released(order.number))
 
-    def on_start(
-        self,
-        key: str,
-        context: int,
-        place: int,
-        argv: list[str],
-        log: str | None,
-        env: dict[str, str] | None = None,
-        warm: list[Any] | None = None,
-    ) -> None:
+    def on_start(self, order: StartAttempt) -> None:
         """Start an attempt: now, or when those before it on its place have ended."""
-        there = self.places[place]
-        more = None if env is None else bytes_env(env)
-        attempt = Attempt(key, self.contexts[context], there, argv, log, more)
-        there.queue.append(attempt if warm is None else _as_warm(attempt, warm))
-        self.start_next(there)
+        place = self.places[order.place]
+        self.queue_order(place, order, self.contexts[order.context], taken=False)
+        self.start_next(place)
 
-    def on_offer(self, slots: list[tuple[int, str]]) -> None:
+    def queue_order(
+        self,
+        place: SlotQueue,
+        order: StartAttempt | AheadOrder,
+        context: AttemptContext,
+        taken: bool,
+    ) -> None:
+        """Let an attempt start next on a place."""
+        env = None if order.env is None else bytes_env(order.env)
+        warm = None if order.warm is None else _fork_request(order.warm)
+        place.queue.append(
+            Attempt(order.key, context, place, order.argv, order.log, env, warm, taken)
+        )
+
+    def on_offer(self, order: OfferPlaces) -> None:
         """Let these places take attempts from the line; each comes with its label."""
-        self.takers = {self.places[number] for number, _label in slots}
-        for number, label in slots:
+        self.takers = {self.places[number] for number, _label in order.places}
+        for number, label in order.places:
             self.places[number].name(label)
         self.fill_takers()
 
-    def on_ahead(self, orders: list[Order], _first: int) -> None:
+    def on_ahead(self, ahead: StartAhead) -> None:
         """Put attempts into the line, in their order."""
-        for order in orders:
-            order[2] = self.contexts[
-                order[2]
-            ]  # the client may let it be forgotten before a slot is free
-            self.line.put(order)
+        for order in ahead.orders:
+            self.line.put(WaitingOrder(order, self.contexts[order.context]))
         self.fill_takers()
-
-    def queue_order(self, place: SlotQueue, order: Order) -> None:
-        """Let an attempt that has left the line start next on a place."""
-        _ticket, key, context, argv, log, *rest = order
-        env, warm = (*rest, None, None)[:2]
-        more = None if env is None else bytes_env(env)
-        attempt = Attempt(key, context, place, argv, log, more, None, True)
-        place.queue.append(attempt if warm is None else _as_warm(attempt, warm))
 
     def fill_takers(self) -> None:
         """Let vacant places take from the line."""
@@ -219,35 +224,39 @@ class Supervisor(Reaper):
 
     def take_ahead(self, place: SlotQueue) -> bool:
         """Move the first attempt of the line to a vacant place; False if the place gets none now."""
-        order = self.line.take(place) if place in self.takers else None
-        if order is None:
+        waiting = self.line.take(place) if place in self.takers else None
+        if waiting is None:
             return False
-        self.queue_order(place, order)
+        self.queue_order(place, waiting.order, waiting.context, taken=True)
         return True
 
-    def on_revoke(self, key: str) -> None:
+    def on_revoke(self, order: RevokeAttempt) -> None:
+        """Take an attempt back, unless it has started."""
+        self.revoke(order.key)
+
+    def revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started."""
         if self.line.remove(key):
-            self.tell("revoked", key)
+            self.tell(reports.revoked(key))
             return
         for place in self.places.values():
             for attempt in place.queue:
                 if attempt.key == key:
                     place.queue.remove(attempt)
-                    self.tell("revoked", key)
+                    self.tell(reports.revoked(key))
                     return
         waiting = self.worker_pool.revoke(key) if self.worker_pool is not None else None
         if waiting is not None:
-            self.tell("revoked", key)
+            self.tell(reports.revoked(key))
             self.vacate(waiting.place)
 
-    def on_finish(self) -> None:
+    def on_finish(self, _order: Finish) -> None:
         """No more jobs will come: end when the last process has, or its grace is over."""
         self.finishing = True
         self.sweep_at = 0.0
         strays = self.strays()
         if strays:
-            self.tell("strays", sorted(strays))
+            self.tell(reports.strays(sorted(strays)))
 
     def start_next(self, place: SlotQueue) -> None:
         """Start the first attempt that waits for a place or in the line, if the place is free."""
@@ -268,7 +277,7 @@ class Supervisor(Reaper):
                     failpoints.reach("supervisor-intended")
                 self.spawn(attempt)
             except OSError as error:
-                self.refuse(attempt, Refusal(error.errno or 0, _reason_of(error)))
+                self.refuse(attempt, Refusal(error.errno or 0, reason_of(error)))
             except ValueError as error:  # a NUL byte in a word, or a variable without a name
                 self.refuse(attempt, Refusal(errno.EINVAL, str(error)))
 
@@ -283,7 +292,7 @@ class Supervisor(Reaper):
     def take_back(self, place: SlotQueue) -> None:
         """Give the client back what waits to start on a place."""
         for attempt in list(place.queue):
-            self.on_revoke(attempt.key)
+            self.revoke(attempt.key)
 
     def waits_for_worker(self, attempt: Attempt) -> bool:
         """Whether an attempt must wait until it can be forked; its place is taken already."""
@@ -331,7 +340,7 @@ class Supervisor(Reaper):
                 os.chdir(context.cwd)
                 self.cwd = context.cwd
             if attempt.log is not None:
-                log_fd = _open_log(attempt.log)
+                log_fd = open_log(attempt.log)
                 actions = [
                     (os.POSIX_SPAWN_DUP2, log_fd, 1),
                     (os.POSIX_SPAWN_DUP2, log_fd, 2),
@@ -340,7 +349,7 @@ class Supervisor(Reaper):
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
             at_us = time.time_ns() // 1000
             if attempt.warm is None:
-                pid = _posix_spawn(attempt.argv, env, actions, context.shell, self.apart)
+                pid = spawn_process(attempt.argv, env, actions, context.shell, self.apart)
             else:
                 pid = self.fork(attempt, env, log_fd, actions)
         finally:
@@ -354,7 +363,7 @@ class Supervisor(Reaper):
         self.occupied.update(place.parts)
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
         taken = place.as_taken if attempt.taken else ""
-        self.reports.append(protocol.started(attempt.key, pid, at_us, ticks / TICKS_PER_S, taken))
+        self.reports.append(reports.started(attempt.key, pid, at_us, ticks / TICKS_PER_S, taken))
         return Start(pid, ticks, until, at_us)
 
     def fork(
@@ -372,14 +381,14 @@ class Supervisor(Reaper):
         try:
             return self.worker_pool.fork(attempt, env, log_fd, leases)
         except NoWarmStartError as error:
-            self.tell("cold", attempt.key, str(error))
-            return _posix_spawn(attempt.argv, env, actions, attempt.context.shell, self.apart)
+            self.tell(reports.cold(attempt.key, str(error)))
+            return spawn_process(attempt.argv, env, actions, attempt.context.shell, self.apart)
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
         """An attempt cannot be started."""
         failpoints.reach("supervisor-before-refusal")
         self.journal.note(refuse_line(attempt.key, refusal))
-        self.tell("refused", attempt.key, *refusal)
+        self.tell(reports.refused(attempt.key, refusal.errno, refusal.reason))
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
         """An attempt is over: its first process has ended, and nothing else of it runs."""
@@ -398,7 +407,7 @@ class Supervisor(Reaper):
     def note_end(self, key: str, ending: Ending) -> None:
         """Put an end into the journal, and report it."""
         self.journal.note(end_line(key, ending))
-        self.reports.append(protocol.ended(key, ending))
+        self.reports.append(reports.ended(key, ending))
 
     def note_exit(self, key: str, ending: Ending) -> None:
         """Put the end of an attempt's first process into the journal, while others of its processes run."""
@@ -427,60 +436,7 @@ class Supervisor(Reaper):
             self.conclude(self.leftovers.waiting.popitem()[1])
 
 
-def _as_warm(attempt: Attempt, warm: list[Any]) -> Attempt:
+def _fork_request(fields: Sequence[Any]) -> ForkRequest:
     from stoker.warm.fork_request import ForkRequest  # late: most supervisors have no use for it
 
-    return attempt._replace(warm=ForkRequest(*warm))
-
-
-def _posix_spawn(
-    argv: list[str],
-    env: dict[bytes, bytes],
-    actions: list[tuple[int, int, int]],
-    shell: str,
-    apart: dict[str, Any],
-) -> int:
-    try:
-        return os.posix_spawn(
-            argv[0],
-            argv,
-            env,
-            file_actions=actions,
-            setsigmask=[],
-            setsigdef=RESET_SIGNALS,
-            **apart,
-        )
-    except OSError:
-        if argv[0] == shell:
-            raise
-        # Not an executable after all: the shell knows what to do or what to say.
-        return _posix_spawn([shell, "-c", '"$0" "$@"', *argv], env, actions, shell, apart)
-
-
-def _open_log(path: str) -> int:
-    # A pipe that nobody reads is refused instead of waited for: other jobs would wait too.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-    fd = os.open(path, flags, 0o666)
-    os.set_blocking(fd, True)
-    return fd
-
-
-def _reason_of(error: OSError) -> str:
-    text = lack_of_descriptors(error) or error.strerror or str(error)
-    if isinstance(error.filename, str):
-        name = os.fsencode(error.filename).decode("utf-8", "backslashreplace")
-        return f"{text}: {name}"
-    return text
-
-
-def _wake_on_child() -> int:
-    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _signum, _frame: None)
-    return reader
-
-
-def ignore_signals() -> None:
-    """Be ended by nobody who wanted to end the client, or a terminal."""
-    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)
+    return ForkRequest(*fields)

@@ -10,39 +10,48 @@ import os
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
+
+from stoker.supervisor.messages import AheadOrder
 
 if TYPE_CHECKING:
-    from stoker.supervisor.slot_queues import SlotQueue
+    from stoker.supervisor.slot_queues import AttemptContext, SlotQueue
 
-# A ticket, a key, a context and the rest of a start order, in the order in which the client sends them. No
-# Attempt is made of it before a slot takes it: a supervisor that shares its line starts only a part of it.
-Order = list[Any]
 _TICKET = struct.Struct("=I")
+
+
+class WaitingOrder(NamedTuple):
+    """An order in the line, and its context: the client may let that be forgotten before a slot is free.
+
+    No Attempt is made of it before a slot takes it: a supervisor that shares its line starts only a part.
+    """
+
+    order: AheadOrder
+    context: AttemptContext
 
 
 class AheadLine:
     """The line of a supervisor that serves all slots: first in, first out."""
 
     def __init__(self) -> None:
-        self._orders: deque[Order] = deque()
+        self._orders: deque[WaitingOrder] = deque()
 
     def __len__(self) -> int:
         return len(self._orders)
 
-    def put(self, order: Order) -> None:
+    def put(self, waiting: WaitingOrder) -> None:
         """Let an attempt wait behind all others."""
-        self._orders.append(order)
+        self._orders.append(waiting)
 
-    def take(self, _place: SlotQueue) -> Order | None:
+    def take(self, _place: SlotQueue) -> WaitingOrder | None:
         """The first of the line, which it leaves."""
         return self._orders.popleft() if self._orders else None
 
     def remove(self, key: str) -> bool:
         """Take an attempt out; False if it does not wait here."""
-        for order in self._orders:
-            if order[1] == key:
-                self._orders.remove(order)
+        for waiting in self._orders:
+            if waiting.order.key == key:
+                self._orders.remove(waiting)
                 return True
         return False
 
@@ -94,7 +103,7 @@ class SharedLine:
 
     def __init__(self, tickets: Tickets) -> None:
         self._tickets = tickets
-        self._orders: deque[Order] = deque()
+        self._orders: deque[WaitingOrder] = deque()
         self.expected: dict[
             int, SlotQueue
         ] = {}  # by ticket: the places whose orders are on their way
@@ -102,11 +111,11 @@ class SharedLine:
     def __len__(self) -> int:
         return len(self._orders)
 
-    def put(self, order: Order) -> None:
+    def put(self, waiting: WaitingOrder) -> None:
         """Keep an order until its ticket is taken here, or is known to be taken elsewhere."""
-        self._orders.append(order)
+        self._orders.append(waiting)
 
-    def take(self, place: SlotQueue) -> Order | None:
+    def take(self, place: SlotQueue) -> WaitingOrder | None:
         """The order of the first ticket; None if there is none, or its order is still on its way."""
         ticket = self._tickets.take()
         if ticket is None:
@@ -128,5 +137,5 @@ class SharedLine:
     def forget_before(self, ticket: int) -> None:
         """Drop the orders of earlier tickets: others have taken those, or the client has."""
         orders = self._orders
-        while orders and orders[0][0] < ticket:
+        while orders and orders[0].order.ticket < ticket:
             orders.popleft()

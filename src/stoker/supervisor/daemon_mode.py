@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import select
 import socket
 import sys
 import time
-from typing import Any
 
 import stoker
 from stoker import failpoints
-from stoker.supervisor import process_tree, protocol, unix_sockets
+from stoker.supervisor import process_tree, reports, unix_sockets
 from stoker.supervisor.attempt_records import RememberingSupervisor
-from stoker.supervisor.base import ignore_signals
 from stoker.supervisor.journal import Ending, Record
 from stoker.supervisor.launcher import start_guard
 from stoker.supervisor.lease_file import PARTING, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
+from stoker.supervisor.messages import (
+    PROTOCOL,
+    Acknowledge,
+    CutAttempt,
+    Disown,
+    ForgetContext,
+    HoldPlace,
+    ReleasePlace,
+    StartAhead,
+    StartAttempt,
+    StopSupervisor,
+    Sync,
+)
 from stoker.supervisor.scheduling_latency import come_first
+from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import Attempt
 
 _READY_FD = 3
@@ -47,13 +58,13 @@ class DaemonSupervisor(RememberingSupervisor):
         self.fresh = True
         self.stopping = False
         self.expect_until = time.monotonic() + _FIRST_CLIENT_WITHIN_S
-        self.verbs |= {
-            "sync": self.on_sync,
-            "ack": self.on_ack,
-            "forget": self.on_forget,
-            "stop": self.on_stop,
-            "cut": self.on_cut,
-            "disown": self.on_disown,
+        self.handlers |= {
+            Sync: self.on_sync,
+            Acknowledge: self.on_acknowledge,
+            ForgetContext: self.on_forget,
+            StopSupervisor: self.on_stop,
+            CutAttempt: self.on_cut,
+            Disown: self.on_disown,
         }
 
     def serve(self, listener: socket.socket) -> None:
@@ -68,7 +79,7 @@ class DaemonSupervisor(RememberingSupervisor):
             self.look_after()
             if self.finishing and self.is_idle():
                 self.finishing = False
-                self.tell("finished")
+                self.tell(reports.finished())
             self.flush(late=not events)
             if self.journal.size > self.compact_bytes:
                 self.compact()
@@ -131,20 +142,19 @@ class DaemonSupervisor(RememberingSupervisor):
         with contextlib.suppress(OSError):
             self.client_fd = os.pidfd_open(peer.pid)
             self.poll.register(self.client_fd, select.EPOLLIN)
-        protocols = protocol.PROTOCOL, os.getpid(), protocol.LOWEST_PROTOCOL
-        self.wire.say("hello", *protocols, self.name, stoker.__version__)
+        self.wire.say(reports.hello(PROTOCOL, os.getpid(), self.name, stoker.__version__))
 
     def hear(self, is_gone: bool) -> None:
         """Carry out what the client has sent; of one that has died all of it, and then forget it."""
         try:
-            messages = self.wire.drain() if is_gone else self.wire.receive()
-            self.carry_out(messages or [])
+            orders = self.wire.drain() if is_gone else self.wire.receive()
+            self.carry_out(orders or [])
         except Exception:  # whatever a client sends, jobs must not lose their supervisor for it
             import traceback
 
             traceback.print_exc()
-            messages = None
-        if messages is None or is_gone:
+            orders = None
+        if orders is None or is_gone:
             self.lose_client()
 
     def lose_client(self) -> None:
@@ -187,37 +197,37 @@ class DaemonSupervisor(RememberingSupervisor):
         used = self.claimed.union(*self.detached.values())
         self.leases.release(self.leases.held.keys() - used)
 
-    def on_sync(self, protocol: int) -> None:
+    def on_sync(self, _order: Sync) -> None:
         """Begin with a client that knows nothing yet: tell all there is to know."""
         self.forget_orders()
         self.disowned.clear()
         self.wire.open()
         for key, record in self.records.items():
-            self.retell(key, record, protocol)
-        self.tell("synced", list(self.records), self.fresh)
+            self.retell(key, record)
+        self.tell(reports.synced(list(self.records), self.fresh))
         if self.worker_pool is not None:
             self.worker_pool.retell()
         self.fresh = False
         failpoints.reach("supervisor-synced")
 
-    def retell(self, key: str, record: Record, spoken: int) -> None:
+    def retell(self, key: str, record: Record) -> None:
         """Report all that is known of an attempt."""
         if record.pid is not None and record.ticks is not None and record.at_us is not None:
             at_s = record.ticks / process_tree.TICKS_PER_S
-            place = "" if record.place is None else f",null,{json.dumps(record.place)}"
-            self.reports.append(protocol.started(key, record.pid, record.at_us, at_s, place))
-        elif record.place is not None and spoken >= protocol.AHEAD_PROTOCOL:
-            self.tell("placed", key, record.place)
+            taken = "" if record.place is None else reports.taken_by(None, record.place)
+            self.reports.append(reports.started(key, record.pid, record.at_us, at_s, taken))
+        elif record.place is not None:
+            self.tell(reports.placed(key, record.place))
         if record.ending is not None:
-            self.reports.append(protocol.ended(key, record.ending))
+            self.reports.append(reports.ended(key, record.ending))
         elif record.refusal is not None:
-            self.tell("refused", key, *record.refusal)
+            self.tell(reports.refused(key, *record.refusal))
         elif record.loss is not None:
-            self.tell("lost", key, record.loss, record.loss in PARTING)
+            self.tell(reports.lost(key, record.loss, record.loss in PARTING))
 
-    def on_ack(self, keys: list[str]) -> None:
+    def on_acknowledge(self, order: Acknowledge) -> None:
         """Forget ends that are on record elsewhere."""
-        for key in keys:
+        for key in order.keys:
             record = self.records.get(key)
             if record is not None and record.is_over:
                 del self.records[key]
@@ -225,65 +235,60 @@ class DaemonSupervisor(RememberingSupervisor):
         if failpoints.is_armed:
             failpoints.reach("supervisor-acknowledged")
 
-    def on_forget(self, number: int) -> None:
+    def on_forget(self, order: ForgetContext) -> None:
         """Forget a context; what waits to be started in it has it still."""
-        self.contexts.pop(number, None)
+        self.contexts.pop(order.number, None)
 
-    def on_stop(self, kill: bool) -> None:
+    def on_stop(self, order: StopSupervisor) -> None:
         """Go, once everything is killed, or else only if nothing is left."""
-        if kill:
+        if order.kill:
             self.slay_all()
         failpoints.reach("supervisor-slain")
-        if kill or self.is_idle():
+        if order.kill or self.is_idle():
             self.stopping = True
         else:
-            self.wire.say("busy")
+            self.wire.say(reports.busy())
 
-    def on_disown(self, keys: list[str]) -> None:
+    def on_disown(self, order: Disown) -> None:
         """Give their GPUs to nobody while these attempts run: the client has no record of them."""
-        self.disowned = set(keys)
+        self.disowned = set(order.keys)
 
-    def on_hold(self, number: int) -> None:
+    def on_hold(self, order: HoldPlace) -> None:
         """Take the leases of a place: all of them or none."""
-        keys = self.places[number].keys
+        keys = self.places[order.number].keys
         for attempt in self.disowned & self.detached.keys():
             if shared := set(keys).intersection(self.detached[attempt]):
-                self.tell("unheld", number, min(shared), None, attempt)
+                self.tell(reports.unheld(order.number, min(shared), None, attempt))
                 return
-        super().on_hold(number)
+        super().on_hold(order)
         if self.leases.held.keys() >= set(keys):
             self.claimed.update(keys)
 
-    def on_release(self, number: int, keys: list[str]) -> None:
+    def on_release(self, order: ReleasePlace) -> None:
         """Give back the named leases of a place, except those a job of an earlier client needs."""
-        self.claimed.difference_update(keys)
+        self.claimed.difference_update(order.keys)
         used = set().union(*self.detached.values())
-        super().on_release(number, [key for key in keys if key not in used])
+        super().on_release(order._replace(keys=[key for key in order.keys if key not in used]))
 
-    def on_start(
-        self,
-        key: str,
-        context: int,
-        place: int,
-        argv: list[str],
-        log: str | None,
-        env: dict[str, str] | None = None,
-        warm: list[Any] | None = None,
-    ) -> None:
+    def is_new(self, key: str) -> bool:
+        """Whether an attempt has not been started, and does not wait to be."""
+        return key not in self.records and key not in self.ordered
+
+    def on_start(self, order: StartAttempt) -> None:
         """Start an attempt, unless it has been started already, or waits to be."""
-        if key not in self.records and key not in self.ordered:
-            self.ordered.add(key)
-            super().on_start(key, context, place, argv, log, env, warm)
+        if self.is_new(order.key):
+            self.ordered.add(order.key)
+            super().on_start(order)
 
-    def on_ahead(self, orders: list[list[Any]], first: int) -> None:
+    def on_ahead(self, ahead: StartAhead) -> None:
         """Put attempts into the line, except those that were started already or wait to be."""
-        fresh = [o for o in orders if o[1] not in self.records and o[1] not in self.ordered]
-        self.ordered.update(order[1] for order in fresh)
-        super().on_ahead(fresh, first)
+        fresh = [order for order in ahead.orders if self.is_new(order.key)]
+        self.ordered.update(order.key for order in fresh)
+        super().on_ahead(StartAhead(fresh, ahead.first))
 
-    def on_revoke(self, key: str) -> None:
+    def revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started; it may be ordered again."""
-        super().on_revoke(key)
+        super().revoke(key)
         self.ordered.discard(key)
 
     def end(self, attempt: Attempt, ending: Ending) -> None:

@@ -14,12 +14,13 @@ import socket
 import sys
 from typing import Any, ClassVar
 
-from stoker.supervisor import process_tree
-from stoker.supervisor.base import Supervisor, ignore_signals
-from stoker.supervisor.claimed_ahead import Order, SharedLine, Tickets
+from stoker.supervisor import process_tree, reports
+from stoker.supervisor.base import Supervisor
+from stoker.supervisor.claimed_ahead import SharedLine, Tickets, WaitingOrder
 from stoker.supervisor.cleanup import fork_supervisor
-from stoker.supervisor.protocol import PROTOCOL
+from stoker.supervisor.messages import PROTOCOL, OpenJournal, StartAhead
 from stoker.supervisor.scheduling_latency import come_first
+from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import SlotQueue
 
 
@@ -38,11 +39,11 @@ class ForegroundSupervisor(Supervisor):
         self.wire.attach(client)
         self.client_fd = client_fd
         self.poll.register(client_fd, select.EPOLLIN)
-        self.verbs["open"] = self.on_open
+        self.handlers[OpenJournal] = self.on_open
 
     def serve(self) -> None:
         """Work until the client is gone or has finished."""
-        self.wire.say("hello", PROTOCOL, os.getpid())
+        self.wire.say(reports.hello(PROTOCOL, os.getpid()))
         self.wire.open()
         self.flush()
         while True:
@@ -52,12 +53,12 @@ class ForegroundSupervisor(Supervisor):
                     os.read(self.wake, 4096)
                 elif self.worker_pool is not None and fd in self.worker_pool.by_fd:
                     self.worker_pool.hear(fd)
-                elif fd == self.client_fd or (messages := self.wire.receive()) is None:
+                elif fd == self.client_fd or (orders := self.wire.receive()) is None:
                     self.slay_all()
                     self.journal.flush()
                     return
                 else:
-                    self.carry_out(messages)
+                    self.carry_out(orders)
             self.look_after()
             if self.finishing and self.is_done():
                 if self.worker_pool is not None:
@@ -67,17 +68,17 @@ class ForegroundSupervisor(Supervisor):
                 return
             self.flush(late=not events)
 
-    def on_ahead(self, orders: list[Order], first: int) -> None:
-        """Take in orders that all supervisors of this client have; `first` is the lowest open ticket."""
-        self.shared.forget_before(first)
-        for order in orders:
-            order[2] = self.contexts[order[2]]
-            place = self.shared.expected.pop(order[0], None)
+    def on_ahead(self, ahead: StartAhead) -> None:
+        """Take in orders that all supervisors of this client have."""
+        self.shared.forget_before(ahead.first)
+        for order in ahead.orders:
+            waiting = WaitingOrder(order, self.contexts[order.context])
+            place = self.shared.expected.pop(order.ticket, None)
             if place is None:
-                self.shared.put(order)
+                self.shared.put(waiting)
             else:
                 self.occupied.difference_update(place.parts)
-                self.queue_order(place, order)
+                self.queue_order(place, order, waiting.context, taken=True)
                 self.start_next(place)
         self.fill_takers()
 
@@ -89,12 +90,13 @@ class ForegroundSupervisor(Supervisor):
             self.occupied.update(place.parts)
         return False
 
-    def on_open(self, name: str, journal: str) -> None:
+    def on_open(self, order: OpenJournal) -> None:
         """Begin to keep a journal."""
+        name = order.name
         with contextlib.suppress(BrokenPipeError):  # the parent was killed
             os.write(self.name_fd, name.encode())
         self.take_name(name)
-        self.journal.open(journal)
+        self.journal.open(order.journal)
         self.journal.note(f"boot {process_tree.boot_id()} {name} .\n")
 
 

@@ -13,7 +13,7 @@
 A KEY is `job.attempt`, a REASON is JSON without blanks. So is PLACE, the label of the slot that took an
 attempt from the common line: the client does not know it before. The closing dot tells a whole line from a
 torn one. No `spawn` line means never started; a `spawn` without an end means that the outcome is not
-known. Earlier journals have no UNTIL and AT_US.
+known.
 """
 
 from __future__ import annotations
@@ -311,8 +311,6 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
             pass
         case ["spawn", _, place]:
             record = record._replace(place=str(json.loads(place)))
-        case ["start", _, pid, ticks]:
-            record = record._replace(pid=int(pid), ticks=int(ticks), boot=boot)
         case ["start", _, pid, ticks, until, at_us]:
             record = record._replace(
                 pid=int(pid), ticks=int(ticks), until=int(until), at_us=int(at_us), boot=boot

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from stoker.supervisor import reports
 from stoker.supervisor.slot_queues import Leases, SlotQueue
 
 _PERIOD_S = 5.0  # each look wakes a supervisor that has nothing else to do
@@ -20,7 +21,7 @@ class LeaseCheck:
     """Checks the leases of a supervisor every few seconds while it holds any, and before starts."""
 
     def __init__(
-        self, leases: Leases, places: Mapping[int, SlotQueue], tell: Callable[..., None]
+        self, leases: Leases, places: Mapping[int, SlotQueue], tell: Callable[[str], None]
     ) -> None:
         self._leases = leases
         self._places = places
@@ -64,6 +65,6 @@ class LeaseCheck:
                 continue
             gone = next((key for key in place.keys if key in lost), None)
             if gone is not None and gone not in before:
-                self._tell("unheld", number, gone, lost[gone])
+                self._tell(reports.unheld(number, gone, lost[gone]))
             elif gone is None and number in self._granted and not before.isdisjoint(place.keys):
-                self._tell("held", number)
+                self._tell(reports.held(number))

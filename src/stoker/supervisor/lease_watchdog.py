@@ -13,8 +13,8 @@ import sys
 import time
 
 from stoker.supervisor import process_tree
-from stoker.supervisor.base import ignore_signals
 from stoker.supervisor.lease_file import LeaseFile
+from stoker.supervisor.signals import ignore_signals
 
 # The supervisor comes first: it knows what to say of its jobs. The head gives them up two seconds after.
 _LATE_S = 0.5

@@ -1,30 +1,19 @@
-"""The supervisor's end of the connection: lines of JSON, lists of messages in, one report each out.
+"""The supervisor's end of the connection to its client: orders come in, reports go out.
 
-`hello`, `sync` and `stop` mean the same in every protocol, so that a client of any version can agree
-with a supervisor of any other on one that both speak, or can at least end it.
+`hello` and `stop` mean the same in every version of the protocol, so that a client can tell a supervisor
+of another version apart, and end it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import select
 import socket
 import time
-from typing import Any
 
-from stoker.supervisor.journal import Ending
+from stoker.supervisor.framing import SUPERVISOR_ORDERS, LineBuffer
+from stoker.supervisor.messages import Order
 
-PROTOCOL = 6
-LOWEST_PROTOCOL = 2
-WARM_PROTOCOL = 3
-"""From here on a start may say how it can be forked."""
-GRACE_PROTOCOL = 4
-"""From here on a signal may say that it is to end the attempt, and how long that may take."""
-DISOWN_PROTOCOL = 5
-"""From here on a client may name attempts that it does not know."""
-AHEAD_PROTOCOL = 6
-"""From here on attempts can wait in one line for the first vacant slot."""
 # However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
 _LONGEST_WAIT_S = 0.04
 
@@ -39,7 +28,7 @@ class ProtocolServer:
         self._poll = poll
         self._socket: socket.socket | None = None
         self._is_open = False
-        self._inbox = b""
+        self._inbox = LineBuffer()
         self._outbox = b""
         self._blocked = False
 
@@ -62,10 +51,11 @@ class ProtocolServer:
         self._socket = None
         self._is_open = False
         self.urgent = self._blocked = False
-        self._inbox = self._outbox = b""
+        self._inbox = LineBuffer()
+        self._outbox = b""
 
-    def receive(self) -> list[Any] | None:
-        """The messages that have arrived; None once the client has closed its end."""
+    def receive(self) -> list[Order] | None:
+        """The orders that have arrived; None once the client has closed its end."""
         assert self._socket is not None
         try:
             data = self._socket.recv(1 << 18)
@@ -77,8 +67,8 @@ class ProtocolServer:
             return None
         return self._take_in(data)
 
-    def drain(self) -> list[Any]:
-        """The last messages of a client that has died."""
+    def drain(self) -> list[Order]:
+        """The last orders of a client that has died."""
         assert self._socket is not None
         data = b""
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
@@ -86,17 +76,17 @@ class ProtocolServer:
                 data += more
         return self._take_in(data)
 
-    def _take_in(self, data: bytes) -> list[Any]:
-        *lines, self._inbox = (self._inbox + data).split(b"\n")
-        return [message for line in lines for message in json.loads(line)]
+    def _take_in(self, data: bytes) -> list[Order]:
+        lines = self._inbox.take_in(data)
+        return [order for line in lines for order in SUPERVISOR_ORDERS.decode(line)]
 
-    def say(self, *words: object) -> None:
-        """Answer the client, whether it has reports or not."""
-        self._outbox += f"{json.dumps(words)}\n".encode()
+    def say(self, report: str) -> None:
+        """Answer the client, whether it gets reports or not."""
+        self._outbox += f"{report}\n".encode()
 
-    def tell(self, *words: object) -> None:
+    def tell(self, report: str) -> None:
         """Report something that is not frequent."""
-        self.reports.append(json.dumps(words))
+        self.reports.append(report)
         self.urgent = True
 
     def flush(self, late: bool) -> None:
@@ -139,16 +129,3 @@ class ProtocolServer:
             reports = "\n".join([*self.reports, ""]).encode() if self._is_open else b""
             with contextlib.suppress(OSError):
                 self._socket.sendall(self._outbox + reports)
-
-
-def started(key: str, pid: int, at_us: int, at_s: float, taken: str = "") -> str:
-    """The report of a start; `taken` names the slot that took an attempt from the line."""
-    return f'["started","{key}",{pid},{at_us},{at_s}{taken}]'
-
-
-def ended(key: str, ending: Ending) -> str:
-    """The report of an end."""
-    if ending.leftovers or ending.stuck:
-        return json.dumps(["ended", key, *ending])
-    status, at_us, cpu_us, max_rss_kb, *_rest = ending
-    return f'["ended","{key}",{status},{at_us},{cpu_us},{max_rss_kb}]'

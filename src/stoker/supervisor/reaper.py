@@ -20,6 +20,7 @@ from stoker.supervisor.leftovers import (
     Remainder,
     names_of,
 )
+from stoker.supervisor.messages import KillAttempt, SignalAttempt
 from stoker.supervisor.slot_queues import Attempt
 
 _SWEEP_PERIOD_S = 0.5
@@ -58,15 +59,16 @@ class Reaper(abc.ABC):
     def note_exit(self, key: str, ending: Ending) -> None:
         """Remember how the first process of an attempt ended, while others of its processes run."""
 
-    def on_signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
+    def on_signal(self, order: SignalAttempt) -> None:
         """Signal a job's whole tree once; with a grace, kill what is left of it when that is over."""
+        key = order.key
         if key in self.pids:
             failpoints.reach("supervisor-before-signal")
             snapshot = process_tree.Snapshot()
-            if grace_s is not None:
+            if order.grace_s is not None:
                 self.name_leftovers(snapshot, key)
-                self.end_within(key, grace_s)
-            self.signal_tree(snapshot, key, signum)
+                self.end_within(key, order.grace_s)
+            self.signal_tree(snapshot, key, order.signum)
             failpoints.reach("supervisor-after-signal")
 
     def end_within(self, key: str, grace_s: float) -> None:
@@ -74,7 +76,11 @@ class Reaper(abc.ABC):
         self.kill_at[key] = due = time.monotonic() + grace_s
         self.sweep_at = min(self.sweep_at, due)
 
-    def on_kill(self, key: str) -> None:
+    def on_kill(self, order: KillAttempt) -> None:
+        """Kill a job's whole tree."""
+        self.kill(order.key)
+
+    def kill(self, key: str) -> None:
         """Kill a job's whole tree, again and again until nothing of it is left."""
         if key in self.pids:
             self.kill_at.pop(key, None)
@@ -206,7 +212,7 @@ class Reaper(abc.ABC):
                 self.end_within(key, LEFTOVER_GRACE_S - MOMENT_S)
         for key in [key for key, due in self.kill_at.items() if now >= due]:
             del self.kill_at[key]
-            self.on_kill(key)
+            self.kill(key)
         terms = [left.term_at for left in self.leftovers.waiting.values()]
         return min([NEVER, *terms, *self.kill_at.values()])
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.gpus import lease
+from stoker.supervisor import reports
 
 if TYPE_CHECKING:
     from stoker.warm.fork_request import ForkRequest
@@ -88,9 +89,8 @@ class SlotQueue:
     def name(self, label: str) -> None:
         """Have a label, and what the journal and reports say of attempts that are taken from the line."""
         self.label = label
-        text = json.dumps(label)
-        self.word = text.replace(" ", "\\u0020") + " "
-        self.as_taken = f",{self.number},{text}"
+        self.word = json.dumps(label).replace(" ", "\\u0020") + " "
+        self.as_taken = reports.taken_by(self.number, label)
 
 
 class Unavailable(NamedTuple):

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.supervisor import process_tree
-from stoker.supervisor.base import RESET_SIGNALS
+from stoker.supervisor import process_tree, reports
+from stoker.supervisor.signals import RESET_SIGNALS
 from stoker.supervisor.slot_queues import Attempt, AttemptContext
 
 _WORKER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "warm")
@@ -107,7 +107,7 @@ class WorkerPool:
     def __init__(
         self,
         poll: select.epoll,
-        tell: Callable[..., None],
+        tell: Callable[[str], None],
         resume: Callable[[Attempt], None],
         cookie_bytes: int,
         *,
@@ -214,7 +214,7 @@ class WorkerPool:
         if said[0] == "ready":
             worker.is_ready = True
             _word, worker.modules, worker.stamps = said
-            self._tell("warmed", worker.pid, worker.modules)
+            self._tell(reports.warmed(worker.pid, worker.modules))
         else:
             if said[0] == "unfit":
                 self._unfit[key] = (said[1], self._clock())
@@ -229,7 +229,7 @@ class WorkerPool:
         """Tell a new client which workers there are."""
         for worker in self._workers.values():
             if worker.is_ready:
-                self._tell("warmed", worker.pid, worker.modules)
+                self._tell(reports.warmed(worker.pid, worker.modules))
 
     def close(self) -> None:
         """End all workers."""
@@ -309,7 +309,7 @@ class WorkerPool:
         del self.by_fd[fd]
         worker.end()
         if worker.is_ready:
-            self._tell("cooled", worker.pid)
+            self._tell(reports.cooled(worker.pid))
 
 
 def _key_of(attempt: Attempt) -> Key:

@@ -33,11 +33,6 @@ class EnvironmentQueryExecutor:
         self.finish = executor.finish
         self.close = executor.close
 
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead."""
-        return self._executor.takes_ahead
-
     def define_slots(self, slots: Sequence[Slot]) -> None:
         """Make known the slots that later calls number."""
         self._executor.define_slots(slots)

@@ -168,11 +168,6 @@ class FakeExecutor:
         self._keep_needed_leases()
         self._tell(Released(slot))
 
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether attempts can be launched ahead: always."""
-        return True
-
     def offer(self, slots: Sequence[Slot]) -> None:
         """Let these slots take what is launched ahead."""
         if not self._is_deaf:

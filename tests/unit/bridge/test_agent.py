@@ -14,7 +14,9 @@ from stoker.bridge import agent as module
 from stoker.bridge.agent import Agent
 from stoker.bridge.agent_calls import LEAVING, LEFT
 from stoker.cluster.settings import leaving_path
+from stoker.supervisor import lease_file
 from stoker.supervisor.lease_file import read
+from stoker.supervisor.messages import CutAttempt
 
 
 @pytest.fixture
@@ -80,13 +82,13 @@ def test_an_agent_ends_with_the_ray_supervisor_of_its_ray_whoever_minds_the_box_
 def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    written: list[bytes] = []
+    sent: list[CutAttempt] = []
 
     class Proxy:
         running: tuple[str, ...] = ("7.1",)
 
-        async def write(self, data: bytes) -> None:
-            written.append(data)
+        async def send(self, orders: list[CutAttempt]) -> None:
+            sent.extend(orders)
 
     proxy = Proxy()
     monkeypatch.setattr(agent, "_proxy", proxy)
@@ -98,9 +100,9 @@ def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
 
     async def story() -> None:
         assert await beat() == LEAVING
-        assert written == []
+        assert sent == []
         assert await beat() == LEAVING
-        assert b'"cut", "7.1"' in written.pop()
+        assert sent.pop() == CutAttempt("7.1", lease_file.LEFT)
         proxy.running = ()
         assert await beat() == LEFT
         assert not leaving.exists()
@@ -109,7 +111,7 @@ def test_a_node_that_leaves_ends_nothing_before_the_head_has_heard_of_it(
         assert await beat() == LEAVING
 
     asyncio.run(story())
-    assert written == []
+    assert sent == []
 
 
 def test_what_was_shipped_is_pruned_while_the_agent_lives(

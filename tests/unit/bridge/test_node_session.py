@@ -190,7 +190,7 @@ class TestGivingUp:
         self, clock: Clock, tmp_path: Path
     ) -> None:
         post = self.part(clock, tmp_path)
-        assert come_back(post) == b'[["parted"]]\n'
+        assert come_back(post) == b'[["logs"]]\n'
         assert come_back(post) == b""
 
     def test_so_it_is_after_a_daemon_that_came_while_it_was_away(
@@ -198,7 +198,7 @@ class TestGivingUp:
     ) -> None:
         post = self.part(clock, tmp_path)
         post.retell()
-        assert come_back(post) == b'[["parted"]]\n'
+        assert come_back(post) == b'[["logs"]]\n'
 
     def test_a_daemon_that_has_not_heard_of_it_waits_for_what_ran(
         self, clock: Clock, tmp_path: Path

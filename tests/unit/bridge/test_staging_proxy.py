@@ -18,8 +18,9 @@ from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.staging_proxy import StagingProxy
 from stoker.staging.node_cache import NodeCache
 
-TRANSFER = ["transfer", "1.1", {"argv": ["true"], "snapshot": "/nowhere"}]
-SAID = [[["hold", 0]], [TRANSFER], [["release", 0, []]]]
+TREE = ["tree", "1.1", {"argv": ["true"], "snapshot": "/nowhere"}]
+SAID = [[["hold", 0]], [TREE], [["release", 0, []]]]
+ENDED = ["ended", "1.1", 0, 1, 2, 3]
 STREAM = b"".join(f"{json.dumps(line)}\n".encode() for line in SAID)
 
 
@@ -44,7 +45,7 @@ def test_a_transfer_is_never_told_to_the_node_wherever_a_stream_is_cut(
 
 def test_reports_that_are_of_no_attempt_pass_with_those_that_are(tmp_path: Path) -> None:
     passed: list[bytes] = []
-    reports = b'["ended", "1.1", 0]\n["finished"]\n["busy"]\n'
+    reports = b'["ended", "1.1", 0, 1, 2, 3]\n["finished"]\n["busy"]\n'
 
     async def bring() -> None:
         staging_proxy = StagingProxy(None, None, passed.append, print, str(tmp_path))  # type: ignore[arg-type]
@@ -109,7 +110,7 @@ class Quay:
 
     async def launch(self, key: str = "1.1", **facts: Any) -> None:
         transfer = {"argv": ["true"], "snapshot": str(self.snapshot), **facts}
-        await self.say(["transfer", key, transfer], ["start", key, 0, 0, ["true"], None])
+        await self.say(["tree", key, transfer], ["start", key, 0, 0, ["true"], None])
 
     async def until(self, is_so: Callable[[], object]) -> None:
         deadline = asyncio.get_running_loop().time() + 20
@@ -140,7 +141,7 @@ def test_a_start_that_is_on_its_way_is_taken_back_by_the_node_alone(tmp_path: Pa
         await quay.until(lambda: quay.heard or "revoke" in verbs(quay.sent))
         order.cancel()
 
-        assert verbs(quay.sent) == ["proxy_slot", "start", "revoke"]
+        assert verbs(quay.sent) == ["copy", "start", "revoke"]
         assert quay.heard == []
 
     play(tmp_path, story)
@@ -176,10 +177,10 @@ def test_an_end_is_told_also_where_its_results_cannot_be_written(tmp_path: Path)
         (tree / "results").mkdir()
         (tree / "results" / "x").write_text("x")
         quay.target.write_text("no folder")
-        quay.tell("ended", "1.1", 0)
+        quay.tell(*ENDED)
         await quay.until(lambda: quay.heard)
 
-        assert quay.heard == [["ended", "1.1", 0]]
+        assert quay.heard == [ENDED]
         (told,) = quay.told
         assert told.startswith("job 1: its results could not be brought: cannot write in")
         assert f"left in {tree}/results" in told
@@ -192,10 +193,10 @@ def test_an_end_is_told_also_where_the_node_cache_does_not_answer(tmp_path: Path
     async def story(quay: Quay) -> None:
         await start(quay, results="results", target=str(quay.target))
         quay.broken = {"collect"}
-        quay.tell("ended", "1.1", 0)
+        quay.tell(*ENDED)
         await quay.until(lambda: quay.heard)
 
-        assert quay.heard == [["ended", "1.1", 0]]
+        assert quay.heard == [ENDED]
         assert quay.told == ["job 1: its results could not be brought: gone"]
 
     play(tmp_path, story)
@@ -243,9 +244,9 @@ def test_a_note_that_a_power_cut_has_emptied_holds_up_no_end(tmp_path: Path) -> 
         await start(quay, results="results", target=str(quay.target))
         (note,) = quay.notes.iterdir()
         note.write_bytes(b"")
-        quay.tell("ended", "1.1", 0)
+        quay.tell(*ENDED)
 
-        assert quay.heard == [["ended", "1.1", 0]]
+        assert quay.heard == [ENDED]
 
     play(tmp_path, story)
 
@@ -304,7 +305,7 @@ def test_nothing_comes_back_of_an_attempt_that_was_given_up_and_its_copy_goes(
         quay.tell("lost", "1.1", "its lease", True)
         await quay.until(lambda: quay.heard)
 
-        assert quay.sent == [["parted"]]
+        assert quay.sent == [["logs"]]
         assert verbs(quay.heard) == ["lost"]
         assert (quay.target / "model").read_text() == "that of the next attempt"
         assert not tree.exists()
@@ -325,12 +326,14 @@ def test_a_note_is_kept_until_the_end_is_on_record_and_no_longer(tmp_path: Path)
     play(tmp_path, story)
 
 
-@pytest.mark.parametrize("word", ["refused", "revoked"])
-def test_no_copy_stays_of_an_attempt_that_the_node_has_not_run(tmp_path: Path, word: str) -> None:
+@pytest.mark.parametrize("report", [["refused", "1.1", 2, "no such thing"], ["revoked", "1.1"]])
+def test_no_copy_stays_of_an_attempt_that_the_node_has_not_run(
+    tmp_path: Path, report: list[Any]
+) -> None:
     async def story(quay: Quay) -> None:
         await start(quay)
-        quay.tell(word, "1.1")
-        assert verbs(quay.heard) == [word]
+        quay.tell(*report)
+        assert quay.heard == [report]
         await quay.until(lambda: not quay.left())
 
     play(tmp_path, story)
@@ -382,7 +385,7 @@ def test_results_that_were_left_stay_when_the_node_says_what_it_knows(tmp_path: 
         tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1)
         (tree / "results").mkdir()
         (tree / "results" / "model").write_text("large")
-        quay.tell("ended", "1.1", 0)
+        quay.tell(*ENDED)
         await quay.until(lambda: quay.heard)
         quay.tell("synced", [], False)
 

@@ -10,7 +10,7 @@ import pytest
 
 from stoker.supervisor.daemon_mode import DaemonSupervisor
 from stoker.supervisor.journal import Ending, Record, Refusal, read_journal
-from stoker.supervisor.protocol import AHEAD_PROTOCOL
+from stoker.supervisor.messages import ORDERS, Acknowledge, OpenJournal, Sync
 
 ENDING = Ending(256, 1700000000250000, 750000, 2048)
 
@@ -63,7 +63,7 @@ def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
         "3.1": Record(refusal=Refusal(2, "no such thing"), boot="boot"),
         "4.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
     }
-    keeper.on_ack(["4.1", "1.1"])
+    keeper.on_acknowledge(Acknowledge(["4.1", "1.1"]))
     for number in range(10, 1000):
         keeper.journal.intend(f"spawn {number}.1 .\nack {number}.1 .\n")
     assert keeper.compact()
@@ -79,20 +79,16 @@ def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
         keeper.journal.open(path)
 
 
+def test_every_order_is_carried_out(keeper: DaemonSupervisor) -> None:
+    assert keeper.handlers.keys() == {*ORDERS.values()} - {OpenJournal}
+
+
 def test_a_lost_attempt_is_told_with_the_slot_that_took_it(keeper: DaemonSupervisor) -> None:
     keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
 
-    keeper.on_sync(AHEAD_PROTOCOL)
+    keeper.on_sync(Sync())
 
     assert keeper.reports[:2] == ['["placed", "1.1", "3"]', '["lost", "1.1", "killed", false]']
-
-
-def test_an_earlier_client_hears_no_word_that_it_does_not_know(keeper: DaemonSupervisor) -> None:
-    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
-
-    keeper.on_sync(AHEAD_PROTOCOL - 1)
-
-    assert keeper.reports[0] == '["lost", "1.1", "killed", false]'
 
 
 def test_a_journal_that_cannot_be_compacted_is_not_tried_again_at_once(

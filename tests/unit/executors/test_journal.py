@@ -29,10 +29,10 @@ BOOT = f"boot {BOOT_ID} 77 .\n"
 STORY = (
     BOOT,
     "spawn 1.1 .\n",
-    "start 1.1 4242 99887766 .\n",
+    "start 1.1 4242 99887766 99887767 1700000000000000 .\n",
     "spawn 12.3 .\n",
     "end 1.1 256 1700000000250000 750000 2048 .\n",
-    "start 12.3 4243 99887799 .\n",
+    "start 12.3 4243 99887799 99887799 1700000001000000 .\n",
     "spawn 2.1 .\n",
     "end 12.3 0 1700000001500000 2250000 4096 .\n",
 )
@@ -74,13 +74,13 @@ def test_what_was_written_is_read_back(path: str) -> None:
     with journal_at(path) as journal:
         journal.note(BOOT)
         journal.intend("spawn 1.1 .\n")
-        journal.note("start 1.1 4242 99887766 .\n")
+        journal.note("start 1.1 4242 99887766 99887767 1700000000000000 .\n")
         journal.intend("spawn 2.1 .\n")
         journal.note("end 1.1 256 1700000000250000 750000 2048 .\n")
         journal.flush()
 
     assert read_journal(path) == {
-        "1.1": Record(4242, 99887766, ENDING, boot=BOOT_ID),
+        "1.1": Record(4242, 99887766, ENDING, 99887767, 1700000000000000, boot=BOOT_ID),
         "2.1": Record(None, None, None, boot=BOOT_ID),
     }
 
@@ -96,10 +96,10 @@ def test_a_journal_is_its_owners_alone(path: str) -> None:
 
 def test_a_note_is_kept_until_the_next_intent_or_flush(path: str) -> None:
     with journal_at(path) as journal:
-        journal.note("start 1.1 1 1 .\n")
+        journal.note("start 1.1 1 1 1 1 .\n")
         assert os.path.getsize(path) == 0
         journal.intend("spawn 2.1 .\n")
-        assert Path(path).read_text() == "start 1.1 1 1 .\nspawn 2.1 .\n"
+        assert Path(path).read_text() == "start 1.1 1 1 1 1 .\nspawn 2.1 .\n"
 
 
 def test_a_later_journal_goes_on_after_an_earlier_one(path: str) -> None:
@@ -140,14 +140,17 @@ def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothin
 ) -> None:
     """A supervisor died in the middle of a line; the next one appends to the same file."""
     text = "".join(STORY)
-    later = {"30.1": Record(5, 6, boot=BOOT_ID), "31.1": Record(None, None, ENDING, boot=BOOT_ID)}
+    later = {
+        "30.1": Record(5, 6, None, 7, 8, boot=BOOT_ID),
+        "31.1": Record(None, None, ENDING, boot=BOOT_ID),
+    }
     for cut in range(len(text)):
         allowed = [records | later for records in tellable(path, cut)]
         Path(path).write_text(text[:cut])
         with journal_at(path) as journal:
             journal.note(BOOT)
             journal.intend("spawn 30.1 .\n")
-            journal.note("start 30.1 5 6 .\n")
+            journal.note("start 30.1 5 6 7 8 .\n")
             journal.intend("spawn 31.1 .\n")
             journal.note("end 31.1 256 1700000000250000 750000 2048 .\n")
             journal.flush()
@@ -177,15 +180,15 @@ def test_an_intent_that_does_not_fit_on_the_disk_is_refused_and_announces_nothin
             journal.intend("spawn 1.1 .\n")
         during = Path(path).read_text()
         journal.intend("spawn 2.1 .\n")
-        journal.note("start 2.1 5 6 .\n")
+        journal.note("start 2.1 5 6 7 8 .\n")
         journal.flush()
 
-    assert read_journal(path) == {"2.1": Record(5, 6)}
+    assert read_journal(path) == {"2.1": Record(5, 6, None, 7, 8)}
     assert len(during) == length
 
 
 def test_on_a_full_disk_what_has_happened_is_kept_whole_until_there_is_space(path: str) -> None:
-    notes = "end 1.1 256 1700000000250000 750000 2048 .\nstart 3.1 5 6 .\n"
+    notes = "end 1.1 256 1700000000250000 750000 2048 .\nstart 3.1 5 6 7 8 .\n"
     everything = notes + "spawn 2.1 .\n"
     for length in range(len(everything)):
         Path(path).unlink(missing_ok=True)
@@ -198,7 +201,10 @@ def test_on_a_full_disk_what_has_happened_is_kept_whole_until_there_is_space(pat
                 with pytest.raises(OSError, match="No space left"):
                     journal.intend("spawn 4.1 .\n")
             journal.flush()
-        assert read_journal(path) == {"1.1": Record(None, None, ENDING), "3.1": Record(5, 6)}
+        assert read_journal(path) == {
+            "1.1": Record(None, None, ENDING),
+            "3.1": Record(5, 6, None, 7, 8),
+        }
 
 
 def test_a_device_that_takes_nothing_refuses_every_intent() -> None:
@@ -212,14 +218,16 @@ def test_a_device_that_takes_nothing_refuses_every_intent() -> None:
 def test_an_ending_in_one_journal_is_not_forgotten_for_an_intent_in_another(tmp_path: Path) -> None:
     base = str(tmp_path / "journal")
     with open(base, "w", encoding="ascii") as first:
-        first.write("boot b one .\nspawn 1.1 .\nstart 1.1 7 8 .\nend 1.1 0 1 2 3 .\nspawn 9.1 .\n")
+        first.write(
+            "boot b one .\nspawn 1.1 .\nstart 1.1 7 8 9 10 .\nend 1.1 0 1 2 3 .\nspawn 9.1 .\n"
+        )
     with open(journal_path(base, 1), "w", encoding="ascii") as second:
         second.write("boot b two .\nspawn 1.1 .\n")
 
     story = read_journals(base, {"1.1"})
 
     assert story.names == {"one", "two"}
-    assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3), boot="b")}
+    assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3), 9, 10, boot="b")}
 
 
 FULL = {

@@ -14,7 +14,7 @@ from stoker.core.slot import Slot
 from stoker.executors.contract import Ended, Report, Started, Synced, Unheld
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.executors.node_reports import Ahead, Away, Introduction, Joined, News
-from stoker.supervisor.protocol import LOWEST_PROTOCOL, PROTOCOL
+from stoker.supervisor.messages import PROTOCOL
 from stoker.testing.executor import FakeExecutor
 
 FACTS = Introduction(id="n1", name="h1", version="1")
@@ -64,7 +64,7 @@ class Fleet:
 
     def tell_all(self) -> list[Report]:
         """Be a supervisor that greets, and knows of nothing."""
-        hello = ["hello", PROTOCOL, 1, LOWEST_PROTOCOL, "name", "1"]
+        hello = ["hello", PROTOCOL, 1, "name", "1"]
         self.link.streams[-1].sendall(json.dumps(hello).encode() + b"\n")
         greeted = self.observe()
         self.link.streams[-1].sendall(b'["synced", [], false]\n')

@@ -4,6 +4,7 @@ import pytest
 
 from stoker.core.slot import Slot
 from stoker.executors.slot_numbering import SlotNumbering
+from stoker.supervisor.messages import DefinePlace
 
 SLOTS = [Slot(0, ("0", "1"), ("a", "b")), Slot(1, ("1", "2"), ("b", "c")), Slot(2, ("0",), ("a",))]
 
@@ -18,26 +19,22 @@ def slot_numbering() -> SlotNumbering:
 
 def test_a_slots_place_has_its_number(slot_numbering: SlotNumbering) -> None:
     assert slot_numbering.place((1,)) == (1, [])
-    assert SlotNumbering().enter(SLOTS[1]) == [
-        "place",
-        1,
-        {"CUDA_VISIBLE_DEVICES": "1,2"},
-        ("b", "c"),
-    ]
+    place = DefinePlace(1, {"CUDA_VISIBLE_DEVICES": "1,2"}, ("b", "c"))
+    assert SlotNumbering().enter(SLOTS[1]) == place
 
 
 def test_a_place_of_several_slots_names_each_gpu_once_in_order(
     slot_numbering: SlotNumbering,
 ) -> None:
-    number, messages = slot_numbering.place((1, 0, 2))
+    number, orders = slot_numbering.place((1, 0, 2))
 
     env = {"CUDA_VISIBLE_DEVICES": "1,2,0"}
-    assert messages == [["place", number, env, ["b", "c", "a"], [1, 0, 2]]]
+    assert orders == [DefinePlace(number, env, ["b", "c", "a"], (1, 0, 2))]
 
 
 def test_a_place_is_defined_once(slot_numbering: SlotNumbering) -> None:
-    number, messages = slot_numbering.place((0, 1))
-    assert len(messages) == 1
+    number, orders = slot_numbering.place((0, 1))
+    assert len(orders) == 1
     assert slot_numbering.place((0, 1)) == (number, [])
     other, _ = slot_numbering.place((1, 0))
 
@@ -45,20 +42,16 @@ def test_a_place_is_defined_once(slot_numbering: SlotNumbering) -> None:
 
 
 def test_a_place_of_no_slot_has_no_gpu(slot_numbering: SlotNumbering) -> None:
-    number, messages = slot_numbering.place(())
+    number, orders = slot_numbering.place(())
 
-    assert messages == [["place", number, {"CUDA_VISIBLE_DEVICES": ""}, [], []]]
+    assert orders == [DefinePlace(number, {"CUDA_VISIBLE_DEVICES": ""}, [], ())]
 
 
 def test_starting_over_tells_the_slots_again_and_composites_when_needed(
     slot_numbering: SlotNumbering,
 ) -> None:
     slot_numbering.place((0, 1))
-    assert [message[:2] for message in slot_numbering.start_over()] == [
-        ["place", 0],
-        ["place", 1],
-        ["place", 2],
-    ]
+    assert [place.number for place in slot_numbering.start_over()] == [0, 1, 2]
 
     assert len(slot_numbering.place((0, 1))[1]) == 1
 

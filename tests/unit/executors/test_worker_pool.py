@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import sys
@@ -31,7 +32,7 @@ class Harness:
         self.place = SlotQueue({}, [])
         self.worker_pool = WorkerPool(
             self.poll,
-            lambda word, pid, *_more: self.told.append((word, pid)),
+            lambda report: self.told.append(tuple(json.loads(report)[:2])),
             lambda attempt: self.resumed.append(attempt.key),
             COOKIE_BYTES,
             idle_s=idle_s,
