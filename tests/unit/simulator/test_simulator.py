@@ -82,7 +82,7 @@ def test_a_trace_is_read_with_its_memory_over_time(tmp_path: Path) -> None:
     ("row", "says"),
     [
         ("x,60,5G,0.5", "line 2: could not convert"),
-        ("0,60,lots,0.5", "line 2: 'lots' is no amount"),
+        ("0,60,lots,0.5", "line 2: 'lots' is not an amount"),
         ("0,0,5G,0.5", "line 2: times are seconds"),
         ("0,60,5G,1.5", "sm a share from 0 to 1"),
         ("0,60,0.5:1G;0.2:2G,0.5", "do not rise"),

@@ -65,7 +65,7 @@ FAULTS = {
     ),
     "name with a slash": ("name: a/b\ncommand: x", r"s.yaml:1: the name 'a/b' holds '/' or '..'"),
     "name with dots": ("name: a..b\ncommand: x", r"s.yaml:1: the name 'a..b' holds '/' or '..'"),
-    "name like an id": ("name: '12'\ncommand: x", r"s.yaml:1: the name '12' would be taken for"),
+    "name like an id": ("name: '12'\ncommand: x", r"s.yaml:1: the name '12' has another meaning"),
     "excludes all": (
         "command: x {a}\nparameters: {a: [1, 2]}\nexclude: [a > 0]",
         r"leave no run at all",
