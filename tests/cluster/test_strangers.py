@@ -35,7 +35,7 @@ def test_a_ray_that_lets_in_everybody_is_refused(hosts: Hosts) -> None:
     for verb in (["cluster", "join"], ["config", "ray.address"]):
         ended = hosts.stoker(1, *verb, f"{hosts.address(0)}:6399", env=TOKEN)
         assert (ended.returncode, ended.stdout) == (1, ""), ended
-        assert "lets in everybody" in ended.stderr
+        assert "has no authentication" in ended.stderr
         assert ended.stderr.count("\n") == 1
     assert hosts.stoker(1, "cluster", "status").returncode == 1
     assert hosts.processes(1) == {}

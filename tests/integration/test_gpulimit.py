@@ -246,7 +246,7 @@ def test_start_forces_a_waiting_task_whatever_the_thresholds_say(queue: Queue) -
     said(queue, "set", "SAFETY_KEEP_MEMORY", "1")
     said(queue, "add", HOLD)
     assert shown(queue, 0)["status"] == "waiting"
-    assert "of the machine's RAM is free, and 100% is kept" in said(queue, "debug", "0")
+    assert "of the RAM is free; 100% must stay free" in said(queue, "debug", "0")
 
     assert said(queue, "start", "0") == "[info]: start task 0 succeed.\n"
     assert shown(queue, 0)["status"] == "running"
@@ -307,7 +307,7 @@ def test_a_task_waits_while_others_leave_too_little_memory_free(idle_queue: Queu
 
         assert shown(idle_queue, 0)["status"] == "waiting"
         for told in (said(idle_queue, "debug", "0"), idle_queue.ok("why", "1")):
-            assert "25% of its memory is free, and 50% is to be kept" in told
+            assert "25% of its memory is free; 50% must stay free" in told
     until_status(idle_queue, 0, "running")
 
 

@@ -71,7 +71,7 @@ def test_forty_runs_begin_one_to_a_gpu_and_then_four_share_each(queue: Queue) ->
     command = f"until [ -e go{{x}} ]; do sleep 0.1; done; {TRAIN.format('5G', 1)}"
     queue.ok("sweep", command, "x=range(100,140)")
     queue.until(lambda: crowds(queue) == [1, 1, 1, 1], "the first go one to a GPU")
-    assert "has the whole of it" in queue.ok("why", "40")
+    assert "has the whole GPU" in queue.ok("why", "40")
 
     # By the half of them all is learned: the other half gets no more than it needs, and stays.
     let(queue, range(100, 120))
@@ -180,10 +180,10 @@ def test_what_cannot_be_is_refused_in_one_line(queue: Queue) -> None:
             ("--gpu-mem", "30G"),
             "30.0 GiB of GPU memory, and the largest GPU here has 24.0",
         ),
-        (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is no amount of GPU memory"),
+        (("--gpu-mem", "lots"), "--gpu-mem: 'lots' is not an amount of GPU memory"),
         (
             ("--share", "maybe"),
-            "--share: 'maybe' is no way to share: auto, never, free or always:N",
+            "--share: 'maybe' is not a sharing mode: auto, never, free or always:N",
         ),
     ):
         ended = queue("add", *words, "true")

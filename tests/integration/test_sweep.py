@@ -344,7 +344,7 @@ sys.exit({{seed}} == 2)' {{lr}}"""
 
     queue.ok("daemon", "stop")
     ended = queue("results", "half", "--over", "seed")
-    assert "no daemon runs, so runs that failed count too: stoker daemon start" in ended.err
+    assert "no daemon is running, so failed runs count too: stoker daemon start" in ended.err
 
 
 def test_the_results_of_a_run_without_parameters_are_its_name_and_state(queue: Queue) -> None:

@@ -73,7 +73,7 @@ def test_mistakes_of_a_job_stand_beside_their_fields_and_nothing_is_added(site: 
     page.fill("#job-gpus", "1")
     page.fill("#job-name", "two words")
     add.click()
-    wait_for_error(page, "job-name", "holds a blank")
+    wait_for_error(page, "job-name", "contains a blank")
     page.fill("#job-name", "")
     page.fill("#job-after", "77")
     add.click()

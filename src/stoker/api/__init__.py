@@ -1,1 +1,1 @@
-"""The daemon's HTTP interface: one route per verb, over the owner's own socket."""
+"""HTTP interface of the daemon: one route per verb, over the owner's own socket."""

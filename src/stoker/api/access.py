@@ -1,4 +1,4 @@
-"""Who asks. The door through which a request came says so; no request is believed on its own."""
+"""Access control: the socket that a request came through decides who sent it, never the request itself."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _KEY = "stoker.asker"
 
 
 class Asker(enum.Enum):
-    """Whom a route may let in; a route that names nobody lets nobody in."""
+    """Who may use a route. A route that names none admits no request."""
 
     OWNER = "owner"
 
 
 def asker_of(scope: Scope) -> Asker | None:
-    """Who sent a request; None for a request that came through no door of ours."""
+    """Return who sent a request; None if it came through none of our sockets."""
     found = scope.get(_KEY)
     return found if isinstance(found, Asker) else None
 
 
 def mark_owner(scope: Scope) -> None:
-    """Note that a request is the owner's; only a door may say so."""
+    """Mark a request as the owner's. Only code that serves an authenticated socket may call this."""
     scope[_KEY] = Asker.OWNER
 
 
 class OwnerAccess:
-    """In front of an app on the owner's own socket, where the kernel has named every peer."""
+    """Wraps an app on the owner's own socket, where the kernel has identified every peer."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on as the owner's; refuse those of browsers."""
+        """Pass a request on as the owner's; refuse requests of browsers."""
         repeated = find_repeated(scope)
         browser = find_browser(scope)
         if repeated is not None or browser is not None:

@@ -1,4 +1,4 @@
-"""The application: every endpoint behind the checks that all of them share."""
+"""The ASGI application: every endpoint behind the checks that all of them share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 def make_app(
     context: QueueContext, endpoints: tuple[Endpoint[Any, Any], ...] = ENDPOINTS
 ) -> Starlette:
-    """All verbs over one context, to be called in its event loop; put a door of `access` before it."""
+    """Return an app with all verbs over one context, to be called in its event loop behind `access`."""
     by_path: dict[str, dict[str, Endpoint[Any, Any]]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
@@ -47,12 +47,12 @@ def make_app(
 
 def _route(path: str, place: _Place) -> Route:
     route = Route(path, endpoint=place, methods=list(place.methods))
-    route.methods = set(place.methods)  # Starlette adds a HEAD that no endpoint has declared
+    route.methods = set(place.methods)  # Starlette adds a HEAD that no endpoint declares
     return route
 
 
 class _Place:
-    """One path, with an endpoint for each of its methods."""
+    """One path with an endpoint for each of its methods."""
 
     def __init__(self, context: QueueContext, methods: dict[str, Endpoint[Any, Any]]) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class _Place:
 
 
 async def answer_get(context: QueueContext, endpoint: Endpoint[Any, Any], query: bytes) -> bytes:
-    """What a GET would answer to whom it lets in, as JSON; raises where it would refuse."""
+    """Return what a GET would answer, as JSON; raise where it would refuse."""
     return _encode(await endpoint.call(context, read_query(query, endpoint.query), None))
 
 
@@ -80,7 +80,7 @@ async def _answer(
     context: QueueContext, endpoint: Endpoint[Any, Any], request: Request
 ) -> Response | Stream:
     if asker_of(request.scope) not in endpoint.lets_in:
-        raise RefusedError(403, "this is not for you", hang_up=True)
+        raise RefusedError(403, "access denied", hang_up=True)
     query = read_query(request.scope["query_string"], endpoint.query, request.path_params)
     body = None
     if endpoint.takes_body:

@@ -1,4 +1,4 @@
-"""Calls that may hang, as a file server's can, made where they hold nobody up."""
+"""Calls that may block for long, such as those to a file server, in threads of their own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 async def call_in_thread(function: Callable[..., T], *details: Any) -> T:
-    """Call in a thread of its own, which does not keep the process from ending if it never returns."""
+    """Call a function in a daemon thread, which does not keep the process alive if it never returns."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def deliver(value: T | None, error: BaseException | None) -> None:
         if future.done():
-            return  # nobody waits for it any more
+            return  # the caller has given up
         if error is not None:
             future.set_exception(error)
         else:
@@ -30,7 +30,7 @@ async def call_in_thread(function: Callable[..., T], *details: Any) -> T:
             value = function(*details)
         except BaseException as caught:
             error = caught
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(deliver, value, error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON, of limited size, read within a limited time."""
+"""Reading of request bodies: JSON, of limited size, within a limited time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
-    """The body as the decoder's type; whatever is wrong with it raises RefusedError."""
+    """Decode the body to the decoder's type; raise RefusedError if anything is wrong with it."""
     if (
         request.headers.get("content-type", "").partition(";")[0].strip().lower()
         != "application/json"
@@ -39,7 +39,7 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def refuse_body(request: Request) -> None:
-    """Let no body in where none belongs: nobody would read it."""
+    """Refuse a body where none is expected."""
     headers = request.headers
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise RefusedError(400, "this request takes no body", hang_up=True)
@@ -74,7 +74,7 @@ def _too_large() -> RefusedError:
 
 
 def _decode(data: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> T:
-    # A hundred thousand new objects would set the collector off again and again, for nothing.
+    # A hundred thousand new objects would trigger the garbage collector again and again, for nothing.
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -83,7 +83,7 @@ def _decode(data: bytes | bytearray, decoder: msgspec.json.Decoder[T]) -> T:
         place = re.search(r"`\$\.(\w+)", str(error))
         raise RefusedError(
             400,
-            f"the body is not what it should be: {error}",
+            f"the body is not valid: {error}",
             field=place[1] if place else None,
         ) from None
     finally:

@@ -1,4 +1,4 @@
-"""One connection to the daemon's socket: its owner's, and never open for longer than it is used."""
+"""One connection to the daemon's socket: accepted only from the owner, with time limits."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from stoker import wire
 from stoker.api.peer_credentials import is_owner
 from stoker.api.problem import MEDIA
 
-# The head of a request must be there in so many seconds once its connection, or the answer to the
-# one before it, is.
+# Seconds within which the head of a request must arrive, from the connection or from the previous
+# answer on.
 HEAD_TIMEOUT_S = 10.0
 
 
 class Serving(ServerState):
-    """The connections and requests of one server; none is added once the server `is_ending`."""
+    """The connections and requests of one server; none is added once it `is_ending`."""
 
     is_ending = False
 
 
 class ServerConnection(H11Protocol):
-    """The protocol of one connection; one of anybody else is dropped before a byte of it is read."""
+    """The protocol of one connection. A connection of another user is dropped before a byte is read."""
 
     is_peer_allowed: Callable[[socket.socket], bool] = staticmethod(is_owner)
     head_timeout_s = HEAD_TIMEOUT_S
@@ -34,7 +34,7 @@ class ServerConnection(H11Protocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Let the owner in, unless the server is ending: the event loop accepted the connection before."""
+        """Accept the owner, unless the server is ending: the event loop accepts connections until then."""
         is_ending = isinstance(self.server_state, Serving) and self.server_state.is_ending
         if is_ending or not self.is_peer_allowed(transport.get_extra_info("socket")):
             self._is_refused = True
@@ -44,13 +44,13 @@ class ServerConnection(H11Protocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Release the connection."""
         self._head_came()
         if not self._is_refused:
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the clock runs while there is only a part of a head."""
+        """Read on. The timer runs while the head of a request is incomplete."""
         if self._is_refused:
             return
         super().data_received(data)
@@ -60,17 +60,17 @@ class ServerConnection(H11Protocol):
             self._head_came()
 
     def is_streaming(self) -> bool:
-        """Whether an answer has begun that has no end yet."""
+        """Whether an answer has begun and has not ended."""
         cycle = self._open_cycle()
         return cycle is not None and cycle.response_started
 
     def hang_up(self) -> None:
-        """End the connection, and a stream with it."""
+        """Close the connection, and a stream with it."""
         if not self.transport.is_closing():
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
+        """Answer data that is not HTTP."""
         if self._open_cycle() is None:
             document = msgspec.json.encode(
                 wire.Problem(title="Bad Request", status=400, detail=msg)
@@ -80,7 +80,7 @@ class ServerConnection(H11Protocol):
         self.transport.close()
 
     def _open_cycle(self) -> RequestResponseCycle | None:
-        """The request that is not answered to its end yet."""
+        """Return the request that is not completely answered yet."""
         cycle: RequestResponseCycle | None = self.cycle
         return None if cycle is None or cycle.response_complete else cycle
 

@@ -1,4 +1,4 @@
-"""What a route takes and gives, said once: routing, checking and the OpenAPI document come from it."""
+"""Description of an endpoint, from which routing, checks and the OpenAPI document are derived."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Media(str, enum.Enum):
-    """How an answer comes."""
+    """Media type of an answer."""
 
     JSON = "application/json"
     LINES = "application/x-ndjson"
@@ -36,9 +36,9 @@ class Media(str, enum.Enum):
 class Endpoint(Generic[Query, Body]):
     """One method of one path.
 
-    `call` gets a query and a body that have these types, and returns what is to be sent: a value of
-    type `answer`, or a Stream where `media` is not JSON. Its docstring describes it in the document.
-    It lets in those whom `lets_in` names, and nobody else.
+    `call` gets a query and a body of these types and returns the answer: a value of type `answer`, or a
+    Stream if `media` is not JSON. Its docstring is the description in the OpenAPI document. Only askers in
+    `lets_in` are admitted.
     """
 
     method: str
@@ -52,10 +52,8 @@ class Endpoint(Generic[Query, Body]):
     refusals: tuple[int, ...] = ()
     lets_in: frozenset[Asker] = frozenset()
     answer_headers: dict[str, str] = field(default_factory=dict)
-    is_worker_task: bool = (
-        False  # it takes a process of its own, and is worth asking only on purpose
-    )
-    period_s: float | None = None  # an answer that changes also while nothing happens: how often
+    is_worker_task: bool = False  # needs its own process: not polled
+    period_s: float | None = None  # for an answer that changes without events: how often to poll it
     decoder: msgspec.json.Decoder[Body] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,12 +61,12 @@ class Endpoint(Generic[Query, Body]):
 
     @property
     def takes_body(self) -> bool:
-        """Whether a request must bring a JSON body."""
+        """Whether a request must have a JSON body."""
         return self.body is not type(None)
 
     @property
     def is_watchable(self) -> bool:
-        """Whether it can be asked again and again: to ask changes nothing, and the answer ends."""
+        """Whether it can be polled: a call changes nothing, and the answer ends."""
         return self.method == "GET" and self.media is Media.JSON and not self.is_worker_task
 
 

@@ -1,4 +1,4 @@
-"""What GPUPeasy's routes take and give, by the names that its scripts know."""
+"""Types of GPUPeasy's routes, with the field names that its scripts use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Word = Literal["Scheduled", "Running", "Succeeded", "Failed"]
 
 
 class PeasyJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to be added: a line for the shell or the words of a command, and a file for its output.
+    """A job to add: a shell line or the words of a command, and a file for its output.
 
-    It runs in the folder `cwd`, and what is relative is so to that: by default the user's own folder.
-    A missing field is None: the answer names it in the original's words.
+    It runs in the folder `cwd`, to which relative paths refer; by default the user's home. A missing field is
+    None: the answer names it in the original's words.
     """
 
     job_name: str | None = msgspec.field(default=None, name="jobName")
@@ -24,13 +24,13 @@ class PeasyJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewPeasyJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What /addnewjob takes."""
+    """Body of /addnewjob."""
 
     job: PeasyJob | None = None
 
 
 class PeasyAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether a job was added, and under which id; or why not."""
+    """Whether a job was added, and its id or the reason."""
 
     status: Success
     message: str
@@ -38,7 +38,7 @@ class PeasyAdded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PeasyRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job in a list: where it runs if it does, how it ended if it has."""
+    """A job in a list: its GPU if it is running, its exit code if it has ended."""
 
     job_id: int = msgspec.field(name="jobID")
     job_name: str = msgspec.field(name="jobName")
@@ -55,7 +55,7 @@ class PeasyRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeasyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a job; nothing of one that is not there."""
+    """All facts about a job; empty for an unknown job."""
 
     jobid: int | msgspec.UnsetType = msgspec.UNSET
     job_name: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="jobName")
@@ -69,7 +69,7 @@ class PeasyInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeasyJobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, if there is one of that id."""
+    """A job, if there is one with that id."""
 
     status: Success
     value: PeasyInfo
@@ -83,6 +83,6 @@ class PeasyDevices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The job that is meant."""
+    """The id of the job."""
 
     jobID: str  # noqa: N815 - GPUPeasy's word

@@ -1,4 +1,4 @@
-"""The headers of a request that say who asks, and the checks that all doors share."""
+"""Checks of the request headers that tell who asks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stoker.api.access import Scope
 
-# Names that lead to this machine alone, by whatever port: `ssh -L` may use another one.
+# Names that lead only to this machine, with any port: `ssh -L` may use another one.
 LOOPBACK = frozenset(("127.0.0.1", "localhost", "[::1]"))
-# Command lines come to the daemon's own socket by these.
+# Command-line clients use these names for the daemon's own socket.
 _NAMES_OF_CLIENTS = LOOPBACK | {"stoker"}
 _SINGLE = frozenset(
     (
@@ -26,7 +26,7 @@ _SINGLE = frozenset(
 
 
 def find_repeated(scope: Scope) -> str | None:
-    """The name of a header that is there twice although one of them decides; None if all are single."""
+    """Return the name of a decisive header that occurs twice; None if each occurs once."""
     seen: set[bytes] = set()
     for name, _value in scope["headers"]:
         if name in _SINGLE:
@@ -37,7 +37,7 @@ def find_repeated(scope: Scope) -> str | None:
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The value of a header that is there at most once."""
+    """Return the value of a header that occurs at most once."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value.decode("latin-1"))
@@ -45,16 +45,16 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def name_of(host: str) -> str:
-    """A Host header without its port."""
+    """Return a Host header without its port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() else host).lower()
 
 
 def find_browser(scope: Scope) -> str | None:
-    """What shows that a request is a browser's, or was led here by another name; None if nothing does.
+    """Return the header that shows that a request comes from a browser or under a foreign name; else None.
 
-    No browser belongs to the daemon's own socket. One can only come there if somebody has forwarded the
-    socket to a port, and then any web site could give orders.
+    A browser can reach the daemon's own socket only if the socket was forwarded to a port. Then any web
+    site could control the daemon.
     """
     for name in (b"origin", b"sec-fetch-site"):
         if header(scope, name) is not None:

@@ -1,4 +1,4 @@
-"""Tells when a file grows, without asking it again and again: one inotify descriptor for all."""
+"""Notification of file changes without polling, by one inotify descriptor per event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ATTRIB = 0x004
 _DELETE_SELF = 0x400
 _MOVE_SELF = 0x800
 _ONESHOT = 0x8000_0000
-# A watch that ends with its first event costs nothing while nobody reads, however fast a file grows.
+# A one-shot watch costs nothing until it is renewed, however fast a file grows.
 _EVENTS = ctypes.c_uint32(_MODIFY | _ATTRIB | _DELETE_SELF | _MOVE_SELF | _ONESHOT)
 
 _HEADER = struct.Struct("iIII")
@@ -24,7 +24,7 @@ _POLL_S = 2.0
 
 
 class FileWatch:
-    """Watches files for those who have joined; the last to leave closes the descriptor."""
+    """Watches files for its members; the last member that leaves closes the descriptor."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.members = 0
@@ -36,7 +36,7 @@ class FileWatch:
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
-        """Watch for as long as the block runs."""
+        """Be a member for as long as the block runs."""
         self.members += 1
         try:
             yield
@@ -49,9 +49,9 @@ class FileWatch:
                 self._awaiting.clear()
 
     def change(self, path: str) -> asyncio.Future[None]:
-        """A future that is done when the file has changed since now; cancel it when it is not wanted.
+        """Return a future that is done when the file changes from now on; cancel it if it is not needed.
 
-        Where there is no file yet, or no watch to be had, it is done after a while.
+        If the file does not exist yet, or no watch is available, it is done after a while.
         """
         try:
             number = self._add(path)
@@ -63,7 +63,7 @@ class FileWatch:
         return future
 
     def timer(self, delay_s: float) -> asyncio.Future[None]:
-        """A future that is done after a while."""
+        """Return a future that is done after a while."""
         future: asyncio.Future[None] = self._loop.create_future()
         handle = self._loop.call_later(delay_s, _finish, future)
         future.add_done_callback(lambda _: handle.cancel())
@@ -108,7 +108,7 @@ _watches: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FileWatch] = (
 
 
 def watch_of_loop() -> FileWatch:
-    """The running loop's one watch."""
+    """Return the watch of the running event loop."""
     loop = asyncio.get_running_loop()
     return _watches.get(loop) or _watches.setdefault(loop, FileWatch(loop))
 

@@ -1,4 +1,4 @@
-"""A log as a stream, to the end of its attempt if need be; awake only when there is something to send."""
+"""Streaming of a log, optionally until its attempt ends; wakes up only when there is data."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from stoker.api.stream import Chunks
 if TYPE_CHECKING:
     from stoker.engine.event_broadcast import Broadcast
 
-# Pauses between two pieces of a log that grows: the more who follow, the longer, so that two hundred
-# cost the daemon a few hundred wake-ups a second and no more.
+# Pauses between two pieces of a growing log: the more followers, the longer, so that two hundred followers
+# cost the daemon no more than a few hundred wake-ups per second.
 _PAUSE_S = 0.05
 _PAUSE_PER_FOLLOWER_S = 0.0025
 _LOOK_AGAIN_S = 1.0
 
 
 class LogFile(Protocol):
-    """The output of one attempt."""
+    """The log of one attempt."""
 
     @property
     def path(self) -> str:
-        """Where it is, or will be."""
+        """The path, whether the file exists or not."""
 
     @property
     def id(self) -> int:
-        """Whose it is."""
+        """The id of the job."""
 
     @property
     def attempt(self) -> int:
-        """Which of its attempts."""
+        """The number of the attempt."""
 
     def is_over(self) -> bool:
         """Whether no more output can come."""
 
 
 async def read_log(log: LogFile, offset: int, *, is_local: bool) -> Chunks:
-    """What a log holds now."""
+    """Yield what a log contains now."""
     source = _Source(watch_of_loop(), is_local)
     end = await source.size(log.path)
     place = LogPosition(offset)
@@ -52,7 +52,7 @@ async def read_log(log: LogFile, offset: int, *, is_local: bool) -> Chunks:
 
 
 async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: bool) -> Chunks:
-    """What a log holds and gets, until no more can come."""
+    """Yield what a log contains and what is added to it, until no more can come."""
     watch = watch_of_loop()
     source = _Source(watch, is_local)
     place = LogPosition(offset)
@@ -63,7 +63,7 @@ async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: 
             while True:
                 data, place = await source.read(log.path, place)
                 if not data and log.is_over():
-                    # Once more: it may have written its last words between the two.
+                    # Read once more: the job may have written between the read and the check.
                     data, place = await source.read(log.path, place)
                     if not data:
                         return
@@ -84,11 +84,11 @@ async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: 
 
 
 class _Source:
-    """Reads logs without holding up the loop.
+    """Reads logs without blocking the event loop.
 
-    Those on the daemon's own disk are read in its thread, one piece a turn for all who read. Those
-    that lie elsewhere, where a file server may hang, are read in another thread and looked at anew
-    every second: what another host writes raises no event here.
+    Logs on the daemon's own disk are read in its thread, one piece per turn of the loop for all readers.
+    Other logs, where a file server may hang, are read in another thread and checked every second: what
+    another host writes causes no event here.
     """
 
     def __init__(self, watch: FileWatch, is_local: bool) -> None:
@@ -96,13 +96,13 @@ class _Source:
         self._is_local = is_local
 
     async def size(self, path: str) -> int:
-        """How long a log is now."""
+        """Return the size of a log."""
         return size_of(path) if self._is_local else await call_in_thread(size_of, path)
 
     async def read(
         self, path: str, place: LogPosition, end: int | None = None
     ) -> tuple[bytes, LogPosition]:
-        """The next piece of a log."""
+        """Return the next piece of a log."""
         if not self._is_local:
             return await call_in_thread(read_piece, path, place, end)
         async with self._watch.turn:
@@ -110,7 +110,7 @@ class _Source:
             return read_piece(path, place, end)
 
     def change(self, path: str) -> asyncio.Future[None]:
-        """A future that is done when it is worth looking again."""
+        """Return a future that is done when the log may have changed."""
         return self._watch.change(path) if self._is_local else self._watch.timer(_LOOK_AGAIN_S)
 
 

@@ -1,4 +1,4 @@
-"""Pieces of a log by its path: no descriptor is held between two of them."""
+"""Reading of pieces of a log by its path, without keeping it open in between."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ CHUNK_BYTES = 64 * 1024
 
 
 class LogPosition(NamedTuple):
-    """Where in which file the next piece begins."""
+    """Offset of the next piece, and the file (device and inode) it refers to."""
 
     offset: int = 0
     file: tuple[int, int] | None = None
 
 
 def read_piece(path: str, place: LogPosition, end: int | None = None) -> tuple[bytes, LogPosition]:
-    """What follows a place, at most CHUNK_BYTES of it, and the place behind it.
+    """Return at most CHUNK_BYTES from a position on, and the position behind them.
 
-    Nothing where there is no file, or none that can be read again, like a terminal. A file that was
-    replaced, or made shorter than what was read of it, is read from its beginning.
+    Returns nothing if there is no file, or none that can be read again, like a terminal. A file that was
+    replaced, or truncated below the position, is read from its beginning.
     """
     fd = _open(path)
     if fd is None:
@@ -43,7 +43,7 @@ def read_piece(path: str, place: LogPosition, end: int | None = None) -> tuple[b
 
 
 def size_of(path: str) -> int:
-    """How many bytes a log has; none where there is no file."""
+    """Return the size of a log; 0 if there is no file."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -51,7 +51,7 @@ def size_of(path: str) -> int:
 
 
 def offset_of_last(path: str, lines: int) -> int:
-    """Where the last so many lines of a file begin; a last line without its end counts as one."""
+    """Return where the last `lines` lines of a file begin; an unfinished last line counts as one."""
     fd = _open(path)
     if fd is None:
         return 0
@@ -84,10 +84,10 @@ def _search_backwards(fd: int, size: int, lines: int) -> int:
 
 
 def _open(path: str) -> int | None:
-    """A descriptor to read from; O_NONBLOCK, so that a pipe cannot hold the reader up."""
+    """Open a log for reading; O_NONBLOCK, so that a pipe cannot block the reader."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise ConflictError(f"the log cannot be read: {error.strerror}: {path}") from None
+        raise ConflictError(f"cannot read the log {path}: {error.strerror}") from None

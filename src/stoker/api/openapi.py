@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the endpoints and the wire types and from nothing else."""
+"""Generation of the OpenAPI document from the endpoints and the wire types."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _REF = "#/components/schemas/{name}"
 _ALWAYS = (400, 403, 500, 503)
 _OF_BODIES = (408, 413, 415)
 _REFUSALS = {
-    400: "the request is not understood",
-    403: "the asker has no right to this",
-    404: "what is named does not exist",
+    400: "the request is not valid",
+    403: "access denied",
+    404: "the named job or other object does not exist",
     408: "the body took too long to arrive",
-    409: "it exists, but is not in a state for this",
+    409: "the object exists, but its state does not allow this",
     413: "the body is too large",
     415: "the body is not application/json",
     500: "an error inside the daemon",
-    503: "the daemon cannot do it now, for want of disk space say",
+    503: "the daemon cannot do it now, for example because the disk is full",
 }
 
 Schema = dict[str, Any]
 
 
 def make_document(endpoints: tuple[Endpoint[Any, Any], ...]) -> Schema:
-    """Everything the interface takes and gives."""
+    """Return the document of the whole interface."""
     schemas = _Schemas(endpoints)
     paths: dict[str, Schema] = {}
     for endpoint in endpoints:
@@ -49,7 +49,7 @@ def make_document(endpoints: tuple[Endpoint[Any, Any], ...]) -> Schema:
 
 
 class _Schemas:
-    """The schemas of all types that go over the wire, each named once."""
+    """Schemas of all types of the interface, each named once."""
 
     def __init__(self, endpoints: tuple[Endpoint[Any, Any], ...]) -> None:
         bodies = [endpoint.body for endpoint in endpoints]
@@ -59,7 +59,7 @@ class _Schemas:
         self._found = list(zip(types, found, strict=True))
 
     def of(self, kind: Any) -> Schema:
-        """The schema of a body or an answer."""
+        """Return the schema of a body or an answer."""
         return next(schema for each, schema in self._found if each == kind)
 
 
@@ -96,7 +96,7 @@ def _answer(endpoint: Endpoint[Any, Any], text: str, schemas: _Schemas) -> Schem
 
 
 def _name(endpoint: Endpoint[Any, Any]) -> str:
-    """What clients made from the document call it: `get_ls`, `get_gpupeasy_jobinfo`."""
+    """Return the operation id: `get_ls`, `get_gpupeasy_jobinfo`."""
     words = endpoint.path.removeprefix(f"/{VERSION}").strip("/").split("/")
     return "_".join([endpoint.method.lower(), *(word for word in words if word[0] != "{")])
 
@@ -118,7 +118,7 @@ def _parameters(endpoint: Endpoint[Any, Any]) -> list[Schema]:
 
 
 def _without_null(schema: Schema) -> Schema:
-    """A parameter is left out; it is never null."""
+    """Remove null from a schema: a parameter is left out, but never null."""
     kept = {key: value for key, value in schema.items() if not (key == "default" and value is None)}
     if "anyOf" in kept:
         choices = [each for each in kept.pop("anyOf") if each != {"type": "null"}]

@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, as the kernel says."""
+"""Identity of the peer of a unix socket, from the kernel."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _CREDENTIALS = struct.Struct("iII")
 
 
 def uid_of_peer(sock: socket.socket) -> int:
-    """The user who connected."""
+    """Return the user id of the process that connected."""
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _pid, uid, _gid = _CREDENTIALS.unpack(data)
     return int(uid)
 
 
 def is_owner(sock: socket.socket) -> bool:
-    """Whether it is the user whose process this is; nobody else gets in, not even root."""
+    """Whether the peer is the user of this process; no other user is accepted, not even root."""
     return uid_of_peer(sock) == os.geteuid()

@@ -1,4 +1,4 @@
-"""Refusals: every error leaves as a problem document (RFC 9457) with what to do about it."""
+"""Error responses: every error becomes a problem document (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATUS: tuple[tuple[type[StokerError], int], ...] = (
 
 
 class RefusedError(Exception):
-    """A request that is not taken, with the status that says why."""
+    """A refused request, with its HTTP status."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ def problem(
     headers: Mapping[str, str] | None = None,
     field: str | None = None,
 ) -> Response:
-    """The document for a refusal."""
+    """Return the problem document of a refusal as a response."""
     title = http.HTTPStatus(status).phrase
     document = wire.Problem(title=title, status=status, detail=detail, field=field)
     return Response(
@@ -59,22 +59,22 @@ def problem(
 
 
 def answer_error(error: Exception) -> Response:
-    """The refusal that an error means; what nobody foresaw is logged and tells no secrets."""
+    """Return the response for an error. An unexpected error is logged, and its text is not sent."""
     if isinstance(error, RefusedError):
         return problem(error.status, error.detail, error.headers, error.field)
     if isinstance(error, StokerError):
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
         return problem(status, str(error), field=error.field)
     log_error(error)
-    return problem(500, f"an error inside the daemon ({type(error).__name__}); its log says more")
+    return problem(500, f"an error inside the daemon ({type(error).__name__}): see its log")
 
 
 def log_error(error: Exception) -> None:
-    """Leave a trace of what nobody foresaw; requests themselves are never logged."""
+    """Log an unexpected error. Requests themselves are never logged."""
     _log.error("a request failed", exc_info=error)
 
 
 async def answer_http_exception(_request: Request, error: Exception) -> Response:
-    """Starlette's own refusals: no such path, no such method."""
+    """Return the response for Starlette's own errors: unknown path, unknown method."""
     assert isinstance(error, HTTPException)
     return problem(error.status_code, error.detail, error.headers)

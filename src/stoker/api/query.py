@@ -1,4 +1,4 @@
-"""Query strings as typed values: unknown, doubled or malformed parameters are refused."""
+"""Parsing of query strings into typed values; unknown, repeated or malformed parameters are refused."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NUMBERS = (msgspec.inspect.IntType, msgspec.inspect.FloatType, msgspec.inspect.
 
 
 class Parameter(NamedTuple):
-    """How the words of one parameter become its value."""
+    """How the words of one parameter are parsed."""
 
     is_list: bool
     is_text: bool
 
 
 def read_query(text: bytes, kind: type[T], of_path: Mapping[str, str] = _NOTHING) -> T:
-    """The parameters of a request as a value of this kind; a list takes its parameter repeatedly.
+    """Parse the parameters of a request; a list takes its parameter repeatedly.
 
-    `of_path` are those that the path holds.
+    `of_path` are parameters in the path.
     """
     try:
         return msgspec.convert({**(_collect(text, kind) if text else {}), **of_path}, kind)
@@ -55,7 +55,7 @@ def _collect(text: bytes, kind: type[msgspec.Struct]) -> dict[str, Any]:
         if parameters[name].is_list:
             values.setdefault(name, []).append(value)
         elif name in values:
-            raise ValueError(f"'{name}' is there twice")
+            raise ValueError(f"'{name}' is given twice")
         else:
             values[name] = value
     return values
@@ -63,7 +63,7 @@ def _collect(text: bytes, kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 @functools.cache
 def parameters_of(kind: type[msgspec.Struct]) -> dict[str, Parameter]:
-    """The parameters that a kind of query has, by name."""
+    """Return the parameters of a query type, by name."""
     info = msgspec.inspect.type_info(kind)
     assert isinstance(info, msgspec.inspect.StructType)
     return {field.encode_name: _parameter(field.type) for field in info.fields}
@@ -79,8 +79,8 @@ def _parameter(kind: msgspec.inspect.Type) -> Parameter:
 
 
 def _number(name: str, word: str) -> int | float | bool:
-    """A number, `true` or `false`, spelled as JSON spells them."""
+    """Parse a number, `true` or `false` in JSON notation."""
     try:
         return msgspec.json.decode(word, type=int | float | bool)
     except msgspec.DecodeError:
-        raise ValueError(f"'{name}' is no number, true or false: '{word}'") from None
+        raise ValueError(f"'{name}' must be a number, true or false, not '{word}'") from None

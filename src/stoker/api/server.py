@@ -1,4 +1,4 @@
-"""Listens on the daemon's own socket and serves the app there: to its owner, and to nobody else."""
+"""Server of the daemon's own socket, for its owner only."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from stoker.errors import StokerError
 
 _MAX_PATH_BYTES = 107
 _BACKLOG = 1024
-# How many connections an event loop takes in a row. Where no descriptor is left, asyncio complains and
+# How many connections an event loop accepts in a row. If no descriptor is left, asyncio logs an error and
 # schedules another try, once for each of these: with more than one, both multiply every second.
 ACCEPT_AT_ONCE = 1
 _IDLE_TIMEOUT_S = 60
 _MAX_HEAD_BYTES = 256 * 1024
-# What a daemon that goes gives the requests it is busy with.
+# Time that a stopping daemon gives to requests in progress.
 _GRACE_S = 2.0
 
 
 class ApiServer(socket.socket):
-    """A socket that knows its file, and its backlog whatever the event loop asks for."""
+    """A listening socket with the path of its file, and a fixed backlog."""
 
     path: str
 
     def listen(self, _backlog: int = 0, /) -> None:
-        """Listen."""
+        """Listen with our backlog, whatever the event loop asks for."""
         super().listen(_BACKLOG)
 
 
 def bind(path: str) -> ApiServer:
-    """Listen at a path whose home's lock the caller holds: a dead daemon's socket is replaced.
+    """Listen at a path. The caller holds the lock of the home, so a dead daemon's socket is replaced.
 
-    The folder is closed to others first, so that nobody can connect in the moment before the file
-    gets its mode 0600.
+    The folder is closed to other users first, so that none can connect before the file gets its mode 0600.
     """
     sock = ApiServer(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     sock.path = path
@@ -79,11 +78,11 @@ def _bind(sock: socket.socket, path: str) -> None:
 async def serve(
     app: App, sock: ApiServer, connection: type[ServerConnection] = ServerConnection
 ) -> None:
-    """Serve the owner until cancelled, and return soon then, with the socket closed.
+    """Serve the owner until cancelled; then return soon, with the socket closed.
 
-    Streams are cut off, so that whoever reads them knows that they are not at their end; other
-    requests get two seconds. The socket's file goes with an orderly end, and only with that: a client
-    that finds one where nobody listens knows that the daemon died. No signals, and nothing ticks.
+    Streams are cut off, so that clients know that they are incomplete; other requests get two seconds. The
+    socket's file is removed only at an orderly end: a client that finds a file without a listener knows that
+    the daemon died. Installs no signal handlers and no timers.
     """
     config = make_config(OwnerAccess(app))
     state = Serving()
@@ -105,7 +104,7 @@ async def serve(
 
 
 def make_config(app: App, **more: Any) -> Config:
-    """How uvicorn's protocols are to behave: they serve, and do nothing else."""
+    """Return uvicorn's configuration: its protocols serve, and do nothing else."""
     config = Config(
         app,
         interface="asgi3",
@@ -118,13 +117,13 @@ def make_config(app: App, **more: Any) -> Config:
         **{"ws": "none", **more},
     )
     config.load()
-    # What is worth knowing the app logs itself; a stream that is cut off is no error.
+    # The app logs what matters itself; a stream that is cut off is no error.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return config
 
 
 async def part(state: Serving) -> None:
-    """Take leave of everybody who is connected; no request is at work when this returns."""
+    """Close all connections. No request is in progress when this returns."""
     state.is_ending = True
     connections = [each for each in state.connections if isinstance(each, ServerConnection)]
     for socket_ in state.connections - set(connections):
@@ -143,7 +142,7 @@ async def part(state: Serving) -> None:
 
 
 async def _wait_for_others(state: Serving) -> None:
-    """Give requests a moment to end, except the one that may have asked for this."""
+    """Wait a moment for requests to end, except for the current one."""
     others = state.tasks - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=_GRACE_S)

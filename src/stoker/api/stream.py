@@ -1,4 +1,4 @@
-"""Answers without a known end: they go on until the listener hangs up or there is no more."""
+"""Streaming answers, which end when the client disconnects or the source ends."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Chunks = AsyncGenerator[bytes, None]
 
 
 class Stream:
-    """Sends chunks as they come, each when the one before it has found room.
+    """Sends chunks as they come, each when there is room for it.
 
-    A listener that hangs up ends the source at once, also while that waits for something to send. A
-    source that fails cuts the stream off, so that whoever reads it knows that it is not at its end.
+    A client that disconnects ends the source at once, even while the source waits for data. A source that
+    fails cuts the stream off, so that the client knows that it is incomplete.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Stream:
         self._headers = {"content-type": media, **(headers or {})}
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Send all of it."""
+        """Send all chunks."""
         sending = asyncio.ensure_future(self._send(send))
         leaving = asyncio.ensure_future(_hung_up(receive))
         try:

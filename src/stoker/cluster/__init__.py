@@ -1,1 +1,1 @@
-"""Several boxes as one: who belongs to the cluster, and the Ray processes that hold it together."""
+"""Membership of a cluster: settings, tokens, certificates, and the Ray processes of this box."""

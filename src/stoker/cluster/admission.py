@@ -45,7 +45,7 @@ class AdmissionError(Exception):
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
-    """What a box needs to be in a cluster: Ray's token, and certificates if the head makes them."""
+    """What a box needs to join a cluster: Ray's token, and certificates if the head makes them."""
 
     token: str
     authority: str | None = None
@@ -53,7 +53,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionServer:
-    """Lets boxes in at one address and port, in threads of its own, until it is closed."""
+    """Server of the head that admits boxes at one address and port, in its own threads, until closed."""
 
     def __init__(self, home: str, address: str, port: int, log: Callable[[str], None]) -> None:
         self._home = home
@@ -64,11 +64,11 @@ class AdmissionServer:
         self._open_by_address: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Listen from now on; if the port is taken, as soon as it is free."""
+        """Start listening. If the port is taken, listen as soon as it is free."""
         threading.Thread(target=self._listen, name="admission", daemon=True).start()
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Admit no more boxes."""
         self._is_closed.set()
 
     def _listen(self) -> None:
@@ -104,7 +104,7 @@ class AdmissionServer:
                 connection.close()
 
     def _take_place(self, address: str) -> bool:
-        """Whether one more connection from an address is served: one box must not keep others out."""
+        """Whether one more connection from an address is served: one box must not block the others."""
         with self._lock:
             if (
                 self._open_by_address.total() >= _MAX_CONNECTIONS
@@ -124,7 +124,7 @@ class AdmissionServer:
             with connection:
                 self._admit(_Lines(connection), address)
         except (AdmissionError, OSError):
-            pass  # whoever it was has been told nothing
+            pass  # the peer was told nothing
         except (StokerError, ValueError) as error:
             self._log(f"cannot let {address} join: {error}")
         finally:
@@ -153,7 +153,7 @@ class AdmissionServer:
         lines.send({"sealed": sealed.hex(), "proof": proof.hex()})
 
     def _make_pass(self, request: str, address: str) -> Pass | None:
-        """What lets the box at an address in; None if the cluster has just ended."""
+        """Return the pass for the box at an address; None if the cluster has just ended."""
         token, authority = load_token(self._home), find_authority(self._home)
         if token is None:
             return None
@@ -163,7 +163,7 @@ class AdmissionServer:
         return Pass(token=token, authority=authority, certificate=certificate)
 
     def _find(self, token_id: str) -> JoinToken | str:
-        """The join token that a box speaks of, or why it does not let the box in."""
+        """Return the join token with this id, or the reason why it does not admit a box."""
         known = find_join_token(self._home, token_id)
         if known is None:
             return UNKNOWN
@@ -171,9 +171,9 @@ class AdmissionServer:
 
 
 def exchange_join_token(address: str, port: int, given: JoinToken, request: str = "") -> Pass:
-    """What the head gives for a join token, and for a request for a certificate.
+    """Exchange a join token, and optionally a certificate request, for a pass of the head.
 
-    Raises StokerError with the reason if it gives nothing.
+    Raises StokerError with the reason if the head refuses.
     """
     place = join_address(address, port)
     try:
@@ -219,7 +219,7 @@ def _raise_refusal(answer: dict[str, Any]) -> None:
 
 
 class _Lines:
-    """Messages over a connection, all within one time limit."""
+    """Messages over a connection, with one time limit for all of them."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -249,7 +249,7 @@ class _Lines:
         return message
 
     def trust(self) -> None:
-        """Give a peer that knows the secret the time that openssl may take."""
+        """Extend the time limit for a peer that knows the secret: openssl may take a while."""
         self._deadline = time.monotonic() + _TIMEOUT_OF_KNOWN_PEER_S
 
     def _limit(self) -> None:
@@ -269,7 +269,7 @@ def _check_proof(message: dict[str, Any], token: JoinToken, role: bytes, proven:
 
 
 def _cipher(token: JoinToken, nonces: bytes, data: bytes) -> bytes:
-    """Data XOR a pad that only the two sides know; the same call reads what it wrote."""
+    """XOR data with a pad that only the two sides know. The same call encrypts and decrypts."""
     pad = b""
     while len(pad) < len(data):
         pad += _prove(token, b"pad", nonces + len(pad).to_bytes(4, "big"))

@@ -1,7 +1,7 @@
-"""Certificate authority of a cluster: makes the certificates of its boxes with openssl.
+"""Certificate authority of a cluster: creates the certificates of its boxes with openssl.
 
 The head keeps the authority's key and signs a certificate for each box that joins with a join token.
-The files lie in `<home>/cluster/` with mode 0600:
+The files are in `<home>/cluster/` with mode 0600:
 
     tls-ca.crt   tls-ca.key    the authority; the key is on the head alone
     tls-node.crt tls-node.key  this box
@@ -60,7 +60,7 @@ subjectAltName = {addresses}
 
 
 def make_authority(home: str, *addresses: str) -> Certificates:
-    """Make an authority on the head, and the certificate of the head itself for its addresses."""
+    """Create an authority on the head, and the head's own certificate for its addresses."""
     with _workshop("stoker cluster") as folder:
         _openssl(folder, "req", "-new", *_NEW_KEY, "-keyout", "ca.key", "-out", "ca.csr")
         signing = ("-selfsign", "-keyfile", "ca.key", "-extensions", "of_authority")
@@ -73,21 +73,21 @@ def make_authority(home: str, *addresses: str) -> Certificates:
 
 
 def find_authority(home: str) -> str | None:
-    """The certificate of the authority whose key this box has; None if it has none."""
+    """Return the certificate of the authority whose key this box has; None if it has none."""
     if not os.path.exists(os.path.join(folder_of(home), _CA_KEY)):
         return None
     return _read(folder_of(home), _CA_CERT)
 
 
 def make_request() -> tuple[str, str]:
-    """A new key, and the request that an authority signs for it."""
+    """Create a key, and a certificate request for it."""
     with _workshop("stoker node") as folder:
         _openssl(folder, "req", "-new", *_NEW_KEY, "-keyout", "node.key", "-out", "node.csr")
         return _read(folder, "node.key"), _read(folder, "node.csr")
 
 
 def sign_request(home: str, request: str, *addresses: str) -> str:
-    """A certificate of this box's authority for the box at these addresses."""
+    """Sign a certificate for the box at these addresses with this box's authority."""
     with _workshop("stoker node", *addresses) as folder:
         with open(os.path.join(folder, "node.csr"), "w", encoding="ascii") as file:
             file.write(request)
@@ -98,7 +98,7 @@ def sign_request(home: str, request: str, *addresses: str) -> str:
 
 
 def keep_certificate(home: str, key: str, certificate: str, authority: str) -> Certificates:
-    """Keep the certificate of this box; the paths of its files."""
+    """Save the certificate of this box. Returns the paths of its files."""
     write_file(home, _NODE_KEY, key.encode())
     write_file(home, _NODE_CERT, certificate.encode())
     write_file(home, _CA_CERT, authority.encode())
@@ -109,7 +109,7 @@ def keep_certificate(home: str, key: str, certificate: str, authority: str) -> C
 
 
 def forget_authority(home: str) -> None:
-    """Remove all files of this module."""
+    """Remove all files that this module writes."""
     for name in (_CA_KEY, _CA_CERT, _NODE_KEY, _NODE_CERT):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder_of(home), name))
@@ -117,7 +117,7 @@ def forget_authority(home: str) -> None:
 
 @contextlib.contextmanager
 def _workshop(name: str, *addresses: str) -> Iterator[str]:
-    """A private folder for one certificate, with openssl's files in it; removed at the end."""
+    """Private temporary folder with openssl's configuration; removed at the end."""
     listed = ",".join(f"IP:{ipaddress.ip_address(each)}" for each in addresses or ("127.0.0.1",))
     with tempfile.TemporaryDirectory(prefix="stoker-tls-") as folder:
         with open(os.path.join(folder, "config"), "w", encoding="ascii") as file:
@@ -150,7 +150,7 @@ def _openssl(folder: str, *words: str) -> None:
         )
     except FileNotFoundError:
         raise StokerError(
-            "there is no openssl, which makes the certificates of the cluster: apt-get install openssl"
+            "openssl is missing, which makes the certificates of the cluster: apt-get install openssl"
         ) from None
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip().splitlines() or ["no reason"])[-1]

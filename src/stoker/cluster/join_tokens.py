@@ -1,7 +1,7 @@
-"""Join tokens: secrets that let boxes into a cluster until they expire or are revoked.
+"""Join tokens: secrets that admit boxes to a cluster until they expire or are revoked.
 
 Ray itself knows one token only, which cannot expire while the cluster is up. So the line that a user
-copies to other boxes holds a join token instead. A box exchanges it at the head for Ray's token (see
+copies to other boxes contains a join token instead. A box exchanges it at the head for Ray's token (see
 `admission`). The head keeps its join tokens in `<home>/cluster/join-tokens.json` (0600).
 """
 
@@ -18,12 +18,12 @@ from stoker.cluster.settings import folder_of, read_struct, write_file
 DEFAULT_EXPIRES_S = 86400.0
 _FILE = "join-tokens.json"
 _FORM = re.compile(r"join-([0-9a-f]{12})-([0-9a-f]{64})")
-# Expired tokens are kept for so long, so that whoever uses one hears that it has expired.
+# Expired tokens are kept for this long, so that a box with one learns that it has expired.
 _KEEP_EXPIRED_S = 30 * 86400.0
 
 
 class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret, the name under which boxes speak of it, and when it expires (None: never)."""
+    """A secret, its public id, and the time at which it expires (None: never)."""
 
     id: str
     secret: str
@@ -35,18 +35,18 @@ class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
         return f"join-{self.id}-{self.secret}"
 
     def is_expired(self, now: float) -> bool:
-        """Whether it lets no box in any more."""
+        """Whether it admits no more boxes."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def parse_join_token(text: str) -> JoinToken | None:
-    """A token as a user gives it; None if it has another form, such as Ray's own."""
+    """Parse a token as a user gives it; None if it has another form, such as Ray's own."""
     found = _FORM.fullmatch(text)
     return None if found is None else JoinToken(id=found[1], secret=found[2], expires_at=None)
 
 
 def issue_join_token(home: str, expires_s: float | None, now: float) -> JoinToken:
-    """Make a join token that works for so long from now on (None: until it is revoked)."""
+    """Create a join token that expires after `expires_s` (None: valid until it is revoked)."""
     expires_at = None if expires_s is None else now + expires_s
     made = JoinToken(id=secrets.token_hex(6), secret=secrets.token_hex(32), expires_at=expires_at)
     kept = [each for each in _load(home) if not each.is_expired(now - _KEEP_EXPIRED_S)]
@@ -55,22 +55,22 @@ def issue_join_token(home: str, expires_s: float | None, now: float) -> JoinToke
 
 
 def newest_join_token(home: str, now: float) -> JoinToken | None:
-    """The join token that was made last among those that work; None if none does."""
+    """Return the newest valid join token; None if there is none."""
     return next((each for each in reversed(_load(home)) if not each.is_expired(now)), None)
 
 
 def has_join_tokens(home: str) -> bool:
-    """Whether join tokens were made since the cluster is up, also if none works any more."""
+    """Whether join tokens were issued since the cluster is up, valid or not."""
     return os.path.exists(os.path.join(folder_of(home), _FILE))
 
 
 def find_join_token(home: str, token_id: str) -> JoinToken | None:
-    """The join token with this id, also if it has expired; None if it is unknown or revoked."""
+    """Return the join token with this id, expired or not; None if it is unknown or revoked."""
     return next((each for each in _load(home) if each.id == token_id), None)
 
 
 def revoke_join_tokens(home: str, now: float) -> int:
-    """Let no join token work any more; how many worked until now."""
+    """Revoke all join tokens. Returns how many were valid."""
     working = sum(not each.is_expired(now) for each in _load(home))
     _save(home, [])
     return working

@@ -1,9 +1,8 @@
-"""How Ray is started: its command lines and its environment.
+"""Ray's command line and environment.
 
-Ray is membership, transport and failure detection here, and nothing else. It is told of no CPUs and
-no GPUs: Stoker places the jobs, so that nobody else's task may land on a GPU that Stoker gives away,
-also not in the moment between a node's joining and its agent's start; and without CPUs Ray starts no
-idle workers ahead of need.
+Stoker uses Ray only for membership, transport and failure detection. Ray gets no CPUs and no GPUs, because
+Stoker places the jobs: so no task of Ray's can use a GPU that Stoker gives away, not even between a node's
+joining and the start of its agent. Without CPUs Ray also starts no idle workers in advance.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from stoker.cluster.settings import ClusterNode, ClusterSettings, token_path
 from stoker.cluster.tls import load_certificates, tls_environment
 from stoker.submit_context import OURS
 
-# Told to Ray with every node, so that whoever looks at the cluster can tell who is who.
+# Labels of every node in Ray, by which Stoker recognises its nodes.
 NODE_LABEL, NAME_LABEL, VERSION_LABEL = "stoker-node", "stoker-name", "stoker-version"
 
-# How a token is given: an argument could be read by every user of the box.
+# The token is passed in the environment: every user of the box could read an argument.
 TOKEN_VARIABLE = "STOKER_CLUSTER_TOKEN"  # noqa: S105 - its name
 
-# The folder that this Stoker was found in.
+# The folder from which this Stoker was imported.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_OBJECT_STORE_BYTES = 80_000_000  # the least Ray takes, about: no data goes through it
-# A dead raylet is noticed within 2 s and a cut cable within 10, instead of 13 and 65.
+_OBJECT_STORE_BYTES = 80_000_000  # about Ray's minimum: no data goes through it
+# With these settings a dead raylet is noticed within 2 s and a cut cable within 10, instead of 13 and 65.
 _HEALTH = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
@@ -36,7 +35,7 @@ _HEALTH = {
 
 
 def ray_words(node: ClusterNode, settings: ClusterSettings, temp_dir: str) -> list[str]:
-    """The command that is this box's part of the cluster, until it is ended."""
+    """Return the command that runs this box's part of the cluster in the foreground."""
     labels = {
         **settings.labels,
         NODE_LABEL: node.id,
@@ -64,10 +63,10 @@ def _place(settings: ClusterSettings) -> list[str]:
 
 
 def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which Ray's processes, and whoever talks to them, find token and certificates.
+    """Return the environment for Ray's processes and clients, with the token and the certificates.
 
-    The user's own settings of Ray are left out: they are meant for other clusters. So are folders of modules
-    in PYTHONPATH, unless Stoker itself lies there: a project's modules could take the place of Ray's.
+    The user's own RAY_ variables are removed: they are meant for other clusters. PYTHONPATH is removed too,
+    unless Stoker itself is there: a project's modules could replace Ray's.
     """
     kept = {
         name: value
@@ -87,7 +86,7 @@ def ray_environment(home: str, environ: Mapping[str, str]) -> dict[str, str]:
         "RAY_AUTH_TOKEN_PATH": token_path(home),
         **tls_environment(load_certificates(home)),
         "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
-        # It would end the agent, which is all that Ray runs, when jobs fill the memory.
+        # The memory monitor would kill the agent, Ray's only task here, when jobs fill the memory.
         "RAY_memory_monitor_refresh_ms": "0",
         "PYTHONUNBUFFERED": "1",
     }

@@ -1,12 +1,12 @@
 """Private folder for Ray's files and sockets.
 
 Ray gives mode 0777 to its folder and to the folders below it. Any user who reaches them can replace
-Ray's sockets and plant links. So Ray's folder always lies inside a folder of mode 0700:
+Ray's sockets and plant links. So Ray's folder is always inside a folder of mode 0700:
 
     <home>/cluster/ray               if that path is short enough for Ray's sockets
     <tmp>/stoker-UID-RANDOM/ray      else; <home>/cluster/ray is a link to it
 
-The random name cannot be taken by another user in advance.
+Another user cannot take the random name in advance.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import tempfile
 from stoker.cluster.settings import make_folder
 from stoker.errors import StokerError
 
-# The path of a socket has at most 107 bytes, and Ray appends its session and names of its own.
+# A socket's path has at most 107 bytes, and Ray appends its session and file names.
 _MAX_PATH_BYTES = 40
-_RANDOM_CHARS = 8  # as tempfile.mkdtemp makes them
+_RANDOM_CHARS = 8  # of tempfile.mkdtemp
 
 
 def prepare_ray_folder(home: str) -> str:
-    """Return the path of Ray's folder, which exists then and which no other user can reach.
+    """Return the path of Ray's folder, which exists and which no other user can reach.
 
-    Call it before every start of Ray: /tmp may have been emptied meanwhile. Raises StokerError if
-    there is no such folder.
+    Call this before every start of Ray, because /tmp may have been emptied. Raises StokerError if there
+    can be no such folder.
     """
     path = os.path.join(make_folder(home), "ray")
     target = _read_link(path)
     if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         if target is not None:
-            os.unlink(path)  # the home had a longer path before
+            os.unlink(path)  # left from when the home had a longer path
         return _make_inner(path)
     if target is not None and _is_ours(target):
         return _make_inner(target)
@@ -67,7 +67,7 @@ def _make_inner(path: str) -> str:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether a path has the form that this module makes, inside a folder that is private to us."""
+    """Whether a path has the form that this module creates, inside a folder that is private to us."""
     outer, name = os.path.split(path)
     if name != "ray" or not os.path.basename(outer).startswith(_prefix()):
         return False
@@ -87,7 +87,7 @@ def _prefix() -> str:
 
 
 def _short_temp_folder() -> str:
-    """The user's folder for temporary files if its path is short and it is safe, else /tmp."""
+    """Return the user's folder for temporary files if its path is short and it is safe, else /tmp."""
     wanted = tempfile.gettempdir()
     rest = len(f"/{_prefix()}/ray") + _RANDOM_CHARS
     if len(os.fsencode(wanted)) + rest <= _MAX_PATH_BYTES and _keeps_folders(wanted):
@@ -96,7 +96,7 @@ def _short_temp_folder() -> str:
 
 
 def _keeps_folders(path: str) -> bool:
-    """Whether other users cannot rename or remove our folders in a folder."""
+    """Whether other users cannot rename or remove our folders in this folder."""
     found = os.stat(path)
     is_shared = bool(found.st_mode & 0o022)
     return found.st_uid in (0, os.getuid()) and (not is_shared or bool(found.st_mode & 0o1000))

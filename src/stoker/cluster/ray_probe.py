@@ -1,13 +1,13 @@
-"""`python -m stoker.cluster.ray_probe ADDRESS`: asks a Ray cluster who it is.
+"""`python -m stoker.cluster.ray_probe ADDRESS`: asks a Ray cluster for its versions and nodes.
 
-A process of its own, because importing Ray takes a second and starts threads. It prints one JSON object:
+A separate process, because importing Ray takes a second and starts threads. It prints one JSON object:
 
-    {"state": "silent"}                             nobody answers
-    {"state": "open"}                               it lets in whoever comes without a token
-    {"state": "refused"}                            our token is not its token
+    {"state": "silent"}                             no answer
+    {"state": "open"}                               the cluster accepts clients without a token
+    {"state": "refused"}                            the cluster has another token
     {"state": "ok", "ray": …, "python": …, "nodes": [{"address", "is_head", "alive", "labels"}, …]}
 
-It talks to Ray's control service without becoming a driver: that needs no node on this box.
+It asks Ray's control service without becoming a driver, which would need a Ray node on this box.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT_S = 10.0
 
 
 def main(argv: list[str]) -> int:
-    """Ask, and print the answer."""
+    """Probe the cluster and print the answer."""
     (address,) = argv
     with contextlib.redirect_stdout(sys.stderr):
         answer = probe(address)
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
 
 
 def probe(address: str) -> dict[str, Any]:
-    """Who a cluster is, or why it does not tell."""
+    """Return the cluster's versions and nodes, or why they are unknown."""
     from ray.exceptions import AuthenticationError, RayError
 
     try:
@@ -52,10 +52,10 @@ def probe(address: str) -> dict[str, Any]:
 
 
 def _client(address: str, mode: str) -> Any:
-    """A connection that was let in, with the token or without."""
+    """Return an accepted connection, with the token or without."""
     raylet: Any = import_module("ray._raylet")
     os.environ["RAY_AUTH_MODE"] = mode
-    raylet.Config.initialize("")  # it reads its environment once, and we ask twice
+    raylet.Config.initialize("")  # Ray reads its environment only once, but there are two tries
     client = raylet.GcsClient(address=address)
     client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=_TIMEOUT_S)
     return client

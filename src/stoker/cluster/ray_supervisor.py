@@ -1,10 +1,10 @@
 """`python -m stoker.cluster.ray_supervisor`: keeps this box's part of the Ray cluster alive.
 
-One per home, in a session of its own. It runs `ray start --block` as its child and starts it again
-when it ends: after a crash of Ray, a cut cable, or a restart of the head. It never gives up; while
-the head cannot be reached it looks every second whether it is back. On the head it also exchanges join
-tokens for Ray's token. SIGTERM ends it and what it has started.
-Should it die itself, the kernel ends Ray with it: nothing may run that nobody minds.
+One per home, in its own session. It runs `ray start --block` as its child and restarts it when it ends:
+after a crash of Ray, a cut cable, or a restart of the head. It never gives up; while the head cannot be
+reached, it tries every second. On the head it also exchanges join tokens for Ray's token. SIGTERM ends it
+and everything it started. If it dies, the kernel ends Ray too, so that Ray never runs without a
+supervisor.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from stoker.home import find_home
 _STARTED = b"Ray runtime started"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _LOOK_S = 1.0
-_SETTLED_S = 60.0  # what has run for so long begins with short pauses again
+_SETTLED_S = 60.0  # after Ray has run for this long, pauses between restarts are short again
 _PATIENCE_S = 3.0
 _TAIL_LINES = 12
 _LONGEST = 300
-# What Ray puts before a line of its own, and lines that it repeats from the logs of its parts.
+# Ray's prefix of its own lines, and lines that it repeats from the logs of its components.
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\d \S+\s+[A-Z]+ \S+ -- ")
 _OF_A_PART = re.compile(r"\[state-dump\]|\((?:raylet|gcs_server)\)|^-----")
 _PR_SET_PDEATHSIG = 1
 
 
 class RayState(msgspec.Struct, frozen=True, kw_only=True):
-    """How Ray is on this box, as the Ray supervisor tells it."""
+    """State of Ray on this box, as the Ray supervisor reports it."""
 
     pid: int
     ray_pid: int | None = None
-    state: str = "starting"  # starting, up, or waiting before it is tried again
+    state: str = "starting"  # starting, up, or waiting for the next try
     since: float = 0.0
     restarts: int = 0
     reason: str | None = None
 
 
 class Stopped(Exception):  # noqa: N818 - it is no error
-    """We were told to end."""
+    """The Ray supervisor was told to end."""
 
 
 class RaySupervisor:
-    """Runs Ray for a home, again and again, until it is told to stop."""
+    """Runs Ray for a home and restarts it, until it is told to stop."""
 
     def __init__(self, home: str, ready_fd: int | None) -> None:
         settings = load_settings(home)
@@ -81,7 +81,7 @@ class RaySupervisor:
         self._prepare_folder()
 
     def _prepare_folder(self) -> None:
-        """Make or check Ray's folder, and keep it locked: systemd-tmpfiles does not clean it then."""
+        """Create or check Ray's folder, and lock it: systemd-tmpfiles does not clean a locked folder."""
         self._folder = prepare_ray_folder(self._home)
         if self._folder_lock is not None:
             os.close(self._folder_lock)
@@ -90,10 +90,10 @@ class RaySupervisor:
         fcntl.flock(self._folder_lock, fcntl.LOCK_SH)
 
     def take_lock(self) -> None:
-        """Become the only Ray supervisor of the home; raises StokerError if there is one."""
+        """Become the only Ray supervisor of the home; raise StokerError if there is one already."""
         path = os.path.join(folder_of(self._home), "ray_supervisor.lock")
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for pause_s in (0.01, 0.02, 0.0):  # somebody may just be looking whether it is held
+        for pause_s in (0.01, 0.02, 0.0):  # `ray_supervisor_pid` may hold the lock for a moment
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -102,15 +102,15 @@ class RaySupervisor:
                 os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
                 return
         os.close(fd)
-        raise StokerError("a Ray supervisor runs already")
+        raise StokerError("a Ray supervisor is already running")
 
     def ask_to_stop(self) -> None:
-        """End Ray and the Ray supervisor soon; for a signal handler."""
+        """Ask Ray and the Ray supervisor to end; safe in a signal handler."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_writer, b"x")
 
     def run(self) -> None:
-        """Mind Ray until told to stop, and on the head let boxes join."""
+        """Supervise Ray until told to stop; on the head, admit boxes meanwhile."""
         pause_s = _FIRST_PAUSE_S
         known = self._settings
         admission = AdmissionServer(self._home, known.own_address, known.join_port, log)
@@ -138,11 +138,11 @@ class RaySupervisor:
                 os.unlink(state_path(self._home))
 
     def _run_ray(self) -> str:
-        """Start Ray and stay with it; the reason of its end."""
+        """Start Ray and wait for its end. Returns the reason of its end."""
         try:
             self._prepare_folder()
         except (StokerError, OSError) as error:
-            return f"there is no folder for its files: {error}"
+            return f"cannot make a folder for Ray's files: {error}"
         self._forget_old_sessions()
         words = ray_words(self._node, self._settings, self._folder)
         process = subprocess.Popen(
@@ -166,7 +166,7 @@ class RaySupervisor:
         return reason
 
     def _follow(self, process: subprocess.Popen[bytes], output: int) -> bytes:
-        """Read what Ray says until its end; the last of it."""
+        """Read Ray's output until its end. Returns the last part of it."""
         poll = select.poll()
         poll.register(output, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -189,7 +189,7 @@ class RaySupervisor:
             raise Stopped
 
     def _wait_for_head(self) -> bool:
-        """Let the head be reachable before Ray is tried again; whether that had to be waited for."""
+        """Wait until the head can be reached. Returns whether there was a need to wait."""
         had_to_wait = False
         while not self._settings.is_head:
             try:
@@ -202,7 +202,7 @@ class RaySupervisor:
         return had_to_wait
 
     def _forget_old_sessions(self) -> None:
-        """Remove the logs of all sessions but the last; each start of a head makes one."""
+        """Remove the logs of all sessions but the last; each start of a head creates one."""
         with os.scandir(self._folder) as entries:
             sessions = [
                 entry.path
@@ -216,14 +216,14 @@ class RaySupervisor:
         since = time.time() if "state" in changes else self._state.since
         self._state = msgspec.structs.replace(self._state, since=since, **changes)
         path = state_path(self._home)
-        with contextlib.suppress(OSError):  # on a full disk nobody learns it
+        with contextlib.suppress(OSError):  # a full disk must not stop Ray
             fresh = f"{path}.{os.getpid()}"
             with open(fresh, "wb") as file:
                 file.write(msgspec.json.encode(self._state))
             os.replace(fresh, path)
 
     def _tell(self, text: str) -> None:
-        """Answer whoever started us, if they still listen; once."""
+        """Answer the process that started us, once, if it still listens."""
         if self._ready_fd is not None:
             with contextlib.suppress(OSError):
                 os.write(self._ready_fd, text.encode(errors="replace"))
@@ -231,7 +231,7 @@ class RaySupervisor:
             self._ready_fd = None
 
 
-# The signal that comes when the parent dies is asked for here, and not in a fork of a whole Ray supervisor.
+# A small process asks for the signal at its parent's death: forking a whole Ray supervisor costs more.
 _BOUND = f"""\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGTERM, 0, 0, 0)
@@ -242,7 +242,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End Ray, politely at first, and with it all that it has started."""
+    """Terminate Ray and everything it started; kill what does not end in time."""
     family = _descendants(process.pid)
     if process.poll() is None:
         process.terminate()
@@ -251,7 +251,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    # Each of them watches its parent and ends with it; who does not is not waited for any longer.
+    # Ray's processes watch their parent and end with it; those that do not are killed after a while.
     deadline = time.monotonic() + _PATIENCE_S
     for fd in family:
         left_ms = max(0.0, deadline - time.monotonic()) * 1000
@@ -266,7 +266,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Descriptors of the processes that a process, and each of those in turn, has started.
+    """Return pidfds of all descendants of a process.
 
     Jobs and their supervisor are not among them: they have left the tree.
     """
@@ -284,7 +284,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def find_reason(said: str, status: int) -> tuple[str, list[str]]:
-    """Why Ray ended, in one line, and the last lines that say more; what its parts logged is left out."""
+    """Return why Ray ended, in one line, and its last lines; lines of its components' logs are left out."""
     plain = (_STAMP.sub("", line).strip() for line in said.splitlines())
     lines = [line[:_LONGEST] for line in plain if line and not _OF_A_PART.search(line)]
     for before, line in itertools.pairwise(lines):
@@ -295,12 +295,12 @@ def find_reason(said: str, status: int) -> tuple[str, list[str]]:
 
 
 def state_path(home: str) -> str:
-    """Where the Ray supervisor tells how Ray is."""
+    """Return the path of the file with the state of Ray."""
     return os.path.join(folder_of(home), "ray_supervisor.json")
 
 
 def log(text: str) -> None:
-    """Write a line to the Ray supervisor's log; a token is never in it."""
+    """Write a line to the Ray supervisor's log. Callers never pass a token."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{stamp} {text}\n")
@@ -308,11 +308,11 @@ def log(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Be the Ray supervisor of a home until told to stop."""
+    """Run the Ray supervisor of a home until told to stop."""
     parser = argparse.ArgumentParser(
         prog="python -m stoker.cluster.ray_supervisor", description=__doc__
     )
-    parser.add_argument("--ready-fd", type=int, metavar="N", help="where to say that Ray is up")
+    parser.add_argument("--ready-fd", type=int, metavar="N", help="descriptor on which to report")
     args = parser.parse_args(argv)
     for signum in (signal.SIGHUP, signal.SIGPIPE):
         signal.signal(signum, signal.SIG_IGN)

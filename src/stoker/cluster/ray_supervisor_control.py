@@ -1,4 +1,4 @@
-"""Starts, asks and ends the Ray supervisor of a home."""
+"""Start, query and stop the Ray supervisor of a home."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _RAY_SUPERVISOR = "stoker.cluster.ray_supervisor"
 
 
 def log_path(home: str) -> str:
-    """Where the Ray supervisor says what it does."""
+    """Return the path of the Ray supervisor's log."""
     return os.path.join(folder_of(home), "ray_supervisor.log")
 
 
 @contextlib.contextmanager
 def turn(home: str) -> Iterator[None]:
-    """Hold everybody else off who wants to change what this box belongs to."""
+    """Lock that makes changes of this box's membership exclusive."""
     os.makedirs(folder_of(home), mode=0o700, exist_ok=True)
     path = os.path.join(folder_of(home), "change.lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -43,7 +43,7 @@ def turn(home: str) -> Iterator[None]:
 
 
 def ray_supervisor_pid(home: str) -> int | None:
-    """The process that minds Ray for a home; None if there is none."""
+    """Return the pid of the Ray supervisor of a home; None if there is none."""
     path = os.path.join(folder_of(home), "ray_supervisor.lock")
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -60,7 +60,7 @@ def ray_supervisor_pid(home: str) -> int | None:
 
 
 def read_state(home: str) -> RayState | None:
-    """How Ray is on this box, as its Ray supervisor told last; None where no Ray supervisor lives."""
+    """Return the state of Ray on this box, as last reported; None if no Ray supervisor is running."""
     pid = ray_supervisor_pid(home)
     if pid is None:
         return None
@@ -73,9 +73,9 @@ def read_state(home: str) -> RayState | None:
 
 
 def ensure_ray_supervisor(home: str) -> None:
-    """Start the Ray supervisor of a box that belongs to a cluster, where none runs; it need not be up yet.
+    """Start the Ray supervisor if this box belongs to a cluster and none is running. Does not wait for Ray.
 
-    For whoever finds after a restart of the box that nobody minds it.
+    The daemon calls this, for example after a restart of the box.
     """
     if load_settings(home) is not None and ray_supervisor_pid(home) is None:
         start(
@@ -84,9 +84,9 @@ def ensure_ray_supervisor(home: str) -> None:
 
 
 def start_ray_supervisor(home: str) -> None:
-    """Start the Ray supervisor, and return when Ray is up; raises StokerError with the reason if it is not.
+    """Start the Ray supervisor and wait until Ray is up; raise StokerError with the reason if it is not.
 
-    The Ray supervisor goes on trying then, unless it is stopped.
+    In that case the Ray supervisor keeps trying until it is stopped.
     """
     said = start_and_hear(
         "the Ray supervisor",
@@ -103,7 +103,7 @@ def start_ray_supervisor(home: str) -> None:
 
 
 def stop_ray_supervisor(home: str) -> bool:
-    """End the Ray supervisor and all of Ray on this box; returns whether there was one."""
+    """Stop the Ray supervisor and all of Ray on this box. Returns whether there was one."""
     pid = ray_supervisor_pid(home)
     if pid is None:
         return False
@@ -112,7 +112,7 @@ def stop_ray_supervisor(home: str) -> bool:
     except ProcessLookupError:
         return False
     try:
-        if ray_supervisor_pid(home) != pid:  # it ended meanwhile, and the number may be another's
+        if ray_supervisor_pid(home) != pid:  # it has ended, and another process may have its pid
             return False
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGTERM)

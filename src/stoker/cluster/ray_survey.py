@@ -1,4 +1,4 @@
-"""Looks at a Ray cluster from outside: whether it may be used, and who is in it."""
+"""Checks of a Ray cluster from outside: whether this box can join it, and which nodes it has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIOCGIFADDR = 0x8915
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A box in a cluster; its id and name are empty if it was not Stoker that started Ray there."""
+    """A box in a cluster. Its id and name are empty if Ray was not started there by Stoker."""
 
     address: str
     is_head: bool
@@ -38,35 +38,35 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The node's own id, which outlasts restarts of Ray."""
+        """The node's id, which outlasts restarts of Ray."""
         return self.labels.get(NODE_LABEL, "")
 
     @property
     def name(self) -> str:
-        """The node's name, as people see it."""
+        """The node's name, as users see it."""
         return self.labels.get(NAME_LABEL, "")
 
     @property
     def version(self) -> str:
-        """The Stoker that runs there."""
+        """The version of Stoker on the node."""
         return self.labels.get(VERSION_LABEL, "")
 
 
 class RaySurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster that let us in."""
+    """A cluster that accepted our token."""
 
     ray: str
     python: str
     nodes: list[Member] = []
 
     def find_twin(self, node: str, address: str) -> Member | None:
-        """A box that is there with the id of one at an address, and is not that one."""
+        """Return a live box that has the id `node` at an address other than `address`."""
         twins = [each for each in self.nodes if each.alive and each.id == node]
         return next((each for each in twins if each.address != address), None)
 
 
 def require_ray() -> None:
-    """Raise StokerError where Ray is not installed; Ray itself is not imported."""
+    """Raise StokerError if Ray is missing or too old; does not import Ray."""
     if importlib.util.find_spec("ray") is None:
         raise StokerError("Ray is not installed here: pip install 'stoker[ray]'")
     found = ray_version()
@@ -75,7 +75,7 @@ def require_ray() -> None:
 
 
 def ray_version() -> str:
-    """The version of Ray that is installed here."""
+    """Return the version of the installed Ray."""
     try:
         return version("ray")
     except PackageNotFoundError:
@@ -83,30 +83,30 @@ def ray_version() -> str:
 
 
 def resolve(host: str) -> str:
-    """The address of a host; raises StokerError for a name that nobody knows."""
+    """Return the address of a host; raise StokerError for an unknown name."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise StokerError(f"{host} is no address that this box knows: {error.strerror}") from None
+        raise StokerError(f"cannot find the address of {host}: {error.strerror}") from None
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return str(found[0][4][0])
 
 
 def own_address(towards: str, port: int) -> str:
-    """The address under which this box reaches another, and is reached by it."""
+    """Return the address under which this box and another one reach each other."""
     family = socket.AF_INET6 if ":" in towards else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((towards, port))  # sends nothing
         except OSError as error:
-            raise StokerError(f"there is no way from here to {towards}: {error.strerror}") from None
+            raise StokerError(f"there is no route to {towards}: {error.strerror}") from None
         return str(probe.getsockname()[0])
 
 
 def outward_address() -> str:
-    """The address under which other boxes find this one; raises StokerError where that is unclear."""
+    """Return the address under which other boxes reach this one; raise StokerError if it is unclear."""
     try:
-        return own_address("192.0.2.1", 9)  # an address of nobody's: only the way there counts
+        return own_address("192.0.2.1", 9)  # a documentation address: only the route counts
     except StokerError:
         pass
     found = [address for address in map(_address_of, socket.if_nameindex()) if address]
@@ -117,7 +117,7 @@ def outward_address() -> str:
 
 
 def _address_of(interface: tuple[int, str]) -> str | None:
-    """The IPv4 address of an interface, unless it is this box's own loop."""
+    """Return the IPv4 address of an interface; None for a loopback address."""
     request = struct.pack("256s", interface[1].encode()[:15])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -129,7 +129,7 @@ def _address_of(interface: tuple[int, str]) -> str | None:
 
 
 def check_place(address: str, port: int) -> None:
-    """Raise StokerError where a head cannot listen."""
+    """Raise StokerError if a head cannot listen at this address and port."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -139,14 +139,14 @@ def check_place(address: str, port: int) -> None:
             if error.errno == errno.EADDRINUSE:
                 reason = f"port {port} is in use here: choose another with --port"
             elif error.errno == errno.EADDRNOTAVAIL:
-                reason = f"{address} is no address of this box: --address names one of its own"
+                reason = f"{address} is not an address of this box: --address needs one of its own"
             else:
                 reason = f"cannot listen at {join_address(address, port)}: {error.strerror}"
             raise StokerError(reason) from None
 
 
 def reach(address: str, port: int) -> None:
-    """Raise StokerError where nobody listens."""
+    """Raise StokerError if no server listens at this address and port."""
     try:
         socket.create_connection((address, port), timeout=_REACH_S).close()
     except OSError as error:
@@ -159,15 +159,15 @@ def reach(address: str, port: int) -> None:
 def survey(
     home: str, address: str, port: int, token: str, certificates: Certificates | None
 ) -> RaySurvey:
-    """Who is in a cluster; raises StokerError if it is open to everybody, or will not have our token."""
+    """Return the nodes of a cluster; raise StokerError if it has no authentication or refuses our token."""
     target = join_address(address, port)
     reach(address, port)
     _check_tls(address, port, certificates)
     told = _ask(home, target, token, certificates)
     if told["state"] == "open":
         raise StokerError(
-            f"the Ray cluster at {target} lets in everybody who can reach it, and whoever is in can run"
-            " anything: start it with RAY_AUTH_MODE=token"
+            f"the Ray cluster at {target} has no authentication: every machine that reaches it can run any"
+            " command there. Start it with RAY_AUTH_MODE=token"
         )
     if told["state"] == "refused":
         raise StokerError(
@@ -175,7 +175,7 @@ def survey(
             " on its first box"
         )
     if told["state"] != "ok":
-        raise StokerError(f"what answers at {target} is no Ray cluster: is the port right?")
+        raise StokerError(f"the server at {target} is not a Ray cluster: is the port right?")
     return msgspec.convert(told, type=RaySurvey)
 
 
@@ -198,17 +198,17 @@ def _check_tls(address: str, port: int, certificates: Certificates | None) -> No
 
 
 def check_versions(found: RaySurvey) -> None:
-    """Raise StokerError where this box's Ray, Python or Stoker does not go with the cluster's."""
+    """Raise StokerError if this box's Ray, Python or Stoker does not match the cluster's."""
     here = ray_version()
     if found.ray != here:
         raise StokerError(
-            f"the cluster has Ray {found.ray} and this box {here}, which do not go together:"
+            f"the cluster has Ray {found.ray} and this box Ray {here}, which cannot work together:"
             f" pip install ray=={found.ray}"
         )
     mine, theirs = _minor(platform.python_version()), _minor(found.python)
     if mine != theirs:
         raise StokerError(
-            f"the cluster has Python {theirs} and this box {mine}, which do not go together:"
+            f"the cluster has Python {theirs} and this box {mine}, which cannot work together:"
             f" install Stoker here with Python {theirs}"
         )
     ours = __version__.replace("+", "-")
@@ -216,7 +216,7 @@ def check_versions(found: RaySurvey) -> None:
         if node.is_head and node.version and node.version != ours:
             raise StokerError(
                 f"the cluster's first box has Stoker {node.version} and this one {ours}:"
-                " install the same on both"
+                " install the same version on both"
             )
 
 

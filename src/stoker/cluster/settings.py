@@ -1,13 +1,13 @@
-"""What a home knows of its cluster: who this box is, what it belongs to, and the token.
+"""Cluster settings of a home: the identity of this box, its membership, and the token.
 
-    node.json      who this box is: an id, made once, and a name; it outlasts leaving
-    settings.json  what it belongs to, as head or as node; not there if it belongs to nothing
-    token          what lets a box in (0600)
-    join-tokens.json   on the head: the join tokens that were given out (0600)
-    tls.json       paths of the certificates, if the cluster speaks TLS; tls-*: those that Stoker made
-    ray_supervisor.lock    held by the Ray supervisor, with its pid inside;  ray_supervisor.json: how Ray is
+    node.json      identity of this box: an id, made once, and a name; it outlasts leaving
+    settings.json  membership, as head or as node; missing if the box belongs to no cluster
+    token          Ray's token (0600)
+    join-tokens.json   on the head: the issued join tokens (0600)
+    tls.json       paths of the certificates, if the cluster uses TLS; tls-*: those that Stoker made
+    ray_supervisor.lock    held by the Ray supervisor, contains its pid;  ray_supervisor.json: state of Ray
 
-All of them lie in `<home>/cluster/` (0700). Files are replaced, never rewritten.
+All of them are in `<home>/cluster/` (0700). Files are replaced, never rewritten.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ T = TypeVar("T")
 
 DEFAULT_PORT = 7866
 _LAST_PORT = 65535
-# Ray gives these to its workers.
+# Ray uses these ports for its workers.
 RESERVED_PORTS = range(10002, 20000)
-# Files that go when a box leaves its cluster.
+# Files that are removed when a box leaves its cluster.
 _TLS_FILES = ("tls.json", "tls-ca.key", "tls-ca.crt", "tls-node.key", "tls-node.crt")
 _OF_A_CLUSTER = ("settings.json", "token", "join-tokens.json", *_TLS_FILES)
-# Ray takes no other labels.
+# Ray accepts no other labels.
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 RESERVED_LABELS = ("stoker-", "ray.io/")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this box is."""
+    """Identity of this box."""
 
     id: str
     name: str
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What this box belongs to: the head's address and port, and our own address and labels."""
+    """Membership of this box: the head's address and port, and this box's own address and labels."""
 
     role: str  # head or node
     address: str
     port: int
     own_address: str
     labels: dict[str, str] = {}
-    gpus: str | None = None  # as --gpus names them; None: every GPU not in use
+    gpus: str | None = None  # in the form of --gpus; None: every GPU not in use
 
     @property
     def is_head(self) -> bool:
@@ -64,7 +64,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """The cluster as Ray and `stoker cluster join` name it."""
+        """The cluster's address as Ray and `stoker cluster join` write it."""
         return join_address(self.address, self.port)
 
     @property
@@ -74,63 +74,63 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder_of(home: str) -> str:
-    """The folder of all this; it may not be there yet."""
+    """Return the cluster folder of a home; it may not exist yet."""
     return os.path.join(home, "cluster")
 
 
 def leaving_path(home: str) -> str:
-    """A file that is there while this box is about to leave, until its agent has told the head."""
+    """Return the path of a file that exists while this box is leaving, until its agent has told the head."""
     return os.path.join(folder_of(home), "leaving")
 
 
 def token_path(home: str) -> str:
-    """Where the token is, if there is one."""
+    """Return the path of the token."""
     return os.path.join(folder_of(home), "token")
 
 
 def load_settings(home: str) -> ClusterSettings | None:
-    """What this box belongs to; None if to nothing."""
+    """Return the membership of this box; None if it belongs to no cluster."""
     return read_struct(os.path.join(folder_of(home), "settings.json"), ClusterSettings)
 
 
 def save_settings(home: str, settings: ClusterSettings) -> None:
-    """Let this box belong to a cluster from now on."""
+    """Make this box a member of a cluster."""
     write_file(home, "settings.json", msgspec.json.encode(settings))
 
 
 def forget_settings(home: str) -> None:
-    """Let this box belong to nothing; who it is stays."""
+    """End the membership of this box; its identity stays."""
     for name in _OF_A_CLUSTER:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder_of(home), name))
 
 
 def load_node(home: str) -> ClusterNode:
-    """Who this box is; decided the first time that anybody asks."""
+    """Return the identity of this box, which is created on the first call."""
     found = read_struct(os.path.join(folder_of(home), "node.json"), ClusterNode)
     return renew_node(home, default_name()) if found is None else found
 
 
 def renew_node(home: str, name: str) -> ClusterNode:
-    """Let this box be one that nobody has seen before."""
+    """Give this box a new identity."""
     made = ClusterNode(id=secrets.token_hex(8), name=name)
     save_node(home, made)
     return made
 
 
 def save_node(home: str, node: ClusterNode) -> None:
-    """Remember who this box is."""
+    """Save the identity of this box."""
     write_file(home, "node.json", msgspec.json.encode(node))
 
 
 def default_name() -> str:
-    """This host's name up to the first dot, in letters that a name may have."""
+    """Return this host's name up to the first dot, with only the characters that a name may have."""
     plain = _NOT_IN_NAMES.sub("-", socket.gethostname().partition(".")[0]).strip("-._")
     return plain[:50].strip("-._") or "node"
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
-    """A name that none of the others has: `gpu1`, `gpu1-2`, `gpu1-3`."""
+    """Return the wanted name with a number if it is taken: `gpu1`, `gpu1-2`, `gpu1-3`."""
     others = set(taken)
     name, number = wanted, 1
     while name in others:
@@ -140,7 +140,7 @@ def free_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def check_node_name(name: str) -> str:
-    """A name that was given to a box; raises UsageError if it cannot be one."""
+    """Return the given name of a box; raise UsageError if it is not valid."""
     if not _LABEL.fullmatch(name) or len(name) > 50:
         raise UsageError(
             f"--name {name!r}: letters, digits, '-', '_' and '.', at most 50, beginning and ending with"
@@ -150,7 +150,7 @@ def check_node_name(name: str) -> str:
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Labels as they are given on a command line: `disk=nvme`."""
+    """Parse labels of a command line: `disk=nvme`."""
     labels: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
@@ -167,9 +167,9 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 
 def split_address(text: str, default_port: int | None = DEFAULT_PORT) -> tuple[str, int]:
-    """`HOST`, `HOST:PORT` or `[IPV6]:PORT` in its two parts; raises ValueError for anything else.
+    """Split `HOST`, `HOST:PORT` or `[IPV6]:PORT`; raise ValueError for anything else.
 
-    A port must be named where there is no default.
+    Without a default, the port is required.
     """
     found = re.fullmatch(
         r"(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9][A-Za-z0-9._-]*))(?::(\d{1,5}))?", text
@@ -185,7 +185,7 @@ def split_address(text: str, default_port: int | None = DEFAULT_PORT) -> tuple[s
 
 
 def check_port(port: int) -> int:
-    """A port that a new cluster can have; raises ValueError for others."""
+    """Return a port that a new cluster can use; raise ValueError for others."""
     if not 1 <= port < _LAST_PORT:
         raise ValueError(
             f"a port is a number from 1 to {_LAST_PORT - 1}; boxes join at the next one"
@@ -197,22 +197,22 @@ def check_port(port: int) -> int:
 
 
 def join_port(port: int) -> int:
-    """The port at which boxes join a cluster that has this port: the next one."""
+    """Return the port at which boxes join a cluster with this port: the next one."""
     return port + 1
 
 
 def join_address(host: str, port: int) -> str:
-    """The two parts as one text."""
+    """Return host and port as one text."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def make_token() -> str:
-    """A token that nobody guesses."""
+    """Return a new random token."""
     return secrets.token_hex(32)
 
 
 def load_token(home: str) -> str | None:
-    """The token that is kept; None if there is none."""
+    """Return the saved token; None if there is none."""
     try:
         with open(token_path(home), encoding="ascii") as file:
             return file.read().strip() or None
@@ -223,22 +223,22 @@ def load_token(home: str) -> str | None:
 
 
 def check_token(text: str) -> str:
-    """A token that was given; raises UsageError if it cannot be one."""
+    """Return a token that the user gave; raise UsageError if it is not valid."""
     token = text.strip()
     if not re.fullmatch(r"[!-~]{16,512}", token):
         raise UsageError(
-            "that is no token: stoker cluster up prints it on the first box, 16 letters or more"
+            "that is not a token: stoker cluster up prints it on the first box, 16 letters or more"
         )
     return token
 
 
 def save_token(home: str, token: str) -> None:
-    """Keep the token where only its owner can read it."""
+    """Save the token so that only its owner can read it."""
     write_file(home, "token", token.encode("ascii"))
 
 
 def make_folder(home: str) -> str:
-    """Make the folder of all this where it is missing, with mode 0700 whatever it had; its path."""
+    """Create the cluster folder if it is missing, and set its mode to 0700. Returns its path."""
     folder = folder_of(home)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     os.chmod(folder, 0o700)
@@ -246,7 +246,7 @@ def make_folder(home: str) -> str:
 
 
 def read_struct(path: str, kind: type[T]) -> T | None:
-    """The content of a file of JSON; None if there is none. Raises StokerError if it is damaged."""
+    """Return the content of a JSON file; None if there is no file. Raises StokerError if it is damaged."""
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=kind)
@@ -257,7 +257,7 @@ def read_struct(path: str, kind: type[T]) -> T | None:
 
 
 def write_file(home: str, name: str, data: bytes) -> None:
-    """Replace a file of the cluster folder, readable by its owner alone."""
+    """Replace a file in the cluster folder, readable only by its owner."""
     folder = make_folder(home)
     fd, fresh = tempfile.mkstemp(prefix=f".{name}.", dir=folder)  # 0600
     try:

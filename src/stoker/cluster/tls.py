@@ -1,7 +1,7 @@
-"""Certificates with which the boxes of a cluster prove to each other who they are (mutual TLS).
+"""Certificates by which the boxes of a cluster authenticate each other (mutual TLS).
 
-The user names the files with Ray's own variables when a box enters a cluster. Their paths are kept in
-`<home>/cluster/tls.json`, so that Ray finds them again after a restart.
+The user names the files with Ray's own variables when a box joins a cluster. `<home>/cluster/tls.json`
+keeps their paths, so that Ray finds them after a restart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOW_TO_NAME = (
 
 
 class Certificates(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of this box's certificate, of its key, and of the authority that signs for all boxes."""
+    """Paths of this box's certificate, of its key, and of the certificate of the common authority."""
 
     cert: str
     key: str
@@ -41,15 +41,15 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_certificates(environ: Mapping[str, str], own_address: str) -> Certificates | None:
-    """Certificates that the environment names; None if it does not turn TLS on.
+    """Return the certificates that the environment names; None if it does not turn TLS on.
 
-    Raises UsageError for files that cannot be used by a box with this address.
+    Raises UsageError for files that a box with this address cannot use.
     """
     switch = environ.get(_SWITCH, "").strip().lower()
     if switch in _OFF:
         return None
     if switch not in _ON:
-        raise UsageError(f"{_SWITCH} is 1 or 0, not {switch!r}")
+        raise UsageError(f"{_SWITCH} must be 1 or 0, not {switch!r}")
     missing = [name for name in _VARIABLES.values() if not environ.get(name)]
     if missing:
         raise UsageError(f"{_SWITCH}=1 needs {' and '.join(missing)} too")
@@ -62,12 +62,12 @@ def find_certificates(environ: Mapping[str, str], own_address: str) -> Certifica
 
 
 def load_certificates(home: str) -> Certificates | None:
-    """The certificates that this box uses in its cluster; None without TLS."""
+    """Return the certificates that this box uses in its cluster; None without TLS."""
     return read_struct(os.path.join(folder_of(home), _FILE), Certificates)
 
 
 def save_certificates(home: str, certificates: Certificates | None) -> None:
-    """Use these certificates from now on; None: no TLS."""
+    """Use these certificates from now on; None turns TLS off."""
     if certificates is not None:
         write_file(home, _FILE, msgspec.json.encode(certificates))
         return
@@ -76,7 +76,7 @@ def save_certificates(home: str, certificates: Certificates | None) -> None:
 
 
 def tls_environment(certificates: Certificates | None) -> dict[str, str]:
-    """Ray's variables for these certificates."""
+    """Return Ray's variables for these certificates."""
     if certificates is None:
         return {_SWITCH: "0"}
     named = {name: getattr(certificates, field) for field, name in _VARIABLES.items()}
@@ -84,14 +84,14 @@ def tls_environment(certificates: Certificates | None) -> dict[str, str]:
 
 
 def speaks_tls(address: str, port: int) -> bool:
-    """Whether a server answers a TLS greeting; it may still refuse whoever has no certificate."""
+    """Whether a server answers a TLS greeting, even if it refuses clients without a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent; only the kind of answer counts
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent; only the kind of the answer matters
     try:
         _greet(context, address, port).close()
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # it refuses us, in TLS
+        return "ALERT" in (error.reason or "")  # the server refuses us, in TLS
     except OSError:
         return False
     return True
@@ -101,7 +101,7 @@ def check_peer(address: str, port: int, certificates: Certificates) -> None:
     """Raise StokerError unless this box and a server accept each other's certificates."""
     try:
         with _greet(_context(ssl.PROTOCOL_TLS_CLIENT, certificates), address, port) as connection:
-            connection.recv(1)  # the server greets whom it accepts
+            connection.recv(1)  # the server greets clients that it accepts
     except ssl.SSLCertVerificationError as error:
         raise StokerError(
             f"the certificate of {address} is not accepted here ({error.verify_message}): the authority"
@@ -159,7 +159,7 @@ def _context(protocol: int, certificates: Certificates) -> ssl.SSLContext:
 
 
 def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, address: str) -> None:
-    """Let both sides greet each other within this process."""
+    """Run the handshake of both sides within this process."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [
         client.wrap_bio(to_client, to_server, server_hostname=address),
@@ -171,4 +171,4 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, address: str) -
                 side.do_handshake()
                 sides.remove(side)
     if sides:
-        raise StokerError("the TLS handshake of this box with itself does not end")
+        raise StokerError("the TLS handshake of this box with itself does not finish")

@@ -1,1 +1,1 @@
-"""Pure rules: no files, no clock, no processes."""
+"""Pure rules of scheduling: no files, no clock, no processes."""

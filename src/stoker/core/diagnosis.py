@@ -1,6 +1,6 @@
-"""Why an attempt failed: read from its wait status, the end of its log and what the machine knows.
+"""Classification of a failed attempt by its wait status, the end of its log and facts of the machine.
 
-Only of attempts that failed: frameworks print the same texts and go on.
+Only failed attempts are classified: programs that succeed may print the same error texts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NO_FACTS = Facts()
 
 
 def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
-    """Say why an attempt failed that ended with this wait status; `tail` is the end of its log."""
+    """Return the class and the reason of a failure. `tail` is the end of the attempt's log."""
     if status == 0:
-        raise ValueError("an attempt that succeeded has no failure to be read from its log")
+        raise ValueError("an attempt with wait status 0 succeeded: there is no failure to classify")
     symptom = find_symptom(tail)
     kind = _kind_of(symptom.kind, status, facts)
     figures = read_figures(tail) if kind is FailureClass.GPU_OOM else None
@@ -39,9 +39,9 @@ def classify(status: int, tail: str, facts: Facts = _NO_FACTS) -> Failure:
 
 
 def _kind_of(shown: FailureClass, status: int, facts: Facts) -> FailureClass:
-    """What it is, with what the machine knows beside what the log shows."""
+    """Combine the class that the log shows with the facts of the machine."""
     if shown in (FailureClass.GPU_FAULT, FailureClass.NEIGHBOUR):
-        # The driver tells every client of a fault, and none of them whose it was.
+        # The driver reports a fault to every client of an MPS server, without naming the client at fault.
         together = facts.mps and facts.neighbours
         return FailureClass.NEIGHBOUR if together else FailureClass.GPU_FAULT
     if shown is not FailureClass.ERROR:

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Parsing and formatting of durations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLOCK = re.compile(r"(?:(\d{1,9}):)?(\d{1,2}):(\d{2})")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS`; a bare number is refused."""
+    """Parse `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS` into seconds. A number without a unit is an error."""
     clock = _CLOCK.fullmatch(text)
     if clock and clock[1] is not None:
         seconds: float = int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
@@ -20,23 +20,21 @@ def parse_duration(text: str) -> float:
         found = re.findall(r"(\d+(?:\.\d+)?)([smhdw])", text)
         seconds = sum(float(number) * _UNITS_S[unit] for number, unit in found)
     elif text.replace(".", "", 1).isdigit():
-        raise UsageError(
-            f"'{text}' could be seconds, minutes or hours: write {text}s, {text}m or {text}h"
-        )
+        raise UsageError(f"'{text}' has no unit: write {text}s, {text}m or {text}h")
     else:
-        raise UsageError(f"'{text}' is no duration: write 90s, 2h, 1d12h or HH:MM:SS")
+        raise UsageError(f"'{text}' is not a duration: write 90s, 2h, 1d12h or HH:MM:SS")
     if seconds <= 0:
-        raise UsageError(f"'{text}' is no time at all: write 90s, 2h, 1d12h or HH:MM:SS")
+        raise UsageError(f"'{text}' is not longer than zero: write 90s, 2h, 1d12h or HH:MM:SS")
     return seconds
 
 
 def parse_span(text: str) -> float:
-    """As `parse_duration`, but 0 is a duration too."""
+    """Parse a duration as `parse_duration` does, and accept 0 too."""
     return 0.0 if text in ("0", "0s") else parse_duration(text)
 
 
 def spell_duration(seconds: float) -> str:
-    """A duration as `parse_duration` reads it: 1d12h, 90s."""
+    """Write a duration in the form that `parse_duration` reads: 1d12h, 90s."""
     text, rest = "", seconds
     for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
         count, rest = divmod(rest, size_s)
@@ -46,7 +44,7 @@ def spell_duration(seconds: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people: 0.4 s, 12 s, 3:05, 1:02:03, 2 d 03:04."""
+    """Write a duration for a table: 0.4 s, 12 s, 3:05, 1:02:03, 2 d 03:04."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = int(seconds)
@@ -62,16 +60,16 @@ def format_duration(seconds: float) -> str:
 
 
 def format_ago(seconds: float) -> str:
-    """How long ago something was, roughly: now, 40 s ago, 5 min ago, 3 h ago, 2 d ago."""
+    """Write roughly how long ago something happened: now, 40 s ago, 5 min ago, 3 h ago, 2 d ago."""
     for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        # Two of a unit before it is used: 90 min says more than 1 h.
+        # A unit is used from two of it on: 90 min says more than 1 h.
         if seconds >= size_s * (2 if size_s > 1 else 1):
             return f"{int(seconds // size_s)} {unit} ago"
     return "now"
 
 
 def format_left(seconds: float) -> str:
-    """How long something may still take, roughly: about 5 min left; any moment, if it is late."""
+    """Write roughly how much time is left: ~5 min left; `any moment` if the time is up."""
     for unit, size_s in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
         if seconds >= size_s * (2 if size_s > 1 else 1):
             return f"~{seconds / size_s:.0f} {unit} left"

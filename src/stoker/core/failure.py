@@ -1,4 +1,4 @@
-"""Of what class a failure is, and what is done about it."""
+"""Failure classes and their remedies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIGKILL = signal.SIGKILL.value
 
 
 class FailureClass(str, enum.Enum):
-    """What kind of failure it was; the value is what people and the database see."""
+    """Class of a failure. Users and the database see the value."""
 
     GPU_OOM = "gpu_oom"
     HOST_OOM = "host_oom"
@@ -24,35 +24,35 @@ class FailureClass(str, enum.Enum):
 
 
 MEANING = {
-    FailureClass.GPU_OOM: "the memory of its GPU did not suffice",
-    FailureClass.HOST_OOM: "the memory of this machine did not suffice",
+    FailureClass.GPU_OOM: "the GPU had too little memory for it",
+    FailureClass.HOST_OOM: "the machine had too little memory for it",
     FailureClass.GPU_FAULT: "its GPU reported a fault",
     FailureClass.NEIGHBOUR: "a fault of its own, or of a job that it shared an MPS server with",
-    FailureClass.NCCL: "its GPUs lost touch with each other",
+    FailureClass.NCCL: "its GPUs lost contact with each other",
     FailureClass.DISK_FULL: "a disk was full",
-    FailureClass.SETUP: "something that it needs is missing, so it is not tried again by itself",
-    FailureClass.ERROR: "it failed by itself",
+    FailureClass.SETUP: "a command, module, file or driver that it needs is missing; it is not retried",
+    FailureClass.ERROR: "the command itself failed",
 }
 
 
 class Remedy(str, enum.Enum):
-    """What is to be done about a failure."""
+    """What Stoker does about a failure."""
 
-    AS_ASKED = "as asked"  # the retries that its user has granted, no more
-    NEVER = "never"  # it would fail the same way: not even those
-    ONCE_MORE = "once more"  # one try on top of those
-    ELSEWHERE = "elsewhere"  # the same, on another GPU
-    MORE_ROOM = "more room"  # up to the sharing policy
-    WITHOUT_MPS = "without MPS"  # again at once, on a GPU of its own
-    WHEN_SPACE = "when there is space"  # the queue is paused, and the job waits with it
+    AS_ASKED = "as asked"  # retry as often as the user allowed
+    NEVER = "never"  # do not retry: the job would fail in the same way
+    ONCE_MORE = "once more"  # one retry in addition to those
+    ELSEWHERE = "elsewhere"  # one retry in addition, on another GPU
+    MORE_ROOM = "more room"  # the sharing policy decides
+    WITHOUT_MPS = "without MPS"  # retry at once, on a GPU of its own
+    WHEN_SPACE = "when there is space"  # pause the queue until there is space, then retry
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine knows beside the log.
+    """Facts about a failed attempt that its log does not show.
 
-    `oom_kills`: the kernel has killed for memory since the attempt began. `full_disk`: a folder of the
-    attempt whose file system is full at this moment. `xid`: the driver's word of a fault on its GPU.
-    `neighbours`: other jobs were served by the same MPS daemon, and `mps` whether it was served by one.
+    `oom_kills`: the kernel killed a process for lack of memory since the attempt began. `full_disk`: a
+    folder of the attempt whose file system is full now. `xid`: the fault that the driver reported for its
+    GPU. `mps`: the attempt used an MPS server. `neighbours`: other jobs used the same MPS server.
     """
 
     oom_kills: bool = False
@@ -63,7 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OomFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message about GPU memory says in figures; None where it does not."""
+    """Figures of an out-of-memory message; None where the message gives none."""
 
     tried_bytes: int | None = None
     free_bytes: int | None = None
@@ -74,24 +74,24 @@ class OomFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def need_bytes(self) -> int | None:
-        """What it would have needed at the least; None if the message does not tell."""
+        """The least memory that the job needs; None if the message does not say."""
         if self.tried_bytes is None:
             return None
         return self.tried_bytes + (self.own_bytes or 0)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an attempt failed, in a word for the machine and in a line for people."""
+    """Why an attempt failed: a class for the scheduler and one line for users."""
 
     kind: FailureClass
     reason: str
     figures: OomFigures | None = None
-    confirmed: bool = True  # of a full disk: whether the disk says the same
-    is_mute: bool = False  # it ended by itself, and there is nothing to read why
+    confirmed: bool = True  # for DISK_FULL: a disk is really full
+    is_mute: bool = False  # the attempt ended by itself and its log is empty
 
     @property
     def remedy(self) -> Remedy:
-        """What to do about it."""
+        """What to do about this failure."""
         if self.kind is FailureClass.DISK_FULL and not self.confirmed:
             return Remedy.AS_ASKED
         return _REMEDIES[self.kind]
@@ -110,7 +110,7 @@ _REMEDIES = {
 
 
 class Again(enum.Enum):
-    """Whether a job is tried again, and whether that counts among the retries it was granted."""
+    """Whether a job is retried, and whether the retry counts against the job's `retries`."""
 
     NO = "no"
     COUNTED = "counted"
@@ -118,7 +118,7 @@ class Again(enum.Enum):
 
 
 def tries_again(failure: Failure | None, *, tries: int, retries: int, same_before: int) -> Again:
-    """Decide on another try; `same_before` is how often the job has failed so before."""
+    """Decide on another try. `same_before` counts the job's earlier failures of the same class."""
     as_asked = Again.COUNTED if tries <= retries else Again.NO
     match failure.remedy if failure is not None else Remedy.AS_ASKED:
         case Remedy.NEVER:
@@ -132,5 +132,5 @@ def tries_again(failure: Failure | None, *, tries: int, retries: int, same_befor
 
 
 def was_killed(status: int) -> bool:
-    """Whether SIGKILL ended it: itself, or the command of the shell that it was."""
+    """Whether SIGKILL ended the process, or the command that the shell of the attempt ran."""
     return status & 0x7F == _SIGKILL or status >> 8 == 128 + _SIGKILL

@@ -1,4 +1,4 @@
-"""What must hold at any moment, as code."""
+"""Invariants of slots and plans, checked by tests and by the simulator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stoker.core.planner import Candidate, Plan
 
 
 class InvariantError(AssertionError):
-    """Something that must never be, is."""
+    """An invariant does not hold."""
 
 
 def check_slots(
@@ -18,7 +18,7 @@ def check_slots(
     slots: Iterable[int],
     node_of: Sequence[str] | None = None,
 ) -> None:
-    """Every slot has at most one job, only live jobs have slots, and a job's are all of one node."""
+    """Check that a slot has at most one job, only live jobs have slots, and a job's slots are on one node."""
     known = set(slots)
     owner: dict[int, int] = {}
     for job, taken in holders.items():
@@ -35,7 +35,7 @@ def check_slots(
 
 def _check_node(job: int, slots: Sequence[int], node_of: Sequence[str] | None) -> None:
     if node_of is not None and len({node_of[slot] for slot in slots}) > 1:
-        raise InvariantError(f"job {job} has slots {slots}, which are of more than one node")
+        raise InvariantError(f"job {job} has slots {slots} on more than one node")
 
 
 def check_plan(
@@ -47,19 +47,19 @@ def check_plan(
     cpu_places: int,
     node_of: Sequence[str] | None = None,
 ) -> None:
-    """A plan starts waiting jobs only, each once, with exactly what it needs, on what is free.
+    """Check that a plan starts only waiting jobs, each once, with the slots it needs, on free slots.
 
-    With `node_of`, the node of each slot by its index, a job's slots are of one node.
+    With `node_of`, the node of each slot by its index, the slots of a job must be on one node.
     """
     wanted = {job.id: job for job in waiting}
     if not {plan.reserved_for, *plan.reserved.values()} <= {None, *wanted}:
-        raise InvariantError("slots are kept for a job that does not wait")
+        raise InvariantError("slots are kept for a job that is not waiting")
     available, left = set(free), dict(rooms)
     for start in plan.starts:
         job = wanted.pop(start.job, None)
         if job is None:
             raise InvariantError(
-                f"job {start.job} is planned but does not wait, or is planned twice"
+                f"job {start.job} is planned but is not waiting, or is planned twice"
             )
         if not len(start.slots) == len({*start.slots}) == job.slots:
             got = len({*start.slots})

@@ -1,4 +1,4 @@
-"""What is asked for, what was tried, and how it ended."""
+"""Central types of a job: its request, its options, its attempts and their outcomes."""
 
 from __future__ import annotations
 
@@ -43,52 +43,52 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job needs and how it is to be treated."""
+    """Resources that a job needs, and how it is scheduled."""
 
     slots: int = 1
     priority: int = 0
     timeout_s: float | None = None
     retries: int = 0
-    share: str | None = None  # how it shares its GPU; None if it does not
-    gpu_mem: int | None = None  # bytes that it needs of each GPU
-    where: str | None = None  # on which nodes and kinds of GPU it may run; None for any
+    share: str | None = None  # sharing mode; None: it does not share
+    gpu_mem: int | None = None  # bytes that it needs on each GPU
+    where: str | None = None  # nodes and GPU models it may run on, as JSON; None: any
     options: Options = Options()
 
 
 class Ending(str, enum.Enum):
-    """Why we end an attempt, and so what becomes of its job."""
+    """Why Stoker ends an attempt. This decides what becomes of the job."""
 
-    KILL = "kill"  # it is over
-    OVERDUE = "overdue"  # the same, unless it has retries left
-    PREEMPT = "preempt"  # it waits again, behind the others of its priority
-    PUSH = "push"  # it waits again, at its old place: a job that may preempt wanted its slots
+    KILL = "kill"  # the job is over
+    OVERDUE = "overdue"  # the job is over, unless it has retries left
+    PREEMPT = "preempt"  # the job waits again, behind the others of its priority
+    PUSH = "push"  # the job waits again in its old position: a preempting job needs its slots
 
     @property
     def is_preemption(self) -> bool:
-        """Whether the job waits again, however the attempt exits."""
+        """Whether the job waits again, whatever the attempt's exit status is."""
         return self in (Ending.PREEMPT, Ending.PUSH)
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try of a job. Its key names it on every wire and in every journal."""
+    """One try of a job. Its key identifies it in protocols and journals."""
 
     job: int
     number: int
 
     @property
     def key(self) -> str:
-        """The name `job.attempt`."""
+        """The text form `JOB.NUMBER`."""
         return f"{self.job}.{self.number}"
 
     @classmethod
     def from_key(cls, key: str) -> Attempt:
-        """Read a name back."""
+        """Parse the text form."""
         job, _, number = key.partition(".")
         return cls(int(job), int(number))
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended. `status` is the raw wait status; None if there never was a process."""
+    """How an attempt ended. `status` is the raw wait status; None if there was no process."""
 
     event: Event
     status: int | None = None
@@ -96,7 +96,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> State:
-        """The state it leads to."""
+        """The job's state after this outcome."""
         return TABLE[self.event][1]
 
     @property
@@ -106,14 +106,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int | None:
-        """The code the process exited with; None if a signal ended it or it never was."""
+        """The exit code; None if a signal ended the process or there was no process."""
         if self.status is None or self.status & 0x7F:
             return None
         return self.status >> 8
 
 
 def judge(status: int, *, killed_because: str | None = None) -> Outcome:
-    """What a wait status means. `killed_because` is our reason if we ended it, however it then exited."""
+    """Turn a wait status into an outcome. `killed_because` is Stoker's reason if it ended the attempt."""
     if killed_because is not None:
         return Outcome(event=Event.KILL, status=status, reason=killed_because)
     if status == 0:
@@ -122,7 +122,7 @@ def judge(status: int, *, killed_because: str | None = None) -> Outcome:
 
 
 def describe_leftovers(names: Sequence[str], stuck: Sequence[int] = ()) -> str | None:
-    """What became of processes that an attempt left, by their names, and of those that cannot be killed."""
+    """Describe the processes that an attempt left behind: `names` were killed, `stuck` could not be."""
     told = []
     if names:
         count = (
@@ -143,7 +143,7 @@ def describe_leftovers(names: Sequence[str], stuck: Sequence[int] = ()) -> str |
 
 
 def describe(status: int) -> str:
-    """A wait status in words."""
+    """Describe a wait status in words."""
     number = status & 0x7F
     if number:
         try:

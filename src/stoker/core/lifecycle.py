@@ -1,4 +1,4 @@
-"""The life of a job, as one table: which event leads from which states to which.
+"""Life of a job as one table: which event leads from which states to which.
 
     held ◀──hold── waiting ──claim──▶ starting ──start──▶ running ──succeed──▶ done
     blocked ─ready──▶ ▲ │                │ │               │  ▲ ├────fail──▶ failed
@@ -7,9 +7,9 @@
     skipped ◀──skip───│─┘ (when blocked)               (resume) └──preempt─▶ preempted
                       └──retry── failed, killed, lost, skipped, preempted
 
-An end may come before its start was noticed, so every end also leads out of `starting`. What is done
-runs again (rerun, to waiting) only when a person says so. Nothing rests as `preempted`: it waits again
-in the same moment, and only its attempt keeps the word.
+An end may be reported before the start, so every end also leads out of `starting`. A job that is done
+runs again (rerun, to waiting) only when a user asks. No job stays `preempted`: it is `waiting` again
+in the same transaction, and only its attempt keeps that state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import enum
 
 
 class State(str, enum.Enum):
-    """Where a job stands; the value is what people and the database see."""
+    """State of a job. Users and the database see the value."""
 
     WAITING = "waiting"
     HELD = "held"
@@ -37,16 +37,16 @@ class State(str, enum.Enum):
 
 MEANING = {
     State.WAITING: "is in the queue and starts when there is room",
-    State.HELD: "waits until somebody releases it",
+    State.HELD: "waits until a user releases it",
     State.BLOCKED: "waits for other jobs to end",
-    State.DELAYED: "waits until a time has come",
-    State.STARTING: "has its slots; its process is being made",
-    State.RUNNING: "is a process",
-    State.PAUSED: "is a process that was stopped; it keeps its GPUs",
-    State.DONE: "ended with exit 0",
+    State.DELAYED: "waits for its start time",
+    State.STARTING: "has its slots; its process is being started",
+    State.RUNNING: "has a running process",
+    State.PAUSED: "has a stopped process; it keeps its GPUs",
+    State.DONE: "ended with exit code 0",
     State.FAILED: "ended with another exit code or by a signal, or could not start",
     State.KILLED: "was ended by request, by a time limit, or before it began",
-    State.LOST: "is over, and nobody knows how it ended",
+    State.LOST: "has ended, but its exit status is unknown",
     State.SKIPPED: "never began, because a job it needs did not succeed",
     State.PREEMPTED: "made room for another job, and waits again (of attempts only)",
 }
@@ -84,7 +84,7 @@ def _others(state: State) -> tuple[State, ...]:
     return tuple(pending for pending in _PENDING if pending is not state)
 
 
-# event: (states it may come in, state it leads to)
+# event: (states in which it is allowed, state that follows)
 TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
     Event.CLAIM: ((State.WAITING,), State.STARTING),
     Event.REVOKE: ((State.STARTING,), State.WAITING),
@@ -108,14 +108,14 @@ TABLE: dict[Event, tuple[tuple[State, ...], State]] = {
 
 
 class IllegalEventError(Exception):
-    """An event came in a state that the table does not list for it."""
+    """An event that the table does not allow in the current state."""
 
 
 def after(state: State, event: Event) -> State:
-    """The state that follows; raises IllegalEventError where the table knows no way."""
+    """Return the state that follows; raise IllegalEventError if the table does not allow the event."""
     sources, target = TABLE[event]
     if state not in sources:
-        raise IllegalEventError(f"{event.value} of a job that is {state.value}")
+        raise IllegalEventError(f"event {event.value} is not allowed for a {state.value} job")
     return target
 
 
@@ -125,10 +125,10 @@ def is_live(state: State) -> bool:
 
 
 def is_pending(state: State) -> bool:
-    """Whether the job has not begun and may still do so by itself or when released."""
+    """Whether the job has not begun and may still begin."""
     return state in _PENDING
 
 
 def is_final(state: State) -> bool:
-    """Whether nothing more happens by itself."""
+    """Whether the job has ended and does not start again by itself."""
     return state is State.DONE or state in _UNDONE

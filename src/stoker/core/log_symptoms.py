@@ -1,4 +1,4 @@
-"""What the end of a log tells of a failure: the texts to look for, and where."""
+"""Search for the cause of a failure in the end of a log: the known texts, and where they count."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SETUP = re.compile(
 )
 _COMPLAINT = re.compile(r"\b(?:error|fatal|panic(?:ked)?|aborted)\b", re.IGNORECASE)
 _CAUSES = (
-    # What comes first explains what follows: ranks that lose a dead one complain of NCCL.
+    # In order of causality: when one rank dies of a GPU fault, the others complain of NCCL.
     (FailureClass.NEIGHBOUR, _MPS_FAULT),
     (FailureClass.GPU_FAULT, _GPU_FAULT),
     (FailureClass.GPU_OOM, GPU_OOM),
@@ -51,8 +51,8 @@ _CHAIN = re.compile(
 _EXCEPTION = re.compile(
     r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::[ \t]*(.*))?$", re.MULTILINE
 )
-# Errors of those who wait for others: why these failed was told before. What any other error's program
-# said before, it had got over.
+# Errors of a process that waited for another one. The cause of such an error is further up in the log;
+# texts before any other kind of exception are ignored, because the program had recovered from them.
 _WRAPPER = re.compile(
     r"(?:\w+\.)*(?:ChildFailedError|CalledProcessError|ProcessExitedException|BrokenProcessPool"
     r"|DistBackendError|DistNetworkError|DistStoreError|RayTaskError\S*|WorkerCrashedError"
@@ -61,21 +61,21 @@ _WRAPPER = re.compile(
 _WAITED = re.compile(
     r"DataLoader worker|[Pp]in memory thread|NCCL|Gloo|[Cc]onnection (?:reset|closed)"
 )
-# Before the traceback of an error that did not end the program.
+# Introduces the traceback of an error that did not end the program.
 _ASIDE = re.compile(
     r"Exception ignored\b|Exception in thread\b|Error in atexit\b|--- Logging error"
 )
 
 
 class Symptom(msgspec.Struct, frozen=True):
-    """The kind of failure that a log shows, and the line that shows it; empty if none does."""
+    """Failure class that a log shows, and the line that shows it (empty if no line does)."""
 
     kind: FailureClass
     line: str
 
 
 def find_symptom(tail: str) -> Symptom:
-    """Read the end of a failed attempt's log."""
+    """Find the failure class in the end of a failed attempt's log."""
     last, exception = _last_words(tail)
     cause = _cause_in(last)
     if cause is None and (exception is None or _is_wrapper(exception)):
@@ -90,7 +90,7 @@ def find_symptom(tail: str) -> Symptom:
 
 
 def _last_words(tail: str) -> tuple[str, re.Match[str] | None]:
-    """The last traceback with those it was chained to and all that follows, and its exception."""
+    """Return the text from the last chain of tracebacks on, and the exception of the last traceback."""
     found = [match.start() for match in _TRACEBACK.finditer(tail)]
     if not found:
         return tail, None

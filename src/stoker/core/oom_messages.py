@@ -1,4 +1,4 @@
-"""What messages about GPU memory say in figures: those of torch, old and new, of JAX and TensorFlow."""
+"""Figures in the out-of-memory messages of PyTorch (old and new), JAX and TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["GPU_OOM", "OomFigures", "read_figures", "tell_figures"]
 
 _UNITS = {"bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
-# How frameworks say that a GPU's memory does not suffice.
+# Texts by which frameworks report that a GPU has too little memory.
 GPU_OOM = re.compile(
     r"torch\.(?:cuda\.)?OutOfMemoryError|(?:CUDA|HIP) out of memory|CUDA error: out of memory"
     r"|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_ALLOC_FAILED"
@@ -29,7 +29,7 @@ _ALLOWED = re.compile(rf"{_SIZE} allowed")
 
 
 def read_figures(tail: str) -> OomFigures:
-    """Read torch's, JAX's and TensorFlow's figures from the last such message."""
+    """Read the figures of the last out-of-memory message in a log."""
     start = max((match.start() for match in GPU_OOM.finditer(tail)), default=0)
     end = tail.find("\n", start)
     text = tail[start : None if end < 0 else end]
@@ -45,7 +45,7 @@ def read_figures(tail: str) -> OomFigures:
 
 
 def tell_figures(figures: OomFigures) -> str:
-    """The figures for a line that people read; empty where there are none."""
+    """Write the figures for one line of text; empty if there are none."""
     if figures.tried_bytes is None:
         return ""
     text = f": wanted {_size(figures.tried_bytes)} more"

@@ -1,4 +1,4 @@
-"""Where a job may run: on which nodes, and on which kinds of GPUs."""
+"""Placement rules: the nodes and GPU models that a job may run on."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _KEPT = 1024
 
 
 class PlacementRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a node and its GPUs must be for a job; anything, by default."""
+    """Conditions on a node and its GPUs. The default accepts all."""
 
-    nodes: tuple[str, ...] = ()  # one of these
-    on: str | None = None  # a part of the GPU model's name, however it is written
-    labels: tuple[tuple[str, str], ...] = ()  # all of these
+    nodes: tuple[str, ...] = ()  # names, one of which must match
+    on: str | None = None  # part of the GPU model's name; case does not matter
+    labels: tuple[tuple[str, str], ...] = ()  # labels, all of which must match
 
     def fits_node(self, node: NodeFacts) -> bool:
-        """Whether the job may run on a node."""
+        """Whether the job may run on this node."""
         if self.nodes and node.name not in self.nodes:
             return False
         return all(node.labels.get(name) == value for name, value in self.labels)
 
     def fits_models(self, models: Iterable[str | None]) -> bool:
-        """Whether the job may have GPUs of these kinds; one that nobody knows is none it asks for."""
+        """Whether the job may use GPUs of these models. An unknown model does not match a required one."""
         if self.on is None:
             return True
         wanted = self.on.lower()
         return all(model is not None and wanted in model.lower() for model in models)
 
     def __str__(self) -> str:
-        """As one would type it."""
+        """The rule as command-line options."""
         words = [f"--node {','.join(self.nodes)}"] if self.nodes else []
         words += [] if self.on is None else [f"--on {self.on}"]
         return " ".join(words + [f"--node-label {name}={value}" for name, value in self.labels])
@@ -46,7 +46,7 @@ _decoder = msgspec.json.Decoder(PlacementRule)
 def make_where(
     nodes: Iterable[str] | None, on: str | None, labels: Mapping[str, str] | None
 ) -> PlacementRule:
-    """The same wish is always the same: in whatever order it was typed, and however often."""
+    """Build a rule in canonical form: the order and repetition of the arguments do not matter."""
     return PlacementRule(
         nodes=tuple(sorted(set(nodes or ()))),
         on=on,
@@ -55,11 +55,11 @@ def make_where(
 
 
 def write_where(where: PlacementRule) -> str | None:
-    """A wish as text, by which jobs that have the same one are known; None for anywhere."""
+    """Encode a rule as JSON; equal rules have equal text. None means anywhere."""
     return None if where == ANYWHERE else msgspec.json.encode(where).decode()
 
 
 @lru_cache(_KEPT)
 def read_where(text: str | None) -> PlacementRule:
-    """The same, read back."""
+    """Decode the text of `write_where`."""
     return ANYWHERE if text is None else _decoder.decode(text)

@@ -1,11 +1,11 @@
-"""The planner: which waiting job starts on which slots, as a pure function of what is known.
+"""The planner: decides which waiting job starts on which slots. A pure function of its arguments.
 
 Jobs are served by priority, then rank, then age. A job that needs more slots than are free reserves
-the free ones it may use, so that nothing behind it can keep it waiting: only jobs that need no slot
-pass it, jobs that may run elsewhere, and jobs whose time limit ends them before the slots it waits for
-can all be free.
+the free ones it may use, so that no job behind it can delay it. Three kinds of jobs may pass it: jobs
+that need no slot, jobs that may run elsewhere, and jobs whose time limit ends them before the other
+slots it waits for can all be free.
 
-In a cluster the slots of a job are of one node, and so is what is kept for it: see `_choose_node`.
+In a cluster all slots of a job, and all slots reserved for it, are on one node: see `_choose_node`.
 """
 
 from __future__ import annotations
@@ -17,51 +17,49 @@ import msgspec
 
 _NO_ROOM: Mapping[int, int] = {}
 FORCED = 1 << 62
-"""The priority of a job that its user starts before all others, whatever thresholds say."""
+"""Priority of a job that its user starts before all others, regardless of thresholds."""
 DEPTH = 16
-"""For how many jobs slots are kept at once in a cluster: the first that wait. Those behind them may be
-overtaken until they are among these, which all come to be; a plan's cost does not grow with their number,
-nor do the GPUs that stand idle for them."""
+"""How many waiting jobs may reserve slots at once in a cluster. Jobs behind them may be overtaken until
+they are among the first; every job gets there in the end. This bounds the cost of a plan and the number
+of GPUs that are idle because they are reserved."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A waiting job, as far as planning cares."""
+    """A waiting job, as the planner sees it."""
 
     id: int
     slots: int = 1
     priority: int = 0
     rank: int = 0
     timeout_s: float | None = None
-    allowed: frozenset[int] | None = None  # the slots it may use; None for all
+    allowed: frozenset[int] | None = None  # slots it may use; None: all
     project: str | None = None
-    share: str | None = None  # how it shares its GPU; None if it does not
-    gpu_mem: int | None = None  # what it says it needs of each GPU
-    where: str | None = (
-        None  # on which nodes and GPUs it may run, as text; it says so in `allowed` too
-    )
+    share: str | None = None  # sharing mode; None: it does not share
+    gpu_mem: int | None = None  # bytes that it needs on each GPU, as declared
+    where: str | None = None  # placement rule as text; `allowed` already takes it into account
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Where it stands in the queue."""
+        """Sort key of the queue."""
         return (-self.priority, self.rank, self.id)
 
 
 class Busy(msgspec.Struct, frozen=True):
-    """A slot at work. `ends_by` is when a time limit frees it; None if nobody knows."""
+    """An occupied slot. `ends_by` is when a time limit frees it; None if there is no limit."""
 
     slot: int
     ends_by: float | None = None
 
 
 class Nodes(msgspec.Struct, frozen=True):
-    """Where the slots of a cluster are: each one's node, by its index, and what is at work on a node."""
+    """Nodes of a cluster: the node of each slot by its index, and the occupied slots of a node."""
 
     node_of: Sequence[str]
     busy_on: Callable[[str], Iterable[Busy]]
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A job gets these slots now; or (`in_advance`) the first slot that becomes vacant."""
+    """Start of a job on these slots now, or (`in_advance`) on this slot as soon as it is vacant."""
 
     job: int
     slots: tuple[int, ...]
@@ -69,7 +67,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to start, the first job that had to wait, and for which job a free slot is kept."""
+    """Result of planning: the starts, the first job that must wait, and for which job a free slot is kept."""
 
     starts: tuple[Start, ...]
     reserved_for: int | None = None
@@ -86,15 +84,14 @@ def plan(
     now: float = 0.0,
     nodes: Nodes | None = None,
 ) -> Plan:
-    """Decide what starts. `waiting` comes in queue order and is read only as far as needed.
+    """Decide which jobs start. `waiting` comes in queue order and is read only as far as needed.
 
-    Where places stand empty for which no job comes, that is to its end: callers with a long queue
-    pass its head, class by class, as `Jobs.heads` has it.
+    If slots stay free, all of it is read: callers with a long queue pass only its first jobs of each
+    class (`Jobs.heads`).
 
-    `room` tells for slots whose jobs are very short how many more may be claimed in advance, for
-    when such a slot becomes vacant. Claims in advance keep the order: behind a job that needs a slot
-    and gets none, nothing is claimed. With `nodes`, which know what is busy where, nothing is read of
-    `busy`.
+    `room` gives, for slots with very short jobs, how many more jobs may be claimed in advance, to start
+    when the slot becomes vacant. Claims in advance keep the queue's order: behind a job that needs a slot
+    and gets none, none is claimed. If `nodes` is given, `busy` is ignored.
     """
     scene = _Scene(free, busy, now, nodes)
     rooms = _interleave(room)
@@ -119,13 +116,13 @@ def plan(
             if first_waiting is None:
                 first_waiting = job.id
             rooms = []
-            if job.slots > 1:  # one that needs a single slot finds none that could be kept for it
+            if job.slots > 1:  # for a job of one slot there is no usable free slot left to reserve
                 scene.keep(job)
     return Plan(tuple(starts), first_waiting, scene.reserved())
 
 
 class _Scene:
-    """The slots as a plan is made: which are open, and which of those are kept for whom, until when."""
+    """The slots while a plan is made: which are open, and which of them are kept for which job."""
 
     def __init__(
         self, free: Sequence[int], busy: Sequence[Busy], now: float, nodes: Nodes | None
@@ -134,22 +131,24 @@ class _Scene:
         self.kept: dict[int, int] = {}
         self._keepers = 0
         self._spare_until: dict[int, float] = {}
-        self._taken: dict[int, float | None] = {}  # by when those that start now end
-        # What one did not get, none of its kind gets after it: open slots become fewer only.
+        self._taken: dict[int, float | None] = {}  # slots given in this plan, and until when
+        # Classes of jobs that got no slots. Open slots only become fewer, so later jobs of a class get none.
         self._refused: set[tuple[object, ...]] = set()
         self._vain: set[tuple[object, ...]] = set()
         self._busy = busy
         self._now = now
         self._nodes = nodes
-        self._busy_on: dict[str, dict[int, float | None]] = {}  # what was asked of the nodes
+        self._busy_on: dict[
+            str, dict[int, float | None]
+        ] = {}  # cache of the answers of `nodes.busy_on`
 
     def is_all_kept(self) -> bool:
-        """Whether nothing could pass those for whom the open slots are kept."""
+        """Whether every open slot is kept, and none can be lent to a later job."""
         spare_until, now = self._spare_until, self._now
         return all(spare_until.get(slot, now + 1.0) <= now for slot in self.open)
 
     def take(self, job: Candidate) -> tuple[int, ...] | None:
-        """Give a job open slots, all of one node; None if there are not enough for it."""
+        """Give a job open slots, all on one node; None if there are too few."""
         wanted = job.slots
         if self.kept or job.allowed is not None or (wanted > 1 and self._nodes is not None):
             taken = self._take_some(job)
@@ -166,7 +165,7 @@ class _Scene:
         return taken
 
     def _take_some(self, job: Candidate) -> tuple[int, ...] | None:
-        """The same for a job that may not have just any."""
+        """Do the same for a job that may not use every open slot."""
         kind = (job.slots, job.timeout_s, job.allowed)
         if kind in self._refused:
             return None
@@ -182,7 +181,7 @@ class _Scene:
         return taken
 
     def _usable(self, job: Candidate) -> list[int]:
-        """The open slots that a job may use without keeping one that is ahead of it waiting."""
+        """Return the open slots that a job may use without delaying a job ahead of it."""
         ends_by = float("inf") if job.timeout_s is None else self._now + job.timeout_s
         spare_until, allowed = self._spare_until, job.allowed
         return [
@@ -193,7 +192,7 @@ class _Scene:
         ]
 
     def keep(self, job: Candidate) -> None:
-        """Keep for a job the open slots that it may use, until enough others can be free."""
+        """Keep the open slots that a job may use for it, until enough other slots can be free."""
         kept, allowed = self.kept, job.allowed
         if self._nodes is not None and (
             self._keepers >= DEPTH or (job.slots, allowed) in self._vain
@@ -219,13 +218,13 @@ class _Scene:
     def _choose_node(
         self, job: Candidate, mine: Sequence[int]
     ) -> tuple[list[int], list[float | None]]:
-        """The open slots of the node on which a job is to wait, and when others there end.
+        """Choose the node on which a job waits. Returns its open slots, and when its busy slots are free.
 
-        Of the nodes with a slot open for it, that is the one on which it needs the end of the fewest
-        jobs without a time limit; of equal ones the one that has room first by the limits. Nobody can
-        keep a job waiting by that: what is let past it on its node ends within the limits counted
-        already, and so leaves both figures as they are; every other end there makes them smaller; and
-        another node is chosen only for smaller ones. Kept slots are of one node, so the others go on.
+        Of the nodes with an open slot for the job, this is the one where the fewest jobs without a time
+        limit must end first; among equal ones, the one that has room first according to the time limits.
+        No job can be delayed for ever by this choice: jobs that pass it on its node end within the limits
+        counted already, so both figures stay; every other end there makes them smaller; and another node
+        is chosen only for smaller figures. Other nodes keep no slots for the job and stay usable.
         """
         best: tuple[int, float, str] | None = None
         found: tuple[list[int], list[float | None]] = ([], [])
@@ -234,7 +233,7 @@ class _Scene:
             ends = _ends(job, self._busy_there(node))
             missing = job.slots - len(slots)
             if len(ends) + kept_on[node] < missing:
-                continue  # too small, as things are
+                continue  # the node has too few slots at present
             limits = sorted([end for end in ends if end is not None])
             by_limit = limits[min(missing, len(limits)) - 1] if limits else self._now
             key = (max(0, missing - len(limits)), by_limit, node)
@@ -243,7 +242,7 @@ class _Scene:
         return found
 
     def _busy_there(self, node: str) -> dict[int, float | None]:
-        """By when each busy slot of a node is free again, with those that start now."""
+        """Return when each busy slot of a node is free again, including slots given in this plan."""
         assert self._nodes is not None
         busy = self._busy_on.get(node)
         if busy is None:
@@ -263,13 +262,13 @@ class _Scene:
         return "" if self._nodes is None else self._nodes.node_of[slot]
 
     def reserved(self) -> Mapping[int, int]:
-        """For which job each slot is kept that stays open."""
+        """Return the job for which each remaining open slot is kept."""
         still = set(self.open) if self.kept else ()
         return {slot: job for slot, job in self.kept.items() if slot in still} or _NO_ROOM
 
 
 def _ends(job: Candidate, busy: Mapping[int, float | None]) -> list[float | None]:
-    """By when those slots are free again that a job may use."""
+    """Return when the slots that a job may use are free again."""
     allowed = job.allowed
     if allowed is None:
         return [*busy.values()]
@@ -277,22 +276,22 @@ def _ends(job: Candidate, busy: Mapping[int, float | None]) -> list[float | None
 
 
 def _tightest(wanted: int, by_node: Mapping[str, list[int]]) -> list[int]:
-    """The open slots of the node with enough and the fewest of them, to leave whole nodes to others."""
+    """Return the open slots of the node that has enough, but the fewest: whole nodes stay free for others."""
     enough = [slots for slots in by_node.values() if len(slots) >= wanted]
     return min(enough, key=len, default=[])
 
 
 def _interleave(room: Mapping[int, int]) -> list[int]:
-    """Slots with room, once for each job they have room for, the next one to fill at the end."""
+    """List each slot once for each job it has room for; the next one to fill is last."""
     deepest = max(room.values(), default=0)
     slots = [*room][::-1]
     return [slot for depth in range(deepest, 0, -1) for slot in slots if room[slot] >= depth]
 
 
 def _free_at(missing: int, ends: Iterable[float | None], now: float) -> float:
-    """The earliest moment at which that many busy slots could be free.
+    """Return the earliest time at which that many busy slots could be free.
 
-    A slot without a time limit may be free at any moment, so it counts as free now.
+    A slot without a time limit may become free at any time, so it counts as free now.
     """
     moments = sorted(now if end is None else end for end in ends)
     return moments[missing - 1] if 0 < missing <= len(moments) else now

@@ -1,4 +1,4 @@
-"""Who makes room for a job that may push others out: as few as possible, the youngest first."""
+"""Choice of the jobs to preempt: as few as possible, the youngest first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """A running job that may be pushed out, and the slots it would free."""
+    """A running job that may be preempted, and the slots it would free."""
 
     job: int
     slots: tuple[int, ...]
@@ -17,10 +17,10 @@ class Victim(msgspec.Struct, frozen=True):
 
 
 def choose(victims: Sequence[Victim], missing: int, priority: int) -> list[Victim]:
-    """The jobs to push out for so many more slots; none if that would not be enough.
+    """Choose the jobs to preempt for `missing` more slots; none if all of them would not be enough.
 
-    Only jobs of the same or a lower priority go: the lowest first, then those that have run for the
-    shortest time. One that frees more than all the others is not sent along for nothing.
+    Only jobs of the same or a lower priority are chosen: the lowest first, then those that have run for the
+    shortest time. A job whose slots turn out not to be needed is not preempted.
     """
     ranked = sorted(
         (victim for victim in victims if victim.slots and victim.priority <= priority),

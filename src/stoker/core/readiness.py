@@ -1,4 +1,4 @@
-"""Whether a job that has not begun may begin: one answer for holds, needs and times together."""
+"""State of a job that has not begun, from its hold, its needs and its start time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stoker.core.lifecycle import State, is_final
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A job that another one needs: its success, or (`any`) just its end. No state: it is gone."""
+    """A job that another job needs: its success, or (`any`) only its end. `state` None: it was removed."""
 
     id: int
     state: State | None
@@ -19,21 +19,21 @@ class Need(msgspec.Struct, frozen=True):
 
     @property
     def is_met(self) -> bool:
-        """Whether it has ended as it should."""
+        """Whether the needed job has ended as required."""
         if self.state is None:
             return self.any
         return self.state is State.DONE or (self.any and is_final(self.state))
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether it has ended otherwise."""
+        """Whether the needed job has ended and the need can no longer be met."""
         return not self.is_met and (self.state is None or is_final(self.state))
 
 
 def pending_state(
     *, held: bool, needs: Iterable[Need], begin_at_us: int | None, now_us: int
 ) -> State:
-    """Where a job stands that has not begun: held, skipped, blocked, delayed, or free to start."""
+    """Return the state of a job that has not begun: held, skipped, blocked, delayed or waiting."""
     open_needs = [need for need in needs if not need.is_met]
     if any(need.is_hopeless for need in open_needs):
         return State.SKIPPED
@@ -47,7 +47,7 @@ def pending_state(
 
 
 def find_cycle(job: int, needs_of: Mapping[int, Sequence[int]]) -> list[int] | None:
-    """The shortest way from a job over its needs back to itself; None if there is none."""
+    """Return the shortest cycle from a job over its needs back to itself; None if there is none."""
     came_from: dict[int, int] = {}
     queue = deque([job])
     while queue:

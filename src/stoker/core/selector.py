@@ -1,4 +1,4 @@
-"""How people name jobs: `1,2,5-9`, `@` for the last one, a name, `project/name`, `project/name/id`."""
+"""Job selectors: `1,2,5-9`, `@` for the last job, a name, `project/name`, `project/name/id`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\s,/]")
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Ids from the first to the last."""
+    """A range of ids, both ends included."""
 
     first: int
     last: int
@@ -25,7 +25,7 @@ class Last(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """The one job of a name, perhaps of a project, perhaps with an id to be sure."""
+    """The job with a name, optionally in a project, optionally with its id as a check."""
 
     name: str
     project: str | None = None
@@ -36,10 +36,10 @@ Term = Span | Last | Named
 
 
 def parse_selector(text: str) -> list[Term]:
-    """Read a list of jobs as typed; commas and blanks part its terms."""
+    """Parse a list of jobs; commas and blanks separate its terms."""
     terms = [_term(word) for word in re.split(r"[,\s]+", text) if word]
     if not terms:
-        raise UsageError("no job is named: give ids (1,2,5-9), @ for the last one, or a name")
+        raise UsageError("no job given: write ids (1,2,5-9), @ for the last job, or a name")
     return terms
 
 
@@ -51,7 +51,7 @@ def _term(word: str) -> Term:
         first = int(span[1])
         last = int(span[2] or first)
         if last < first:
-            raise UsageError(f"the range {word} runs backwards: write {last}-{first}")
+            raise UsageError(f"the range {word} is reversed: write {last}-{first}")
         return Span(first, last)
     match word.split("/"):
         case [name]:
@@ -60,16 +60,16 @@ def _term(word: str) -> Term:
             return Named(name, project)
         case [project, name, number] if project and name and _NUMBER.fullmatch(number):
             return Named(name, project, int(number))
-    raise UsageError(f"{word!r} names no job: write an id, a name, project/name or project/name/id")
+    raise UsageError(f"{word!r} is not a job: write an id, a name, project/name or project/name/id")
 
 
 def check_name(kind: str, text: str, field: str | None = None) -> None:
-    """Refuse a name that could not be told from an id, or not be typed or filed."""
+    """Raise UsageError for a name that looks like an id or cannot be typed or used in a path."""
     if _FORBIDDEN.search(text):
         raise UsageError(
-            f"{kind} {text!r} holds a blank, a comma, a / or a control character", field=field
+            f"{kind} {text!r} contains a blank, a comma, a / or a control character", field=field
         )
     if _RANGE.fullmatch(text) or text in ("@", ".", "..", "daemon") or text.startswith("-"):
         raise UsageError(
-            f"{kind} {text!r} would be taken for something else: choose another", field=field
+            f"{kind} {text!r} has another meaning on the command line: choose another", field=field
         )

@@ -1,4 +1,4 @@
-"""Amounts of memory, as people write and read them."""
+"""Parsing and formatting of memory sizes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _LEAST = 1 << 20
 
 
 def parse_size(text: str) -> int:
-    """Read `10G`, `1.5GiB`, `800M` as bytes; raises ValueError where that is no amount of memory."""
+    """Parse `10G`, `1.5GiB` or `800M` into bytes; raise ValueError for other text."""
     match = _SIZE.fullmatch(text.strip())
     size = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
     if size < _LEAST:
-        raise ValueError(f"{text!r} is no amount of GPU memory: write 10G, 1.5G or 800M")
+        raise ValueError(f"{text!r} is not an amount of GPU memory: write 10G, 1.5G or 800M")
     return size
 
 
 def format_bytes(count: int | None) -> str:
-    """Write an amount of memory for people."""
+    """Write an amount of memory in GiB."""
     return "? GiB" if count is None else f"{count / 2**30:.1f} GiB"

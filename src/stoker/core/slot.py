@@ -1,4 +1,4 @@
-"""A slot: the GPUs of one node that one job at a time gets."""
+"""A slot: one or more GPUs of one node that one job at a time occupies."""
 
 from collections.abc import Iterable
 
@@ -6,31 +6,31 @@ import msgspec
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A place where one job runs; several slots may name the same GPU, and then share it."""
+    """A place for one job. Several slots may name the same GPU; then their jobs share it."""
 
     index: int
     gpus: tuple[str, ...]
     keys: tuple[str, ...]
-    node: str = ""  # whose GPUs they are; empty where there is no cluster
+    node: str = ""  # the node of its GPUs; empty without a cluster
 
     @property
     def visible(self) -> str:
-        """What the job's CUDA_VISIBLE_DEVICES says."""
+        """The job's CUDA_VISIBLE_DEVICES."""
         return ",".join(self.gpus)
 
     @property
     def label(self) -> str:
-        """How people are shown this slot; the same text names it in `--gpus`."""
+        """The name that users see and type in `--gpus`."""
         return f"{self.node}/{self.bare}" if self.node else self.bare
 
     @property
     def bare(self) -> str:
-        """The same without its node: what its own machine calls it."""
+        """The label without the node, as the node itself names it."""
         return "+".join(self.gpus)
 
 
 def group_by_gpu(slots: Iterable[Slot]) -> list[list[Slot]]:
-    """Slots in groups that have no GPU in common, each in the order given."""
+    """Group slots so that groups have no GPU in common; each group keeps the given order."""
     groups: list[tuple[set[str], list[Slot]]] = []
     for slot in slots:
         keys, members = set(slot.keys), [slot]

@@ -1,8 +1,8 @@
-"""What the sampler sees of the GPUs and of the jobs on them; values only, no rules.
+"""Measurements of GPUs and of the jobs on them. Values only, no rules.
 
-A GPU goes by its lease key (its UUID), a job by the key of its attempt. Memory is counted per GPU: of
-a job on several GPUs, the figures tell of the one where it holds most, because that is where it fits
-or does not.
+A GPU is identified by its lease key (its UUID), a job by the key of its attempt. Memory is counted per
+GPU: for a job on several GPUs the figures are those of the GPU where it holds most, because that one
+decides whether it fits.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 
 
 class Sight(str, enum.Enum):
-    """How much a look at a GPU can tell."""
+    """How much the sampler can see of a GPU."""
 
-    PROCESSES = "processes"  # which process holds how much
-    DEVICE = "device"  # the sum alone: a job's share shows only while it is alone there
-    NONE = "none"  # nothing to rely on: the GPU is lost, or the driver does not answer
+    PROCESSES = "processes"  # the memory of each process
+    DEVICE = "device"  # only the sum: a job's use is known only while it is alone there
+    NONE = "none"  # nothing reliable: the GPU is lost, or the driver does not answer
 
 
 class Foreigner(msgspec.Struct, frozen=True):
-    """A process on a GPU that is no job of ours; None is what this machine does not tell."""
+    """A process on a GPU that is no job of ours. None: the machine does not show this."""
 
     pid: int
     user: str | None = None
@@ -30,9 +30,9 @@ class Foreigner(msgspec.Struct, frozen=True):
 
 
 class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU at one moment. `used_bytes` holds all of them: jobs, foreigners and what is unexplained.
+    """A GPU at one moment. `used_bytes` is the memory of jobs, foreign processes and unexplained use.
 
-    `driver_bytes` are neither used nor free: what the driver keeps for itself.
+    `driver_bytes` is what the driver keeps for itself: neither used nor free.
     """
 
     key: str
@@ -44,24 +44,24 @@ class GpuUse(msgspec.Struct, frozen=True, kw_only=True):
     foreign_bytes: int = 0
     foreigners: tuple[Foreigner, ...] = ()
     utilisation_pct: int | None = None
-    sick: str | None = None  # why nothing may start there
-    releasing: bool = False  # the memory of a job that ended there is not back yet
+    sick: str | None = None  # why no job may start there
+    releasing: bool = False  # the memory of an ended job is not released yet
 
     @property
     def free_bytes(self) -> int:
-        """What nobody holds at this moment."""
+        """Memory that is unused at this moment."""
         return max(0, self.total_bytes - self.driver_bytes - self.used_bytes)
 
     @property
     def may_be_packed(self) -> bool:
-        """Whether the figures suffice to put one more job beside those that are there."""
+        """Whether the figures suffice to add a job to those on the GPU."""
         return self.sight is Sight.PROCESSES and not self.sick and not self.releasing
 
 
 class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an attempt has used; None where nothing was seen, as of one too short to be looked at.
+    """What an attempt has used. None where nothing was measured, as for a very short attempt.
 
-    `alone` is whether no other job was on its GPUs in the meantime, so that it was slowed by none.
+    `alone`: no other job was on its GPUs meanwhile, so none slowed it down.
     """
 
     mem_peak_bytes: int | None = None
@@ -74,12 +74,12 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def load(self) -> float | None:
-        """The share of a GPU that a run keeps busy over its life; None if that could not be seen.
+        """The share of a GPU that a run keeps busy over its life; None if it was not measured.
 
-        A run that only starts up for much of its life is counted with less than its mean: such runs come
-        and compute in waves, so the more of them there are, the less the GPU idles through the start-up
-        of the next ones, and those that meet take their turns. Before it was first looked at it had only
-        begun: of a run that is over in seconds, that is a good part.
+        A run that spends much of its life starting up counts with less than its mean. Such runs compute in
+        bursts: the more of them there are, the less the GPU is idle during start-ups, and bursts that meet
+        take turns. The time before the first sample counts as start-up: for a run of a few seconds that is
+        a good part.
         """
         if self.sm_mean_pct is None:
             return None
@@ -92,8 +92,8 @@ class AttemptUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JobUse(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt at one moment, and what it has shown since it began.
 
-    `mem_bytes` has its memory by GPU, None while nobody can tell. `flat_s` is for how long its peak
-    has not risen by more than a hundredth.
+    `mem_bytes` is its memory by GPU; None while unknown. `flat_s` is for how long its peak has not risen
+    by more than one percent.
     """
 
     key: str
@@ -105,12 +105,12 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """All GPUs and all running jobs at one moment. An old look (see `at_s`) is no base for packing."""
+    """All GPUs and all running jobs at one moment, `at_s`. An old look must not be used for packing."""
 
     at_s: float
     gpus: Mapping[str, GpuUse]
     jobs: Mapping[str, JobUse]
 
     def is_fresh(self, now_s: float, longest_s: float) -> bool:
-        """Whether the sampler still looks: a driver that hangs lets its last look grow old."""
+        """Whether the sample is recent. It grows old while the driver hangs."""
         return now_s - self.at_s <= longest_s

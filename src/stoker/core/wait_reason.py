@@ -1,4 +1,4 @@
-"""Why a job waits, in one sentence made of the planner's own reasons."""
+"""The sentence that says why a job waits, built from the planner's own reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHOWN = 8
 
 
 class Occupant(msgspec.Struct, frozen=True, kw_only=True):
-    """A job on a slot: for how long already, and in how many seconds a time limit ends it."""
+    """A job on a slot: how long it has run, and in how many seconds a time limit ends it."""
 
     job: int
     name: str | None
@@ -20,7 +20,7 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotView(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot as the planner sees it; `barred` says why the job in question may not use it."""
+    """A slot as the planner sees it. `barred` says why the job in question may not use it."""
 
     label: str
     barred: str | None = None
@@ -29,11 +29,11 @@ class SlotView(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str | None = None
     occupant: Occupant | None = None
     kept_for: int | None = None
-    shared: str | None = None  # what of those who share it stands in the way
+    shared: str | None = None  # why the jobs that share it leave no room
 
 
 def waits_for_slots(gpus: int, slots: Sequence[SlotView], where: str = "") -> str:
-    """What a job waits for that needs slots, slot by slot; `where` in words, if not anywhere."""
+    """Say which slots a job waits for, slot by slot. `where` is its placement rule in words, if any."""
     what = f"waits for {gpus} GPU{'s' * (gpus != 1)}{where}"
     told = [f"GPU {slot.label} {_state_of(slot)}" for slot in slots[:_SHOWN]]
     if len(slots) > _SHOWN:
@@ -68,7 +68,7 @@ def _describe(occupant: Occupant) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A span of time: 45 s, 50 min, 01:10 h, 3 d 04:00 h."""
+    """Write a span of time: 45 s, 50 min, 01:10 h, 3 d 04:00 h."""
     whole = max(0, int(seconds))
     if whole < 60:
         return f"{whole} s"

@@ -39,11 +39,7 @@ class ClaimsAhead:
         return self._slot_table.room(takers) if takers else {}
 
     def _is_possible(self) -> bool:
-        return (
-            self._enabled
-            and not self.needs_slot_first
-            and self._slot_table.has_one_line
-        )
+        return self._enabled and not self.needs_slot_first and self._slot_table.has_one_line
 
     def forget_offers(self) -> None:
         """Take note that the executor knows of no offer any more."""

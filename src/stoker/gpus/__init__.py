@@ -1,1 +1,1 @@
-"""Which GPUs there are, who uses them, and who holds them."""
+"""GPUs of this machine: NVML, measurements, leases, and the grammar of `--gpus`."""

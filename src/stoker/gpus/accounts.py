@@ -1,4 +1,4 @@
-"""Names of users, and text of theirs made safe to print."""
+"""User names, and user-controlled text made safe to print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pwd
 
 
 def name_of(uid: int) -> str:
-    """The login name of a user; the number where no account has it."""
+    """Return the login name of a user; the number if there is no such account."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -14,5 +14,5 @@ def name_of(uid: int) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """At most so many characters of a text that any user can write; nothing that moves a cursor."""
+    """Return at most `most` printable characters of untrusted text: no control characters."""
     return "".join(filter(str.isprintable, text[: 4 * most]))[:most]

@@ -1,4 +1,4 @@
-"""Which GPUs are free, and who has the others."""
+"""State of GPUs as users see it: free, in use by others, sick or lost."""
 
 import msgspec
 
@@ -16,17 +16,17 @@ class GpuState(msgspec.Struct, frozen=True):
 
     @property
     def gpu(self) -> Gpu:
-        """Which GPU it is."""
+        """The GPU itself."""
         return self.reading.gpu
 
 
 def survey(nvml: Nvml) -> tuple[GpuState, ...]:
-    """Look at every GPU once."""
+    """Read every GPU once."""
     return tuple(look(nvml, gpu) for gpu in nvml.gpus())
 
 
 def taken_by(use: GpuUse, *, mind_others: bool) -> str | None:
-    """Say that a GPU is sick or lost, or who else uses it; None if it is free to use."""
+    """Return why a GPU cannot be used: sick, lost, or used by others; None if it can."""
     if use.sick is not None:
         return f"sick: {use.sick}"
     if use.sight is Sight.NONE:
@@ -41,11 +41,11 @@ def taken_by(use: GpuUse, *, mind_others: bool) -> str | None:
 
 
 def look(nvml: Nvml, gpu: Gpu) -> GpuState:
-    """Look at one GPU."""
+    """Read one GPU."""
     state = _look_once(nvml, gpu)
     if all(user.is_visible for user in state.users):
         return state
-    # One that exited between the driver's answer and our look is gone from a second answer.
+    # A process that exited between the driver's answer and ours is missing from a second answer.
     return _look_once(nvml, gpu)
 
 

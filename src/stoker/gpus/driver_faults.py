@@ -1,4 +1,4 @@
-"""Hears of faults that the driver tells: XIDs and memory that lost bits."""
+"""Listener for faults that the driver reports: XIDs and memory errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stoker.gpus.nvml import Fault, Nvml, NvmlUnavailableError
 
 _WAIT_MS = 5000
 _PAUSE_S = 1.0
-# Where the card, its memory, its firmware or its place on the bus is to blame, and not a program.
+# Faults of the card, its memory, its firmware or its bus connection, not of a program.
 _SICK_XIDS = {
     48: "memory lost two bits (ECC)",
     62: "its microcontroller stopped",
@@ -22,7 +22,7 @@ _SICK_XIDS = {
 
 
 def sickness(fault: Fault) -> str | None:
-    """Why a GPU should have no more jobs after a fault; None if a program was to blame for it."""
+    """Return why a GPU must get no more jobs after a fault; None if a program caused the fault."""
     if fault.xid is None:
         return f"{_SICK_XIDS[48]}"
     meaning = _SICK_XIDS.get(fault.xid)
@@ -30,7 +30,7 @@ def sickness(fault: Fault) -> str | None:
 
 
 class FaultListener(threading.Thread):
-    """Waits for faults while `active` is set, and calls back from this thread."""
+    """Thread that waits for faults while `active` is set, and calls `on_fault` from this thread."""
 
     def __init__(
         self, nvml: Nvml, active: threading.Event, on_fault: Callable[[Fault], None]
@@ -42,7 +42,7 @@ class FaultListener(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Listen until stopped, or for as long as this driver tells of faults at all."""
+        """Listen until stopped, or until the driver no longer offers fault events."""
         events = self._nvml.listen_for_faults()
         while events is not None and self._active.wait() and not self._stopping.is_set():
             try:
@@ -55,5 +55,5 @@ class FaultListener(threading.Thread):
                 self._on_fault(fault)
 
     def stop(self) -> None:
-        """Hear no more; the thread itself may take a moment to notice."""
+        """Stop listening; the thread may take a moment to end."""
         self._stopping.set()

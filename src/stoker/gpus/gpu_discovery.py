@@ -1,4 +1,4 @@
-"""Finds GPUs that have come, or come back, while others are watched."""
+"""Discovery of GPUs that appear or come back while the daemon runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class GpuDiscovery:
-    """Looks anew when there are signs that it is worth it, and calls back if it was done."""
+    """Enumerates the GPUs again when they may have changed, and then calls `renewed`."""
 
     def __init__(self, nvml: Nvml, renewed: Callable[[], None]) -> None:
         self._nvml = nvml
@@ -22,7 +22,7 @@ class GpuDiscovery:
         self._pause_s = _FIRST_PAUSE_S
 
     def follow(self, latest: Mapping[str, Reading]) -> None:
-        """Look for GPUs if one is lost, or the driver shows others than before."""
+        """Enumerate again if a GPU is lost, or if the driver shows signs of a change."""
         if time.monotonic() < self._at_s:
             return
         lost = any(latest[gpu.uuid].lost for gpu in self._nvml.gpus() if gpu.uuid in latest)
@@ -35,7 +35,7 @@ class GpuDiscovery:
 
 
 def look_anew_within(nvml: Nvml, patience_s: float) -> bool:
-    """Look anew, but wait no longer than that for a driver that hangs; whether there are others now."""
+    """Enumerate again, but wait at most `patience_s` for the driver. Returns whether the GPUs changed."""
     found: list[bool] = []
     look = threading.Thread(
         target=lambda: found.append(nvml.look_anew()), name="gpu-renewal", daemon=True

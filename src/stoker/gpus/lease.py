@@ -1,9 +1,9 @@
-"""Leases: a GPU has one file, and the Stoker that holds the file's flock holds the GPU.
+"""Leases: each GPU has one file, and the Stoker that holds the file's flock holds the GPU.
 
-The descriptor is inherited by the jobs on that GPU, so the GPU stays taken while a job runs, even if
-its scheduler is killed. Every user of the machine can write in the folder of these files: each file is
-checked before it is used, and a lease is confirmed again while it is held. Standard library only: the
-supervisor takes the leases.
+Jobs on the GPU inherit the descriptor, so the GPU stays taken while a job runs, even if its scheduler is
+killed. Every user of the machine can write to the folder of these files: each file is checked before use,
+and a lease is confirmed again while it is held. Standard library only, because the supervisor takes the
+leases.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ROOT_FOLDER = "/run/stoker/leases"
 SHARED_FOLDER = "/tmp/stoker-leases"  # noqa: S108 - shared by design; its files are checked
 
 _SAFE = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
-# A pipe or a file with a kernel lease (fcntl F_SETLEASE) of another user must not make open() wait.
+# open() must not block on another user's pipe or on a file with a kernel lease (fcntl F_SETLEASE).
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _MADE_FOR_ALL = 0o1777
 _ROOT_UID = 0
 
 
 class UnsafeError(OSError):
-    """A lease folder or file that cannot be trusted; the text says what to do."""
+    """A lease folder or file that cannot be trusted. The text says what to do."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EPERM, text)
@@ -39,14 +39,14 @@ class UnsafeError(OSError):
 
 
 class Lock(NamedTuple):
-    """A locked lease file: the descriptor, and the file that it was when it was locked."""
+    """A locked lease file: its descriptor, its path, and its device and inode when it was locked."""
 
     fd: int
     path: str
     file: tuple[int, int]
 
     def is_in_place(self) -> bool:
-        """Whether other Stokers find this very file under its path."""
+        """Whether the path still leads to this file, where other Stokers look for it."""
         try:
             there = os.stat(self.path, follow_symlinks=False)
         except OSError:
@@ -63,7 +63,7 @@ class Lease:
 
     @property
     def fd(self) -> int:
-        """The descriptor of the lock that decides."""
+        """The descriptor of the lock in the first folder."""
         return self._locks[0].fd
 
     @property
@@ -77,20 +77,20 @@ class Lease:
         return [lock.fd for lock in self._locks]
 
     def touch(self) -> None:
-        """Mark the files as used, so that cleaners of old files keep them."""
+        """Update the files' times, so that cleaners of old files keep them."""
         for lock in self._locks:
             with contextlib.suppress(OSError):
                 os.utime(lock.fd)
 
     def is_in_force(self) -> bool:
-        """Whether every other Stoker sees this lease: its file is where they look for it."""
+        """Whether other Stokers see this lease: its file is still under its path."""
         first = self._locks[0]
         return first.path == self.path and first.is_in_place()
 
     def renew(self, what: str) -> bool:
-        """Take a lease again that is not in force any more; False if another process has it now.
+        """Take a lease again that is no longer in force; False if another process holds it now.
 
-        Raises OSError where leases cannot be kept at all. What is held stays held in both cases.
+        Raises OSError if leases cannot be kept at all. In both cases the locks held before stay held.
         """
         locks = _lock_all(self.key, self._locks)
         if locks is None:
@@ -104,7 +104,7 @@ class Lease:
         return True
 
     def release(self) -> None:
-        """Give the GPU back, even if leftovers of jobs still have the descriptor open."""
+        """Release the GPU, even if leftover processes of jobs still have the descriptor open."""
         for lock in reversed(self._locks):
             with contextlib.suppress(OSError):
                 os.ftruncate(lock.fd, 0)
@@ -113,10 +113,10 @@ class Lease:
 
 
 def lease_folders() -> list[str]:
-    """The folders with the lease files of this host, in the order in which they are locked.
+    """Return the folders with the lease files of this host, in locking order.
 
-    The first folder decides. The second keeps a Stoker out that took its lease before root made the
-    first one; it is used only if it is there.
+    The first folder decides. The second one excludes a Stoker that took its lease before root created the
+    first folder; it is used only if it exists.
     """
     named = os.environ.get("STOKER_LEASE_DIR")
     if named:
@@ -127,7 +127,7 @@ def lease_folders() -> list[str]:
 
 
 def take(key: str, what: str) -> Lease | None:
-    """Hold a GPU; None if another process holds it. Raises OSError where leases cannot be kept at all."""
+    """Take a GPU's lease; None if another process holds it. Raises OSError if leases cannot be kept."""
     locks = _lock_all(key, [])
     if locks is None:
         return None
@@ -136,7 +136,7 @@ def take(key: str, what: str) -> Lease | None:
 
 
 def open_to_read(key: str) -> list[int]:
-    """Descriptors of a GPU's lease files, as far as they are there and plain files."""
+    """Open a GPU's lease files for reading, as far as they exist and are plain files."""
     found = []
     for folder in lease_folders():
         with contextlib.suppress(OSError):
@@ -145,7 +145,7 @@ def open_to_read(key: str) -> list[int]:
 
 
 def _lock_all(key: str, own: list[Lock]) -> list[Lock] | None:
-    """Lock the GPU's file in each folder, or keep the lock that is `own`; None if one is taken."""
+    """Lock the GPU's file in each folder, or keep its lock in `own`; None if another process holds one."""
     first, *others = lease_folders()
     locks: list[Lock] = []
     try:
@@ -157,7 +157,7 @@ def _lock_all(key: str, own: list[Lock]) -> list[Lock] | None:
             except OSError:
                 if folder == first:
                     raise
-                continue  # the folder that decides is root's: nobody depends on this one
+                continue  # only the first folder decides, and that one belongs to root
             if lock is None:
                 _unlock(locks, own)
                 return None
@@ -175,7 +175,7 @@ def _unlock(locks: list[Lock], own: list[Lock]) -> None:
 
 
 def _lock_file(path: str) -> Lock | None:
-    """Lock a file, which is made if it is missing; None if another process has locked it."""
+    """Lock a file, and create it if it is missing; None if another process has locked it."""
     folder = os.path.dirname(path)
     _check_folder(folder, make=folder == lease_folders()[0] != ROOT_FOLDER)
     while True:
@@ -191,11 +191,11 @@ def _lock_file(path: str) -> Lock | None:
         lock = Lock(fd, path, (found.st_dev, found.st_ino))
         if lock.is_in_place():
             return lock
-        os.close(fd)  # a cleaner unlinked the file between open and flock
+        os.close(fd)  # a cleaner removed the file between open and flock
 
 
 def _lock(fd: int) -> bool:
-    # Tried twice: another process may just be asking who the holder is.
+    # Two tries: another process may hold the lock for a moment to ask who the holder is.
     for pause_s in (0.002, 0.0):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -223,7 +223,7 @@ def _path(folder: str, key: str) -> str:
 
 
 def _open(path: str) -> int:
-    # No O_CREAT at first: fs.protected_regular refuses it on another user's file in a sticky folder.
+    # Without O_CREAT first: fs.protected_regular refuses it for another user's file in a sticky folder.
     while True:
         with contextlib.suppress(FileNotFoundError):
             return _open_plain(path, os.O_RDWR)
@@ -236,11 +236,11 @@ def _open(path: str) -> int:
 
 
 def _open_plain(path: str, access: int) -> int:
-    """Open a file that is a plain file under one name only: what is written goes nowhere else."""
+    """Open a file only if it is a plain file with a single name, so that writes reach no other file."""
     try:
         fd = os.open(path, _FLAGS | access)
     except BlockingIOError:
-        raise UnsafeError(f"{path} is kept closed by a process of {_owner_of(path)}") from None
+        raise UnsafeError(f"a process of {_owner_of(path)} blocks {path}: end it") from None
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise
@@ -260,7 +260,7 @@ def _no_plain_file(path: str) -> UnsafeError:
 
 
 def _check_folder(folder: str, *, make: bool) -> None:
-    """Make sure that in this folder only the owner of a file, of the folder, or root removes it."""
+    """Check that only a file's owner, the folder's owner or root can remove a file from this folder."""
     try:
         found = os.lstat(folder)
     except FileNotFoundError:
@@ -275,7 +275,7 @@ def _check_folder(folder: str, *, make: bool) -> None:
             f"every user can remove the leases of others in {folder}: chmod 1777 {folder}"
         )
     if folder == ROOT_FOLDER and found.st_uid != _ROOT_UID:
-        raise UnsafeError(f"{folder} is not root's: sudo chown root {folder}")
+        raise UnsafeError(f"{folder} does not belong to root: sudo chown root {folder}")
 
 
 def _make_folder(folder: str) -> os.stat_result:
@@ -292,7 +292,7 @@ def _make_folder(folder: str) -> os.stat_result:
 
 
 def _owner_of(path: str) -> str:
-    """The name of a file's owner, for messages."""
+    """Return the name of a file's owner, for messages."""
     from stoker.gpus.accounts import name_of
 
     try:

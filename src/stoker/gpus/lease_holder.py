@@ -1,8 +1,8 @@
-"""Tells which process of which user holds a GPU's lease.
+"""Lookup of the process and user that hold a GPU's lease.
 
-The kernel's list of locks names the process; the process table names its user. The note in a lease file
-can be written by every user of the machine: it only adds what the process does and since when, cut down to
-a few printable characters.
+The kernel's list of locks gives the process; the process table gives its user. Every user of the machine
+can write the note in a lease file, so the note only adds what the process does and since when, cut to a
+few printable characters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN_WHAT = "another Stoker"
 
 
 class Holder(NamedTuple):
-    """The process that holds a lease. Without proof of the user it is "?"; an unknown pid or time is 0."""
+    """The process that holds a lease. An unproven user is "?"; an unknown pid or time is 0."""
 
     pid: int
     user: str
@@ -45,12 +45,12 @@ class _Note(NamedTuple):
     since: float = 0.0
 
 
-# By file: the process that had it locked, and when this process saw that first, by the boot clock.
+# By file: the process that had it locked, and the boot-clock time at which this process first saw that.
 _seen: dict[tuple[int, int], tuple[int, float]] = {}
 
 
 def holder(key: str) -> Holder | None:
-    """The process that holds a GPU now; None if there is none."""
+    """Return the process that holds a GPU now; None if there is none."""
     found = None
     for fd in open_to_read(key):
         if found is None and _is_locked(fd):
@@ -90,9 +90,9 @@ def _read_note(fd: int) -> _Note:
 
 
 def _locking_pid(fd: int) -> int | None:
-    """The process that has locked a file, as the kernel tells; None where it belongs to no process here.
+    """Return the process that locked a file, according to the kernel; None if it is not visible here.
 
-    It may have ended: a lock lives as long as any process has the descriptor that it was taken with.
+    The process may have ended: a lock lives as long as any process has its descriptor open.
     """
     inode = os.fstat(fd).st_ino
     devices = {_mount_device(fd), os.fstat(fd).st_dev}
@@ -113,7 +113,7 @@ def _file_of(word: str) -> tuple[int, int]:
 
 
 def _mount_device(fd: int) -> int | None:
-    """The device of a file's mount, by which the kernel lists locks; stat tells another one on btrfs."""
+    """Return the device of a file's mount, which the kernel lists for locks; stat differs on btrfs."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:
             mount = next(line.split()[1] for line in file if line.startswith("mnt_id:"))
@@ -125,7 +125,7 @@ def _mount_device(fd: int) -> int | None:
 
 
 def _first_seen(fd: int, pid: int) -> float:
-    """When this process first saw that a file was locked by that one, by the boot clock."""
+    """Return the boot-clock time at which this process first saw that `pid` had locked the file."""
     status = os.fstat(fd)
     file = (status.st_dev, status.st_ino)
     if file not in _seen or _seen[file][0] != pid:
@@ -136,9 +136,9 @@ def _first_seen(fd: int, pid: int) -> float:
 
 
 def _user_of(pid: int, seen_at_s: float) -> str | None:
-    """The user of a process; None if it is gone or hidden, or has started since its lock was seen.
+    """Return the user of a process; None if it is gone, hidden, or younger than its lock.
 
-    A pid that is used again belongs to another process, which has no part in the lock.
+    A younger process only reuses the pid: it has nothing to do with the lock.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says about the GPUs of this machine; the only module that speaks to it."""
+"""Access to NVML, NVIDIA's driver library. No other module calls it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """A GPU that jobs can be sent to: a whole card, or one MIG instance of a card.
+    """A GPU that jobs can use: a whole card, or one MIG instance of a card.
 
-    `index` counts cards in PCI order; the instances of one card share it, and only their UUIDs
-    tell them apart.
+    `index` counts cards in PCI order. The instances of one card share it; only their UUIDs differ.
     """
 
     index: int
@@ -31,21 +30,21 @@ class Gpu(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """How people, and CUDA_VISIBLE_DEVICES, name this GPU."""
+        """The name that users and CUDA_VISIBLE_DEVICES use for this GPU."""
         return self.uuid if self.is_mig else str(self.index)
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
-    """A process on a GPU, under the pid the driver knows: in a container that is the host's."""
+    """A process on a GPU. The pid is the driver's: in a container, that of the host."""
 
     pid: int
     mem_bytes: int | None
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One look at a GPU; None (memory: 0) is what this driver does not tell.
+    """One reading of a GPU. None (for memory: 0) means that this driver does not report the value.
 
-    Without a list of processes nobody knows who is there: that is not the same as an empty one.
+    `processes` None means that the processes are unknown; an empty tuple means that there are none.
     """
 
     gpu: Gpu
@@ -59,24 +58,24 @@ class Reading(msgspec.Struct, frozen=True):
 
     @property
     def driver_bytes(self) -> int:
-        """What the driver keeps of the memory for itself; 0 if it does not tell."""
+        """Memory that the driver keeps for itself; 0 if unknown."""
         told = self.mem_used_bytes + self.mem_free_bytes
         return max(0, self.gpu.mem_total_bytes - told) if told else 0
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The driver's word of something critical on a GPU: an XID, or None for memory that lost bits."""
+    """A critical fault of a GPU that the driver reports: an XID, or None for a memory (ECC) error."""
 
     uuid: str
     xid: int | None
 
 
 class NvmlUnavailableError(StokerError):
-    """There is no NVML here: no NVIDIA library, no driver, or one that refuses."""
+    """NVML is unavailable: no NVIDIA library, no driver, or the driver refuses."""
 
 
 def why_unavailable() -> str | None:
-    """Say in a few words why `Nvml.open` answers None; None if it would not."""
+    """Return in a few words why `Nvml.open` returns None; None if it does not."""
     try:
         Nvml().close()
     except NvmlUnavailableError as error:
@@ -88,7 +87,7 @@ _LISTED = "/proc/driver/nvidia/gpus"
 
 
 def _find_library() -> None:
-    """Where there is none, say so before the package is imported, which takes longer than all the rest."""
+    """Fail early if there is no NVIDIA library: importing pynvml takes longer than everything else."""
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
@@ -96,10 +95,10 @@ def _find_library() -> None:
 
 
 class Nvml:
-    """NVML; its GPUs are those found when it was opened or looked at anew, and reading them never raises."""
+    """Connection to NVML. Its GPUs are those of the last enumeration; reading them never raises."""
 
     def __init__(self) -> None:
-        """Raise NvmlUnavailableError where there is no NVML."""
+        """Open NVML; raise NvmlUnavailableError if there is none."""
         if os.environ.get("STOKER_FAKE_NVML_PURE") == "1" and os.environ.get("STOKER_FAKE_NVML"):
             from stoker.testing import fake_pynvml
 
@@ -134,25 +133,25 @@ class Nvml:
             return None
 
     def close(self) -> None:
-        """Let go of the driver; the readings after it say that every GPU is lost."""
+        """Close the connection; later readings say that every GPU is lost."""
         self._handles.clear()
         try:
             self._lib.nvmlShutdown()
         except self._lib.NVMLError:
-            return  # a driver that went away has nothing left to be closed
+            return  # the driver is gone: there is nothing to close
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return the GPUs in PCI order, a card split by MIG as its instances."""
+        """Return the GPUs in PCI order; a MIG card is listed as its instances."""
         return self._gpus
 
     def may_have_changed(self) -> bool:
-        """Whether there are signs that GPUs have come or gone; costs microseconds."""
+        """Whether there are signs that GPUs were added or removed; costs microseconds."""
         return self._look_for_signs() != self._signs
 
     def look_anew(self) -> bool:
-        """Find out which GPUs there are by now; whether they are others than before.
+        """Enumerate the GPUs again. Returns whether they changed.
 
-        The driver tells of GPUs that were added, or are back from a reset, only who begins anew.
+        The driver shows added or reset GPUs only after a new initialisation.
         """
         with self._lock:
             before = self._gpus
@@ -162,7 +161,7 @@ class Nvml:
             try:
                 self._begin()
             except self._lib.NVMLError:
-                return False  # no driver for now: with no handle every GPU reads as lost
+                return False  # no driver for now: without a handle every GPU reads as lost
         return self._gpus != before
 
     def _begin(self) -> None:
@@ -181,7 +180,7 @@ class Nvml:
             return listed, None
 
     def read(self, gpu: Gpu) -> Reading:
-        """Look at a GPU now; listing its processes costs milliseconds, the rest microseconds."""
+        """Read a GPU now. Listing its processes costs milliseconds, the rest microseconds."""
         with self._lock:
             handle = self._handles.get(gpu.uuid)
             if handle is None:
@@ -192,7 +191,7 @@ class Nvml:
                 return Reading(gpu, lost=True)
 
     def glance(self, before: Reading) -> Reading:
-        """Bring the memory and the utilisation of an earlier reading up to date, and nothing else."""
+        """Update only the memory and the utilisation of an earlier reading."""
         with self._lock:
             handle = self._handles.get(before.gpu.uuid)
             if handle is None:
@@ -211,7 +210,7 @@ class Nvml:
         )
 
     def sm_by_pid(self, gpu: Gpu, since_us: int) -> dict[int, int] | None:
-        """How many percent of a GPU each process has used since then; None if this driver cannot tell."""
+        """Return the percentage of a GPU that each process used since then; None if unsupported."""
         with self._lock:
             handle = self._handles.get(gpu.uuid)
             if handle is None:
@@ -219,13 +218,13 @@ class Nvml:
             try:
                 samples = self._lib.nvmlDeviceGetProcessUtilization(handle, since_us)
             except self._lib.NVMLError as error:
-                # No sample is told in either way, and means that nothing was used at all.
+                # Drivers report an idle GPU in either of these ways.
                 idle = (self._lib.NVML_SUCCESS, self._lib.NVML_ERROR_NOT_FOUND)
                 return {} if error.value in idle else None
         return {sample.pid: sample.smUtil for sample in samples}
 
     def listen_for_faults(self) -> Any:
-        """Begin to hear of faults of all GPUs; what is returned goes to `next_fault`. None: cannot."""
+        """Subscribe to faults of all GPUs. Returns the event set for `next_fault`; None if unsupported."""
         lib = self._lib
         kinds = lib.nvmlEventTypeXidCriticalError | lib.nvmlEventTypeDoubleBitEccError
         try:
@@ -238,9 +237,9 @@ class Nvml:
         return events
 
     def next_fault(self, events: Any, timeout_ms: int) -> Fault | None:
-        """Wait for a fault, without keeping others from the driver; None if none came in time.
+        """Wait for a fault without blocking other calls; None if none came in time.
 
-        Raises NvmlUnavailableError once `events` are worth nothing, as after a look anew.
+        Raises NvmlUnavailableError when `events` are no longer valid, as after `look_anew`.
         """
         lib = self._lib
         try:
@@ -249,7 +248,7 @@ class Nvml:
             return None
         except lib.NVMLError as error:
             raise NvmlUnavailableError(str(error)) from error
-        # Not asked for by name: a GPU that fell off the bus no longer tells its own.
+        # Compared by handle: a GPU that fell off the bus no longer reports its UUID.
         address = _address(event.device)
         uuids = [uuid for uuid, handle in self._handles.items() if _address(handle) == address]
         is_xid = event.eventType == lib.nvmlEventTypeXidCriticalError
@@ -284,9 +283,9 @@ class Nvml:
                 return [self._describe(index, each, is_mig=True) for each in instances]
             return [self._describe(index, card, is_mig=False)]
         except lib.NVMLError_NoPermission:
-            return []  # the driver also counts cards that this container was not given
+            return []  # the driver also counts cards that this container may not use
         except lib.NVMLError:
-            # It keeps its number, so that the others keep theirs; with no handle it reads as lost.
+            # A lost card keeps its index, so that the others keep theirs. Without a handle it reads as lost.
             before = [gpu for gpu in self._gpus if gpu.index == index]
             return before or [Gpu(index, f"lost-{index}", "lost", mem_total_bytes=0, is_mig=False)]
 
@@ -309,7 +308,7 @@ class Nvml:
         )
 
     def _memory(self, handle: Any) -> Any:
-        # Only the second version keeps the driver's own share out of `used`.
+        # Only version 2 excludes the driver's own memory from `used`.
         ask = self._lib.nvmlDeviceGetMemoryInfo
         return self._ask(ask, handle, self._lib.nvmlMemory_v2) or self._ask(ask, handle)
 
@@ -322,7 +321,7 @@ class Nvml:
         return tuple(GpuProcess(each.pid, each.usedGpuMemory) for each in found)
 
     def _ask(self, question: Callable[..., Any], *args: Any) -> Any:
-        """Return the answer, None where this driver or GPU has none; a lost GPU raises."""
+        """Return the answer; None if this driver or GPU does not support the question. A lost GPU raises."""
         try:
             return question(*args)
         except self._lib.NVMLError as error:

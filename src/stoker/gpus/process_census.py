@@ -1,4 +1,4 @@
-"""Whose the processes on a GPU are: a job's, ours otherwise, or somebody else's."""
+"""Assignment of the processes on a GPU to jobs, to ourselves, or to others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stoker.gpus.nvml import GpuProcess, Reading
 from stoker.gpus.process_users import GpuUser, is_dead, look_up
 
 OwnerOf = Callable[[int], str | None]
-"""The attempt that a pid belongs to, an empty text if it is ours but of none, None if it is not ours."""
+"""Returns the attempt of a pid; empty text if the process is ours but of no attempt; None if foreign."""
 
 
 class ProcessCount(msgspec.Struct, frozen=True):
-    """Who is on a GPU: pids and memory by attempt, and everybody else."""
+    """Processes on a GPU: pids and memory by attempt, and the foreign processes."""
 
     sight: Sight
     jobs: Mapping[str, Mapping[int, int | None]]
@@ -24,19 +24,19 @@ class ProcessCount(msgspec.Struct, frozen=True):
 
     @property
     def tells_load_apart(self) -> bool:
-        """Whether a process's load is its own: a server of MPS, which is of no job, computes for others."""
+        """Whether a process's load is its own. An MPS server computes for the processes of other jobs."""
         return self.sight is Sight.PROCESSES and "" not in self.jobs
 
     def mem_bytes(self, key: str) -> int:
-        """What an attempt holds there; only with sight of processes."""
+        """Return the memory of an attempt on this GPU; valid only with Sight.PROCESSES."""
         return sum(mem or 0 for mem in self.jobs.get(key, {}).values())
 
 
 class ProcessCensus:
-    """Asks once for each process, as long as it stays on the list.
+    """Looks up each process once, as long as it stays on the list.
 
-    A pid that our /proc does not show lives outside our container, and may still be a job's. Those
-    that are there without any job are told with `note_outsiders`: they are foreign.
+    A pid that our /proc does not show lives outside our container, and may still belong to a job. Pids that
+    were there when no job ran are foreign: `note_outsiders` records them.
     """
 
     def __init__(self, owner_of: OwnerOf) -> None:
@@ -45,12 +45,12 @@ class ProcessCensus:
         self._outsiders: set[int] = set()
 
     def note_outsiders(self, reading: Reading) -> None:
-        """Take whoever is on a GPU from outside our container, now and later, for somebody else."""
+        """Count the invisible processes that are on a GPU now as foreign from now on."""
         users = map(look_up, reading.processes or ())
         self._outsiders |= {user.pid for user in users if user and not user.is_visible}
 
     def count(self, reading: Reading, before: ProcessCount | None = None) -> ProcessCount:
-        """Sort the processes of a GPU; where none are listed, go by who was there before."""
+        """Assign the processes of a GPU. If the driver lists none, use those of the previous count."""
         if reading.lost or not reading.gpu.mem_total_bytes:
             return ProcessCount(Sight.NONE, {}, (), frozenset())
         if reading.processes is None:
@@ -74,13 +74,13 @@ class ProcessCensus:
         return ProcessCount(sight, jobs, tuple(foreigners), frozenset(pids))
 
     def forget_but(self, pids: Iterable[int]) -> None:
-        """Remember no process but these: a number may be given to another one."""
+        """Forget all processes but these, because the kernel reuses pids."""
         kept = set(pids)
         self._known = {pid: known for pid, known in self._known.items() if pid in kept}
         self._outsiders &= kept
 
     def _find(self, process: GpuProcess) -> tuple[str | None, GpuUser] | None:
-        """Whose a process is; None if it has died and only waits to be reaped."""
+        """Return the owner of a process; None if the process is a zombie."""
         known = self._known.get(process.pid)
         if known is not None and not is_dead(process.pid):
             return known
@@ -88,14 +88,14 @@ class ProcessCensus:
         if user is None:
             return None
         if not user.is_visible:
-            # Perhaps a job's, and nobody can tell of which.
+            # Perhaps a job's, but of an unknown job.
             return (None if user.pid in self._outsiders else ""), user
         self._known[user.pid] = found = (self._owner_of(user.pid), user)
         return found
 
 
 def _count_unlisted(reading: Reading, before: ProcessCount | None) -> ProcessCount:
-    """Nobody has said that those who were there are gone: they are there as long as that can be."""
+    """Assume that the earlier processes are still there, as long as that is possible."""
     if before is None:
         return ProcessCount(Sight.DEVICE, {}, (), frozenset())
     strangers = tuple(each for each in before.foreigners if _may_be_there(each, reading))

@@ -1,4 +1,4 @@
-"""Who is behind a pid that the driver names."""
+"""User and command of a pid that the driver reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMMAND_CHARACTERS = 1000
 
 
 class GpuUser(msgspec.Struct, frozen=True):
-    """A process that uses a GPU; user and command are None where our /proc does not show it."""
+    """A process that uses a GPU. User and command are None if our /proc does not show the pid."""
 
     pid: int
     user: str | None
@@ -25,12 +25,12 @@ class GpuUser(msgspec.Struct, frozen=True):
 
     @property
     def is_visible(self) -> bool:
-        """Whether the pid is one of our namespace."""
+        """Whether the pid is in our pid namespace."""
         return self.user is not None
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process that was seen before is gone, or only waits to be reaped."""
+    """Whether a process that was seen before is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -40,7 +40,7 @@ def is_dead(pid: int) -> bool:
 
 
 def look_up(process: GpuProcess) -> GpuUser | None:
-    """Return who uses the GPU; None if that process has died and only waits to be reaped."""
+    """Return the user of a GPU process; None if the process is a zombie."""
     try:
         with open(f"/proc/{process.pid}/status", encoding="utf-8", errors="replace") as file:
             status = dict(line.rstrip("\n").split(":", 1) for line in file if ":" in line)
@@ -50,7 +50,7 @@ def look_up(process: GpuProcess) -> GpuUser | None:
         return GpuUser(process.pid, None, None, process.mem_bytes)
     if status["State"].split()[0] in _DEAD:
         return None
-    # A process may have wiped its command line; the kernel still knows a short name.
+    # A process may have erased its command line; the kernel still has a short name.
     text = b" ".join(words).decode(errors="replace") or status["Name"].strip()
     user, command = name_of(int(status["Uid"].split()[0])), printable(text, _COMMAND_CHARACTERS)
     return GpuUser(process.pid, user, command, process.mem_bytes)

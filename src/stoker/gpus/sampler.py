@@ -1,4 +1,4 @@
-"""The one thread that looks at the GPUs while jobs run or wait: who uses what, and how much."""
+"""The sampler: one thread that measures GPUs and jobs while jobs run or wait."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from stoker.gpus.usage_meter import UsageMeter
 _NEW_S = 60.0
 _SETTLED_S = 600.0
 _HISTORY = 300
-_KEPT = 64  # attempts that are over; each is some 30 kB
+_KEPT = 64  # ended attempts; each takes some 30 kB
 _NOTICED_BYTES = 64 << 20  # no process that computes on a GPU holds less
-_DOUBTED = 2  # so many lists in a row without a job that must be there, and they are not believed
+_DOUBTED = 2  # after this many lists in a row that miss a running job, lists are not trusted
 _NOTHING: Look = Look(0.0, {}, {})
 
 Subjects = Callable[[], Mapping[str, tuple[str, ...]]]
-"""The attempts that run, with the lease keys of their GPUs."""
+"""Returns the running attempts with the lease keys of their GPUs."""
 
 
 class Sampler(threading.Thread):
-    """Samples while `active` is set, and sleeps without waking otherwise.
+    """Samples while `active` is set; otherwise sleeps without waking up.
 
-    `awaits` tells whether a job runs or starts on a GPU: if not, whoever is there that /proc does not show
-    is no job of ours. `look` is what it saw last; `changed` is called from this thread when who is there
-    has changed, and `renewed` when GPUs have come or gone. Memory is read each second. The list of
-    processes, which takes the driver milliseconds, is read each second only while a job is new.
+    `awaits` tells whether a job runs or starts on a GPU: if not, a process there that /proc does not show is
+    foreign. `look` is the last sample. `changed` is called from this thread when the processes on a GPU
+    changed, and `renewed` when GPUs were added or removed. Memory is read every second. The process list,
+    which takes the driver milliseconds, is read every second only while a job is new.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Sampler(threading.Thread):
         self.latest: dict[str, Reading] = {}
         self.history: dict[str, deque[tuple[float, int, int | None]]] = {}
         self.overdue: deque[tuple[str, str]] = deque(maxlen=_HISTORY)
-        """GPU and attempt, where memory did not come back in time."""
+        """GPU and attempt whose memory was not released in time."""
         self.census = ProcessCensus(owner_of)
         self._nvml = nvml
         self._subjects = subjects
@@ -95,7 +95,7 @@ class Sampler(threading.Thread):
             self._nudged.wait(self._releases.pause_s(self._period_s))
 
     def stop(self) -> None:
-        """End the thread; returns when it has, or after a second if the driver hangs."""
+        """End the thread. Returns when it has ended, or after a second if the driver hangs."""
         self._stopping = True
         self.active.set()
         self._nudged.set()
@@ -103,7 +103,7 @@ class Sampler(threading.Thread):
             self.join(timeout=1.0)
 
     def look_at_once(self, patience_s: float) -> bool:
-        """Have a new look, with all processes; False if the driver takes longer than that."""
+        """Take a sample now, with all processes; False if the driver takes longer than `patience_s`."""
         with self._answered:
             self._asked = asked = self._asked + 1
             self.active.set()
@@ -111,7 +111,7 @@ class Sampler(threading.Thread):
             return self._answered.wait_for(lambda: self._answers >= asked, patience_s)
 
     def take(self, key: str) -> AttemptUse | None:
-        """What an attempt that is over has used; its memory is watched until it is back."""
+        """Return what an ended attempt used, and wait for its memory to be released."""
         meter = self._meters.pop(key, None)
         if meter is None:
             return None
@@ -126,24 +126,24 @@ class Sampler(threading.Thread):
         return meter.sum_up()
 
     def releasing(self, gpu_key: str) -> bool:
-        """Whether the memory of an attempt that ended on a GPU is waited for, also by a driver that hangs."""
+        """Whether memory of an ended attempt on a GPU is still waited for. Works while the driver hangs."""
         return self._releases.is_pending(gpu_key, self._clock())
 
     def release_wait_s(self) -> float | None:
-        """How long until that may be over with nothing to tell of it; None if nothing is waited for."""
+        """Return how long until the next such wait times out; None if there is none."""
         return self._releases.wait_s(self._clock())
 
     def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
-        """The last minutes of every attempt that runs: when, memory, share of a GPU's time."""
+        """Return the last minutes of every running attempt: time, memory, share of a GPU's time."""
         return {key: list(meter.history) for key, meter in list(self._meters.items())}
 
     def history_of(self, key: str) -> list[tuple[float, int | None, float | None]]:
-        """The last minutes of an attempt that runs, or is one of the last that have ended."""
+        """Return the last minutes of a running attempt, or of one that ended recently."""
         meter = self._ended.get(key) or self._meters.get(key)
         return [] if meter is None else list(meter.history)
 
     def sample(self, *, lists: bool = False) -> None:
-        """Look at every GPU, once; at its processes if `lists` or if it is time to."""
+        """Read every GPU once, and its processes if `lists` is set or they are due."""
         now = self._clock()
         subjects = self._subjects()
         gpus = self._nvml.gpus()
@@ -182,7 +182,7 @@ class Sampler(threading.Thread):
         reading = self._nvml.read(gpu)
         count = self.census.count(reading, self._counts.get(key))
         if count.sight is Sight.DEVICE and reading.processes is not None:
-            # One that exited between the driver's answer and our look is gone from a second answer.
+            # A process that exited between the driver's answer and ours is missing from a second answer.
             reading = self._nvml.read(gpu)
             if not self._awaits(key) and not self.releasing(key):
                 self.census.note_outsiders(reading)
@@ -193,9 +193,9 @@ class Sampler(threading.Thread):
         self._sm_pct[key] = self._nvml.sm_by_pid(gpu, since_us) if reading.processes else {}
 
     def _doubt(self, gpu_key: str, subjects: Mapping[str, tuple[str, ...]]) -> None:
-        """Believe no list that misses every job, while memory is held of which it does not tell.
+        """Ignore NVML's process list if it shows none of our jobs although unexplained memory is in use.
 
-        Not at once: the memory of a process that is gone from the list may come back a moment later.
+        Only after several such lists: memory of a process that has ended may be released a moment later.
         """
         count, reading = self._counts[gpu_key], self.latest[gpu_key]
         if count.sight is not Sight.PROCESSES:
@@ -249,7 +249,7 @@ class Sampler(threading.Thread):
             if count is None or reading is None or count.sight is Sight.NONE:
                 return None
             if count.sight is Sight.PROCESSES:
-                # Alone, what has come since the list was read is its own.
+                # On a job's own GPU, memory that was added since the list was read belongs to the job.
                 listed = count.mem_bytes(key)
                 more = (
                     reading.mem_used_bytes - self._listed_bytes[gpu_key] if alone and listed else 0
@@ -262,7 +262,7 @@ class Sampler(threading.Thread):
         return found
 
     def _sm_of(self, key: str, gpu_keys: tuple[str, ...], alone: bool) -> float | None:
-        """The mean over its GPUs."""
+        """Return the mean load over the job's GPUs."""
         shares = []
         for gpu_key in gpu_keys:
             count, by_pid = self._counts.get(gpu_key), self._sm_pct.get(gpu_key)
@@ -295,10 +295,10 @@ class Sampler(threading.Thread):
         for gpu_key, attempt, is_overdue in self._releases.settle(present, now, self._period_s):
             if is_overdue:
                 self.overdue.append((gpu_key, attempt))
-            self._shown = None  # somebody waits for it, and may not have seen it begin
+            self._shown = None  # report it: the engine may wait for it without having seen it begin
 
     def _tell_changes(self) -> None:
-        # Memory always differs; who is there seldom does.
+        # Only changes of processes are reported: memory differs in every sample.
         shown = [
             (use.key, use.sight, use.releasing, [each.pid for each in use.foreigners])
             for use in self.look.gpus.values()

@@ -1,4 +1,4 @@
-"""From `--gpus` to slots: the whole grammar of that word."""
+"""Parser of `--gpus`: turns the user's text into slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _RANGE = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
-_RANGE_LIMIT = 1024  # a slip of the keyboard must not fill the memory
+_RANGE_LIMIT = 1024  # a typing error must not fill the memory
 _SLOT_LIMIT = 4096
 _HINT = "name them: --gpus 0,1 (any names; each becomes CUDA_VISIBLE_DEVICES)"
 _NO_DEVICE = {"-1", "NoDevFiles"}  # the second is Slurm's word for a job without GPUs
@@ -25,14 +25,14 @@ def parse_slots(
 ) -> tuple[Slot, ...]:
     """Return the slots that the user names.
 
-    `0,1` is two slots, `0+1` one with two GPUs, `0-3` four, `0,0` two that share a GPU, `all`
-    those of `known` that the inherited CUDA_VISIBLE_DEVICES (`visible`) leaves. Numbers are
-    checked against `known`, unless that is None (no NVML); other names pass as they are.
+    `0,1` is two slots, `0+1` one slot with two GPUs, `0-3` four slots, `0,0` two slots that share a GPU.
+    `all` is every GPU of `known` that the inherited CUDA_VISIBLE_DEVICES (`visible`) leaves. Numbers are
+    checked against `known`, unless that is None (no NVML). Other names are used as they are.
     """
     words = re.split(r"[,\s]+", re.sub(r"\s*\+\s*", "+", text))
     groups = [group for word in words if word.strip("+") for group in _groups(word, known, visible)]
     if not groups:
-        raise UsageError("no GPU is named; pass --gpus 0,1 or --gpus all")
+        raise UsageError("no GPU given: pass --gpus 0,1 or --gpus all")
     return _repeat([_slot(group, known) for group in groups], jobs_per_gpu)
 
 
@@ -67,7 +67,7 @@ def visible_gpus(known: Sequence[Gpu], visible: str | None) -> tuple[Gpu, ...]:
 
 
 def no_gpu_error(known: Sequence[Gpu] | None, visible: str | None) -> StokerError:
-    """Say why there is no GPU to take by default, and what to pass."""
+    """Return the error that says why there is no GPU by default, and what to pass."""
     if known:
         hidden = f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU of this machine"
         return StokerError(f"{hidden}; unset it, or {_HINT}")
@@ -81,16 +81,14 @@ def _repeat(
     if jobs_per_gpu < 1:
         raise UsageError(f"-j {jobs_per_gpu}: a GPU takes at least 1 job")
     if jobs_per_gpu * len(places) > _SLOT_LIMIT:
-        raise UsageError(
-            f"that makes more than {_SLOT_LIMIT} slots: name fewer GPUs or a smaller -j"
-        )
-    # All GPUs come once before any comes again, so that jobs spread before they share.
+        raise UsageError(f"more than {_SLOT_LIMIT} slots: name fewer GPUs or use a smaller -j")
+    # Each GPU comes once before any comes again, so that jobs spread before they share.
     spread = [place for _ in range(jobs_per_gpu) for place in places]
     return tuple(Slot(index, gpus, keys) for index, (gpus, keys) in enumerate(spread))
 
 
 def _groups(word: str, known: Sequence[Gpu] | None, visible: str | None) -> list[list[str]]:
-    """Return the names in each of the slots that one word of the list stands for."""
+    """Return the GPU names of each slot that one word of the list stands for."""
     if word == "all":
         return [[name] for name in _all(known, visible)]
     names = [name for part in word.split("+") if part for name in _range(part)]
@@ -114,7 +112,7 @@ def _range(part: str) -> list[str]:
         return [str(int(part)) if _NUMBER.fullmatch(part) else part]
     first, last = int(match[1]), int(match[2])
     if last < first:
-        raise UsageError(f"GPU range {part} runs backwards: write {last}-{first}")
+        raise UsageError(f"GPU range {part} is reversed: write {last}-{first}")
     if last - first >= _RANGE_LIMIT:
         raise UsageError(f"GPU range {part} is too long: at most {_RANGE_LIMIT} GPUs")
     return [str(number) for number in range(first, last + 1)]
@@ -123,7 +121,7 @@ def _range(part: str) -> list[str]:
 def _slot(
     names: Sequence[str], known: Sequence[Gpu] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    # A name that means "no GPU" needs no lease: any number of jobs may have none at once.
+    # A name that means "no GPU" needs no lease: any number of jobs may use it at once.
     named = [name for name in names if name not in _NO_DEVICE]
     keys = tuple(_key(name, known) for name in named)
     for name, key in zip(named, keys, strict=True):
@@ -141,7 +139,7 @@ def _key(name: str, known: Sequence[Gpu] | None) -> str:
     if _NUMBER.fullmatch(name):
         return _numbered(int(name), known).uuid
     if len(_by_uuid(name, known)) > 1:
-        raise UsageError(f"{name} fits several GPUs: give more of the UUID")
+        raise UsageError(f"{name} matches several GPUs: give more of the UUID")
     gpu = _match(name, known)
     return gpu.uuid if gpu else name
 
@@ -159,7 +157,7 @@ def _numbered(number: int, known: Sequence[Gpu]) -> Gpu:
 
 
 def _match(name: str, known: Sequence[Gpu]) -> Gpu | None:
-    """Return the GPU that CUDA would take for this name, if it is just one."""
+    """Return the GPU that CUDA would use for this name; None if there is none or more than one."""
     if _NUMBER.fullmatch(name):
         return next((gpu for gpu in known if gpu.index == int(name)), None)
     found = _by_uuid(name, known)

@@ -1,4 +1,4 @@
-"""What an attempt uses of its GPUs, from its first sample to its last."""
+"""Usage of GPUs by one attempt, accumulated from its first sample to its last."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from stoker.core.usage import AttemptUse, JobUse
 
 _STEP_PCT = 5
 _STEPS = 100 // _STEP_PCT + 1
-_RISE = 1.01  # less than this is no growth
+_RISE = 1.01  # a smaller rise does not count as growth
 _HISTORY = 300
 
 
 class UsageMeter:
-    """Adds samples up; as much memory for an attempt of a month as for one of a minute."""
+    """Accumulates samples in constant memory, however long the attempt runs."""
 
     def __init__(self, key: str, at_s: float) -> None:
         self.history: deque[tuple[float, int | None, float | None]] = deque(maxlen=_HISTORY)
@@ -33,7 +33,7 @@ class UsageMeter:
     def add(
         self, at_s: float, mem_bytes: dict[str, int] | None, sm_pct: float | None, *, alone: bool
     ) -> None:
-        """Take one sample in: memory by GPU and the share of a GPU's time, None if nobody can tell."""
+        """Add one sample: memory by GPU and the share of a GPU's time; None where unknown."""
         self._last_s = at_s
         self._samples += 1
         self._alone = self._alone and alone
@@ -52,11 +52,11 @@ class UsageMeter:
 
     @property
     def mem_bytes(self) -> dict[str, int]:
-        """What it held when last seen."""
+        """The memory in the last sample, by GPU."""
         return self._mem_bytes or {}
 
     def now(self) -> JobUse:
-        """The attempt as it is."""
+        """Return the attempt as it is now."""
         return JobUse(
             key=self._key,
             mem_bytes=self._mem_bytes,
@@ -67,7 +67,7 @@ class UsageMeter:
         )
 
     def sum_up(self) -> AttemptUse:
-        """The attempt as it has been so far."""
+        """Return the attempt's usage so far."""
         sm_count = sum(self._sm_steps)
         return AttemptUse(
             mem_peak_bytes=self._peak_bytes,

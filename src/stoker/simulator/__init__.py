@@ -1,1 +1,1 @@
-"""How long work would take: the sharing policy on GPUs and a clock that are simulated."""
+"""Simulator: the sharing policy on simulated GPUs and a simulated clock."""

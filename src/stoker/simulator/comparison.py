@@ -1,4 +1,4 @@
-"""The same work under several policies, beside the least time that it can take at all."""
+"""Comparison of policies on the same work, and the lower bound of its duration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stoker.simulator.simulation import Contender, SimulatedOutcome, Simulation
 from stoker.simulator.workload import Machine, Work
 
 EXCLUSIVE = Contender(name="exclusive", share=NEVER)
-# Half of the memory free, one start in ten seconds, each job run once: its defaults.
+# gpulimit's defaults: half of the memory free, one start in ten seconds, no retries.
 GPULIMIT = Contender(
     name="gpulimit",
     rules=SharingRules(free=gpulimit_rules(0.5, 0.2, most=MOST_TENANTS)),
@@ -25,22 +25,22 @@ CONTENDERS = (EXCLUSIVE, GPULIMIT, OURS, PERFECT)
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What came of one workload under each policy."""
+    """Outcome of one workload under each policy."""
 
     bound_s: float
     outcomes: dict[str, SimulatedOutcome]
 
     def speedup(self, name: str) -> float:
-        """How much sooner all is done than with a GPU for each job."""
+        """Return how many times faster all work is done than with a GPU for each job."""
         return self.outcomes[EXCLUSIVE.name].makespan_s / self.outcomes[name].makespan_s
 
     def over_bound(self, name: str) -> float:
-        """How many times the least possible time it takes."""
+        """Return the makespan as a multiple of the lower bound."""
         return self.outcomes[name].makespan_s / self.bound_s
 
     @property
     def share_of_gain(self) -> float:
-        """Which part of the time that full knowledge would save is saved without it."""
+        """Part of the time saved by full knowledge that is saved without it."""
         alone, ours, perfect = (
             self.outcomes[each.name].makespan_s for each in (EXCLUSIVE, OURS, PERFECT)
         )
@@ -48,7 +48,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def lower_bound_s(works: Sequence[Work], machine: Machine) -> float:
-    """No policy is faster: the longest job, the load in all, the memory in all."""
+    """Return a bound that no policy can beat: the longest job, the total load, the total memory."""
     first = min(work.arrival_s for work in works)
     return max(
         max(work.arrival_s + work.duration_s for work in works),

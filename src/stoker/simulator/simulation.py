@@ -1,4 +1,4 @@
-"""GPUs on a clock of their own: who runs where, how fast, with how much memory, and who is let in."""
+"""Simulation of jobs on GPUs with a simulated clock: speed, memory, admission."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from stoker.core.usage import AttemptUse, JobUse
 from stoker.simulator.workload import Machine, Work
 
 _MODEL = "simulated"
-# What each further job on a GPU costs all of them, beside the load itself: switching between contexts.
+# Overhead of each further job on a GPU beside its load: switching between contexts.
 _SWITCHING = 0.02
 _SETTLED = 1e-9
 _NOTHING: Mapping[str, Profile] = {}
 
 
 class Contender(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy: the rules, what the jobs ask for, and whether everything is known beforehand."""
+    """A policy: its rules, the jobs' sharing mode, and whether everything is known beforehand."""
 
     name: str
     rules: SharingRules = SharingRules()
     share: Share = AUTO
     omniscient: bool = False
-    recovers: bool = True  # what runs out of memory beside others is run again
-    pace_s: float = 0.0  # between two starts
+    recovers: bool = True  # a job that runs out of memory beside others is retried
+    pace_s: float = 0.0  # time between two starts
 
 
 class SimulatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Outcome of a simulation."""
 
     makespan_s: float
     jobs: int
-    ooms: int  # failures for want of memory beside others
-    lost: int  # jobs that never came to a good end
+    ooms: int  # jobs that ran out of memory beside others
+    lost: int  # jobs that never succeeded
     mean_tenants: float
 
 
 class _Run:
-    """A job on a GPU."""
+    """A running job on a GPU."""
 
     def __init__(self, number: int, work: Work, tenant: Tenant, now: float) -> None:
         self.number = number
@@ -62,20 +62,20 @@ class _Run:
 
     @property
     def held_bytes(self) -> int:
-        """Its memory now."""
+        """Memory that it holds now."""
         return self.work.memory[self.step][1]
 
     def next_step_s(self) -> float | None:
-        """How much work is left to its next growth."""
+        """Return the seconds of work left until its memory grows again; None if it does not."""
         if self.step + 1 == len(self.work.memory):
             return None
         return self.work.memory[self.step + 1][0] * self.work.duration_s - self.done_s
 
 
 class Simulation:
-    """Runs works under a contender's policy, from the first arrival to the last end.
+    """Runs works under a policy, from the first arrival to the last end.
 
-    `known` is what was learned of kinds before.
+    `known` has profiles of kinds that were learned before.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Simulation:
         self._tenant_seconds = self._busy_seconds = 0.0
 
     def run(self) -> SimulatedOutcome:
-        """Let everything come to its end."""
+        """Simulate until all work has ended."""
         last_end = 0.0
         while self._next_arrival < len(self._works) or self._waiting or any(self._runs.values()):
             self._advance(self._next_event())
@@ -144,7 +144,7 @@ class Simulation:
         self._now = to
 
     def _finish_and_grow(self) -> float:
-        """Let jobs end and grow that are due; returns when the last of them ended, else 0."""
+        """End and grow the jobs that are due. Returns when the last of them ended, else 0."""
         last_end = 0.0
         for key, runs in self._runs.items():
             for run in list(runs):
@@ -174,7 +174,7 @@ class Simulation:
         self._wake(self._rules.flat_s)
 
     def _run_out(self, key: str, run: _Run, wanted: int) -> None:
-        """A job found no memory: it waits again as the policy says, or is lost."""
+        """Handle a job that found no memory: it waits again as the policy says, or is lost."""
         self._runs[key].remove(run)
         shared = len(self._runs[key]) > 0
         self._ooms += shared
@@ -210,7 +210,7 @@ class Simulation:
             mem_peak_bytes=run.work.peak_bytes,
             sm_mean_pct=run.work.sm * 100,
             alone=run.was_alone,
-            samples=max(1, int(took_s)),  # one a second
+            samples=max(1, int(took_s)),  # one per second
         )
         key = (run.work.kind, _MODEL)
         tenants = run.tenant_seconds / took_s
@@ -265,7 +265,7 @@ class Simulation:
     def _first_of(
         self, wishes: list[ShareRequest], gpus: list[SharedGpu], known: Knowledge
     ) -> Packing:
-        """One start at a time, as by a program that looks at the GPUs now and then."""
+        """Start one job at a time, as a program that polls the GPUs does."""
         for gpu in gpus:
             made = pack(wishes[:1], [gpu], known, self._rules)
             if made.joinings:
@@ -300,7 +300,7 @@ class Simulation:
             model=_MODEL,
             total_bytes=self._machine.mem_bytes,
             used_bytes=sum(run.held_bytes for run in runs),
-            frozen="a job there needs more than was thought" if frozen else None,
+            frozen="a job there needs more than expected" if frozen else None,
             tenants=tuple(
                 msgspec.structs.replace(run.tenant, used_bytes=run.held_bytes, fresh=False)
                 for run in runs
@@ -308,7 +308,7 @@ class Simulation:
         )
 
     def _revise(self) -> None:
-        """Take what is known by now into what is set aside."""
+        """Update the reservations with what is known by now."""
         known = self._knowledge()
         for key, runs in self._runs.items():
             gpu = self._view(key)

@@ -1,4 +1,4 @@
-"""Work to simulate: jobs with their memory and load over time, drawn from a seed or read from a trace."""
+"""Workloads to simulate: jobs with memory and load over time, drawn from a seed or read from a trace."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ COLUMNS = ("arrival_s", "duration_s", "memory", "sm")
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """So many GPUs of one size."""
+    """A machine with a number of equal GPUs."""
 
     gpus: int
     mem_bytes: int
 
     @property
     def text(self) -> str:
-        """As it is typed: 8x80G."""
+        """The form that users type: 8x80G."""
         return f"{self.gpus}x{self.mem_bytes / 2**30:g}G"
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """A job: how long it takes alone, which share of a GPU it keeps busy, and its memory.
+    """A job: its duration alone on a GPU, the share of a GPU that it keeps busy, and its memory.
 
-    `memory` has what it holds from which part of its time on, both rising. `share` and `declared_bytes`
-    are what it asks for, where that is not as the policy has it for all.
+    `memory` lists the memory from each part of its duration on, both rising. `share` and `declared_bytes` are
+    the job's own request, if it differs from the policy's default.
     """
 
     arrival_s: float
@@ -45,29 +45,29 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def peak_bytes(self) -> int:
-        """The most it holds."""
+        """Its largest memory."""
         return max(held for _part, held in self.memory)
 
     @property
     def byte_seconds(self) -> float:
-        """Its memory over its time."""
+        """Its memory integrated over its duration."""
         ends = [part for part, _held in self.memory[1:]] + [1.0]
         parts = zip(self.memory, ends, strict=True)
         return sum((end - part) * held for (part, held), end in parts) * self.duration_s
 
 
 class Sort(msgspec.Struct, frozen=True, kw_only=True):
-    """A sort of sweep: the ranges from which each draws its own figures; memory as parts of a GPU."""
+    """A sort of sweep: the ranges of its figures; memory is given as parts of a GPU."""
 
     name: str
     weight: float
     memory: tuple[float, float]
     sm: tuple[float, float]
     minutes: tuple[float, float]
-    grows: float  # how many of its sweeps reach their peak only late
+    grows: float  # share of sweeps that reach their peak late
 
 
-# What is drawn from: three in ten runs saturate a GPU, most are small, as on the boxes we have seen.
+# Three in ten runs saturate a GPU, most are small: figures of real machines.
 SORTS = (
     Sort(
         name="small", weight=0.46, memory=(0.02, 0.10), sm=(0.05, 0.30), minutes=(5, 20), grows=0.2
@@ -92,7 +92,7 @@ SORTS = (
 SWEEPS = 11
 RUNS = (24, 32)
 SUBMITTED_WITHIN_S = 1800.0
-_PEAK_SPREAD = 0.03  # of a run's peak around that of its sweep
+_PEAK_SPREAD = 0.03  # spread of a run's peak around that of its sweep
 _TIME_SPREAD = 0.20
 _CONTEXT_BYTES = 450 << 20
 _WARM_UP = (0.01, 0.05)
@@ -100,10 +100,10 @@ _LATE = (0.3, 0.8)
 
 
 def draw(seed: int, machine: Machine, sweeps: int = SWEEPS) -> list[Work]:
-    """Sweeps for a machine, the same for the same seed; larger machines get more of them."""
+    """Draw sweeps for a machine: the same for the same seed, and more for larger machines."""
     dice = random.Random(seed)
     count = max(1, round(sweeps * machine.gpus / 4))
-    # Every sort has its share of the sweeps, however few they are.
+    # Every sort gets its share of the sweeps, however few there are.
     sorts = [sort for sort in SORTS for _ in range(max(1, round(sort.weight * count)))]
     works = [
         work for number, sort in enumerate(sorts) for work in _sweep(dice, sort, number, machine)
@@ -133,25 +133,23 @@ def _sweep(dice: random.Random, sort: Sort, number: int, machine: Machine) -> It
 
 
 def saturating_share(works: Sequence[Work]) -> float:
-    """How many of the jobs leave little of a GPU to others."""
+    """Return the share of jobs that leave little of a GPU to others."""
     return sum(work.sm >= 0.85 for work in works) / len(works)
 
 
 def read_trace(path: str) -> list[Work]:
-    """Jobs from a CSV file; raises UsageError that names the line where one makes no sense."""
+    """Read jobs from a CSV file; raise UsageError that names the line of an invalid job."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             missing = set(COLUMNS) - set(reader.fieldnames or ())
             if missing:
-                raise UsageError(
-                    f"{path}: no column {min(missing)}; there must be {', '.join(COLUMNS)}"
-                )
+                raise UsageError(f"{path}: no column {min(missing)}; it needs {', '.join(COLUMNS)}")
             works = [_read_row(path, reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
     if not works:
-        raise UsageError(f"{path}: no job in it")
+        raise UsageError(f"{path} contains no job")
     return sorted(works, key=lambda work: work.arrival_s)
 
 
@@ -168,18 +166,18 @@ def _read_row(path: str, line: int, row: dict[str, str]) -> Work:
         raise UsageError(f"{path}, line {line}: {error}") from None
     if not (work.arrival_s >= 0 and 0 < work.duration_s < math.inf and 0 <= work.sm <= 1):
         raise UsageError(
-            f"{path}, line {line}: times are seconds from 0 on, sm a share from 0 to 1"
+            f"{path}, line {line}: times must be seconds from 0 on, and sm a share from 0 to 1"
         )
     return work
 
 
 def _read_memory(text: str) -> tuple[tuple[float, int], ...]:
-    """Read `5G`, or a curve: `0:1G;0.1:5G`, from which part of its time on it holds how much."""
+    """Parse `5G`, or a curve `0:1G;0.1:5G`: the memory from each part of the duration on."""
     if ":" not in text:
         return ((0.0, parse_size(text)),)
     points = [point.partition(":") for point in text.split(";")]
     curve = tuple((float(part), parse_size(held)) for part, _, held in points)
     parts = [part for part, _held in curve]
     if parts != sorted(set(parts)) or parts[0] != 0 or parts[-1] >= 1:
-        raise ValueError(f"the parts of the curve {text!r} do not rise from 0 to below 1")
+        raise ValueError(f"the parts of the curve {text!r} must rise from 0 to below 1")
     return curve

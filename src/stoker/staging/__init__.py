@@ -1,1 +1,1 @@
-"""Working trees on their way to other machines, and results on their way back; no network in here."""
+"""Transfer of working trees to nodes and of results back; no network code."""

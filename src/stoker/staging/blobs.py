@@ -1,4 +1,4 @@
-"""Contents of files, each under the digest of it: written once, in pieces, and never changed."""
+"""Store of file contents by digest: each is written once, in pieces, and never changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Blobs:
-    """A folder of contents. Any number of writers may work on it at once, and be killed at any time."""
+    """A folder of contents. Any number of processes may write at once, and be killed at any time."""
 
     def __init__(self, folder: str, limit_bytes: int) -> None:
         self._folder = os.path.join(folder, "blobs")
@@ -27,13 +27,13 @@ class Blobs:
             os.makedirs(each, mode=0o700, exist_ok=True)
 
     def path(self, digest: str) -> str:
-        """Where a content is, if it is here."""
+        """Return the path of a content, whether it is here or not."""
         if not is_digest(digest):
-            raise StagingError(f"{digest[:80]!r} is no digest")
+            raise StagingError(f"{digest[:80]!r} is not a digest")
         return os.path.join(self._folder, digest[:2], digest)
 
     def touch(self, digest: str) -> bool:
-        """Whether a content is here; if so, it counts as just used."""
+        """Whether a content is here; if so, mark it as just used."""
         try:
             os.utime(self.path(digest))
         except FileNotFoundError:
@@ -41,25 +41,25 @@ class Blobs:
         return True
 
     def drop(self, digest: str) -> None:
-        """Forget a content."""
+        """Delete a content."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(digest))
 
     def put(self, digest: str, size: int, offset: int, data: bytes) -> int:
-        """Take a piece of a content; return how much of it is here now, which is where to go on.
+        """Add a piece of a content. Returns how much of the content is here: the offset to continue at.
 
-        Pieces may come twice, late, or with a gap before them: what does not fit is passed over. The
-        last one completes the content, if it has the digest it should have; else all begins anew: 0.
+        Pieces may come twice, late, or after a gap: a piece that does not fit is ignored. The last piece
+        completes the content if the digest is right; otherwise the content is discarded, and 0 is returned.
         """
         if not (0 <= offset <= offset + len(data) <= size <= self._limit_bytes):
-            raise StagingError(f"a piece of {len(data)} bytes at {offset} of {size} is none")
+            raise StagingError(f"invalid piece: {len(data)} bytes at {offset} of {size}")
         if len(data) > MAX_CHUNK_BYTES:
-            raise StagingError(f"a piece of {len(data)} bytes is too long")
+            raise StagingError(f"invalid piece: {len(data)} bytes are too many")
         if self.touch(digest):
             return size
         with full_told(self._folder), self._part(digest) as fd:
             if self.touch(digest):
-                return size  # somebody else has just completed it
+                return size  # another process has just completed it
             have = os.fstat(fd).st_size
             if have > size:
                 os.ftruncate(fd, 0)
@@ -70,13 +70,13 @@ class Blobs:
 
     @contextlib.contextmanager
     def _part(self, digest: str) -> Iterator[int]:
-        """The unfinished content, locked: of two who write the same, one waits for the other."""
+        """Open the unfinished content and lock it, so that writers of the same content take turns."""
         path = os.path.join(self._parts, digest)
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
-                if _is_at(fd, path):  # else it was completed, or given up, while we waited
+                if _is_at(fd, path):  # else it was completed or discarded while we waited
                     yield fd
                     return
             finally:
@@ -94,9 +94,9 @@ class Blobs:
         return True
 
     def prune(self, keep_bytes: int, spare_s: float) -> int:
-        """Drop what was used least recently until no more than this is left; return what went.
+        """Delete the least recently used contents beyond `keep_bytes`. Returns the bytes freed.
 
-        What was used within the last `spare_s` seconds stays: a tree may be on its way.
+        Contents used within the last `spare_s` seconds stay: a transfer may be in progress.
         """
         now = time.time()
         found = sorted(self._all())
@@ -122,7 +122,7 @@ class Blobs:
 
 @contextlib.contextmanager
 def full_told(folder: str | bytes) -> Iterator[None]:
-    """Let a full disk be told in one line."""
+    """Turn an OSError, such as a full disk, into a StagingError that names the folder."""
     try:
         yield
     except OSError as error:

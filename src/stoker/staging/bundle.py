@@ -1,4 +1,4 @@
-"""What travels to a node for one attempt: a snapshot, and perhaps the folder of its run."""
+"""Content of a transfer to a node: a snapshot, and optionally the folder of a run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _FOLDER_MODE = 0o755
 
 
 class Bundle(NamedTuple):
-    """A tree as it is to be, and where its contents are on this machine."""
+    """A tree's manifest, and the paths of its contents on this machine by digest."""
 
     manifest: TreeManifest
     paths: dict[str, bytes]
 
 
 def pack(snapshot: str, *, inside: str = "", run: tuple[str, str] | None = None) -> Bundle:
-    """A snapshot, with the folder `inside` it that the job runs in.
+    """Bundle a snapshot with the folder `inside` it in which the job runs.
 
-    `run` is a path in the tree, and the folder of this machine that takes its place there with all
-    that it holds: the parameters of a run, and what its earlier attempts have left.
+    `run` is a path in the tree and a folder of this machine that replaces it with all its content: the
+    parameters of a run, and what its earlier attempts left.
     """
     top = os.fsencode(snapshot)
     entries, paths = _take(top, b"")
@@ -51,7 +51,7 @@ def _take(folder: bytes, below: bytes) -> tuple[dict[bytes, ManifestEntry], dict
 
 
 def _clear_the_way(entries: dict[bytes, ManifestEntry], path: bytes) -> None:
-    """Have folders all along a path, also where the tree has links: they lead elsewhere on a node."""
+    """Replace links along a path by folders: a link would lead elsewhere on a node."""
     check_path(path)
     for folder in (*parents(path), path):
         if folder not in entries or entries[folder].kind != FOLDER:

@@ -1,7 +1,7 @@
-"""Runs a job of --sync on the machine it was added on, just as on any node: in a copy of its own.
+"""Runs a job of --sync on the machine it was added on, in a private copy as on any other node.
 
-The copy is laid out by the job's own process, and not by the daemon, which has no time for that; and
-what the job makes is back before it is over. Run as `visit ORDER WORDS…`.
+The job's own process makes the copy, because the daemon must not be slowed down, and brings the results
+back before it ends. Run as `local_stage ORDER WORDS…`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BOOTSTRAP = (
     "from stoker.staging.local_stage import main;main()"
 )
 _CANNOT_START = 126
-# Those that end a process, or are a job's own: they reach the command itself, as one of the tree.
+# Signals that end a process or belong to the job: the supervisor sends them to the command as well.
 _PASSED_OVER = {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM"}
 
 
 class LocalStage(NamedTuple):
-    """Where a job finds its tree, and where what it makes in `results` goes to, if that is asked for."""
+    """Where a job's tree comes from and, if `results` is set, where its results go."""
 
     node_cache: str
     name: str
@@ -41,14 +41,14 @@ class LocalStage(NamedTuple):
 
 
 def visit_words(visit: LocalStage, words: list[str]) -> list[str]:
-    """The words that run a command so."""
+    """Return the command line that runs a command in a private copy."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     order = json.dumps(visit._asdict())
     return [sys.executable, "-I", "-c", _BOOTSTRAP, root, order, *words]
 
 
 def main() -> None:
-    """Run the command; ends as it has ended."""
+    """Run the command in its copy and exit with its status."""
     order, *words = sys.argv[1:]
     visit = LocalStage(**json.loads(order))
     for name in _PASSED_OVER:
@@ -63,7 +63,7 @@ def main() -> None:
         sys.exit(_CANNOT_START)
     if code >= 0:
         sys.exit(code)
-    with contextlib.suppress(OSError):  # as for KILL, which cannot be changed
+    with contextlib.suppress(OSError):  # SIGKILL cannot be reset
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
 

@@ -1,7 +1,7 @@
-"""What is in a tree: every file, folder and link of it, in one canonical form.
+"""Manifest of a tree: all its files, folders and links in one canonical form.
 
-A manifest that exists is sound: whatever wrote its bytes, no path of it leaves the tree, and nothing
-in it lies below a link or a file. Who lays it out has nothing left to check.
+Every TreeManifest object is safe, whatever process wrote its bytes: no path leaves the tree, and no entry
+is below a link or a file. Code that writes the tree has nothing left to check.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _HEAD = re.compile(rb"([fdl]) ([0-7]{1,3}) ([0-9]{1,19}) ([0-9a-f]{64}|-) ", re.
 
 
 class StagingError(StokerError):
-    """Files cannot be brought to a node, or back from it."""
+    """Files cannot be transferred to a node or back."""
 
 
 class ManifestEntry(NamedTuple):
-    """A file, folder or link; of a file the digest of its content, of a link where it leads to."""
+    """A file with the digest of its content, a folder, or a link with its target."""
 
     path: bytes
     kind: bytes
@@ -40,7 +40,7 @@ class ManifestEntry(NamedTuple):
 
 
 class TreeManifest:
-    """The entries of a tree, sorted by path; `id` names trees that are equal, and no others."""
+    """The entries of a tree, sorted by path. Equal trees have equal `id`s, and only they."""
 
     def __init__(self, entries: Iterable[ManifestEntry]) -> None:
         self.entries = tuple(sorted(entries))
@@ -48,51 +48,51 @@ class TreeManifest:
 
     @classmethod
     def decode(cls, data: bytes) -> TreeManifest:
-        """Read one back; raises StagingError where it is none, or not in the one form it can have."""
+        """Decode a manifest; raise StagingError if it is invalid or not in canonical form."""
         if len(data) > MAX_ENCODED_BYTES:
             raise StagingError("a tree's manifest is too long: ship fewer files")
         found = cls(_parse(data))
         if found.encoded != data:
-            raise StagingError("a tree's manifest is not as it is written here")
+            raise StagingError("a tree's manifest is not in canonical form")
         return found
 
     @cached_property
     def encoded(self) -> bytes:
-        """The bytes that travel."""
+        """The manifest as bytes, for transfer."""
         return b"".join(map(_write, self.entries))
 
     @cached_property
     def id(self) -> str:
-        """The name of what is in the tree."""
+        """The digest of the manifest."""
         return hashlib.sha256(self.encoded).hexdigest()
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The contents that the tree needs: digests, and how long each is."""
+        """Size of each content that the tree needs, by digest."""
         return {entry.digest: entry.size for entry in self.entries if entry.kind == FILE}
 
     @cached_property
     def size_bytes(self) -> int:
-        """What all files together take."""
+        """Total size of all files."""
         return sum(entry.size for entry in self.entries)
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text can be a digest, and so be part of a path."""
+    """Whether a text is a valid digest, and so safe as part of a path."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def check_path(path: bytes) -> None:
-    """Refuse a path that is not plainly below the folder it is joined to."""
+    """Raise StagingError for a path that could leave the folder it is joined to."""
     names = path.split(b"/")
     if len(path) > MAX_PATH_BYTES or any(
         name in (b"", b".", b"..") or b"\0" in name or len(name) > _MAX_NAME_BYTES for name in names
     ):
-        raise StagingError(f"{path[:200]!r} is no path within a tree")
+        raise StagingError(f"{path[:200]!r} is not a path within a tree")
 
 
 def parents(path: bytes) -> Iterator[bytes]:
-    """The folders above a path, from the top."""
+    """Yield the folders above a path, from the top."""
     at = path.find(b"/")
     while at >= 0:
         yield path[:at]
@@ -101,7 +101,7 @@ def parents(path: bytes) -> Iterator[bytes]:
 
 def _check(entries: tuple[ManifestEntry, ...]) -> None:
     if len(entries) > MAX_ENTRIES:
-        raise StagingError(f"a tree of more than {MAX_ENTRIES:,} files is not shipped")
+        raise StagingError(f"a tree of more than {MAX_ENTRIES:,} files cannot be shipped")
     folders = {b""}
     last = b""
     for entry in entries:
@@ -110,7 +110,7 @@ def _check(entries: tuple[ManifestEntry, ...]) -> None:
             raise StagingError(f"{entry.path!r} is in a tree twice")
         last = entry.path
         if entry.path.rpartition(b"/")[0] not in folders:
-            raise StagingError(f"{entry.path!r} lies in no folder of its tree")
+            raise StagingError(f"{entry.path!r} is in no folder of its tree")
         if entry.kind == FOLDER:
             folders.add(entry.path)
         _check_one(entry)
@@ -131,7 +131,7 @@ def _check_one(entry: ManifestEntry) -> None:
         or b"\0" in target
         or len(target) > MAX_PATH_BYTES
     ):
-        raise StagingError(f"{path!r} is no file, folder or link as a tree has them")
+        raise StagingError(f"{path!r} is not a valid file, folder or link of a tree")
 
 
 def _write(entry: ManifestEntry) -> bytes:
@@ -147,7 +147,7 @@ def _parse(data: bytes) -> Iterator[ManifestEntry]:
     for line, target in zip(fields[::2], fields[1::2], strict=True):
         head = _HEAD.match(line)
         if head is None:
-            raise StagingError(f"{line[:200]!r} is no line of a tree's manifest")
+            raise StagingError(f"{line[:200]!r} is not a line of a tree's manifest")
         digest = "" if head[4] == b"-" else head[4].decode()
         yield ManifestEntry(
             line[head.end() :], head[1], int(head[2], 8), int(head[3]), digest, target

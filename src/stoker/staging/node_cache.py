@@ -1,11 +1,11 @@
-"""The node's side: contents that came, copies laid out of them, and what their jobs have left.
+"""Upload cache of a node: contents, working copies made from them, and their results.
 
     blobs/ab/<digest>    contents, read-only, shared by all trees
-    parts/<digest>       contents on their way
-    copies/<name>/       `manifest`, as it was laid out, and `tree`, the job's own
-    over/<name>          marks of copies that are done with
+    parts/<digest>       incomplete contents
+    copies/<name>/       `manifest`, as the copy was made, and `tree`, which the job may change
+    over/<name>          marks of copies that are finished
 
-Every call may come twice, late, or be cut short by a crash: none of that leaves anything half done.
+Every call may be repeated, come late, or be interrupted by a crash: none of that leaves anything half done.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from stoker.staging.manifest import StagingError, TreeManifest, check_path
 from stoker.staging.result_scan import ResultScan, reap
 from stoker.staging.working_copies import materialise, remove
 
-Piece = tuple[
-    str, int, int, bytes
-]  # of a content: its digest, its size, an offset, the bytes there
+Piece = tuple[str, int, int, bytes]  # digest of the content, its size, an offset, the bytes there
 DEFAULT_LIMIT_BYTES = 4 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OLD_S = 86400.0
 
 
 class NodeCache:
-    """A folder of this machine that trees are shipped to. Trees of more than the limit are refused."""
+    """A folder of this machine to which trees are transferred. Trees above the limit are refused."""
 
     def __init__(self, folder: str, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self._folder = folder
@@ -46,7 +44,7 @@ class NodeCache:
         self._result_scans: dict[str, ResultScan] = {}
 
     def missing(self, manifest: bytes) -> list[str]:
-        """The contents of a tree that are not here; refused if there is no room for it."""
+        """Return the contents of a tree that are not here; raise StagingError if there is no space for it."""
         tree = self._read(manifest)
         missing = sorted(digest for digest in tree.sizes if not self._blobs.touch(digest))
         needed = tree.size_bytes + sum(tree.sizes[digest] for digest in missing)
@@ -59,32 +57,32 @@ class NodeCache:
         return missing
 
     def put(self, pieces: list[Piece]) -> list[int]:
-        """Take pieces of contents; return of each how much is here now, which is where to go on."""
+        """Add pieces of contents. Returns for each how much of its content is here: where to continue."""
         return [self._blobs.put(*piece) for piece in pieces]
 
     def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
-        """Make the copy of this name: its `folder`, or the contents that are `missing` for it.
+        """Make the copy of this name. Returns its `folder`, or the contents that are `missing` for it.
 
-        Asked again for a copy that is there, it is left as its job has it by now.
+        A copy that exists is left as it is: its job may have changed it.
         """
         tree = self._read(manifest)
         copy = self._copy(name)
         if os.path.lexists(os.path.join(self._over, name)):
-            raise StagingError(f"copy {name} is done with: ask for another")
+            raise StagingError(f"copy {name} is finished: ask for another")
         if not os.path.lexists(copy):
             missing = self._lay_out_new(tree, copy)
             if missing:
                 return {"folder": None, "missing": missing}
             if os.path.lexists(os.path.join(self._over, name)):
-                self.done(name)  # again: it was said while we were at work
-                raise StagingError(f"copy {name} is done with: ask for another")
+                self.done(name)  # repeated: `done` was called while the copy was being made
+                raise StagingError(f"copy {name} is finished: ask for another")
         with open(os.path.join(copy, "manifest"), "rb") as file:
             if file.read() != tree.encoded:
                 raise StagingError(f"copy {name} was made of another tree: ask for another")
         return {"folder": os.path.join(copy, "tree"), "missing": []}
 
     def _lay_out_new(self, tree: TreeManifest, copy: str) -> list[str]:
-        """Lay out under another name; the copy appears whole or not at all."""
+        """Make the copy under a temporary name, so that it appears whole or not at all."""
         with full_told(self._folder):
             new = tempfile.mkdtemp(prefix=".new-", dir=self._copies)
             try:
@@ -105,7 +103,7 @@ class NodeCache:
                 os.rename(new, copy)
             except OSError as error:
                 remove(os.fsencode(new))
-                # Else the same call, made twice, has just been through.
+                # Otherwise a repeated call has just made the same copy.
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
             except BaseException:
@@ -114,16 +112,16 @@ class NodeCache:
         return []
 
     def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """What a job has made or changed in a folder of its copy: a `manifest` relative to that folder.
+        """Return the files that a job made or changed in a folder of its copy: a `manifest` of that folder.
 
-        The smallest come first, up to the limit. `left` says of what is not in it why, a few words a
-        file, and `folder` where that lies.
+        The smallest files come first, up to the limit. `left` says for each other file why it is not in the
+        manifest, and `folder` where it is.
         """
         copy = self._copy(name)
         check_path(results)
         folder = os.path.join(os.fsencode(copy), b"tree", results)
         if os.path.lexists(os.path.join(self._over, name)):
-            return {"manifest": b"", "left": [], "folder": os.fsdecode(folder)}  # all had come
+            return {"manifest": b"", "left": [], "folder": os.fsdecode(folder)}  # already fetched
         if not os.path.isdir(copy):
             raise StagingError(f"there is no copy {name} here")
         with open(os.path.join(copy, "manifest"), "rb") as file:
@@ -137,16 +135,16 @@ class NodeCache:
         }
 
     def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
-        """A piece of a content that `collect` has named; empty at its end.
+        """Return a piece of a content that `collect` has listed; empty at its end.
 
-        None where nothing was collected, as after a restart: that is to be done again then.
+        None if nothing was collected, as after a restart: call `collect` again.
         """
         result_scan = self._result_scans.get(name)
         if result_scan is None:
             return None
         path = result_scan.paths.get(digest)
         if path is None:
-            raise StagingError(f"copy {name} has no results of that digest")
+            raise StagingError(f"copy {name} has no results with that digest")
         try:
             with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
                 file.seek(offset)
@@ -155,19 +153,19 @@ class NodeCache:
             return b""
 
     def done(self, name: str) -> None:
-        """Delete a copy; it is never made again, however late a call for it comes."""
+        """Delete a copy. It is never made again, however late a call for it comes."""
         copy = self._copy(name)
         with full_told(self._folder):
             os.close(os.open(os.path.join(self._over, name), os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._result_scans.pop(name, None)
-            # Out of the way at once: nobody must find half of it.
+            # Renamed first: no process must find half of it.
             gone = os.path.join(self._copies, f".gone-{name}")
             with contextlib.suppress(FileNotFoundError):
                 os.rename(copy, gone)
             remove(os.fsencode(gone))
 
     def prune(self, keep_bytes: int, spare_s: float = 3600.0) -> int:
-        """Drop contents that were used least recently, beyond this much, and what crashes have left."""
+        """Delete the least recently used contents beyond `keep_bytes`, and leftovers of crashes."""
         for folder, is_stale in ((self._copies, _is_leftover), (self._over, _is_mark)):
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
@@ -180,8 +178,8 @@ class NodeCache:
         tree = TreeManifest.decode(manifest)
         if tree.size_bytes > self._limit_bytes:
             raise StagingError(
-                f"a tree of {tree.size_bytes >> 20} MiB is more than a node takes,"
-                f" {self._limit_bytes >> 20} MiB: name what is no code in .gitignore"
+                f"a tree of {tree.size_bytes >> 20} MiB is larger than a node's limit of"
+                f" {self._limit_bytes >> 20} MiB: list large files that are no code in .gitignore"
             )
         return tree
 

@@ -1,4 +1,4 @@
-"""What a job has left in its results folder, as far as it is new and fit to travel."""
+"""Scan of a job's results folder for new and changed files that can be brought back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOLD = 20
 
 
 class ResultScan(NamedTuple):
-    """What goes back, where its contents are, and what is left behind: a few words for each."""
+    """Results to bring back, the paths of their contents, and the files left behind with the reasons."""
 
     manifest: TreeManifest
     paths: dict[str, bytes]
@@ -29,7 +29,7 @@ class ResultScan(NamedTuple):
 
 
 def reap(folder: bytes, before: TreeManifest, results: bytes, limit_bytes: int) -> ResultScan:
-    """Compare a results folder with what was laid out there; nothing in it is followed or changed."""
+    """Compare a results folder with its original state. Follows no links and changes nothing."""
     try:
         is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -37,7 +37,7 @@ def reap(folder: bytes, before: TreeManifest, results: bytes, limit_bytes: int) 
     if not is_folder or os.path.realpath(folder) != os.path.join(
         _real_top(folder, results), results
     ):
-        return ResultScan(TreeManifest(()), {}, ["it is no folder of the working tree any more"])
+        return ResultScan(TreeManifest(()), {}, ["it is no longer a folder of the working tree"])
     left: list[tuple[bytes, str]] = []
     known = {
         entry.path[len(results) + 1 :]: entry
@@ -69,7 +69,7 @@ def _real_top(folder: bytes, results: bytes) -> bytes:
 def _is_same(entry: ManifestEntry, before: ManifestEntry | None) -> bool:
     if before is None or entry.kind != before.kind:
         return False
-    # The owner's right to write was given by the copy, and is no change of the job's.
+    # The copy gave the owner the right to write; that is not a change by the job.
     return entry.kind == FOLDER or entry._replace(mode=entry.mode | 0o600) == before._replace(
         path=entry.path, mode=before.mode | (0 if entry.kind == LINK else 0o600)
     )
@@ -81,7 +81,7 @@ def _pick(
     limit_bytes: int,
     left: list[tuple[bytes, str]],
 ) -> list[ManifestEntry]:
-    """As many files as the limit allows: the small ones are what people look at first."""
+    """Select files up to the limit, small ones first: users look at those first."""
 
     def complain(path: bytes, reason: str) -> None:
         left.append((path, reason))
@@ -89,7 +89,7 @@ def _pick(
     fit, total = [], 0
     for entry in sorted(list_entries(folder, complain), key=lambda entry: (entry.size, entry.path)):
         before = known.get(entry.path)
-        # What is new by its size alone, and will not go, is not read either: it may be very large.
+        # A file that is new by its size and too large is not read: it may be very large.
         is_new = before is None or before.size != entry.size
         found = entry
         if not is_new or total + entry.size <= limit_bytes:

@@ -1,4 +1,4 @@
-"""Where results come to lie: below one folder, whatever the other side says and the folder holds."""
+"""Safe writing of results below one folder, whatever paths the node sends and the folder contains."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class ResultWriter:
-    """A folder that entries are written below; made if it is not there.
+    """Writes entries below a folder, which is created if it is missing.
 
-    The folder itself may be reached through links, which are the user's own. Below it none is followed.
+    The path of the folder itself may contain links, which are the user's own. Below it no link is followed.
     """
 
     def __init__(self, folder: str) -> None:
@@ -25,11 +25,11 @@ class ResultWriter:
         self._top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         os.close(self._top)
 
     def holds(self, entry: ManifestEntry) -> bool:
-        """Whether an entry lies here just as it is."""
+        """Whether an identical entry is here."""
         try:
             with self._open_parent(entry.path) as (folder, name):
                 return _is_same(entry, folder, name)
@@ -37,12 +37,12 @@ class ResultWriter:
             return False
 
     def make(self, entry: ManifestEntry) -> None:
-        """Make a folder, or put a link in the place of what is there."""
+        """Create a folder, or replace what is there with a link."""
         with self._open_parent(entry.path) as (folder, name):
             if entry.kind == FOLDER:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, entry.mode | 0o700, dir_fd=folder)
-                os.close(os.open(name, _STEP, dir_fd=folder))  # it is one, and not a link to one
+                os.close(os.open(name, _STEP, dir_fd=folder))  # fails for a link
                 return
             new = f".stoker-link-{os.getpid()}".encode()
             with contextlib.suppress(FileNotFoundError):
@@ -52,7 +52,7 @@ class ResultWriter:
 
     @contextlib.contextmanager
     def part(self, entry: ManifestEntry) -> Iterator[Part]:
-        """The file as far as it has come, to be gone on with."""
+        """Open the unfinished file, to be continued."""
         with self._open_parent(entry.path) as (folder, name):
             unfinished = f".stoker-{entry.digest[:32]}".encode()
             fd = os.open(unfinished, _PART, 0o600, dir_fd=folder)
@@ -80,7 +80,7 @@ class ResultWriter:
 
 
 class Part:
-    """A file on its way: nobody sees it under its name before it is whole."""
+    """An unfinished file. It gets its name only when it is complete."""
 
     def __init__(
         self, entry: ManifestEntry, folder: int, name: bytes, unfinished: bytes, fd: int
@@ -93,7 +93,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """How much of it is here."""
+        """Bytes that are here."""
         return os.fstat(self._fd).st_size
 
     def write(self, offset: int, data: bytes) -> None:
@@ -104,9 +104,9 @@ class Part:
             offset, view = offset + written, view[written:]
 
     def finish(self) -> bool:
-        """Give it its name and mode, in the place of what is there, if it is what it should be.
+        """Give the file its name and mode, replacing what is there, if its digest is right.
 
-        Else, all of it has to come again.
+        If it is wrong, empty the file and return False: all of it must come again.
         """
         os.lseek(self._fd, 0, os.SEEK_SET)
         if hash_open(self._fd)[0] != self._entry.digest:
@@ -117,7 +117,7 @@ class Part:
         return True
 
     def give_up(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._unfinished, dir_fd=self._folder)
 

@@ -1,6 +1,6 @@
-"""The head's side: a tree goes to a node, and what its job has made comes back.
+"""Transfer of a tree to a node and of its job's results back, as seen from the head.
 
-The node is whatever has these methods; the calls may get lost (ConnectionError) and are made again.
+A node is any object with the methods of NodeEndpoint. Calls may fail with ConnectionError and are repeated.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _T = TypeVar("_T")
 
 
 class NodeEndpoint(Protocol):
-    """A node cache, as it is reached from here; its promises are Node cache's."""
+    """Access to the NodeCache of a node; NodeCache documents the promises."""
 
     def missing(self, manifest: bytes) -> list[str]:
-        """The contents of a tree that are not there."""
+        """Return the contents of a tree that are not there."""
 
     def put(self, pieces: list[Piece]) -> list[int]:
-        """Send pieces of contents; of each, how much is there now."""
+        """Send pieces of contents. Returns how much of each content is there."""
 
     def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
-        """Make a copy: its `folder`, or what is `missing`."""
+        """Make a copy. Returns its `folder`, or what is `missing`."""
 
     def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """What a job has made: a `manifest`, what is `left`, and in which `folder`."""
+        """Return a `manifest` of what a job made, what is `left`, and in which `folder`."""
 
     def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
-        """A piece of that; None if it is to be collected again."""
+        """Return a piece of a result; None if `collect` must be called again."""
 
     def done(self, name: str) -> None:
         """Delete the copy."""
 
 
 class FetchedResults(NamedTuple):
-    """What came back; `left` says what did not, a line each, and `folder` where on the node it is."""
+    """Results that came back. `left` lists what did not; `folder` is where that is on the node."""
 
     files: int
     size_bytes: int
@@ -61,7 +61,7 @@ class FetchedResults(NamedTuple):
 
     @property
     def notice(self) -> str | None:
-        """One line for the user, where not everything came."""
+        """One line for the user if something was left behind; else None."""
         if not self.left:
             return None
         return f"results were left in {self.folder} on the node: {', '.join(self.left)}"
@@ -70,10 +70,10 @@ class FetchedResults(NamedTuple):
 def ship(
     bundle: Bundle, node: NodeEndpoint, name: str, pause: Callable[[float], object] = time.sleep
 ) -> str:
-    """Bring a tree to a node, as far as the node does not have it; return the folder of its copy.
+    """Transfer the missing part of a tree to a node. Returns the folder of its copy there.
 
-    Raises StagingError where that cannot be, with the reason, and ConnectionError where the node
-    stays out of reach; asked again, it goes on where it ended.
+    Raises StagingError with the reason if that is impossible, and ConnectionError if the node stays
+    unreachable. A repeated call continues where the last one stopped.
     """
     line = _Line(pause)
     encoded = bundle.manifest.encoded
@@ -83,8 +83,8 @@ def ship(
         answer = line.call(lambda: node.lay_out(encoded, name))
         if answer["folder"] is not None:
             return str(answer["folder"])
-        missing = answer["missing"]  # it was pruned, or damaged, since we asked
-    raise StagingError("the node loses files as fast as they come: look at its disk")
+        missing = answer["missing"]  # pruned or damaged since we asked
+    raise StagingError("the node loses files as fast as they arrive: check its disk")
 
 
 def bring_back(
@@ -95,10 +95,10 @@ def bring_back(
     limit_bytes: int,
     pause: Callable[[float], object] = time.sleep,
 ) -> FetchedResults:
-    """Bring what a job has made in `results` of its copy into a folder here, and delete the copy.
+    """Bring the results of a job from its copy into a folder here, and delete the copy.
 
-    The copy stays where something of it could not come. Asked again, it goes on where it ended, and
-    what has come is not fetched again.
+    The copy stays if some results could not be brought back. A repeated call continues where the last one
+    stopped, and does not fetch the same results again.
     """
     line = _Line(pause)
 
@@ -108,7 +108,7 @@ def bring_back(
     answer = collect()
     manifest = TreeManifest.decode(answer["manifest"])
     if manifest.size_bytes > limit_bytes:
-        raise StagingError("a node sends more results than it was asked for: they are refused")
+        raise StagingError("the node sends more results than the limit allows: they are refused")
     left = [str(each) for each in answer["left"]]
     files = 0
     if manifest.entries:
@@ -127,7 +127,7 @@ def bring_back(
 
 
 class _Line:
-    """Makes calls that may get lost, until one is answered."""
+    """Repeats calls that fail with ConnectionError."""
 
     def __init__(self, pause: Callable[[float], object]) -> None:
         self._pause = pause
@@ -142,7 +142,7 @@ class _Line:
 
 
 class _Source(NamedTuple):
-    """Where results are read from."""
+    """Reader of the results on a node."""
 
     line: _Line
     node: NodeEndpoint
@@ -154,12 +154,12 @@ class _Source(NamedTuple):
             data = self.line.call(lambda: self.node.fetch(self.name, digest, offset))
             if data is not None:
                 return data
-            self.collect()  # the node has started anew, and forgotten what we talk about
-        raise ConnectionError("the node starts again and again")
+            self.collect()  # the node has restarted and forgotten the results
+        raise ConnectionError("the node restarts again and again")
 
 
 def _send(line: _Line, node: NodeEndpoint, missing: list[str], bundle: Bundle) -> None:
-    """Send contents, several small ones at a time, each from where the node has it to its end."""
+    """Send contents, several small ones in one call, each from where the node has it to its end."""
     if not bundle.paths.keys() >= set(missing):
         raise StagingError("the node asks for a file that is not in the tree")
     waiting = [(digest, 0) for digest in missing]
@@ -199,7 +199,7 @@ def _read_piece(bundle: Bundle, digest: str, offset: int, most: int) -> Piece:
 
 
 def _land(manifest: TreeManifest, folder: str, source: _Source, left: list[str]) -> int:
-    """Write results below a folder; return how many files are there now, and note what is not."""
+    """Write results below a folder. Returns how many files are there; appends the failures to `left`."""
     files = 0
     with contextlib.closing(ResultWriter(folder)) as landing:
         for entry in manifest.entries:
@@ -211,7 +211,7 @@ def _land(manifest: TreeManifest, folder: str, source: _Source, left: list[str])
                 raise
             except OSError as error:
                 left.append(f"{os.fsdecode(entry.path)} ({error.strerror or error})")
-    # The copy is deleted next: what came out of it is to be safe by then.
+    # Before the copy is deleted, its results must be safely on disk.
     flush(os.fsencode(folder), ctypes.CDLL(None).syncfs)
     return files
 
@@ -231,7 +231,7 @@ def _fetch_one(landing: ResultWriter, entry: ManifestEntry, source: _Source) -> 
 
 
 def _fill(part: Part, entry: ManifestEntry, source: _Source) -> bool:
-    """Read on to the end of a file; False where it is shorter by now."""
+    """Read to the end of a file; False if the file is shorter than expected."""
     have = part.size
     while have < entry.size:
         data = source.read(entry.digest, have)

@@ -1,4 +1,4 @@
-"""Reads a folder into a manifest."""
+"""Reading of a folder into a manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Complain = Callable[[bytes, str], None]
 
 
 def scan(folder: str | bytes) -> TreeManifest:
-    """What a folder holds; raises StagingError for what cannot be read, or changes meanwhile."""
+    """Return the manifest of a folder; raise StagingError if a file cannot be read or changes meanwhile."""
     top = os.fsencode(folder)
 
     def complain(path: bytes, reason: str) -> None:
@@ -27,7 +27,7 @@ def scan(folder: str | bytes) -> TreeManifest:
 
 
 def read_entries(top: bytes, complain: Complain) -> Iterator[ManifestEntry]:
-    """What a folder holds. Files that cannot be read as they are, are complained of and left out."""
+    """Yield the entries of a folder. Files that cannot be read are reported to `complain` and left out."""
     for entry in list_entries(top, complain):
         found = read_entry(top, entry, complain)
         if found is not None:
@@ -35,9 +35,9 @@ def read_entries(top: bytes, complain: Complain) -> Iterator[ManifestEntry]:
 
 
 def list_entries(top: bytes, complain: Complain, below: bytes = b"") -> Iterator[ManifestEntry]:
-    """What a folder holds, without having read any file: they have no digests yet.
+    """Yield the entries of a folder without reading files: they have no digests yet.
 
-    What cannot be looked into is complained of; sockets, pipes and devices are no files to begin with.
+    Folders that cannot be read are reported to `complain`; sockets, pipes and devices are ignored.
     """
     try:
         with os.scandir(os.path.join(top, below)) as found:
@@ -58,13 +58,13 @@ def list_entries(top: bytes, complain: Complain, below: bytes = b"") -> Iterator
             elif stat.S_ISREG(status.st_mode):
                 yield ManifestEntry(path, FILE, mode, status.st_size)
         except FileNotFoundError:
-            continue  # it has just gone
+            continue  # removed meanwhile
         except OSError as error:
             complain(path, error.strerror or str(error))
 
 
 def read_entry(top: bytes, entry: ManifestEntry, complain: Complain) -> ManifestEntry | None:
-    """An entry that was listed, with the digest of its file; None if it has gone, or cannot be read."""
+    """Add the digest to a listed entry; None if the file is gone or cannot be read."""
     if entry.kind != FILE:
         return entry
     try:
@@ -90,9 +90,9 @@ def _read_file(top: bytes, path: bytes) -> ManifestEntry:
 
 
 def hash_open(fd: int, most: int = sys.maxsize) -> tuple[str, int]:
-    """The digest of an open file from where it stands, and how much that was.
+    """Return the digest and the length of the rest of an open file.
 
-    More than `most` bytes are not read: a log may grow as fast as anybody reads.
+    At most `most` bytes are read: a log may grow as fast as it is read.
     """
     digest, size = hashlib.sha256(), 0
     while data := os.read(fd, min(_CHUNK_BYTES, most - size)):

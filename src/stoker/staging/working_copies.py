@@ -1,4 +1,4 @@
-"""Lays trees out: a private copy for each attempt, through which nothing else can be changed."""
+"""Private working copies of trees, one for each attempt; changes in them affect nothing else."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 def materialise(
     manifest: TreeManifest, folder: bytes, find: Callable[[ManifestEntry], bytes]
 ) -> list[str]:
-    """Fill an empty folder with a tree; return the digests of contents that are not what they should be.
+    """Fill an empty folder with a tree. Returns the digests of contents that are missing or damaged.
 
-    `find` says where the content of a file is. The owner can write to every file and folder, for the
-    copy is the job's own; all else about their modes is as in the tree.
+    `find` returns the path of a file's content. The owner can write to every file and folder, because the
+    copy belongs to the job; all other mode bits are as in the tree.
     """
     folders = [entry for entry in manifest.entries if entry.kind == FOLDER]
     for entry in folders:
@@ -31,7 +31,7 @@ def materialise(
         if not _copy(entry, find(entry), os.path.join(folder, entry.path))
     ]
     for entry in manifest.entries:
-        if entry.target:  # last: there is no link yet through which a file could be written
+        if entry.target:  # last, so that no file is written through a link
             os.symlink(entry.target, os.path.join(folder, entry.path))
     for entry in folders:
         os.chmod(os.path.join(folder, entry.path), entry.mode | 0o700)
@@ -39,7 +39,7 @@ def materialise(
 
 
 def _copy(entry: ManifestEntry, source: bytes, target: bytes) -> bool:
-    """Copy a content, sharing its blocks where the file system can; say whether it is as it should be."""
+    """Copy a content, sharing blocks if the file system can. Returns whether its digest is right."""
     try:
         reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def _copy(entry: ManifestEntry, source: bytes, target: bytes) -> bool:
         try:
             copy_content(reader, writer)
             os.lseek(writer, 0, os.SEEK_SET)
-            # What a power cut left of a file is seen here, and not by a job.
+            # Detects here, and not in a job, what a power failure damaged.
             digest, _size = hash_open(writer)
             os.fchmod(writer, entry.mode | 0o600)
         finally:
@@ -60,7 +60,7 @@ def _copy(entry: ManifestEntry, source: bytes, target: bytes) -> bool:
 
 
 def remove(folder: bytes) -> None:
-    """Delete a copy, also where its job has taken rights away; what is not there is gone already."""
+    """Delete a copy, even if its job has removed permissions; a missing copy is no error."""
     try:
         os.chmod(folder, 0o700)
         with os.scandir(folder) as found:

@@ -1,1 +1,1 @@
-"""What came of the runs of a sweep: collected from their folders, as tables and curves."""
+"""Results of sweeps: collected from the runs' folders, as tables and curves."""

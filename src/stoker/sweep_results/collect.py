@@ -1,4 +1,4 @@
-"""Reads runs from their folders: parameters, and the metrics reported last."""
+"""Collection of runs from their folders: parameters and the last reported metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOOKKEEPING = ("time",)
 
 
 class FolderIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep notes beside its runs: how they are judged."""
+    """Note beside a sweep's runs: the metric that compares them."""
 
     name: str
     command: str | None = None
@@ -39,7 +39,7 @@ class FolderIndex(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_root(name: str, base: str | None = None) -> str:
-    """The folder of a sweep's runs: the one named, else `results/NAME`."""
+    """Return the folder of a sweep's runs: `results/NAME`, else the folder NAME."""
     base = os.getcwd() if base is None else base
     tried = [os.path.join(base, "results", name), os.path.join(base, name)]
     for folder in tried:
@@ -49,7 +49,7 @@ def find_root(name: str, base: str | None = None) -> str:
 
 
 def read_manifest(root: str) -> FolderIndex:
-    """What the sweep noted; a folder without a note is named after itself."""
+    """Read the sweep's note; a folder without one is named after itself."""
     try:
         with open(os.path.join(root, MANIFEST), "rb") as file:
             return msgspec.json.decode(file.read(), type=FolderIndex)
@@ -58,17 +58,17 @@ def read_manifest(root: str) -> FolderIndex:
 
 
 def write_manifest(root: str, manifest: FolderIndex) -> None:
-    """Note how the runs of a sweep are judged, beside them; whole or not at all."""
+    """Write the sweep's note atomically."""
     os.makedirs(root, exist_ok=True)
     path = os.path.join(root, MANIFEST)
-    fresh = f"{path}.{os.getpid()}.new"  # another process may be at it too
+    fresh = f"{path}.{os.getpid()}.new"  # another process may write it at the same time
     with open(fresh, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     os.replace(fresh, path)
 
 
 def note_sweep(sweep: Sweep) -> None:
-    """Note beside a sweep's runs how they are judged."""
+    """Write the note of a sweep beside its runs."""
     metric = sweep.metric
     write_manifest(
         sweep.root,
@@ -83,7 +83,7 @@ def note_sweep(sweep: Sweep) -> None:
 
 
 def find_manifest(folder: str) -> FolderIndex:
-    """What the sweep of a run's folder noted, in one of the folders above."""
+    """Read the note of a run's sweep from one of the folders above."""
     for _step in range(_DEEPEST):
         folder = os.path.dirname(folder)
         if os.path.exists(os.path.join(folder, MANIFEST)):
@@ -92,7 +92,7 @@ def find_manifest(folder: str) -> FolderIndex:
 
 
 def collect(root: str) -> list[RunRecord]:
-    """Every run below a folder, in the order of their names."""
+    """Return every run below a folder, sorted by name."""
     regex, metric = None, None
     manifest = read_manifest(root)
     if manifest.regex is not None and manifest.metric is not None:
@@ -101,7 +101,7 @@ def collect(root: str) -> list[RunRecord]:
 
 
 def _folders(root: str, depth: int) -> Iterator[str]:
-    """The folders with a params.json; what lies inside of one is the run's own affair."""
+    """Yield the folders with a params.json; folders inside such a folder belong to the run."""
     try:
         with os.scandir(root) as entries:
             folders = sorted(e.path for e in entries if e.is_dir(follow_symlinks=False))
@@ -117,7 +117,7 @@ def _folders(root: str, depth: int) -> Iterator[str]:
 def read_run(
     folder: str, metric: str | None = None, regex: re.Pattern[bytes] | None = None
 ) -> RunRecord:
-    """One run; what cannot be read of it is told in `problem`, and the rest stands."""
+    """Read one run. `problem` says what could not be read."""
     record = RunRecord(dir=folder, id=os.path.basename(folder), params={})
     try:
         params = _decode(_read(folder, PARAMS) or b"{}")
@@ -129,7 +129,7 @@ def read_run(
 
 
 def read_steps(folder: str) -> list[dict[str, Any]]:
-    """All that a run reported, in its order; lines that cannot be read are left out."""
+    """Return everything that a run reported, in order; unreadable lines are left out."""
     entries, _problem = _lines(_read(folder, LINES) or b"")
     return entries
 
@@ -155,7 +155,7 @@ def _metrics(
 
 
 def _read(folder: str, name: str) -> bytes | None:
-    # open() with its buffers would be half of the time for ten thousand runs
+    # open() with its buffers would take half of the time for ten thousand runs
     try:
         file = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def _read(folder: str, name: str) -> bytes | None:
 
 
 def _lines(data: bytes) -> tuple[list[dict[str, Any]], str | None]:
-    """The entries of a file of lines, and what is wrong with it; an unfinished last line is nothing."""
+    """Return the entries of a JSON Lines file, and its first error; an unfinished last line is no error."""
     whole = data[: data.rfind(b"\n") + 1]
     try:
         found, problem = _decode_lines(whole), None

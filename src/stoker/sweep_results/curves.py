@@ -1,4 +1,4 @@
-"""What runs reported over time, as curves."""
+"""Curves of the metrics that runs reported over time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Curve(NamedTuple):
 
 
 def read_curves(records: Sequence[RunRecord], x: str, y: str) -> list[Curve]:
-    """A curve for each run that has reported both; steps are counted where none were told."""
+    """Return a curve for each run that reported both. If no step was reported, reports are counted."""
     varied = varied_params(records)
     found = []
     for record in records:
@@ -30,18 +30,18 @@ def read_curves(records: Sequence[RunRecord], x: str, y: str) -> list[Curve]:
         if xs:
             found.append(Curve(label or record.id, xs, ys))
     if not found:
-        raise NotFoundError(f"no run has reported {y} over {x}: stoker.report(step, {y}=…) does")
+        raise NotFoundError(f"no run has reported {y} over {x}: call stoker.report(step, {y}=…)")
     return found
 
 
 def read_curve(folder: str, x: str, y: str) -> tuple[list[float], list[float]]:
-    """What one run has reported of y over x, and the x of each."""
+    """Return the xs and ys that one run reported."""
     xs: list[float] = []
     ys: list[float] = []
     for number, entry in enumerate(read_steps(folder)):
         across, up = entry.get(x, number if x == "step" else None), entry.get(y)
         if isinstance(across, (int, float)) and isinstance(up, (int, float)):
-            while xs and x == "step" and xs[-1] >= across:  # it was tried again from here
+            while xs and x == "step" and xs[-1] >= across:  # a retry repeats steps
                 del xs[-1], ys[-1]
             xs.append(float(across))
             ys.append(float(up))

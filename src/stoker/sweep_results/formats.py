@@ -1,4 +1,4 @@
-"""Tables as csv, Markdown, JSON and LaTeX."""
+"""Output of tables as CSV, Markdown, JSON and LaTeX."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LATEX = str.maketrans(
 
 
 def to_text(value: Any) -> str:
-    """A cell for people: five digits are enough."""
+    """Write a cell for people, with five digits."""
     if value is None:
         return ""
     if isinstance(value, Stat):
@@ -33,7 +33,7 @@ def to_text(value: Any) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Full precision; a mean takes three columns."""
+    """Write CSV with full precision; a mean takes three columns."""
     stats = [any(isinstance(row[n], Stat) for row in table.rows) for n in range(len(table.columns))]
     header: list[str] = []
     for name, is_stat in zip(table.columns, stats, strict=True):
@@ -59,7 +59,7 @@ def _csv_value(value: Any) -> Any:
 
 
 def to_markdown(table: Table) -> str:
-    """A table of Markdown, its columns aligned."""
+    """Write a Markdown table with aligned columns."""
     rows = [[_markdown(to_text(value)) for value in row] for row in table.rows]
     header = [_markdown(name) for name in table.columns]
     widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -78,7 +78,7 @@ def _markdown(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A tabular with booktabs' rules."""
+    """Write a LaTeX tabular with booktabs rules."""
     columns = "".join(
         "r" if is_number_column(table, place) else "l" for place in range(len(table.columns))
     )
@@ -105,7 +105,7 @@ def _latex(value: Any) -> str:
 
 
 def to_json(table: Table) -> str:
-    """A list of objects; a mean is an object of its own."""
+    """Write a list of objects; a mean is an object too."""
     rows = [dict(zip(table.columns, map(_plain, row), strict=True)) for row in table.rows]
     return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
 
@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_number_column(table: Table, place: int) -> bool:
-    """Whether a column has numbers alone."""
+    """Whether a column contains only numbers."""
     values = [row[place] for row in table.rows if row[place] is not None]
     numbers = (int, float, Stat)
     return bool(values) and all(isinstance(v, numbers) and not isinstance(v, bool) for v in values)

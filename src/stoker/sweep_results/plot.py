@@ -1,4 +1,4 @@
-"""Curves on a terminal and in files; what draws them comes with the extra [plot]."""
+"""Plots of curves on a terminal and in image files; the libraries come with the extra [plot]."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _COLOURS = ("blue+", "orange+", "green+", "red+", "magenta+", "cyan+", "gray", "
 def draw(
     curves: Sequence[Curve], x: str, y: str, *, width: int, height: int, coloured: bool = False
 ) -> str:
-    """Curves as text, for a terminal of this size; told apart by colours, or else by their marks.
+    """Draw curves as text for a terminal of this size, distinguished by colours or by marks.
 
-    What is what stands below, where it hides no curve, unless there are too many.
+    The legend is below, where it hides no curve; with too many curves there is none.
     """
     try:
         import plotext
@@ -47,7 +47,7 @@ def draw(
 
 
 def save(curves: Sequence[Curve], x: str, y: str, path: str) -> None:
-    """Curves as a picture; the ending of the name says which kind."""
+    """Save curves as an image; the suffix of the path gives the format."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def save(curves: Sequence[Curve], x: str, y: str, path: str) -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if all(across.is_integer() for curve in curves for across in curve.xs):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # there is no step 2.5
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # steps are integers
     if len(curves) <= _MOST_LABELS:
         axes.legend(fontsize="small")
     try:

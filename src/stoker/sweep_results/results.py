@@ -1,4 +1,4 @@
-"""`stoker.results("pacgan")`: the runs of a sweep, as a list."""
+"""Python API `stoker.results("pacgan")`: the runs of a sweep as a list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Results(Sequence[RunRecord]):
-    """Runs: indexed, cut and gone through like a list.
+    """Runs of a sweep, which can be indexed, sliced and iterated like a list.
 
     rs = stoker.results("pacgan")
     rs.best("val_acc").params
@@ -45,7 +45,7 @@ class Results(Sequence[RunRecord]):
     @overload
     def __getitem__(self, place: slice) -> Results: ...
     def __getitem__(self, place: int | slice) -> RunRecord | Results:
-        """One run, or some of them."""
+        """Return one run, or several for a slice."""
         if isinstance(place, slice):
             return self._with(self._records[place])
         return self._records[place]
@@ -55,17 +55,17 @@ class Results(Sequence[RunRecord]):
         return f"<Results: {len(self)} run{'s' * (len(self) != 1)}{f' ({bad})' if bad else ''}>"
 
     def where(self, expression: str) -> Results:
-        """The runs for which a condition holds, like `lr < 0.01 and opt.name == 'sgd'`."""
+        """Return the runs that satisfy a condition, like `lr < 0.01 and opt.name == 'sgd'`."""
         return self._with(filter_records(self._records, expression))
 
     def sort(self, *names: str) -> Results:
-        """Sorted by parameters or metrics; `-` before a name for the largest first."""
+        """Sort by parameters or metrics; `-` before a name sorts the largest first."""
         return self._with(sort_records(self._records, names))
 
     def best(self, metric: str, goal: str | None = None) -> RunRecord:
-        """The run with the best value; `goal` is minimize or maximize, by default the sweep's.
+        """Return the run with the best value. `goal` is minimize or maximize, by default the sweep's.
 
-        Runs that did not succeed are left out; a warning names one whose value is better.
+        Runs that did not succeed are left out; a warning names one with a better value.
         """
         if goal not in (None, "minimize", "maximize"):
             raise UsageError(f"goal {goal!r}: write minimize or maximize")
@@ -88,20 +88,20 @@ class Results(Sequence[RunRecord]):
         return best
 
     def agg(self, *metrics: str, over: str | Sequence[str]) -> list[dict[str, Any]]:
-        """Means over a parameter: a dictionary for each group, with a Stat for each metric.
+        """Return means over a parameter: a dictionary for each group, with a Stat for each metric.
 
-        Runs that did not succeed are left out: `missing` counts them.
+        Runs that did not succeed are left out; `missing` counts them.
         """
         names = [over] if isinstance(over, str) else list(over)
         table = aggregate(self._records, names, metrics or None)
         return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
     def table(self, columns: Sequence[str] | None = None) -> Table:
-        """Columns and rows: what varies and what was measured, or the columns named."""
+        """Return a table of the given columns, by default the varied parameters and the metrics."""
         return make_table(self._records, columns)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A DataFrame with all parameters and metrics; needs pandas."""
+        """Return a DataFrame with all parameters and metrics; needs pandas."""
         try:
             import pandas
         except ImportError:
@@ -115,7 +115,7 @@ class Results(Sequence[RunRecord]):
 
 
 def results(name: str) -> Results:
-    """The runs of a sweep, by its name (looked for in `results/`) or by its folder."""
+    """Return the runs of a sweep by its name (below `results/`) or by its folder."""
     from stoker.sweep_results.run_facts import STATES_UNKNOWN, add_facts
 
     root = find_root(name)

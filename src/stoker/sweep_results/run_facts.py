@@ -1,4 +1,4 @@
-"""What is known of a sweep's runs beside their folders: by the queue, and by runs in the foreground."""
+"""Facts about a sweep's runs that are not in their folders: states and GPU use."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from stoker.core.usage import AttemptUse
 
 
-STATES_UNKNOWN = "no daemon runs, so runs that failed count too: stoker daemon start"
+STATES_UNKNOWN = "no daemon is running, so failed runs count too: stoker daemon start"
 
 
 def add_facts(records: Sequence[RunRecord], name: str) -> bool:
-    """Tell runs what is known of them; where the queue knows one too, it is the queue that counts.
+    """Add facts to runs from foreground sweeps and from the queue; the queue's facts win.
 
-    False where there is a queue that cannot be asked, and runs of which nothing else is known.
+    Returns False if there is a queue that cannot be asked, and runs about which nothing else is known.
     """
     known = {record.dir: record for record in records}
     for each in read_outcomes(find_home(), record_key(os.getcwd(), name)):

@@ -1,4 +1,4 @@
-"""One run as its folder tells of it."""
+"""Record of one run, read from its folder."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-# Without a state nothing is known against a run.
+# A run of unknown state counts.
 _COUNTING = (None, "done", "running", "starting", "paused")
 
 
 class RunRecord(msgspec.Struct, kw_only=True):
-    """A run: what it was given, what it reported, and what the queue knows about it.
+    """A run: its parameters, its metrics, and what the queue knows about it.
 
-    `metrics` are the values reported last; `facts` come from the queue, where it knows the run;
-    `problem` tells what of its folder could not be read.
+    `metrics` are the last reported values; `facts` come from the queue, if it knows the run; `problem` says
+    what of its folder could not be read.
     """
 
     dir: str
@@ -26,19 +26,19 @@ class RunRecord(msgspec.Struct, kw_only=True):
 
     @property
     def state(self) -> str | None:
-        """Where the queue says it stands."""
+        """Its state in the queue; None if unknown."""
         return self.facts.get("state")
 
     @property
     def counts(self) -> bool:
         """Whether its metrics count in means and as the best.
 
-        Not those of a run that ended without success, nor what an earlier try left of one that waits.
+        Those of a failed run do not, nor those that an earlier attempt of a waiting run left.
         """
         return self.state in _COUNTING
 
     def get(self, name: str) -> Any:
-        """A metric, a parameter or a fact of this name; None where it has none."""
+        """Return the metric, parameter or fact of this name; None if there is none."""
         for source in (self.metrics, self.params, self.facts):
             if name in source:
                 return source[name]

@@ -1,4 +1,4 @@
-"""Runs as a table: what varies and what was measured, sorted, filtered, averaged."""
+"""Tables of runs: varied parameters and metrics, sorted, filtered, averaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BAD_STATES = ("failed", "killed", "lost", "skipped")
 
 
 class Stat(msgspec.Struct, frozen=True):
-    """The mean of several runs, their standard deviation (of a sample), and how many there were."""
+    """Mean of several runs, their sample standard deviation, and their number."""
 
     mean: float
     std: float | None
@@ -28,14 +28,14 @@ class Stat(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Columns and rows; a cell is a value, a Stat, or None where there is nothing."""
+    """Columns and rows; a cell is a value, a Stat, or None if empty."""
 
     columns: list[str]
     rows: list[list[Any]]
 
 
 def varied_params(records: Sequence[RunRecord]) -> list[str]:
-    """The parameters that are not the same in all runs, in the order of the first run's."""
+    """Return the parameters that are not the same in all runs, in the order of the first run."""
     seen: dict[str, set[str]] = {}
     missing: set[str] = set()
     names = list(dict.fromkeys(name for record in records for name in record.params))
@@ -49,13 +49,13 @@ def varied_params(records: Sequence[RunRecord]) -> list[str]:
 
 
 def metric_names(records: Sequence[RunRecord]) -> list[str]:
-    """Every metric that a run has, in the order they were first met; the step is no metric."""
+    """Return every metric of the runs, in the order of first occurrence; `step` is not a metric."""
     found = dict.fromkeys(name for record in records for name in record.metrics)
     return [name for name in found if name != "step"]
 
 
 def filter_records(records: Sequence[RunRecord], expression: str) -> list[RunRecord]:
-    """The runs for which a condition over parameters, metrics and facts holds."""
+    """Return the runs that satisfy a condition over parameters, metrics and facts."""
     try:
         condition = Condition(expression)
     except DefinitionError as error:
@@ -65,7 +65,7 @@ def filter_records(records: Sequence[RunRecord], expression: str) -> list[RunRec
 
 
 def sort_records(records: Sequence[RunRecord], keys: Sequence[str]) -> list[RunRecord]:
-    """Sorted by these names, `-` before one for the largest first; what has no value comes last."""
+    """Sort runs by these names; `-` before one sorts the largest first; missing values come last."""
     found = list(records)
     for key in reversed(keys):
         name, falls = key.removeprefix("-"), key.startswith("-")
@@ -77,9 +77,9 @@ def sort_records(records: Sequence[RunRecord], keys: Sequence[str]) -> list[RunR
 
 
 def make_table(records: Sequence[RunRecord], columns: Sequence[str] | None = None) -> Table:
-    """A row for each run: what varies and what was measured, or the columns named.
+    """Make a table with a row for each run, by default of the varied parameters and the metrics.
 
-    Where nothing varies and nothing was measured: all parameters, else each run's name and state.
+    If there are none of these: of all parameters, else of each run's name and state.
     """
     if columns is None:
         columns = [*varied_params(records), *metric_names(records)]
@@ -94,7 +94,7 @@ def make_table(records: Sequence[RunRecord], columns: Sequence[str] | None = Non
 def aggregate(
     records: Sequence[RunRecord], over: Sequence[str], metrics: Sequence[str] | None = None
 ) -> Table:
-    """A row for each group of runs that differ in `over` alone: mean ± std (n) of each metric.
+    """Make a row for each group of runs that differ only in `over`: mean ± std (n) of each metric.
 
     `missing` counts the runs of a group that did not succeed or lack one of the metrics.
     """
@@ -116,7 +116,7 @@ def aggregate(
 
 
 def tell_left_out(records: Sequence[RunRecord]) -> str | None:
-    """How many runs ended without success, by state: `2 failed, 1 lost`; None if there is none."""
+    """Count the runs that ended without success, by state: `2 failed, 1 lost`; None if there are none."""
     states = [record.state for record in records]
     counts = [f"{states.count(state)} {state}" for state in BAD_STATES if state in states]
     return ", ".join(counts) or None
@@ -161,7 +161,7 @@ def _is_value(value: Any) -> bool:
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Numbers before texts before the rest."""
+    """Return a sort key: numbers before texts before other values."""
     if isinstance(value, (int, float)):
         return 0, value
     return (1, value) if isinstance(value, str) else (2, _key(value))

@@ -1,1 +1,1 @@
-"""From a sweep as people write it to the runs it means: files and inline words, one grammar."""
+"""Sweeps: from a sweep file or inline parameters to runs."""

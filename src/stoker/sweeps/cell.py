@@ -1,4 +1,4 @@
-"""A parameter's value in every form it is needed in, made once however many runs share it."""
+"""A parameter's value in all forms that runs need, made once for all runs that share it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stoker.sweeps.definition_error import DefinitionError
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):
-    """A value; as canonical JSON; as the program sees it; and that as a word for the shell."""
+    """A value: as Python, as canonical JSON, as program text, and as a shell word."""
 
     value: Any
     json: str
@@ -23,9 +23,9 @@ class Cell(msgspec.Struct, frozen=True, gc=False):
 
 
 def make_cell(value: Any) -> Cell:
-    """A value in all its forms; DefinitionError where it can be no parameter."""
+    """Make all forms of a value; raise DefinitionError if it cannot be a parameter."""
     if type(value) is int or (type(value) is float and math.isfinite(value)):
-        text = repr(value)  # by far the most frequent, and the same in every form
+        text = repr(value)  # numbers are the most frequent case, and equal in every form
         return Cell(value, text, text, text)
     plain = _plain(value)
     text = to_text(plain)
@@ -33,12 +33,12 @@ def make_cell(value: Any) -> Cell:
 
 
 def to_json(value: Any) -> str:
-    """Canonical JSON: the same text for the same value, always."""
+    """Return canonical JSON: equal values have equal text."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def to_text(value: Any) -> str:
-    """A value as a program gets it: as Python prints it, lists and mappings as JSON."""
+    """Return a value as a program gets it: as Python prints it; lists and mappings as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, (list, dict)):
@@ -48,9 +48,9 @@ def to_text(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, (str, int, float, bool, type(None), list, tuple, Mapping)):
-        item = getattr(value, "item", None)  # a number of numpy's or torch's
+        item = getattr(value, "item", None)  # a number of numpy or torch
         if not callable(item):
-            raise DefinitionError(f"{value!r} is no number, text, list or mapping")
+            raise DefinitionError(f"{value!r} is not a number, text, list or mapping")
         value = item()
     match value:
         case str():
@@ -67,16 +67,16 @@ def _plain(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise DefinitionError(f"the key {key!r} is no text")
+        raise DefinitionError(f"the key {key!r} is not a text")
     check_text(key)
     return key
 
 
 def check_text(text: str) -> None:
-    """Refuse what no program can be given; DefinitionError."""
+    """Raise DefinitionError for a text that cannot be passed to a program."""
     if "\0" in text:
-        raise DefinitionError("a text holds a NUL byte, which no program can be given")
+        raise DefinitionError("a text contains a NUL byte, which no program accepts")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise DefinitionError(f"{text!r} is no text") from None
+        raise DefinitionError(f"{text!r} is not valid Unicode text") from None

@@ -1,4 +1,4 @@
-"""`when:` and `exclude:`: a small language of comparisons, read from Python's syntax, never run as it.
+"""Conditions of `when:` and `exclude:`: comparisons in Python's syntax, parsed but never executed.
 
     opt.name == 'sgd' and (lr > 0.05 or depth in [18, 34])
 
@@ -31,7 +31,7 @@ _ORDERS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
 
 
 class Condition:
-    """An expression over parameters; DefinitionError where it cannot be read."""
+    """A condition over parameters; raises DefinitionError if it cannot be parsed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -52,7 +52,7 @@ class Condition:
         return f"Condition({self.text!r})"
 
     def holds(self, point: Point) -> bool:
-        """Whether it is so for these parameters."""
+        """Whether the condition is true for these parameters."""
         return bool(self._holds(point))
 
     def _truth(self, node: ast.expr) -> _Term:
@@ -103,7 +103,7 @@ class Condition:
                 return order(left, right)
             except TypeError:
                 raise UsageError(
-                    f"the condition '{self.text}' asks for {left!r} {sign} {right!r}, which have"
+                    f"the condition '{self.text}' compares {left!r} {sign} {right!r}, which have"
                     " no order"
                 ) from None
 
@@ -114,7 +114,7 @@ class Condition:
             return item in group
         if isinstance(group, (list, dict)):
             return any(_is_equal(item, each) for each in group)
-        raise UsageError(f"the condition '{self.text}' asks what is in {group!r}, which is no list")
+        raise UsageError(f"the condition '{self.text}' looks in {group!r}, which is not a list")
 
     def _value(self, node: ast.expr) -> _Term:
         match node:
@@ -129,13 +129,13 @@ class Condition:
                 return self._parameter(node)
         raise DefinitionError(
             f"'{ast.unparse(node)}' in the condition '{self.text}': only parameters, values,"
-            " comparisons, in, and, or, not are understood"
+            " comparisons, in, and, or, not are allowed"
         )
 
     def _parameter(self, node: ast.Name | ast.Attribute) -> _Term:
         name = ast.unparse(node)
         if not all(part.isidentifier() for part in name.split(".")):
-            raise DefinitionError(f"'{name}' in the condition '{self.text}' is no parameter")
+            raise DefinitionError(f"'{name}' in the condition '{self.text}' is not a parameter")
         if name.lower() in _WORDS:
             constant = _WORDS[name.lower()]
             return lambda _point: constant
@@ -149,7 +149,7 @@ class Condition:
 
 
 class Match:
-    """The mapping form of an exclude: all of these parameters have one of these values."""
+    """An `exclude:` in mapping form: true if each parameter has one of its values."""
 
     def __init__(self, wanted: Mapping[str, list[Any]]) -> None:
         self.names = set(wanted)
@@ -157,7 +157,7 @@ class Match:
         self.text = ", ".join(f"{name}: {values}" for name, values in wanted.items())
 
     def holds(self, point: Point) -> bool:
-        """Whether all of them do."""
+        """Whether all parameters match."""
         return all(
             name in point and any(_is_equal(point[name].value, value) for value in values)
             for name, values in self._wanted.items()
@@ -165,7 +165,7 @@ class Match:
 
 
 def _is_equal(left: Any, right: Any) -> bool:
-    """Equal as values of a file: 1 is 1.0, but neither is `true`."""
+    """Compare like YAML: 1 equals 1.0, but neither equals `true`."""
     if isinstance(left, bool) is not isinstance(right, bool):
         return False
     return bool(left == right)

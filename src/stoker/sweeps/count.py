@@ -1,4 +1,4 @@
-"""How many runs a space has, told without making them."""
+"""Number of runs of a space, computed without making them where possible."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MAX_RUNS = 10_000_000
 
 
 class Count(NamedTuple):
-    """A number of runs; at most so many if it is not exact."""
+    """A number of runs; an upper bound if it is not exact."""
 
     runs: int
     exact: bool
 
 
 def bound(space: Space) -> Count:
-    """The number of runs by arithmetic alone."""
+    """Compute the number of runs by arithmetic alone."""
     total = sum(map(size_of, space.blocks))
     drawn = any(block.draws for block in space.blocks)
     conditional = bool(space.exclude) or any(
@@ -33,7 +33,7 @@ def bound(space: Space) -> Count:
     elif drawn:
         samples = space.samples or 0
         runs = sum(size_of(each) * (samples if each.draws else 1) for each in space.blocks)
-        exact = False  # two draws may be the same
+        exact = False  # two draws may be equal
     else:
         runs = total if space.samples is None else min(total, space.samples)
         exact = not conditional and len(space.blocks) == 1
@@ -41,7 +41,7 @@ def bound(space: Space) -> Count:
 
 
 def check_size(space: Space) -> None:
-    """Refuse at once what could never be queued."""
+    """Raise UsageError for a sweep that is too large to queue."""
     count = bound(space)
     if count.runs > MAX_RUNS:
         about = "" if count.exact else "up to "
@@ -52,7 +52,7 @@ def check_size(space: Space) -> None:
 
 
 def count_runs(space: Space) -> tuple[int, Expansion | None]:
-    """The exact number of runs; where it has to be counted, also what was noticed on the way."""
+    """Return the exact number of runs, and the finished expansion if they had to be counted one by one."""
     count = bound(space)
     if count.exact:
         return count.runs, None

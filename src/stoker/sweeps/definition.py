@@ -1,4 +1,4 @@
-"""A sweep as it is defined: every key known, every value checked, every mistake told by its line."""
+"""Parsing and checking of a sweep definition; every error names its line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What each run needs; `timeout` as people write it."""
+    """Resources of each run. `timeout` is in the user's notation."""
 
     gpus: int | None = None
     gpu_mem_bytes: int | None = None
@@ -45,7 +45,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs are judged by; `regex` finds it in the log."""
+    """The metric that compares runs. `regex` finds it in the log."""
 
     name: str
     goal: str = "minimize"
@@ -53,7 +53,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A sweep, checked."""
+    """A checked sweep definition."""
 
     name: str
     template: Template
@@ -61,12 +61,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     dir: str = _DIR
     resources: Resources = Resources()
     metric: Metric | None = None
-    warm: tuple[str, ...] = ()  # modules that runs find imported when they start
+    warm: tuple[str, ...] = ()  # modules that a warm worker imports before a run starts
     notes: tuple[str, ...] = ()
 
 
 def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
-    """The sweep of a file or a mapping, changed by the parameters typed after it."""
+    """Parse the sweep of a file or a mapping; parameters in `words` override those in it."""
     tree.check_keys((*_OURS, *_WANDB), "unknown key")
     method = _method(tree)
     reader = Reader()
@@ -99,10 +99,10 @@ def read_definition(tree: Map, words: Sequence[str] = ()) -> Definition:
 
 def _method(tree: Map) -> Method:
     if "early_terminate" in tree:
-        tree.fail("early_terminate", "early_terminate is not there yet: leave it out")
+        tree.fail("early_terminate", "early_terminate is not supported yet: leave it out")
     method = tree.get("method", "grid")
     if method in _TUNED:
-        tree.fail("method", f"method {method} is not there yet: use grid or random")
+        tree.fail("method", f"method {method} is not supported yet: use grid or random")
     if method not in ("grid", "random"):
         known = ("grid", "random", *_TUNED)
         tree.fail("method", f"no method {method!r}: {did_you_mean(str(method), known)}")
@@ -124,15 +124,15 @@ def _template(tree: Map) -> Template:
 
 def _command_text(command: Any, program: Any) -> str:
     if program is not None and not isinstance(program, str):
-        raise DefinitionError("program is the path of a script")
+        raise DefinitionError("program must be the path of a script")
     if command is None:
         return wandb.to_template(wandb.DEFAULT, program)
     if isinstance(command, list):
         if not command or not all(isinstance(word, str) for word in command):
-            raise DefinitionError("a command of words is a list of texts")
+            raise DefinitionError("a command as a list must be a list of texts")
         return wandb.to_template(command, program)
     if not isinstance(command, str):
-        raise DefinitionError("the command is a text, or a list of words")
+        raise DefinitionError("the command must be a text or a list of words")
     return command if program is None else command.replace("${program}", shlex.quote(program))
 
 
@@ -141,7 +141,7 @@ def _fixed(tree: Map) -> dict[str, Any]:
     if fixed is None:
         return {}
     if not isinstance(fixed, Map):
-        tree.fail("fixed", "fixed is a mapping: {epochs: 200}")
+        tree.fail("fixed", "fixed must be a mapping: {epochs: 200}")
     found = {}
     for name, value in fixed.items():
         try:
@@ -159,10 +159,10 @@ def _blocks(tree: Map, reader: Reader) -> list[list[Dimension]]:
     if isinstance(parameters, Map):
         return [reader.block(parameters)]
     if not isinstance(parameters, Seq) or not parameters:
-        tree.fail("parameters", "parameters is a mapping, or a list of mappings")
+        tree.fail("parameters", "parameters must be a mapping, or a list of mappings")
     for place, block in enumerate(parameters):
         if not isinstance(block, Map):
-            raise UsageError(f"{parameters.place(place)}a block of parameters is a mapping")
+            raise UsageError(f"{parameters.place(place)}a block of parameters must be a mapping")
     return [reader.block(block) for block in parameters]
 
 
@@ -180,7 +180,7 @@ def _exclude(tree: Map) -> tuple[Condition | Match, ...]:
     if isinstance(given, (str, Map)):
         given = [given]
     if not isinstance(given, list):
-        tree.fail("exclude", "exclude is a list of conditions and mappings")
+        tree.fail("exclude", "exclude must be a list of conditions and mappings")
     found: list[Condition | Match] = []
     for place, item in enumerate(given):
         where = given.place(place) if isinstance(given, Seq) else tree.place("exclude")
@@ -196,7 +196,7 @@ def _exclude(tree: Map) -> tuple[Condition | Match, ...]:
             except DefinitionError as error:
                 raise UsageError(f"{where}exclude: {error}") from None
         else:
-            raise UsageError(f"{where}an exclude is a condition or a mapping, not {plain(item)!r}")
+            raise UsageError(f"{where}exclude takes a condition or a mapping, not {plain(item)!r}")
     return tuple(found)
 
 
@@ -205,7 +205,7 @@ def _check_space(tree: Map, space: Space) -> None:
     fixed = {name for name, _cell in space.fixed}
     for block in space.blocks:
         for name in fixed & set(block.names):
-            tree.fail("fixed", f"'{name}' is fixed and a parameter too: take it out of one")
+            tree.fail("fixed", f"'{name}' is both fixed and a parameter: remove one of them")
         for each in block.dimensions:
             if each.when is not None:
                 _check_names(tree, "parameters", each.when, names)
@@ -214,26 +214,26 @@ def _check_space(tree: Map, space: Space) -> None:
     if space.repeats is not None and (
         SEED in fixed or any(SEED in block.names for block in space.blocks)
     ):
-        tree.fail("repeats", "repeats add a seed, and there is one already: leave out one of them")
+        tree.fail("repeats", "repeats add a seed, but the sweep has one: remove one of them")
     if space.samples is None:
         drawn = [name for block in space.blocks for draw in block.draws for name in draw.names]
         if space.method is Method.RANDOM and not space.is_finite:
-            tree.fail("method", "random needs to know how many: samples: 50 (or -n 50)")
+            tree.fail("method", "random needs a number of samples: samples: 50 (or -n 50)")
         if drawn and space.method is Method.GRID:
             tree.fail(
                 "parameters",
-                f"{drawn[0]} is drawn from a distribution: a grid needs to know how often"
+                f"{drawn[0]} is drawn from a distribution: a grid needs a number of samples"
                 " (samples: 50 or -n 50), or use method: random",
             )
     weighted = any(axis.weights for block in space.blocks for axis in block.axes)
     if weighted and space.method is Method.GRID:
-        tree.fail("parameters", "probabilities mean something with method: random alone")
+        tree.fail("parameters", "probabilities need method: random")
 
 
 def _check_names(tree: Map, key: str, condition: Condition | Match, names: Sequence[str]) -> None:
     for name in sorted(condition.names - set(names)):
         tree.fail(
-            key, f"'{name}' in '{condition.text}' is no parameter: {did_you_mean(name, names)}"
+            key, f"'{name}' in '{condition.text}' is not a parameter: {did_you_mean(name, names)}"
         )
 
 
@@ -267,9 +267,9 @@ def _name(tree: Map, template: Template) -> str:
     if name is None:
         return _usual_name(tree, template)
     if not isinstance(name, str) or not name:
-        tree.fail("name", f"the name {plain(name)!r} is no text")
+        tree.fail("name", f"the name {plain(name)!r} is not a text")
     if "/" in name or ".." in name:
-        tree.fail("name", f"the name {name!r} holds '/' or '..': folders are named after it")
+        tree.fail("name", f"the name {name!r} contains '/' or '..': folders are named after it")
     tidy = re.sub(r"[\s,]+", "-", name) if tree.file is not None else name
     try:
         check_text(tidy)
@@ -280,7 +280,7 @@ def _name(tree: Map, template: Template) -> str:
 
 
 def _usual_name(tree: Map, template: Template) -> str:
-    """After the file, else after the program that the command runs."""
+    """Name a sweep after its file, else after the program that the command runs."""
     if tree.file is not None and tree.file != "standard input":
         words = [tree.file]
     else:
@@ -297,7 +297,7 @@ def _usual_name(tree: Map, template: Template) -> str:
 def _dir(tree: Map, space: Space) -> str:
     folder = tree.get("dir", _DIR)
     if not isinstance(folder, str) or "\0" in folder:
-        tree.fail("dir", "dir is a path, like results/{name}/{id}")
+        tree.fail("dir", "dir must be a path, like results/{name}/{id}")
     try:
         check_text(folder)
     except DefinitionError as error:
@@ -310,7 +310,7 @@ def _dir(tree: Map, space: Space) -> str:
         if name not in known:
             tree.fail("dir", f"{{{name}}} in dir: {did_you_mean(name, known)}")
     if "id" not in used:
-        tree.fail("dir", "dir must hold {id}, or runs would share a folder")
+        tree.fail("dir", "dir must contain {id}, or runs would share a folder")
     return folder
 
 
@@ -319,13 +319,11 @@ def _resources(tree: Map) -> Resources:
     if given is None:
         return Resources()
     if not isinstance(given, Map):
-        tree.fail("resources", "resources is a mapping: {gpus: 1, timeout: 6h}")
+        tree.fail("resources", "resources must be a mapping: {gpus: 1, timeout: 6h}")
     given.check_keys(_RESOURCES, "unknown resource")
     timeout = given.get("timeout")
     if timeout is not None and not isinstance(timeout, str):
-        given.fail(
-            "timeout", f"timeout {timeout!r} could be seconds or hours: write 90s, 2h, 1d12h"
-        )
+        given.fail("timeout", f"timeout {timeout!r} has no unit: write 90s, 2h, 1d12h")
     return Resources(
         gpus=_whole(given, "gpus", 0),
         gpu_mem_bytes=_bytes(given, "gpu_mem"),
@@ -341,7 +339,7 @@ def _warm(tree: Map) -> tuple[str, ...]:
         return ()
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        tree.fail("warm", "warm is auto, or a list of modules: [torch, numpy]")
+        tree.fail("warm", "warm must be auto, or a list of modules: [torch, numpy]")
     problem = check_modules(names)
     if problem is not None:
         tree.fail("warm", f"warm: {problem}")
@@ -365,16 +363,16 @@ def _metric(tree: Map) -> Metric | None:
     if isinstance(given, str):
         return Metric(name=given)
     if not isinstance(given, Map):
-        tree.fail("metric", "metric is a mapping: {name: val_acc, goal: maximize}")
+        tree.fail("metric", "metric must be a mapping: {name: val_acc, goal: maximize}")
     given.check_keys(("name", "goal", "target", "regex"), "unknown key of metric")
     name, goal, regex = given.get("name"), given.get("goal", "minimize"), given.get("regex")
     if not isinstance(name, str):
         tree.fail("metric", "metric has no name: {name: val_acc, goal: maximize}")
     if goal not in ("minimize", "maximize"):
-        given.fail("goal", f"goal is {goal!r}: minimize or maximize")
+        given.fail("goal", f"goal is {goal!r}: it must be minimize or maximize")
     if regex is not None:
         try:
             re.compile(regex)
         except (re.error, TypeError) as error:
-            given.fail("regex", f"regex {regex!r} cannot be read: {error}")
+            given.fail("regex", f"cannot read the regex {regex!r}: {error}")
     return Metric(name=name, goal=goal, regex=regex)

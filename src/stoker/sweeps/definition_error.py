@@ -1,7 +1,7 @@
-"""What is wrong, told by those who do not know where it stands."""
+"""Error in a sweep definition without its position in the file."""
 
 from __future__ import annotations
 
 
 class DefinitionError(Exception):
-    """A mistake in a definition; whoever knows its place makes a UsageError of it."""
+    """A mistake in a definition. The caller adds the position and raises a UsageError."""

@@ -1,7 +1,7 @@
-"""Distributions to draw parameters from, under the names that W&B gave them.
+"""Distributions from which parameters are drawn, under W&B's names.
 
-A draw is a pure function of a number between 0 and 1, so that the same seed gives the same runs on
-every machine, and a sweep that is made larger keeps the runs it had.
+A draw is a pure function of a number between 0 and 1. So a seed gives the same runs on every machine, and a
+sweep that is enlarged keeps the runs it had.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stoker.sweeps.definition_error import DefinitionError
 
 Number = int | float
 
-_LARGEST_EXPONENT = 700.0  # beyond it exp() has no number
+_LARGEST_EXPONENT = 700.0  # exp() of more overflows
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +30,11 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     q: Number | None = None
 
     def draw(self, u: float) -> Number:
-        """The value at a place between 0 and 1 (both excluded)."""
+        """Return the quantile at `u`, between 0 and 1 (both excluded)."""
         value = _DRAWS[self.shape.removeprefix("q_")](self, u)
         if self.q is None:
             return value
-        # Whole steps stay whole numbers, and 3 * 0.1 is 0.3.
+        # Multiples of an integer step stay integers, and 3 * 0.1 gives 0.3.
         steps = round(value / self.q)
         return steps * self.q if isinstance(self.q, int) else float(f"{steps * self.q:.12g}")
 
@@ -72,7 +72,7 @@ ALIASES = {"loguniform": "log_uniform_values", "randint": "int_uniform"}
 
 
 def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distribution:
-    """A distribution with its arguments checked; DefinitionError says what is wrong."""
+    """Make a distribution and check its arguments; raise DefinitionError if they are wrong."""
     shape = ALIASES.get(shape, shape)
     bell = shape.endswith("normal")
     needed = ("mu", "sigma") if bell else ("min", "max")
@@ -95,24 +95,24 @@ def make_distribution(shape: str, arguments: Mapping[str, object]) -> Distributi
 def _check(d: Distribution) -> None:
     kind = d.shape.removeprefix("q_")
     if d.q is not None and d.q <= 0:
-        raise DefinitionError(f"q is {d.q}: it must be more than 0")
+        raise DefinitionError(f"q is {d.q}: it must be greater than 0")
     if kind.endswith("normal"):
         if d.sigma < 0 or (kind == "log_normal" and d.sigma == 0):
-            raise DefinitionError(f"sigma is {d.sigma}: it must be more than 0")
+            raise DefinitionError(f"sigma is {d.sigma}: it must be greater than 0")
         if kind == "log_normal" and abs(d.mu) + 10 * d.sigma > _LARGEST_EXPONENT:
             raise DefinitionError(
                 "log_normal takes mu and sigma of the logarithm: these are too large"
             )
         return
     if d.min > d.max:
-        raise DefinitionError(f"min {d.min} is more than max {d.max}")
+        raise DefinitionError(f"min {d.min} is greater than max {d.max}")
     if kind == "int_uniform" and not (d.min == int(d.min) and d.max == int(d.max)):
         raise DefinitionError(f"int_uniform needs whole numbers, not {d.min} and {d.max}")
     if kind.endswith("log_uniform_values") and d.min <= 0:
-        raise DefinitionError(f"min is {d.min}: a logarithm needs more than 0")
+        raise DefinitionError(f"min is {d.min}: it must be greater than 0 for a logarithm")
     if kind.endswith("log_uniform") and max(abs(d.min), abs(d.max)) > _LARGEST_EXPONENT:
         raise DefinitionError(
-            f"{d.shape} takes exponents of e, and e to the {d.max:g} is no number:"
+            f"{d.shape} takes exponents of e, and e to the {d.max:g} is too large:"
             f" {d.shape}_values takes the values themselves"
         )
 

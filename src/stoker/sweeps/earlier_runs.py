@@ -1,4 +1,4 @@
-"""What the queue knows of a sweep's runs, and which of them are to run now."""
+"""Earlier runs of a sweep in the queue, and the choice of the runs to queue now."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOLD = {
 
 
 def record_key(cwd: str, name: str) -> dict[str, str]:
-    """What the record of a sweep that runs without the queue is found by."""
+    """Return the key under which a sweep without the queue records its runs."""
     return {"cwd": cwd, "name": f"sweep {name}"}
 
 
 class Rerun(str, enum.Enum):
-    """Which runs go into the queue when a sweep is submitted again."""
+    """Which runs are queued when a sweep is submitted again."""
 
     UNDONE = "undone"
     FAILED = "failed"
@@ -34,10 +34,10 @@ class Rerun(str, enum.Enum):
 
 
 class EarlierRuns:
-    """Which identities have succeeded, wait or run, or ended without success.
+    """Identities of runs that are done, live (waiting or running) or failed.
 
-    A success counts, whatever came after it. What waits or runs is never queued a second time.
-    `done_here` are commands that have succeeded without the queue.
+    A success counts, whatever came after it. A live run is never queued a second time. `done_here` are
+    commands that succeeded without the queue.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class EarlierRuns:
 
     @property
     def mean_s(self) -> float | None:
-        """How long a run that succeeded took on average; None before one has."""
+        """Mean duration of the runs that are done, in seconds; None if there is none."""
         return self._spent_s / self._ended if self._ended else None
 
     def choose(self, runs: Iterable[Run], rerun: Rerun) -> Iterator[Run]:
-        """Those of the runs that are to be queued; `tell_passed_over` tells of the others afterwards."""
+        """Yield the runs to queue. Afterwards `tell_passed_over` describes the others."""
         self._passed_over.clear()
         known = self.done or self.live or self.failed or self._done_here
         if not known and rerun is not Rerun.FAILED:
@@ -84,7 +84,7 @@ class EarlierRuns:
                 self._passed_over[why_not] += 1
 
     def _why_not(self, run: Run, rerun: Rerun) -> str | None:
-        """Why a run is not to be queued; None if it is."""
+        """Return why a run is not queued; None if it is."""
         key = bytes.fromhex(run.identity)
         if key in self.live:
             return _LIVE
@@ -97,7 +97,7 @@ class EarlierRuns:
         return _FAILED if rerun is Rerun.NONE and key in self.failed else None
 
     def tell_passed_over(self, count: int) -> str:
-        """What `choose` has passed over, of so many runs, and how to run it nevertheless; '' if nothing."""
+        """Describe the runs of `count` that `choose` passed over, and how to run them; empty if none."""
         parts = [
             f"{self._passed_over[why]:,} of {count:,} runs {told}"
             for why, told in _TOLD.items()

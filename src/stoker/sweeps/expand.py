@@ -1,7 +1,7 @@
-"""The runs of a space, one at a time: nothing here holds them all.
+"""Expansion of a space into its runs, one at a time: they are never all in memory.
 
-Draws depend on the seed, on what they are for and on their number alone: a sweep that is given more
-values or more samples keeps the runs it had.
+Draws depend only on the seed, on the parameter and on their number. So a sweep that gets more values or more
+samples keeps the runs it had.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _FEWEST_TRIES = 100_000
 
 
 class Expansion:
-    """The points of a space in their order. `duplicates` were dropped on the way so far."""
+    """The points of a space in order. `duplicates` counts those dropped so far."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._sampled = space.method is Method.RANDOM
         self.duplicates = 0
-        self.missing = 0  # samples that were asked for and that the space does not have
+        self.missing = 0  # requested samples that the space does not have
 
     def __iter__(self) -> Iterator[Point]:
         self.duplicates = self.missing = 0
@@ -81,7 +81,7 @@ class Expansion:
     def _branch(
         self, dimensions: Sequence[Dimension], point: Point, sample: tuple[bytes, int] | None
     ) -> Iterator[Point]:
-        """The points below this one: conditions and draws are decided on the way."""
+        """Yield the points below this one, and decide conditions and draws on the way."""
         if not dimensions:
             yield point
             return
@@ -105,12 +105,12 @@ class Expansion:
         return make_cell(draw.distribution.draw(u))
 
     def _shuffle(self) -> Iterator[Point]:
-        """Every distinct point of a finite space, in random order."""
+        """Yield every distinct point of a finite space in random order."""
         points = (self._at(place, number) for number, place in enumerate(self._places()))
         return self._distinct(point for point in points if not self._is_excluded(point))
 
     def _sample(self) -> Iterator[Point]:
-        """Distinct points at random, as many as were asked for or as there are."""
+        """Yield distinct random points: as many as requested, or all there are."""
         space = self._space
         if space.samples is None:
             yield from self._shuffle()
@@ -127,7 +127,7 @@ class Expansion:
                 break
             if tries > most:
                 raise UsageError(
-                    f"only {len(seen)} of {most:,} combinations tried are left by the conditions:"
+                    f"the conditions left only {len(seen)} of {most:,} combinations tried:"
                     " ask for fewer samples, or exclude less"
                 )
             point = self._at(place, number)
@@ -140,10 +140,10 @@ class Expansion:
             seen.add(digest)
             yield point
         self.missing = space.samples - len(seen)
-        self.duplicates = 0  # they were drawn again
+        self.duplicates = 0  # replaced by further draws
 
     def _places(self) -> Iterator[int]:
-        """The numbers of combinations to look at: each once, or for ever with replacement."""
+        """Yield the numbers of combinations to try: each once, or without end if drawn with replacement."""
         seed, total = self._space.seed, sum(map(size_of, self._space.blocks))
         if self._space.is_finite:
             return iter(Permutation(total, str(seed)))
@@ -156,7 +156,7 @@ class Expansion:
             number += 1
 
     def _at(self, place: int, number: int) -> Point:
-        """The combination of this number: digits of mixed radix, the last axis counting fastest."""
+        """Return the combination of this number: mixed-radix digits, the last axis counting fastest."""
         for block in self._space.blocks:
             size = size_of(block)
             if place < size:
@@ -184,18 +184,18 @@ class Expansion:
 
 
 def size_of(block: Block) -> int:
-    """How many combinations its axes have, all conditions true."""
+    """Return the number of combinations of a block's axes if all conditions are true."""
     return math.prod(map(len, block.axes))
 
 
 def digest_of(point: Point) -> bytes:
-    """What tells points apart."""
+    """Return a digest that identifies a point."""
     text = ",".join([f"{name}:{point[name].json}" for name in sorted(point)])
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _rows(start: Row, axes: Sequence[Axis]) -> Iterator[Row]:
-    """The product of axes, the last varying fastest, each read as often as needed and never kept."""
+    """Yield the product of axes, the last varying fastest, without keeping it in memory."""
     if not axes:
         yield start
         return
@@ -206,7 +206,7 @@ def _rows(start: Row, axes: Sequence[Axis]) -> Iterator[Row]:
 
 
 def _uniform(seed: int, key: bytes, number: int, name: str) -> float:
-    """A number between 0 and 1, both excluded, that depends on these alone."""
+    """Return a number between 0 and 1, both excluded, that depends only on the arguments."""
     data = f"{seed}/{number}/{name}/".encode() + key
     bits = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 11
     return (bits + 0.5) / (1 << 53)

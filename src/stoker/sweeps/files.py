@@ -1,4 +1,4 @@
-"""Sweep files: YAML 1.2 or TOML, with the line of every entry."""
+"""Reading of sweep files in YAML 1.2 or TOML, with the line of every entry."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from stoker.sweeps.tree import Map, Seq
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-# What a text of any size may become by its aliases; without them it has no more nodes than characters.
+# Limits expansion by aliases; without aliases a text has no more nodes than characters.
 _MAX_NODES = 100_000
 _MAX_DEPTH = 50
 _MAX_BYTES = 4 << 20
-# Readers of YAML and TOML take time that grows with the square of the depth: this is refused before.
+# Parsers of YAML and TOML take time quadratic in the depth, so deep nesting is refused before.
 _MAX_BRACKETS = 200
 _BRACKET = re.compile(r"[][{}]")
 _WORD = r"""[\w"'-]+"""
 _DOTTED = re.compile(rf"""(?<![\w"'-]){_WORD}(?:[ \t]*\.[ \t]*{_WORD}){{{_MAX_BRACKETS}}}""")
-# A key of TOML: a bare word or a quoted one, before a dot, a bracket or the equals sign.
+# A key of TOML: a bare or quoted word before a dot, a bracket or the equals sign.
 _KEY = re.compile(r"""(?<![\w-])([\w-]+)\s*[].=]|"([^"\n]*)"\s*[].=]|'([^'\n]*)'\s*[].=]""")
 _TAG = "tag:yaml.org,2002:"
 
 
 def is_sweep_file(word: str) -> bool:
-    """Whether a word in place of a command is the name of a sweep file, be it there or not."""
+    """Whether a word in place of a command is the name of a sweep file, whether the file exists or not."""
     return word.endswith((".yaml", ".yml", ".toml")) and not any(sign in word for sign in " {=")
 
 
 def read_file(path: str) -> Map:
-    """The sweep that a file defines; TOML if its name says so, else YAML (`-`: standard input)."""
+    """Read the sweep of a file: TOML by its suffix, else YAML. `-` is standard input."""
     try:
         if path == "-":
             with open(0, "rb", closefd=False) as file:
@@ -47,7 +47,7 @@ def read_file(path: str) -> Map:
     name = os.path.basename(path) if path != "-" else "standard input"
     if len(data) > _MAX_BYTES:
         raise UsageError(
-            f"{name} is larger than {_MAX_BYTES >> 20} MiB: a sweep file holds parameters; keep data in"
+            f"{name} is larger than {_MAX_BYTES >> 20} MiB: a sweep file contains parameters; keep data in"
             " files that runs read"
         )
     try:
@@ -59,7 +59,7 @@ def read_file(path: str) -> Map:
 
 
 def read_yaml(text: str, file: str) -> Map:
-    """A sweep in YAML 1.2."""
+    """Parse a sweep in YAML 1.2."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -73,15 +73,15 @@ def read_yaml(text: str, file: str) -> Map:
     except (YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{file}: not readable as YAML: {_first_line(error)}") from None
     if node is None:
-        raise UsageError(f"{file} is empty: a sweep has a command and parameters")
+        raise UsageError(f"{file} is empty: a sweep needs a command and parameters")
     tree = _Reader(file, max(_MAX_NODES, len(text))).read(node, 0)
     if not isinstance(tree, Map):
-        raise UsageError(f"{file}: a sweep is a mapping: command: …, parameters: …")
+        raise UsageError(f"{file}: a sweep must be a mapping: command: …, parameters: …")
     return tree
 
 
 class _Reader:
-    """Makes a tree of YAML's nodes."""
+    """Converts YAML nodes to a tree."""
 
     def __init__(self, file: str, most: int) -> None:
         self._file = file
@@ -107,7 +107,7 @@ class _Reader:
         tag, text = str(node.tag or ""), _join_surrogates(str(node.value))
         explicit = node.ctag.handle is not None
         if explicit and tag not in (f"{_TAG}{kind}" for kind in ("str", "int", "float", "bool")):
-            raise UsageError(f"{self._place(node)}: the tag {tag} means nothing here")
+            raise UsageError(f"{self._place(node)}: the tag {tag} is not supported")
         if node.style is not None or (explicit and tag == f"{_TAG}str"):
             return text
         return read_scalar(text)
@@ -132,7 +132,7 @@ class _Reader:
                     merged.update(source)
                     merged.lines.update(source.lines)
             elif key in mapping:
-                raise UsageError(f"{self._place(key_node)}: '{key}' stands here a second time")
+                raise UsageError(f"{self._place(key_node)}: '{key}' is here a second time")
             else:
                 mapping.put(key, value, key_node.start_mark.line + 1)
         for key, value in merged.items():
@@ -142,7 +142,7 @@ class _Reader:
 
 
 def read_toml(text: str, file: str) -> Map:
-    """A sweep in TOML."""
+    """Parse a sweep in TOML."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -165,7 +165,7 @@ def read_toml(text: str, file: str) -> Map:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Refuse a text with very many brackets within each other."""
+    """Raise UsageError for a text whose brackets are nested too deeply."""
     depth = 0
     for found in _BRACKET.finditer(text):
         depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
@@ -175,7 +175,7 @@ def _check_depth(text: str, file: str) -> None:
 
 
 def _locate(value: Any, lines: dict[str, int], file: str) -> Any:
-    """A tree of TOML's values, each with the line of its key, where `lines` has that."""
+    """Convert TOML values to a tree with the line of each key in `lines`."""
     if isinstance(value, dict):
         mapping = Map(file)
         for key, entry in value.items():
@@ -190,7 +190,7 @@ def _locate(value: Any, lines: dict[str, int], file: str) -> Any:
 
 
 def _find_lines(text: str) -> dict[str, int]:
-    """The line on which each key stands first: TOML's parser does not tell."""
+    """Return the first line of each key: TOML's parser does not report lines."""
     lines: dict[str, int] = {}
     line = 1
     seen = 0
@@ -203,7 +203,7 @@ def _find_lines(text: str) -> dict[str, int]:
 
 
 def _join_surrogates(text: str) -> str:
-    """What JSON writes as two escapes is one character; YAML's readers leave it as two."""
+    """Join surrogate pairs: JSON writes some characters as two escapes, which YAML parsers keep as two."""
     if not any("\ud800" <= char <= "\udfff" for char in text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The functions of the grammar: `range(3)`, `linspace(0, 1, 5)`, `loguniform(1e-5, 1e-1)`."""
+"""Functions of the parameter grammar: `range(3)`, `linspace(0, 1, 5)`, `loguniform(1e-5, 1e-1)`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_VALUES = 10_000_000
 
 
 class Zipped(msgspec.Struct, frozen=True):
-    """Columns that go together: the first of each, the second of each."""
+    """Columns that vary together: the first of each, the second of each."""
 
     columns: tuple[Sequence[Any], ...]
 
@@ -38,17 +38,17 @@ USAGE = {
 
 
 def call(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Result:
-    """What a function of the grammar gives; DefinitionError says what is wrong with it."""
+    """Call a function of the grammar; raise DefinitionError if its arguments are wrong."""
     try:
         return _FUNCTIONS[name](*arguments, **named)
     except TypeError:
-        raise DefinitionError(f"it is written {USAGE[name]}") from None
+        raise DefinitionError(f"write {USAGE[name]}") from None
     except (OverflowError, ZeroDivisionError) as error:
         raise DefinitionError(f"{USAGE[name]}: {error}") from None
 
 
 def meant_function(name: str) -> str | None:
-    """The function that somebody meant who wrote another name, if one is near."""
+    """Return the function whose name is closest to an unknown name; None if none is close."""
     near = difflib.get_close_matches(name, USAGE, n=1, cutoff=0.75)
     return near[0] if near else None
 
@@ -61,7 +61,7 @@ def _range(*limits: Any, **named: Any) -> Sequence[Any]:
     start, stop, step = _range_limits(*limits, **named)
     numbers = [_fraction(number) for number in (start, stop, step)]
     if not numbers[2]:
-        raise DefinitionError("a step of 0 leads nowhere")
+        raise DefinitionError("the step is 0: write another one")
     if all(isinstance(number, int) for number in (start, stop, step)):
         found = range(start, stop, step)
         _check_count(_length(found))
@@ -86,7 +86,7 @@ def _step(step: Any = 1) -> Any:
 
 
 def _length(found: range) -> int:
-    """The length of a range of any size: len() gives up beyond 2**63."""
+    """Return the length of a range of any size: len() fails beyond 2**63."""
     return max(0, -((found.start - found.stop) // found.step))
 
 
@@ -95,7 +95,7 @@ def _linspace(first: Any, last: Any, count: Any) -> Sequence[Any]:
 
 
 def _logspace(first: Any, last: Any, count: Any) -> Sequence[Any]:
-    # A whole exponent is read as text: 10.0 ** -5 is not quite 1e-05.
+    # An integer exponent is parsed as text: 10.0 ** -5 is not exactly 1e-05.
     return [
         float(f"1e{point}") if point.denominator == 1 else 10.0 ** float(point)
         for point in _spread(first, last, count)
@@ -111,9 +111,9 @@ def _spread(first: Any, last: Any, count: Any) -> list[Fraction]:
 
 
 def _fraction(number: Any) -> Fraction:
-    """A number as it is written: 0.1 is a tenth."""
+    """Return a number exactly as it is written: 0.1 is one tenth."""
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise DefinitionError(f"{number!r} is no number")
+        raise DefinitionError(f"{number!r} is not a number")
     return Fraction(repr(number))
 
 
@@ -124,7 +124,7 @@ def _check_count(count: int) -> None:
 
 def _zip(*columns: Any) -> Zipped:
     if not columns or not all(isinstance(column, (list, range)) for column in columns):
-        raise DefinitionError(f"it is written {USAGE['zip']}")
+        raise DefinitionError(f"write {USAGE['zip']}")
     return Zipped(columns)
 
 

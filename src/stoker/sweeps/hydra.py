@@ -1,4 +1,4 @@
-"""Values as Hydra reads them from its command line."""
+"""Formatting of values in Hydra's command-line grammar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBER_WORDS = ("inf", "nan", "true", "false", "null")
 
 
 def to_hydra(value: Any) -> str:
-    """A value in Hydra's grammar: `true`, `null`, `[1,2]`, and texts in quotes where they need them."""
+    """Write a value in Hydra's grammar: `true`, `null`, `[1,2]`, texts quoted where necessary."""
     match value:
         case None:
             return "null"
@@ -37,7 +37,7 @@ def _is_bare(text: str) -> bool:
 
 
 def _quote(text: str) -> str:
-    """In single quotes; backslashes count only before a quote, and are doubled there."""
+    """Put a text in single quotes; backslashes before a quote are doubled."""
     escaped = _BACKSLASHES_BEFORE_QUOTE.sub(lambda m: f"{m[1] * 2}\\'", text)
     escaped = _BACKSLASHES_AT_END.sub(lambda m: m[1] * 2, escaped)
     return f"'{escaped}'"

@@ -1,4 +1,4 @@
-"""What a run is, whatever it is called: the same parameters in the same command are the same run."""
+"""Identity of a run: the same parameters in the same command are the same run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FRIENDLY = frozenset("._+-@%^~")
 
 
 class Namer:
-    """Gives runs of one command their identities and folders; what many share is made once."""
+    """Makes the identities and folder names of the runs of one command, and caches shared parts."""
 
     def __init__(self, command: str, varied: list[str]) -> None:
         self._start = f'{{"command":{to_json(command)},"params":'.encode()
@@ -26,26 +26,26 @@ class Namer:
         self._forms: dict[tuple[str, ...], tuple[list[str], str]] = {}
 
     def params(self, point: Point) -> str:
-        """Parameters as canonical JSON."""
+        """Return the parameters as canonical JSON."""
         key = tuple(point)
         names, form = self._forms.get(key) or self._form(key)
         return form % tuple([point[name].json for name in names])
 
     def _form(self, key: tuple[str, ...]) -> tuple[list[str], str]:
         names = sorted(key)
-        # A parameter's name holds nothing that JSON would escape.
+        # A parameter's name contains no character that JSON would escape.
         form = ",".join(['"' + name.replace("%", "%%") + '":%s' for name in names])
         found = self._forms[key] = names, "{" + form + "}"
         return found
 
     def identity(self, params: str) -> str:
-        """The sha256 of the canonical JSON of the parameters and the command's template."""
+        """Return the sha256 of the canonical JSON of the parameters and the command template."""
         return hashlib.sha256(self._start + params.encode() + b"}").hexdigest()
 
     def folder(self, point: Point, identity: str) -> str:
-        """`lr=0.001,bs=32-<hash>`: what varies, made fit for a path, and never another run's.
+        """Return the folder name `lr=0.001,bs=32-<hash>`: the varied parameters, in safe characters.
 
-        A name that had to be changed or cut could be another's too, and gets a longer hash.
+        A name that was changed or cut could belong to another run too, so it gets a longer hash.
         """
         exact = True
         parts = []
@@ -64,11 +64,11 @@ class Namer:
 
 
 def _label(name: str, cell: Cell, labels: dict[str, tuple[str, bool]]) -> tuple[str, bool]:
-    """`name=value` as a part of a folder's name, and whether it can be no other's."""
+    """Return `name=value` for a folder name, and whether no other value has the same text."""
     value = "".join(char if char.isalnum() or char in _FRIENDLY else "_" for char in cell.text)
     if len(labels) > _KEPT_LABELS:
         labels.clear()
-    # A text that could also be another kind of value is told from it by the longer hash.
+    # A text that looks like another type of value needs the longer hash.
     same = value == cell.text and bool(value) and not isinstance(cell.value, (str, bool))
     same = same or (value == cell.text and value.isidentifier())
     found = f"{name}={value}".replace("/", "_"), same and "/" not in name
@@ -77,7 +77,7 @@ def _label(name: str, cell: Cell, labels: dict[str, tuple[str, bool]]) -> tuple[
 
 
 def safe_label(cell: Cell) -> str:
-    """A value as a part of a path."""
+    """Return a value as part of a path."""
     label = "".join(char if char.isalnum() or char in _FRIENDLY else "_" for char in cell.text)
     return _cut(label, MAX_FOLDER).lstrip(".") or "_"
 

@@ -1,4 +1,4 @@
-"""Values as they are typed: `1e-3,3e-4`, `[64,64],[128]`, `'a b'`, `range(3)`."""
+"""Parser of values on the command line: `1e-3,3e-4`, `[64,64],[128]`, `'a b'`, `range(3)`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 
 class Word(NamedTuple):
-    """`names=values` as typed; `adds` where a `+` before it says that the parameter is new."""
+    """A typed `names=values`. `adds`: a leading `+` marks a new parameter."""
 
     names: tuple[str, ...]
     values: Result
@@ -27,10 +27,10 @@ class Word(NamedTuple):
 
 
 def read_word(word: str) -> Word:
-    """One parameter of the command line."""
+    """Parse one parameter of the command line."""
     left, equals, right = word.partition("=")
     if not equals or not _NAMES.fullmatch(left):
-        raise UsageError(f"'{word}' is no parameter: write name=value, as in lr=1e-3,3e-4")
+        raise UsageError(f"'{word}' is not a parameter: write name=value, as in lr=1e-3,3e-4")
     names = tuple(name.strip() for name in left.removeprefix("+").split(","))
     try:
         values = read_values(right)
@@ -40,7 +40,7 @@ def read_word(word: str) -> Word:
 
 
 def read_values(text: str) -> Result:
-    """All values of a parameter, or the distribution to draw them from; DefinitionError if unreadable."""
+    """Parse all values of a parameter, or its distribution; raise DefinitionError if that fails."""
     if not text.strip():
         raise DefinitionError("it has no value (an empty text is written \"''\")")
     reader = _Reader(text)
@@ -54,12 +54,12 @@ def read_values(text: str) -> Result:
         elif isinstance(result, Sequence):
             found.extend(result)
         else:
-            raise DefinitionError("a distribution or a zip stands alone, not among other values")
+            raise DefinitionError("a distribution or a zip must be the only value")
     return found
 
 
 def read_call(text: str) -> Result | None:
-    """What a text means if it is a call of one of the functions; None for any other text."""
+    """Parse a call of one of the functions; None for any other text."""
     match = _CALL.match(text)
     if match is None or not text.rstrip().endswith(")"):
         return None
@@ -67,7 +67,7 @@ def read_call(text: str) -> Result | None:
         meant = meant_function(match[1])
         if meant is not None:
             raise DefinitionError(
-                f"{match[1]}(…) is no function: did you mean {meant}? A text that looks like this"
+                f"there is no function {match[1]}(…): did you mean {meant}? A text that looks like this"
                 " is written {value: …}"
             )
         return None
@@ -76,12 +76,12 @@ def read_call(text: str) -> Result | None:
 
 
 def write_values(values: Sequence[Any]) -> str:
-    """Values as one would type them: read again they are the same."""
+    """Write values so that `read_values` reads them back."""
     return ",".join(map(write_value, values))
 
 
 def write_value(value: Any) -> str:
-    """One value as one would type it."""
+    """Write one value so that it can be read back."""
     match value:
         case None:
             return "null"
@@ -110,7 +110,7 @@ class _Value(NamedTuple):
 
 
 class _Reader:
-    """Reads elements parted by commas, recursively."""
+    """Recursive parser of elements separated by commas."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -156,7 +156,7 @@ class _Reader:
             return element.value
         if isinstance(element, Sequence):
             return list(element)
-        raise DefinitionError("a distribution or a zip stands alone, not inside of a value")
+        raise DefinitionError("a distribution or a zip must be the only value, not inside another")
 
     def _quoted(self, quote: str) -> str:
         found: list[str] = []
@@ -237,13 +237,13 @@ class _Reader:
         meant = meant_function(function[1]) if function and text.endswith(")") else None
         if function is not None and meant is not None:
             raise DefinitionError(
-                f"{function[1]}(…) is no function: did you mean {meant}? For a text use quotes"
+                f"there is no function {function[1]}(…): did you mean {meant}? For a text use quotes"
             )
         return _Value(read_scalar(text))
 
 
 def _end_of(text: str, start: int, ends: str) -> int:
-    """Where a bare word ends: at one of these signs, brackets inside of it passed over."""
+    """Return where a bare word ends: at one of these signs, outside its own brackets."""
     open_signs: list[str] = []
     for at in range(start, len(text)):
         char = text[at]

@@ -1,4 +1,4 @@
-"""Parameters typed after a sweep: they take the place of those in its file."""
+"""Overrides: parameters on the command line replace those of the sweep file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Blocks = list[list[Dimension]]
 def override(
     fixed: dict[str, Any], blocks: Blocks, words: Sequence[str], reader: Reader, *, strict: bool
 ) -> tuple[dict[str, Any], Blocks]:
-    """Fixed parameters and blocks as the words change them.
+    """Return fixed parameters and blocks with the overrides applied.
 
-    With `strict`, a name that is not there is a mistake unless a `+` says that it is new.
+    With `strict`, an unknown name is an error unless a `+` marks it as new.
     """
     fixed, blocks = dict(fixed), [list(block) for block in blocks]
     typed: set[str] = set()
@@ -68,7 +68,7 @@ def _place(
 def _check(word: Word, known: set[str], *, strict: bool) -> None:
     for name in word.names:
         if word.adds and name in known:
-            raise UsageError(f"+{name}: the sweep has it already; leave out the +")
+            raise UsageError(f"+{name}: the sweep already has it; leave out the +")
         if strict and not word.adds and name not in known:
             raise UsageError(
                 f"the sweep has no parameter {name}: {did_you_mean(name, sorted(known))};"

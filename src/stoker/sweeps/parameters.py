@@ -1,4 +1,4 @@
-"""`parameters:` of a sweep file, as blocks of dimensions."""
+"""Parser of `parameters:` of a sweep file into blocks of dimensions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NAMED_VALUES = ("constant", "categorical", "categorical_w_probabilities")
 
 
 class Reader:
-    """Makes dimensions of entries; `notes` tell what was tidied up on the way."""
+    """Makes dimensions of entries. `notes` lists what was corrected."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
     def block(self, tree: Map, prefix: str = "", when: str | None = None) -> list[Dimension]:
-        """The dimensions of one product."""
+        """Return the dimensions of one block."""
         found: list[Dimension] = []
         for key, entry in tree.items():
             try:
@@ -56,7 +56,7 @@ class Reader:
         if "when" in entry:
             own = entry["when"]
             if not isinstance(own, str):
-                raise DefinitionError(f"when is a condition like opt.name == 'sgd', not {own!r}")
+                raise DefinitionError(f"when takes a condition like opt.name == 'sgd', not {own!r}")
             when = own if when is None else f"({when}) and ({own})"
         for key in entry:
             if key not in _KNOWN:
@@ -91,7 +91,7 @@ class Reader:
             return self.dimension((name,), [plain(entry["value"])], when)
         values = entry["values"]
         if not isinstance(values, (Seq, str)):
-            raise DefinitionError(f"values is a list, not {plain(values)!r}")
+            raise DefinitionError(f"values must be a list, not {plain(values)!r}")
         weights = entry.get("probabilities")
         return self.dimension((name,), _values_of(values), when, weights)
 
@@ -99,7 +99,7 @@ class Reader:
         columns = [_values_of(column) for column in entry.values()]
         for key, column in zip(entry, columns, strict=True):
             if not isinstance(column, Sequence):
-                entry.fail(key, f"zip: {key} is no list")
+                entry.fail(key, f"zip: {key} is not a list")
         names = tuple(f"{prefix}{key}" for key in entry)
         return self.dimension(names, Zipped(tuple(columns)), _condition(when))  # type: ignore[arg-type]
 
@@ -110,17 +110,17 @@ class Reader:
         when: Condition | None = None,
         weights: Any = None,
     ) -> Dimension:
-        """A parameter, or several zipped, with its values or its distribution; DefinitionError."""
+        """Make a dimension of one parameter, or of several zipped ones; may raise DefinitionError."""
         for name in names:
             check_parameter(name)
         if isinstance(values, Distribution):
             if len(names) > 1:
-                raise DefinitionError("several names go with zip")
+                raise DefinitionError("several names need zip")
             return Draw((names[0],), values, when)
         if isinstance(values, Zipped):
             values = _rows(names, values)
         elif len(names) > 1:
-            raise DefinitionError("several names go with zip([1, 2], [3, 4])")
+            raise DefinitionError("several names need zip([1, 2], [3, 4])")
         if not values:
             raise DefinitionError("it has no values")
         kept, chances = self._distinct(names, values, _check_weights(weights, values))
@@ -150,7 +150,7 @@ class Reader:
 
 
 def plain(tree: Any) -> Any:
-    """A tree as plain values."""
+    """Convert a tree to plain values."""
     if isinstance(tree, Map):
         return {key: plain(entry) for key, entry in tree.items()}
     if isinstance(tree, Seq):
@@ -166,12 +166,12 @@ def _values_of(entry: Any) -> Result:
         if called is not None:
             return called
     if isinstance(entry, Map):
-        raise DefinitionError("a mapping as a value is written {value: {…}}")
+        raise DefinitionError("write a mapping as a value in the form {value: {…}}")
     return [entry]
 
 
 def _usual_shape(numbers: dict[str, Any]) -> str:
-    """What W&B takes where no distribution is named."""
+    """Return the distribution that W&B uses if none is named."""
     if "mu" in numbers or "sigma" in numbers:
         return "q_normal" if "q" in numbers else "normal"
     whole = all(type(numbers.get(key)) is int for key in ("min", "max"))
@@ -184,7 +184,7 @@ def _rows(names: tuple[str, ...], zipped: Zipped) -> list[tuple[Any, ...]] | Seq
     lengths = {len(column) for column in zipped.columns}
     if len(lengths) > 1:
         told = ", ".join(f"{n} {len(c)}" for n, c in zip(names, zipped.columns, strict=False))
-        raise DefinitionError(f"the lists of a zip have one length: {told}")
+        raise DefinitionError(f"the lists of a zip must have the same length: {told}")
     if len(names) != len(zipped.columns):
         raise DefinitionError(f"{len(names)} names, but {len(zipped.columns)} lists")
     if len(names) == 1:
@@ -197,7 +197,7 @@ def _check_weights(weights: Any, values: Sequence[Any]) -> list[float] | None:
         return None
     numbers = all(type(w) in (int, float) and w >= 0 for w in weights)
     if not numbers or len(weights) != len(values) or not sum(weights):
-        raise DefinitionError("probabilities are numbers of at least 0, one for each value")
+        raise DefinitionError("probabilities must be numbers of at least 0, one for each value")
     return [weight / sum(weights) for weight in weights]
 
 

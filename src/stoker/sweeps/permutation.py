@@ -1,4 +1,4 @@
-"""The numbers below a limit in a random order, however many there are, without a list of them."""
+"""Random permutation of the numbers below a limit, computed without a list of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ROUNDS = 4
 
 
 class Permutation:
-    """Each number below `size` once: a Feistel network over the next even power of two."""
+    """Yields each number below `size` once: a Feistel network over the next even power of two."""
 
     def __init__(self, size: int, seed: str) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class Permutation:
         return map(self._at, range(self._size))
 
     def _at(self, number: int) -> int:
-        # What falls outside is sent round again: the network is a permutation, so it comes back.
+        # A number outside is mixed again: the network is a permutation, so this ends.
         while (number := self._mix(number)) >= self._size:
             pass
         return number

@@ -1,4 +1,4 @@
-"""From a definition to its runs: the one entry for the command line and for Python."""
+"""Planning of a sweep: from a definition to its runs. Entry point for the command line and Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stoker.sweeps.tree import Map, as_tree
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One run of a sweep: its parameters, its command, and the folder that is its own."""
+    """One run of a sweep: its parameters, its command and its own folder."""
 
     index: int
     identity: str
@@ -38,7 +38,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Sweep:
-    """A checked sweep. It can be run through as often as needed; its runs are made on the way."""
+    """A checked sweep. It can be iterated repeatedly; its runs are made on the fly."""
 
     def __init__(self, definition: Definition, base: str, *, portable: bool = False) -> None:
         self._definition = definition
@@ -47,31 +47,31 @@ class Sweep:
         self.count, expansion = count_runs(definition.space)
         self.notes = [*definition.notes, *self._remarks(expansion)]
         if not self.count:
-            raise UsageError("the excludes and conditions leave no run at all: exclude less")
+            raise UsageError("the excludes and conditions leave no run: exclude less")
 
     @property
     def name(self) -> str:
-        """What it is called; its jobs' project."""
+        """The name of the sweep, which is the project of its jobs."""
         return self._definition.name
 
     @property
     def command(self) -> str:
-        """The template of its commands."""
+        """The template of the commands."""
         return self._definition.template.text
 
     @property
     def resources(self) -> Resources:
-        """What each run needs."""
+        """Resources of each run."""
         return self._definition.resources
 
     @property
     def warm(self) -> tuple[str, ...]:
-        """The modules that its runs are to find imported."""
+        """The modules that a warm worker imports before a run starts."""
         return self._definition.warm
 
     @property
     def metric(self) -> Metric | None:
-        """What its runs are judged by."""
+        """The metric that compares runs."""
         return self._definition.metric
 
     @property
@@ -81,7 +81,7 @@ class Sweep:
 
     @property
     def root(self) -> str:
-        """The folder that all its runs lie in."""
+        """The folder that contains the folders of all runs."""
         path = os.path.join(self._base, self._definition.dir).replace("{name}", self.name)
         return os.path.dirname(path.partition("{")[0] + "x")
 
@@ -92,7 +92,7 @@ class Sweep:
         return self.runs()
 
     def runs(self) -> Iterator[Run]:
-        """All runs, one at a time, always in the same order."""
+        """Yield all runs, one at a time, always in the same order."""
         template, namer = self._definition.template, Namer(self.command, self.varied)
         fill = template.fill_portably if self._portable else template.fill
         identify, name = namer.identity, namer.folder
@@ -115,9 +115,9 @@ class Sweep:
             )
 
     def _placer(self) -> Callable[[str, dict[str, Cell]], str]:
-        """What gives runs their folders."""
+        """Return the function that gives a run its folder."""
         path = os.path.join(self._base, self._definition.dir)
-        texts = re.split(r"\{([^{}]*)\}", path)  # every second one is a name
+        texts = re.split(r"\{([^{}]*)\}", path)  # names at odd positions
         texts[1::2] = [f"\0{name}" for name in texts[1::2]]
         filled = "".join(texts).replace("\0name", self.name)
         before, _mark, after = filled.partition("\0id")
@@ -136,9 +136,9 @@ class Sweep:
         if expansion is not None and expansion.duplicates:
             many = expansion.duplicates
             what = "1 run was" if many == 1 else f"{many:,} runs were"
-            yield f"{what} dropped: another one is the same"
+            yield f"{what} dropped because another run is the same"
         if expansion is not None and expansion.missing:
-            yield f"{space.samples} samples were asked for: there are {self.count} different runs"
+            yield f"only {self.count} different runs exist, but {space.samples} samples were requested"
         capped = space.method is Method.GRID and space.samples is not None
         if capped and not any(block.draws for block in space.blocks):
             yield f"a grid without distributions: its first {space.samples} runs are taken"
@@ -151,11 +151,11 @@ def plan_sweep(
     *,
     portable: bool = False,
 ) -> Sweep:
-    """Check a sweep whole; UsageError names the first thing wrong with it, and its line in a file.
+    """Check a sweep completely; raise UsageError for the first error, with its line in the file.
 
-    `definition` has the keys of a sweep file; `overrides` are parameters as typed (`lr=1,2`). Runs'
-    folders lie under `base`, by default the current folder. In commands that are `portable` they are
-    not written out: each is what the run is told when it starts, on whatever machine.
+    `definition` has the keys of a sweep file; `overrides` are typed parameters (`lr=1,2`). The runs' folders
+    are below `base`, by default the current folder. In `portable` commands the folder is not written out:
+    it is read from the run's environment, on any machine.
     """
     tree = as_tree(definition)
     assert isinstance(tree, Map)

@@ -1,4 +1,4 @@
-"""Puts the runs of a sweep into the queue, part by part: a million are never held at once."""
+"""Queueing of a sweep's runs in parts, so that a million runs are never in memory at once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PART = 20_000
 
 @contextlib.contextmanager
 def alone(home: str, name: str, cwd: str, tell: Callable[[str], None]) -> Iterator[None]:
-    """Let nobody else submit this sweep meanwhile: what is queued twice would run twice.
+    """Lock out other submissions of the same sweep: a run that is queued twice would run twice.
 
-    Whoever comes second is told, waits, and then sees what the first has queued.
+    A second process is told so by `tell`, waits, and then sees what the first has queued.
     """
     folder = os.path.join(home, "locks")
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -74,10 +74,10 @@ def describe_runs(
 
 
 def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Iterator[Added]:
-    """Add runs; all but the jobs and the request id is taken from `common`.
+    """Add runs to the queue. All but the jobs and the request id is taken from `common`.
 
-    Each part is on disk when its answer is there: what is interrupted is finished by submitting the
-    sweep again. While the daemon takes one part, the next is made.
+    Each part is on disk when its answer arrives: after an interruption, submitting the sweep again
+    finishes it. The next part is made while the daemon writes the current one.
     """
     wait: Callable[[], list[Added]] | None = None
     for part in _parts(runs, common):

@@ -1,4 +1,4 @@
-"""Where in a shell line a value stands, and how it has to be written there to arrive unharmed."""
+"""Quoting of values in a shell line according to the quotes around them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DOUBLE_SPECIAL = re.compile(r'([\\"$`])')
 
 
 class QuotingContext(enum.Enum):
-    """What surrounds a place in a shell line."""
+    """Quotes around a position in a shell line."""
 
     PLAIN = "plain"
     SINGLE = "single quotes"
@@ -19,14 +19,14 @@ class QuotingContext(enum.Enum):
 
 
 def quote(text: str, context: QuotingContext) -> str:
-    """A text so that the shell reads it as it is."""
+    """Quote a text so that the shell reads it literally."""
     if context is QuotingContext.PLAIN:
         return shlex.quote(text)
     return escape(text, context)
 
 
 def escape(text: str, context: QuotingContext) -> str:
-    """A text for inside of the quotes that are open; outside of any it stays as it is."""
+    """Escape a text for the open quotes; unchanged outside quotes."""
     if context is QuotingContext.SINGLE:
         return text.replace("'", "'\\''")
     if context is QuotingContext.DOUBLE:
@@ -35,7 +35,7 @@ def escape(text: str, context: QuotingContext) -> str:
 
 
 class Scanner:
-    """Follows a shell line from its beginning, and knows which quotes are open."""
+    """Reads a shell line from its start and tracks which quotes are open."""
 
     def __init__(self) -> None:
         self._open: list[str] = []
@@ -45,7 +45,7 @@ class Scanner:
 
     @property
     def context(self) -> QuotingContext:
-        """What surrounds the place after all that was read."""
+        """Quotes around the position after the text read so far."""
         if "`" in self._open:
             return QuotingContext.BACKTICK
         match self._open[-1:]:
@@ -57,11 +57,11 @@ class Scanner:
 
     @property
     def unclosed(self) -> str | None:
-        """The quote that is still open, if one is."""
+        """The quote that is still open; None if none is."""
         return next((sign for sign in self._open if sign in "'\"`"), None)
 
     def read(self, text: str) -> None:
-        """Go on."""
+        """Read more text."""
         for char in text:
             if self._escaped:
                 self._escaped = False

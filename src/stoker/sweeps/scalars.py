@@ -1,4 +1,4 @@
-"""Single values as text, by the rules of YAML 1.2: in files and on the command line alike."""
+"""Parsing of scalars by the rules of YAML 1.2, in files and on the command line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WORDS: dict[str, Scalar] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_MAX_DIGITS = 4000  # Python refuses to read longer ones
+_MAX_DIGITS = 4000  # Python refuses to parse longer numbers
 
 
 def read_scalar(text: str) -> Scalar:
-    """The value that a plain word stands for: `1e-3` is a number, `010` is ten, `no` is a word."""
+    """Parse a plain word: `1e-3` is a number, `010` is ten, `no` is a word."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) > _MAX_DIGITS:

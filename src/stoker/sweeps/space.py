@@ -1,4 +1,4 @@
-"""What a sweep ranges over: the one model in which files and inline words end."""
+"""The space of a sweep: the common model of sweep files and inline parameters."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _KEPT_ROWS = 10_000
 
 
 class Method(str, enum.Enum):
-    """How runs are chosen."""
+    """How runs are chosen from the space."""
 
     GRID = "grid"
     RANDOM = "random"
 
 
 class Axis:
-    """Values that are tried one after the other, of one parameter or of several side by side."""
+    """Values that are tried in turn, of one parameter or of several zipped ones."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Axis:
         when: Condition | None = None,
         weights: tuple[float, ...] | None = None,
     ) -> None:
-        """Each of `values` is a value for one name, or a tuple of values for several."""
+        """Make an axis. Each of `values` is a value for one name, or a tuple of values for several."""
         self.names = names
         self.values = values
         self.when = when
         self.weights = weights
-        # A range of a million is not kept as a million rows.
+        # The rows of a very long range are made on the fly.
         self._rows = None if len(values) > _KEPT_ROWS else [self._make(value) for value in values]
 
     def __len__(self) -> int:
@@ -78,28 +78,28 @@ Dimension = Axis | Draw
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One product; what a condition asks about comes before it."""
+    """One product of dimensions. Parameters in a condition come before the conditional ones."""
 
     dimensions: tuple[Dimension, ...]
 
     @property
     def names(self) -> list[str]:
-        """The parameters of its runs, present or conditional."""
+        """All parameters, including conditional ones."""
         return [name for each in self.dimensions for name in each.names]
 
     @property
     def axes(self) -> list[Axis]:
-        """What is tried value by value."""
+        """Dimensions with a list of values."""
         return [each for each in self.dimensions if isinstance(each, Axis)]
 
     @property
     def draws(self) -> list[Draw]:
-        """What is drawn."""
+        """Dimensions that are drawn from a distribution."""
         return [each for each in self.dimensions if isinstance(each, Draw)]
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
-    """A union of products, and what is taken from it."""
+    """A union of blocks, and the rules that choose runs from it."""
 
     fixed: Row = ()
     blocks: tuple[Block, ...]
@@ -111,7 +111,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_finite(self) -> bool:
-        """Whether every combination can be visited once: nothing is drawn or weighted."""
+        """Whether every combination can be visited once: no parameter is drawn or weighted."""
         return not any(
             isinstance(each, Draw) or each.weights is not None
             for block in self.blocks
@@ -126,7 +126,7 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys([*found, SEED] if self.repeats is not None else found))
 
     def varied(self) -> list[str]:
-        """The parameters that are not the same in all runs."""
+        """Return the parameters that are not the same in all runs."""
         seen: dict[str, set[str]] = {}
         for block in self.blocks:
             for each in block.dimensions:
@@ -135,21 +135,21 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
                     value = each[0][place][1].json if few and isinstance(each, Axis) else "…"
                     seen.setdefault(name, set()).update([value] if few else [value, ""])
         absent = {name for block in self.blocks for name in set(seen) - set(block.names)}
-        # The fixed ones are in no block; a seed alone varies where it is repeated.
+        # Fixed parameters are in no block; a repeated seed always varies.
         names = [name for name in seen if len(seen[name]) > 1 or name in absent]
         return [*names, SEED] if (self.repeats or 0) > 1 else names
 
 
 def check_parameter(name: str) -> None:
-    """Refuse a name that no placeholder could say; DefinitionError."""
+    """Raise DefinitionError for a name that cannot be a placeholder."""
     if not _NAME.fullmatch(name):
-        raise DefinitionError(f"'{name}' is no name for a parameter: letters, digits, _ . - / @")
+        raise DefinitionError(f"'{name}' is not a parameter name: use letters, digits, _ . - / @")
     if name in BUILT_IN:
         raise DefinitionError(f"'{name}' is built in: give the parameter another name")
 
 
 def order(dimensions: Sequence[Dimension]) -> tuple[Dimension, ...]:
-    """Sort conditions' subjects first, then axes, then draws; DefinitionError on a cycle."""
+    """Sort axes before draws, and after the parameters in their conditions; raise on a cycle."""
     left, placed, own = list(dimensions), [], {n for each in dimensions for n in each.names}
     known: set[str] = set()
     while left:

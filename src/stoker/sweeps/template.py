@@ -1,9 +1,9 @@
-"""The command of a sweep: a shell line with placeholders, filled in for each run.
+"""Command template of a sweep: a shell line with placeholders that are filled in for each run.
 
     python train.py --lr {lr} {args} --out {dir}
 
-Values are quoted as their place demands; `{x:raw}` is not; `{{` and `}}` are braces; `${HOME}` is the
-shell's own.
+Values are quoted as their position requires; `{x:raw}` is not quoted; `{{` and `}}` are braces; `${HOME}` is
+left to the shell.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Point = dict[str, Cell]
 
 
 class RunFacts(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a run when its command is made."""
+    """Facts about a run that its command needs."""
 
     point: Point
     params_json: str
@@ -45,7 +45,7 @@ class RunFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Field(NamedTuple):
-    """A placeholder, and where it stands."""
+    """A placeholder and the quotes around it."""
 
     name: str
     raw: bool
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
 
 class Template:
-    """A command with placeholders; DefinitionError where it cannot be read."""
+    """A command with placeholders; raises DefinitionError if it cannot be parsed."""
 
     def __init__(self, text: str) -> None:
         check_text(text)
@@ -68,23 +68,23 @@ class Template:
             raise DefinitionError("the command is empty")
 
     def check(self, always: Collection[str], sometimes: Collection[str]) -> None:
-        """Refuse names that no run or not every run has, and parameters that are never used."""
+        """Refuse placeholders that some runs do not have, and parameters that are never used."""
         used = {field.name for field in self.fields}
         names = [*always, *sometimes]
         for name in sorted(used - BUILT_IN):
             if name in sometimes:
                 raise DefinitionError(
-                    f"{{{name}}} is in the command, but not every run has '{name}': pass it on"
-                    " with {args} or {hydra}"
+                    f"{{{name}}} is in the command, but not every run has '{name}': use {{args}}"
+                    " or {hydra} instead"
                 )
             if name == "seed" and name not in always:
                 raise DefinitionError(
-                    "{seed} is in the command, but no seed: add repeats, or a seed"
+                    "{seed} is in the command, but there is no seed: add repeats, or a seed"
                 )
             if name not in always:
                 known = [*names, *_SUGGESTED]
                 raise DefinitionError(
-                    f"{{{name}}} is in the command, but no parameter: {did_you_mean(name, known)};"
+                    f"{{{name}}} is in the command, but is not a parameter: {did_you_mean(name, known)};"
                     " for a brace write {{"
                 )
         unused = [name for name in names if name not in used]
@@ -95,11 +95,11 @@ class Template:
             )
 
     def fill(self, facts: RunFacts) -> str:
-        """The command of one run."""
+        """Return the command of one run."""
         return self._form % tuple([filler(facts) for filler in self._fillers])
 
     def fill_portably(self, facts: RunFacts) -> str:
-        """The same for any machine: the run's folder is the one that it is told there."""
+        """Return the same for any machine: the run's folder is taken from its environment."""
         return self._form % tuple([filler(facts) for filler in self._portable])
 
 
@@ -133,21 +133,19 @@ def _parse(text: str) -> Iterator[str | Field]:
 def _field(inside: str | None, token: str, context: QuotingContext) -> Field:
     found = _FIELD.fullmatch(inside or "")
     if found is None:
-        what = f"'{token}' in the command is no placeholder"
+        what = f"'{token}' in the command is not a placeholder"
         if inside and re.fullmatch(r"[A-Za-z_][\w.]*:.*", inside):
             raise DefinitionError(
                 f"{what}: only {{name}} and {{name:raw}} are; for a brace write {{{{"
             )
         raise DefinitionError(f"{what}: for a brace write {{{{ or }}}}")
     if context is QuotingContext.BACKTICK and not found["raw"]:
-        raise DefinitionError(
-            f"{token} stands in backticks, where quoting fails: write $(…) instead"
-        )
+        raise DefinitionError(f"{token} is in backticks, where quoting fails: write $(…) instead")
     return Field(found["name"], found["raw"] is not None, context)
 
 
 def _folder_told(field: Field) -> Callable[[RunFacts], str] | None:
-    """What stands for a path of the run's folder until the shell reads it; None for other fields."""
+    """Return a filler that leaves the run's folder to the shell; None for other fields."""
     if field.name not in _PATHS:
         return None
     path = f"${{STOKER_RUN_DIR}}{_PATHS[field.name]}"
@@ -189,14 +187,14 @@ _TEXTS: dict[str, Callable[[RunFacts], str]] = {
 
 
 def _argument(name: str, cell: Cell) -> str:
-    """`--name=value` as a word for the shell; what needs no quoting is not looked at again."""
+    """Return `--name=value` as a shell word."""
     if cell.quoted is cell.text:
         return f"--{name}={cell.text}"
     return shlex.quote(f"--{name}={cell.text}")
 
 
 def _with_flags(point: Point) -> Sequence[str]:
-    """W&B's arguments without values for booleans: there or not there."""
+    """Return W&B's arguments with booleans as flags: present or absent, without a value."""
     return [
         f"--{name}" if cell.value is True else _argument(name, cell)
         for name, cell in point.items()

@@ -1,4 +1,4 @@
-"""What a sweep file holds, with the line of every entry: mistakes are told where they stand."""
+"""Content of a sweep file with the line of every entry, so that errors can name it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker.errors import UsageError
 
 
 class Map(dict[str, Any]):
-    """A mapping that knows where its entries stand."""
+    """A mapping with the lines of its entries."""
 
     def __init__(self, file: str | None = None) -> None:
         super().__init__()
@@ -18,31 +18,31 @@ class Map(dict[str, Any]):
         self.lines: dict[str, int] = {}
 
     def put(self, key: str, value: Any, line: int | None = None) -> None:
-        """Add an entry, and its line if it has one."""
+        """Add an entry, and its line if known."""
         self[key] = value
         if line is not None:
             self.lines[key] = line
 
     def fail(self, key: str, message: str) -> NoReturn:
-        """Refuse an entry."""
+        """Raise a UsageError about an entry."""
         raise UsageError(f"{self.place(key)}{message}")
 
     def place(self, key: str) -> str:
-        """How a message about an entry begins."""
+        """Return the start of a message about an entry: file and line."""
         if self.file is None:
             return ""
         line = self.lines.get(key)
         return f"{self.file}: " if line is None else f"{self.file}:{line}: "
 
     def check_keys(self, known: Collection[str], what: str) -> None:
-        """Refuse a key that is not known, with the one that was probably meant."""
+        """Raise UsageError for an unknown key, and suggest a known one."""
         for key in self:
             if key not in known:
                 self.fail(key, f"{what} '{key}': {did_you_mean(key, known)}")
 
 
 class Seq(list[Any]):
-    """A list that knows where its items stand."""
+    """A list with the lines of its items."""
 
     def __init__(self, file: str | None = None) -> None:
         super().__init__()
@@ -50,13 +50,13 @@ class Seq(list[Any]):
         self.lines: list[int] = []
 
     def put(self, value: Any, line: int | None = None) -> None:
-        """Add an item, and its line if it has one."""
+        """Add an item, and its line if known."""
         self.append(value)
         if line is not None:
             self.lines.append(line)
 
     def place(self, index: int) -> str:
-        """How a message about an item begins."""
+        """Return the start of a message about an item: file and line."""
         if self.file is None:
             return ""
         known = index < len(self.lines)
@@ -64,7 +64,7 @@ class Seq(list[Any]):
 
 
 def as_tree(value: Any) -> Any:
-    """Plain dictionaries and lists as a tree without lines; a tree as it is."""
+    """Convert plain dictionaries and lists to a tree without lines; a tree is returned as it is."""
     if isinstance(value, (Map, Seq)):
         return value
     if isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def as_tree(value: Any) -> Any:
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """The known word that was probably meant, else all of them."""
+    """Suggest the closest known word, or list all of them."""
     near = difflib.get_close_matches(word, known, n=1)
     if near:
         return f"did you mean '{near[0]}'?"

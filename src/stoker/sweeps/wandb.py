@@ -1,4 +1,4 @@
-"""W&B's way to write a command: `program:` and a list of words with `${macros}`."""
+"""Conversion of W&B's command notation: `program:` and a list of words with `${macros}`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MACROS = {
 
 
 def to_template(words: Sequence[str], program: str | None) -> str:
-    """A template for the same words; DefinitionError for a macro that there is not."""
+    """Convert words to a template; raise DefinitionError for an unknown macro."""
     return " ".join(_word(word, program) for word in words)
 
 
@@ -45,12 +45,12 @@ def _literal(text: str) -> str:
 def _macro(name: str, program: str | None) -> str:
     if name == "program":
         if program is None:
-            raise DefinitionError("${program} is in the command, but there is no program: …")
+            raise DefinitionError("${program} is in the command: add program: SCRIPT")
         return _literal(program)
     if name.startswith("envvar:"):
         variable = name.removeprefix("envvar:")
         if not variable.isidentifier():
-            raise DefinitionError(f"${{{name}}}: '{variable}' is no variable")
+            raise DefinitionError(f"${{{name}}}: '{variable}' is not a variable name")
         return f'"${{{variable}}}"'
     if name not in _MACROS:
         known = ", ".join(f"${{{each}}}" for each in ("program", *_MACROS, "envvar:NAME"))

@@ -140,7 +140,7 @@ def test_a_log_that_cannot_be_read_says_so(api_server: ApiServer, client: Client
     job = api_server.add("x")
     path = log_of(api_server, job)
     path.symlink_to(path)
-    with pytest.raises(Exception, match="cannot be read"):
+    with pytest.raises(Exception, match="cannot read the log"):
         list(client.log(job, tail=5))
 
 

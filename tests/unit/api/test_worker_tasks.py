@@ -45,7 +45,7 @@ def test_a_draft_is_counted_and_nothing_is_queued(api_server: ApiServer, tmp_pat
     ("change", "field", "message"),
     [
         ({"text": "  "}, "text", "what is to run"),
-        ({"words": ["lr"]}, "words", "no parameter"),
+        ({"words": ["lr"]}, "words", "not a parameter"),
         ({"words": ["lr=1", "bs=2", "unused=3"]}, "text", "unused"),
         ({"form": "yaml", "text": "command: [", "words": []}, "text", "sweep.yaml:"),
         ({"form": "toml", "text": "command = ", "words": []}, "text", "sweep.toml: Invalid"),

@@ -269,7 +269,7 @@ def test_where_a_job_may_run_and_what_it_shares_is_sent(sent: list[Message]) -> 
         ("--retries 1 --backoff 2d", "at most 1d"),
         ("--requeue", "give -t as well"),
         ("--signal STOP", "never ends it"),
-        ("--grace soon", "is no duration"),
+        ("--grace soon", "is not a duration"),
     ],
 )
 def test_a_wish_that_makes_no_sense_is_refused(

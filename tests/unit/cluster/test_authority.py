@@ -79,7 +79,7 @@ def test_a_box_without_openssl_joins_only_a_cluster_without_tls(
     with credentials.find_credentials(home, "127.0.0.1", 7866) as found:
         assert found == (TOKEN, None)
     with (
-        pytest.raises(StokerError, match="there is no openssl"),
+        pytest.raises(StokerError, match="openssl is missing"),
         credentials.find_credentials(home, "127.0.0.1", 7866),
     ):
         raise AssertionError

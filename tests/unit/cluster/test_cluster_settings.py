@@ -113,5 +113,5 @@ def test_tokens_differ_and_what_is_none_is_refused() -> None:
     assert settings.make_token() != settings.make_token()
     assert settings.check_token(f" {'a' * 64}\n") == "a" * 64
     for wrong in ("", "short", "with blank " * 3, "ä" * 32):
-        with pytest.raises(UsageError, match="no token"):
+        with pytest.raises(UsageError, match="not a token"):
             settings.check_token(wrong)

@@ -50,7 +50,10 @@ def test_boxes_go_together_if_their_versions_do() -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (cluster(ray="2.61.0"), r"Ray 2\.61\.0 and this box 2\.60\.0.*pip install ray==2\.61\.0"),
+        (
+            cluster(ray="2.61.0"),
+            r"Ray 2\.61\.0 and this box Ray 2\.60\.0.*pip install ray==2\.61\.0",
+        ),
         (cluster(python="3.2.1"), r"Python 3\.2 and this box"),
         (cluster(stoker="9.9"), r"Stoker 9\.9 and this one"),
     ],
@@ -74,16 +77,16 @@ def test_a_head_cannot_be_where_others_listen_or_this_box_is_not() -> None:
         sock.listen()
         with pytest.raises(StokerError, match=r"in use.*--port"):
             ray_survey.check_place("127.0.0.1", sock.getsockname()[1])
-    with pytest.raises(StokerError, match="no address of this box"):
+    with pytest.raises(StokerError, match="not an address of this box"):
         ray_survey.check_place("192.0.2.77", 7866)
 
 
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
-        ({"state": "open"}, "lets in everybody"),
+        ({"state": "open"}, "has no authentication"),
         ({"state": "refused"}, "token is not that of the cluster"),
-        ({"state": "silent"}, "no Ray cluster"),
+        ({"state": "silent"}, "not a Ray cluster"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_refused_with_the_reason(

@@ -46,7 +46,7 @@ def test_certificates_that_cannot_be_used_are_refused_with_the_reason(
     open_key.write_bytes(Path(good["RAY_TLS_SERVER_KEY"]).read_bytes())
     open_key.chmod(0o644)
     for changed, address, reason in (
-        ({"RAY_USE_TLS": "maybe"}, "127.0.0.1", "is 1 or 0, not 'maybe'"),
+        ({"RAY_USE_TLS": "maybe"}, "127.0.0.1", "must be 1 or 0, not 'maybe'"),
         ({"RAY_TLS_CA_CERT": ""}, "127.0.0.1", "needs RAY_TLS_CA_CERT too"),
         ({"RAY_TLS_SERVER_KEY": "/no/such"}, "127.0.0.1", "cannot read the key /no/such"),
         ({"RAY_TLS_SERVER_CERT": "/no/such"}, "127.0.0.1", "No such file"),

@@ -34,7 +34,7 @@ def test_a_bare_number_is_refused_with_what_it_could_have_meant() -> None:
     with pytest.raises(UsageError) as caught:
         parse_duration("90")
 
-    assert str(caught.value) == ("'90' could be seconds, minutes or hours: write 90s, 90m or 90h")
+    assert str(caught.value) == ("'90' has no unit: write 90s, 90m or 90h")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["0s", "0h0m", "00:00:00", "0.0d"])
 def test_no_time_at_all_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time at all"):
+    with pytest.raises(UsageError, match="is not longer than zero"):
         parse_duration(text)
 
 

@@ -58,7 +58,7 @@ def test_a_plan_that_keeps_to_the_rules_passes() -> None:
 @pytest.mark.parametrize(
     ("starts", "complaint"),
     [
-        ([Start(9, (0,))], "does not wait"),
+        ([Start(9, (0,))], "is not waiting"),
         ([Start(1, (0,)), Start(1, (1,))], "planned twice"),
         ([Start(1, (0, 1))], "needs 1 slots and gets 2"),
         ([Start(1, (2,))], "not all of them free"),

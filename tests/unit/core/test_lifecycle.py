@@ -76,7 +76,9 @@ def test_each_way_of_the_diagram_is_open(state: State, event: Event) -> None:
     [way for way in itertools.product(State, Event) if way not in WAYS],
 )
 def test_every_other_way_is_closed_and_the_error_names_it(state: State, event: Event) -> None:
-    with pytest.raises(IllegalEventError, match=f"{event.value} of a job that is {state.value}"):
+    with pytest.raises(
+        IllegalEventError, match=f"{event.value} is not allowed for a {state.value} job"
+    ):
         after(state, event)
 
 

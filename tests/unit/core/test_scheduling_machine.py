@@ -338,7 +338,7 @@ def test_a_planner_without_reservations_is_caught() -> None:
 
 
 def test_a_planner_that_knows_of_no_nodes_is_caught() -> None:
-    with pytest.raises(InvariantError, match="of more than one node"):
+    with pytest.raises(InvariantError, match="on more than one node"):
         run_state_machine_as_test(
             ScatteredScheduling, settings=settings(steady, phases=[Phase.generate])
         )

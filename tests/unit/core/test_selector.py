@@ -69,7 +69,7 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", ",", " , \n"])
 def test_an_empty_selector_names_no_job(text: str) -> None:
-    with pytest.raises(UsageError, match="no job is named"):
+    with pytest.raises(UsageError, match="no job given"):
         parse_selector(text)
 
 
@@ -82,7 +82,7 @@ def test_a_range_that_runs_backwards_is_refused_with_the_one_that_was_meant() ->
     "text", ["/", "a/", "/a", "a//1", "//", "a/b/c", "a/b/1/2", "a/b/-1", "p/n/", "a/b/1.5"]
 )
 def test_what_is_neither_id_nor_name_is_refused_with_what_there_is_to_write(text: str) -> None:
-    with pytest.raises(UsageError, match="names no job: write an id, a name, project/name"):
+    with pytest.raises(UsageError, match="is not a job: write an id, a name, project/name"):
         parse_selector(text)
 
 
@@ -109,13 +109,13 @@ def test_the_digits_of_other_scripts_are_no_id() -> None:
     ],
 )
 def test_a_name_that_could_not_be_typed_or_filed_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="holds a blank, a comma, a / or a control character"):
+    with pytest.raises(UsageError, match="contains a blank, a comma, a / or a control character"):
         check_name("the name", name)
 
 
 @pytest.mark.parametrize("name", ["7", "1-5", "@", ".", "..", "daemon", "-x", "--all"])
 def test_a_name_that_would_be_taken_for_something_else_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="would be taken for something else"):
+    with pytest.raises(UsageError, match="has another meaning on the command line"):
         check_name("the project", name)
 
 

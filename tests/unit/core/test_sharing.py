@@ -119,14 +119,14 @@ def test_always_divides_a_gpu_into_equal_parts() -> None:
             gpu(tenant(7, 5.0, 5.0), used_bytes=17 * GIB, driver_bytes=GIB),
             "of 6.0 GiB free 0.0 GiB are promised",
         ),
-        (gpu(tenant(7, 5.0, sm=1.15)), "it keeps 20% of a GPU busy and those there 115%"),
-        (gpu(tenant(7, 23.0, cold=True)), "job 7 has the whole of it"),
+        (gpu(tenant(7, 5.0, sm=1.15)), "it keeps 20% of a GPU busy and the jobs there 115%"),
+        (gpu(tenant(7, 23.0, cold=True)), "job 7 has the whole GPU"),
         (gpu(tenant(7, 5.0), foreign="ada"), "not shared while ada computes there"),
         (gpu(tenant(7, 5.0), releasing=True), "not released yet"),
         (gpu(tenant(7, 5.0), frozen="a job outgrew"), "a job outgrew"),
         (gpu(tenant(7, 5.0), blind="the driver hides it"), "the driver hides it"),
-        (gpu(*(tenant(n, 0.1) for n in range(16))), "has 16 jobs, and 16 is the most"),
-        (gpu(tenant(7, 5.0, most=1)), "has 1 job, and 1 is the most"),
+        (gpu(*(tenant(n, 0.1) for n in range(16))), "has 16 jobs, and 16 is the limit"),
+        (gpu(tenant(7, 5.0, most=1)), "has 1 job, and 1 is the limit"),
     ],
 )
 def test_every_refusal_says_what_stands_in_the_way(there: SharedGpu, says: str) -> None:
@@ -139,7 +139,7 @@ def test_too_little_ram_keeps_jobs_from_joining() -> None:
     found = why_not(
         ShareRequest(job=9, kind="k"), gpu(tenant(7, 5.0)), knowledge(host_free=0.04), RULES
     )
-    assert found == "4% of the machine's RAM is free, and 5% is kept"
+    assert found == "4% of the RAM is free; 5% must stay free"
 
 
 def test_on_an_idle_gpu_everybody_starts_who_is_not_too_large() -> None:
@@ -235,9 +235,9 @@ def test_gpulimits_thresholds_are_settings_of_the_same_rule() -> None:
     found = why_not(
         ShareRequest(job=9, kind="k"), gpu(tenant(7, 0, 13.0)), knowledge(Profile()), rules
     )
-    assert found == "46% of its memory is free, and 50% is to be kept"
+    assert found == "46% of its memory is free; 50% must stay free"
     low = why_not(ShareRequest(job=9, kind="k"), gpu(tenant(7, 0)), knowledge(host_free=0.1), rules)
-    assert low == "10% of the machine's RAM is free, and 20% is kept"
+    assert low == "10% of the RAM is free; 20% must stay free"
 
 
 def test_a_template_is_a_command_without_what_varies() -> None:

@@ -311,7 +311,7 @@ def test_a_policy_that_scatters_a_job_over_nodes_is_refused(cluster: Cluster) ->
     )
     cluster.add("big", gpus=2)
 
-    assert "of more than one node; the default policy plans from now on" in cluster.notices()
+    assert "on more than one node; the default policy plans from now on" in cluster.notices()
     assert cluster.places() == {1: "h1/0,h1/1"}
 
 

@@ -449,11 +449,11 @@ def test_gpulimits_thresholds_are_settings(harness: Harness, machine: Machine) -
     for _ in range(3):
         harness.wait(2)
     assert crowd(harness) == {"0": 3, "1": 3}
-    assert "38% of its memory is free, and 50% is to be kept" in harness.why(9)
+    assert "38% of its memory is free; 50% must stay free" in harness.why(9)
     harness.config("gpulimit.safety_keep_gpu_memory", "0.3")
     assert crowd(harness) == {"0": 4, "1": 4}
     harness.add("train 10", share="auto")
-    assert "takes of it what it finds" in harness.why(10)
+    assert "takes what it finds of its memory" in harness.why(10)
 
 
 def test_frameworks_are_kept_from_taking_the_whole_gpu(harness: Harness, machine: Machine) -> None:
@@ -592,7 +592,7 @@ class TestThresholdsForTheFirst:
         machine.others = {"GPU-0": 18, "GPU-1": 18}
         harness.add("train 1", share="free")
         assert crowd(harness) == {}
-        assert "25% of its memory is free, and 50% is to be kept" in harness.why(1)
+        assert "25% of its memory is free; 50% must stay free" in harness.why(1)
 
         machine.others = {"GPU-0": 18}
         due_s = harness.engine.patience_s()
@@ -607,7 +607,7 @@ class TestThresholdsForTheFirst:
         monkeypatch.setattr("stoker.engine.sharing.read_free_ram", lambda: 0.1)
         harness.add("train 1", share="free")
         assert crowd(harness) == {}
-        assert "10% of the machine's RAM is free, and 20% is kept" in harness.why(1)
+        assert "10% of the RAM is free; 20% must stay free" in harness.why(1)
 
     def test_a_forced_start_heeds_no_threshold(self, harness: Harness) -> None:
         machine = Crowded(harness)
@@ -648,7 +648,7 @@ def test_a_second_task_waits_2_seconds_for_a_first_that_shows_no_memory(
     machine.age_s = 1.9
     harness.add("train 1", "train 2", share="free")
     assert crowd(harness) == {"0": 1}
-    assert "what job 1 takes of it is not to be seen yet" in harness.why(2)
+    assert "the memory use of job 1 is not measured yet" in harness.why(2)
 
     machine.age_s = 2.0
     due_s = harness.engine.patience_s()

@@ -79,10 +79,10 @@ def test_a_name_that_means_no_gpu_needs_no_lease(name: str, known: tuple[Gpu, ..
     [
         ("9", "GPU 9 does not exist: this machine has 0-3"),
         ("0,2-7", "GPU 4 does not exist: this machine has 0-3"),
-        ("3-0", "GPU range 3-0 runs backwards: write 0-3"),
+        ("3-0", "GPU range 3-0 is reversed: write 0-3"),
         ("0-999999", "GPU range 0-999999 is too long: at most 1024 GPUs"),
-        (" , +", "no GPU is named; pass --gpus 0,1 or --gpus all"),
-        ("GPU-", "GPU- fits several GPUs: give more of the UUID"),
+        (" , +", "no GPU given: pass --gpus 0,1 or --gpus all"),
+        ("GPU-", "GPU- matches several GPUs: give more of the UUID"),
         ("0+0", "GPU 0 is twice in one slot, 0+0; for two jobs that share it write 0,0"),
         ("1+GPU-1a", "GPU 1 is twice in one slot, 1+GPU-1a; for two jobs that share it write 1,1"),
     ],

@@ -141,11 +141,11 @@ class TestPolicy:
     @pytest.mark.parametrize(
         ("plan", "complaint"),
         [
-            (Plan((Start(99, (0,)),)), "job 99 is planned but does not wait"),
+            (Plan((Start(99, (0,)),)), "job 99 is planned but is not waiting"),
             (Plan((Start(1, (0, 1)),)), "job 1 needs 1 slots and gets 2"),
             (Plan((Start(1, (5,)),)), "not all of them free"),
             (Plan((Start(1, (0,)), Start(2, (0,)))), "not all of them free"),
-            (Plan((), reserved_for=77), "does not wait"),
+            (Plan((), reserved_for=77), "is not waiting"),
             (Plan((Start(1, (), in_advance=True),)), "needs 1 slots and gets 0"),
             (None, "it failed with AttributeError"),
             (ZeroDivisionError("oops"), "it failed with ZeroDivisionError"),

@@ -127,7 +127,7 @@ def test_a_new_priority_counts_at_once(busy: Harness) -> None:
     [
         ({}, "nothing to set"),
         ({"gpus": 2}, "2 GPUs are more than the 1 of this queue"),
-        ({"name": "1-3"}, "would be taken for something else"),
+        ({"name": "1-3"}, "has another meaning on the command line"),
         ({"begin_at": 1.0}, "lies in the past"),
         ({"command": "  "}, "the command is empty"),
         ({"command": Base64("?")}, "the command is no base64"),

@@ -82,10 +82,10 @@ def test_a_trace_is_read_with_its_memory_over_time(tmp_path: Path) -> None:
     ("row", "says"),
     [
         ("x,60,5G,0.5", "line 2: could not convert"),
-        ("0,60,lots,0.5", "line 2: 'lots' is no amount"),
-        ("0,0,5G,0.5", "line 2: times are seconds"),
-        ("0,60,5G,1.5", "sm a share from 0 to 1"),
-        ("0,60,0.5:1G;0.2:2G,0.5", "do not rise"),
+        ("0,60,lots,0.5", "line 2: 'lots' is not an amount"),
+        ("0,0,5G,0.5", "line 2: times must be seconds"),
+        ("0,60,5G,1.5", "and sm a share from 0 to 1"),
+        ("0,60,0.5:1G;0.2:2G,0.5", "must rise from 0"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, row: str, says: str) -> None:
@@ -101,5 +101,5 @@ def test_a_trace_without_a_column_or_a_job_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no column sm"):
         read_trace(str(path))
     path.write_text("arrival_s,duration_s,memory,sm\n")
-    with pytest.raises(UsageError, match="no job in it"):
+    with pytest.raises(UsageError, match="contains no job"):
         read_trace(str(path))

@@ -48,7 +48,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes) -> None:
 )
 def test_paths_that_leave_the_tree_are_refused(path: bytes) -> None:
     above = [ManifestEntry(b"a", FOLDER, 0o755)]
-    with pytest.raises(StagingError, match="no path within a tree"):
+    with pytest.raises(StagingError, match="not a path within a tree"):
         TreeManifest([*above, ManifestEntry(path, FILE, 0o644, 0, DIGEST)])
 
 
@@ -59,7 +59,7 @@ def test_nothing_lies_below_a_link_or_a_file(kind: bytes) -> None:
         if kind == LINK
         else ManifestEntry(b"a", FILE, 0, 0, DIGEST)
     )
-    with pytest.raises(StagingError, match="lies in no folder"):
+    with pytest.raises(StagingError, match="is in no folder"):
         TreeManifest([above, ManifestEntry(b"a/passwd", FILE, 0o644, 0, DIGEST)])
 
 
@@ -75,7 +75,7 @@ def test_nothing_lies_below_a_link_or_a_file(kind: bytes) -> None:
     ],
 )
 def test_entries_that_no_tree_has_are_refused(entry: ManifestEntry) -> None:
-    with pytest.raises(StagingError, match="no file, folder or link"):
+    with pytest.raises(StagingError, match="not a valid file, folder or link"):
         TreeManifest([entry])
 
 

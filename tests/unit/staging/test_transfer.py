@@ -262,7 +262,7 @@ def test_a_results_folder_that_became_a_link_is_not_followed(
     (tmp_path / "secret" / "key").write_text("key")
     (folder / "results").symlink_to(tmp_path / "secret")
 
-    assert "no folder of the working tree" in (bring(node_cache, tmp_path).notice or "")
+    assert "no longer a folder of the working tree" in (bring(node_cache, tmp_path).notice or "")
     assert not (tmp_path / "cwd").exists()
 
 

@@ -190,7 +190,7 @@ def test_random_without_samples_drops_what_is_excluded_or_twice() -> None:
     )
     assert sorted(run.params["a"] for run in sweep) == [1, 3, 4]
     assert sweep.count == 3
-    assert sweep.notes == ["1 run was dropped: another one is the same"]
+    assert sweep.notes == ["1 run was dropped because another run is the same"]
 
 
 def test_more_samples_than_there_are_runs_is_told() -> None:
@@ -204,7 +204,7 @@ def test_more_samples_than_there_are_runs_is_told() -> None:
     )
 
     assert sweep.count == 4
-    assert sweep.notes == ["50 samples were asked for: there are 4 different runs"]
+    assert sweep.notes == ["only 4 different runs exist, but 50 samples were requested"]
 
 
 def test_a_huge_discrete_space_can_be_sampled() -> None:

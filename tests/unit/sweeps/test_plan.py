@@ -238,7 +238,7 @@ def test_words_after_a_file_replace_what_it_has() -> None:
 def test_a_word_that_the_file_does_not_know_is_a_mistake() -> None:
     with pytest.raises(UsageError, match=r"no parameter num_zmod: did you mean 'num_zmode'"):
         plan(ANCESTOR, "num_zmod=7")
-    with pytest.raises(UsageError, match=r"\+method: the sweep has it already"):
+    with pytest.raises(UsageError, match=r"\+method: the sweep already has it"):
         plan(ANCESTOR, "+method=7")
     with pytest.raises(UsageError, match="given twice"):
         plan(ANCESTOR, "num_zmode=7", "num_zmode=8")
@@ -284,7 +284,10 @@ parameters:
 
     assert [run.params["a"] for run in sweep] == [1, 2, 3]
     assert sweep.count == 3
-    assert sweep.notes == ["a: 1 value given twice", "1 run was dropped: another one is the same"]
+    assert sweep.notes == [
+        "a: 1 value given twice",
+        "1 run was dropped because another run is the same",
+    ]
 
 
 def test_a_grid_takes_the_first_samples_and_says_so() -> None:

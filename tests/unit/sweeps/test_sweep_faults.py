@@ -23,7 +23,7 @@ FAULTS = {
     ),
     "unknown placeholder": (
         "parameters: {rate: 1}\ncommand: x {rate} {rato}",
-        r"s.yaml:2: \{rato\} is in the command, but no parameter: did you mean 'rate'\?",
+        r"s.yaml:2: \{rato\} is in the command, but is not a parameter: did you mean 'rate'\?",
     ),
     "unused parameter": (
         "command: x {lr}\nparameters: {lr: 1, bs: 2}",
@@ -42,11 +42,11 @@ FAULTS = {
     ),
     "min > max": (
         "command: x {a}\nsamples: 3\nparameters:\n  a: {min: 2, max: 1}",
-        r"s.yaml:4: a: min 2 is more than max 1",
+        r"s.yaml:4: a: min 2 is greater than max 1",
     ),
     "a logarithm of nothing": (
         "command: x {a}\nsamples: 3\nparameters:\n  a: loguniform(0, 1)",
-        r"s.yaml:4: a: min is 0: a logarithm needs more than 0",
+        r"s.yaml:4: a: min is 0: it must be greater than 0",
     ),
     "values for exponents": (
         (
@@ -61,18 +61,21 @@ FAULTS = {
     ),
     "random without samples": (
         "command: x {a}\nmethod: random\nparameters:\n  a: uniform(0, 1)",
-        r"s.yaml:2: random needs to know how many",
+        r"s.yaml:2: random needs a number of samples",
     ),
-    "name with a slash": ("name: a/b\ncommand: x", r"s.yaml:1: the name 'a/b' holds '/' or '..'"),
-    "name with dots": ("name: a..b\ncommand: x", r"s.yaml:1: the name 'a..b' holds '/' or '..'"),
-    "name like an id": ("name: '12'\ncommand: x", r"s.yaml:1: the name '12' would be taken for"),
+    "name with a slash": (
+        "name: a/b\ncommand: x",
+        r"s.yaml:1: the name 'a/b' contains '/' or '..'",
+    ),
+    "name with dots": ("name: a..b\ncommand: x", r"s.yaml:1: the name 'a..b' contains '/' or '..'"),
+    "name like an id": ("name: '12'\ncommand: x", r"s.yaml:1: the name '12' has another meaning"),
     "excludes all": (
         "command: x {a}\nparameters: {a: [1, 2]}\nexclude: [a > 0]",
-        r"leave no run at all",
+        r"leave no run",
     ),
     "exclude of an unknown name": (
         "command: x {rate}\nparameters: {rate: [1, 2]}\nexclude: [rat > 0]",
-        r"s.yaml:3: 'rat' in 'rat > 0' is no parameter: did you mean 'rate'\?",
+        r"s.yaml:3: 'rat' in 'rat > 0' is not a parameter: did you mean 'rate'\?",
     ),
     "exclude that cannot be read": (
         "command: x {a}\nparameters: {a: [1, 2]}\nexclude:\n  - a == 3\n  - a >",
@@ -95,12 +98,12 @@ FAULTS = {
     ),
     "bayes": (
         "command: x\nmethod: bayes",
-        r"s.yaml:2: method bayes is not there yet: use grid or random",
+        r"s.yaml:2: method bayes is not supported yet: use grid or random",
     ),
-    "tpe": ("command: x\nmethod: tpe", r"s.yaml:2: method tpe is not there yet"),
+    "tpe": ("command: x\nmethod: tpe", r"s.yaml:2: method tpe is not supported yet"),
     "early_terminate": (
         "command: x\nearly_terminate: {type: asha}",
-        r"s.yaml:2: early_terminate is not there yet: leave it out",
+        r"s.yaml:2: early_terminate is not supported yet: leave it out",
     ),
     "unknown method": (
         "command: x\nmethod: gird",
@@ -111,7 +114,7 @@ FAULTS = {
     "unclosed quote": ("command: 'echo \"a'", r's.yaml:1: the command has a " that is not closed'),
     "a brace": (
         "command: awk '{print $1}'",
-        r"s.yaml:1: '\{print \$1\}' in the command is no placeholder: for a brace write \{\{",
+        r"s.yaml:1: '\{print \$1\}' in the command is not a placeholder: for a brace write \{\{",
     ),
     "a format": ("command: x {a:>5}\nparameters: {a: 1}", r"s.yaml:1: .* only \{name\} and"),
     "backticks": ("command: echo `x {a}`\nparameters: {a: 1}", r"s.yaml:1: .*backticks"),
@@ -123,7 +126,7 @@ FAULTS = {
     ),
     "fixed twice": (
         "command: x {a}\nfixed: {a: 1}\nparameters: {a: 2}",
-        r"s.yaml:2: 'a' is fixed and a parameter too",
+        r"s.yaml:2: 'a' is both fixed and a parameter",
     ),
     "reserved name": (
         "command: x {args}\nparameters:\n  dir: 1",
@@ -131,15 +134,15 @@ FAULTS = {
     ),
     "zip of two lengths": (
         "command: x {args}\nparameters:\n  zip: {a: [1, 2], b: [1]}",
-        r"s.yaml:3: zip: the lists of a zip have one length: a 2, b 1",
+        r"s.yaml:3: zip: the lists of a zip must have the same length: a 2, b 1",
     ),
     "misspelt function": (
         "command: x {a}\nparameters:\n  a: unifrom(0, 1)",
-        r"s.yaml:3: a: unifrom\(…\) is no function: did you mean uniform\?",
+        r"s.yaml:3: a: there is no function unifrom\(…\): did you mean uniform\?",
     ),
     "function with wrong arguments": (
         "command: x {a}\nparameters:\n  a: linspace(0, 1)",
-        r"s.yaml:3: a: it is written linspace\(first, last, count\)",
+        r"s.yaml:3: a: write linspace\(first, last, count\)",
     ),
     "unknown distribution": (
         "command: x {a}\nparameters:\n  a: {min: 1, max: 2, distribution: log_unifrom}",
@@ -150,33 +153,36 @@ FAULTS = {
         r"s.yaml:3: unknown key 'b' of the parameter a: nested ones go under parameters:",
     ),
     "infinite": ("command: x {a}\nparameters:\n  a: .inf", r"s.yaml:3: a: inf has no JSON"),
-    "dir without id": ("command: x\ndir: results", r"s.yaml:2: dir must hold \{id\}"),
+    "dir without id": ("command: x\ndir: results", r"s.yaml:2: dir must contain \{id\}"),
     "unknown name in dir": ("command: x\ndir: '{idd}'", r"s.yaml:2: \{idd\} in dir: did you mean"),
     "goal": (
         "command: x\nmetric:\n  name: a\n  goal: max",
-        r"s.yaml:4: goal is 'max': minimize or maximize",
+        r"s.yaml:4: goal is 'max': it must be minimize or maximize",
     ),
-    "metric's regex": ("command: x\nmetric: {name: a, regex: '('}", r"s.yaml:2: regex '\(' cannot"),
+    "metric's regex": (
+        "command: x\nmetric: {name: a, regex: '('}",
+        r"s.yaml:2: cannot read the regex '\('",
+    ),
     "gpu_mem": ("command: x\nresources: {gpu_mem: 10 apples}", r"s.yaml:2: gpu_mem is '10 apples'"),
-    "bare timeout": ("command: x\nresources: {timeout: 90}", r"s.yaml:2: timeout 90 could be"),
-    "the same key twice": ("command: x\ncommand: y", r"s.yaml:2: 'command' stands here a second"),
+    "bare timeout": ("command: x\nresources: {timeout: 90}", r"s.yaml:2: timeout 90 has no unit"),
+    "the same key twice": ("command: x\ncommand: y", r"s.yaml:2: 'command' is here a second"),
     "broken YAML": ("command: [x", r"s.yaml:\d: "),
-    "no mapping": ("- a\n- b", r"a sweep is a mapping"),
+    "no mapping": ("- a\n- b", r"a sweep must be a mapping"),
     "nothing": ("", r"s.yaml is empty"),
     "a tag": ("command: !python/object x", r"s.yaml:1: the tag"),
     "unknown macro": (
         "program: a.py\ncommand: ['${progam}']",
         r"s.yaml:2: there is no \$\{progam\}",
     ),
-    "macro without program": ("command: ['${program}']", r"s.yaml:1: .* there is no program"),
+    "macro without program": ("command: ['${program}']", r"s.yaml:1: .* add program: SCRIPT"),
     "NUL": ('command: x {a}\nparameters:\n  a: "a\\0b"', r"s.yaml:3: a: .* NUL"),
     "probabilities in a grid": (
         "command: x {a}\nparameters:\n  a: {values: [1, 2], probabilities: [1, 1]}",
-        r"s.yaml:2: probabilities mean something with method: random alone",
+        r"s.yaml:2: probabilities need method: random",
     ),
     "too few probabilities": (
         "command: x {a}\nparameters:\n  a: {values: [1, 2], probabilities: [1]}",
-        r"s.yaml:3: a: probabilities are numbers",
+        r"s.yaml:3: a: probabilities must be numbers",
     ),
     "twice in one product": (
         "command: x {args}\nparameters:\n  a: 1\n  zip: {a: [1], b: [2]}",
@@ -195,7 +201,7 @@ def test_a_mistake_is_told_where_it_stands(text: str, message: str) -> None:
 
 
 WORDS = {
-    "no equals sign": ("lr", "'lr' is no parameter: write name=value"),
+    "no equals sign": ("lr", "'lr' is not a parameter: write name=value"),
     "nothing": ("lr=", "lr: it has no value"),
     "only blanks": ("lr= ", "lr: it has no value"),
     "missing value": ("lr=1,,2", "lr: a value is missing in '1,,2'"),
@@ -203,15 +209,18 @@ WORDS = {
     "open bracket": ("lr=[1", r"lr: a '\]' is missing in '\[1'"),
     "open quote": ("lr='a", "lr: the quote 'a is not closed"),
     "rest": ("lr='a'b", "lr: cannot read 'b'"),
-    "misspelt": ("lr=rnage(3)", r"lr: rnage\(…\) is no function: did you mean range\?"),
-    "distribution among values": ("lr=1,uniform(0,1)", "lr: a distribution or a zip stands alone"),
-    "names without zip": ("a,b=1", "a,b: several names go with zip"),
+    "misspelt": ("lr=rnage(3)", r"lr: there is no function rnage\(…\): did you mean range\?"),
+    "distribution among values": (
+        "lr=1,uniform(0,1)",
+        "lr: a distribution or a zip must be the only value",
+    ),
+    "names without zip": ("a,b=1", "a,b: several names need zip"),
     "zip of another size": (r"a,b=zip([1],[2],[3])", "a,b: 2 names, but 3 lists"),
-    "no step": ("lr=range(1,2,0)", "lr: a step of 0 leads nowhere"),
+    "no step": ("lr=range(1,2,0)", "lr: the step is 0"),
     "empty range": ("lr=range(0)", "lr: it has no values"),
     "a count of no number": ("lr=linspace(0,1,2.5)", "lr: the count is 2.5"),
-    "no name": ("=1", "'=1' is no parameter"),
-    "odd name": ("a b=1", "a b: 'a b' is no name for a parameter"),
+    "no name": ("=1", "'=1' is not a parameter"),
+    "odd name": ("a b=1", "a b: 'a b' is not a parameter name"),
     "mapping without a value": ("lr={a}", r"lr: a mapping is written \{key:value\}"),
 }
 
@@ -224,9 +233,9 @@ def test_a_mistake_in_a_word_is_told_with_its_name(word: str, message: str) -> N
 
 @pytest.mark.parametrize("key", ["command", "name", "dir"])
 def test_what_is_no_text_is_refused(key: str) -> None:
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="is not valid Unicode text"):
         plan_sweep({"command": "x", key: "a \udcff{id}"})
-    with pytest.raises(UsageError, match="is no text"):
+    with pytest.raises(UsageError, match="is not valid Unicode text"):
         plan_sweep({"command": "x {v}"}, ["v=\udcff"])
 
 

@@ -1,1 +1,1 @@
-"""Which jobs share a GPU: what is known of their kind, what is set aside for them, who is let in where."""
+"""Sharing policy: which jobs share a GPU, how much memory is reserved, what is learned from runs."""

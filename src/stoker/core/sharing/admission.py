@@ -1,4 +1,4 @@
-"""Whether a job may join those on a GPU; every refusal says in figures what stands in the way."""
+"""Admission of a job to a GPU that has jobs already; every refusal gives its reason in figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stoker.core.size import format_bytes
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Which share of a GPU a job keeps busy, and whether jobs of its kind are over soon."""
+    """Share of a GPU that a job keeps busy, and whether jobs of its kind are short."""
 
     sm: float
     brief: bool = False
@@ -26,9 +26,9 @@ def refusal(
     rules: SharingRules,
     host_free: float | None = None,
 ) -> str | None:
-    """Why a job may not start on a GPU now; None if it may. `host_free` is the free share of RAM.
+    """Return why a job may not start on a GPU now; None if it may. `host_free` is the free share of RAM.
 
-    On a GPU without jobs of ours it is as without sharing: only its size counts.
+    On a GPU without jobs of ours the sharing rules do not apply: only its size counts.
     """
     if gpu.total_bytes <= wish.above_bytes:
         return f"too small: it needs more than {format_bytes(wish.above_bytes)}"
@@ -55,7 +55,7 @@ def _not_now(gpu: SharedGpu, rules: SharingRules) -> str | None:
             f"not shared while {gpu.foreign} computes there too (stoker config share.with-others)"
         )
     if gpu.releasing:
-        return "the memory of the job before is not released yet"
+        return "the memory of the previous job is not released yet"
     return gpu.frozen
 
 
@@ -63,21 +63,21 @@ def _too_many(wish: ShareRequest, gpu: SharedGpu, rules: SharingRules) -> str | 
     wanted = [tenant.most for tenant in gpu.tenants]
     most = min(filter(None, (*wanted, wish.share.most, rules.most)))
     count = len(gpu.tenants)
-    return None if count < most else f"has {count} job{'s' * (count != 1)}, and {most} is the most"
+    return None if count < most else f"has {count} job{'s' * (count != 1)}, and {most} is the limit"
 
 
 def _stranger(
     wish: ShareRequest, gpu: SharedGpu, room: MemoryReservation, rules: SharingRules
 ) -> str | None:
-    """Nobody joins a job whose need is not known, nor the other way round."""
+    """Refuse to combine a job of unknown need with other jobs."""
     if rules.keep_gpu_share is not None and not room.is_whole:
         others = any(tenant.reserved_bytes for tenant in gpu.tenants) and not wish.share.forced
-        return "those there have their memory set aside, and for it nothing is" if others else None
+        return "the jobs there have memory set aside, and it has none" if others else None
     cold = next((tenant for tenant in gpu.tenants if tenant.cold), None)
     if cold is not None and wish.share.mode is not Mode.ALWAYS:
         if cold.wish.share.mode is Mode.FREE:
-            return f"job {cold.job} takes of it what it finds"
-        return f"job {cold.job} has the whole of it"
+            return f"job {cold.job} takes what it finds of its memory"
+        return f"job {cold.job} has the whole GPU"
     if room.is_whole:
         some = "a job is" if len(gpu.tenants) == 1 else f"{len(gpu.tenants)} jobs are"
         return f"it needs {room.because}, and {some} there"
@@ -90,11 +90,11 @@ def _no_memory(
     if rules.keep_gpu_share is not None:
         fresh = next((tenant for tenant in gpu.tenants if tenant.fresh), None)
         if fresh is not None and not wish.share.forced:
-            return f"what job {fresh.job} takes of it is not to be seen yet"
+            return f"the memory use of job {fresh.job} is not measured yet"
         free = gpu.free_bytes / max(1, gpu.total_bytes)
         if free >= rules.keep_gpu_share:
             return None
-        return f"{free:.0%} of its memory is free, and {rules.keep_gpu_share:.0%} is to be kept"
+        return f"{free:.0%} of its memory is free; {rules.keep_gpu_share:.0%} must stay free"
     capacity = gpu.capacity(rules)
     if gpu.reserved_bytes + room.bytes > capacity:
         return (
@@ -107,22 +107,22 @@ def _no_memory(
     if room.bytes > left:
         return (
             f"it needs {room}, and of {format_bytes(gpu.free_bytes)} free"
-            f" {format_bytes(gpu.promised_bytes)} are promised to those there and"
-            f" {format_bytes(rules.margin_of(gpu.total_bytes))} are kept in hand"
+            f" {format_bytes(gpu.promised_bytes)} are promised to the jobs there and"
+            f" {format_bytes(rules.margin_of(gpu.total_bytes))} are a safety margin"
         )
     return None
 
 
 def why_below(gpu: SharedGpu, rules: SharingRules, host_free: float | None) -> str | None:
-    """Why the thresholds of gpulimit let nothing start on a GPU without jobs of ours; None if they do.
+    """Return why gpulimit's thresholds let no job start on a GPU without jobs of ours; None if they do.
 
-    All memory in use counts, also that of processes that are not ours. A GPU that shows no figures is
-    not kept waiting for.
+    All memory in use counts, including that of foreign processes. A GPU that shows no figures does not
+    keep jobs waiting.
     """
     if rules.keep_gpu_share is not None and gpu.used_bytes:
         free = gpu.free_bytes / max(1, gpu.total_bytes)
         if free < rules.keep_gpu_share:
-            return f"{free:.0%} of its memory is free, and {rules.keep_gpu_share:.0%} is to be kept"
+            return f"{free:.0%} of its memory is free; {rules.keep_gpu_share:.0%} must stay free"
     return _no_ram(rules, host_free)
 
 
@@ -132,7 +132,7 @@ def _no_compute(wish: ShareRequest, gpu: SharedGpu, load: Load, rules: SharingRu
     if wish.share.mode is Mode.ALWAYS or gpu.sm + load.sm <= limit:
         return None
     return (
-        f"it keeps {load.sm:.0%} of a GPU busy and those there {gpu.sm:.0%}:"
+        f"it keeps {load.sm:.0%} of a GPU busy and the jobs there {gpu.sm:.0%}:"
         f" together more than {limit:.0%}"
     )
 
@@ -140,4 +140,4 @@ def _no_compute(wish: ShareRequest, gpu: SharedGpu, load: Load, rules: SharingRu
 def _no_ram(rules: SharingRules, host_free: float | None) -> str | None:
     if host_free is None or host_free >= rules.keep_host_share:
         return None
-    return f"{host_free:.0%} of the machine's RAM is free, and {rules.keep_host_share:.0%} is kept"
+    return f"{host_free:.0%} of the RAM is free; {rules.keep_host_share:.0%} must stay free"

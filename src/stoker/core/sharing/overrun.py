@@ -1,4 +1,4 @@
-"""What happens when a job needs more than was thought: the sums are mended, or it is tried otherwise."""
+"""Jobs that need more GPU memory than expected: larger reservations, or another try elsewhere."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TRIES_BESIDE_OTHERS = 2
 
 
 def raise_rooms(gpu: SharedGpu, rules: SharingRules) -> Mapping[int, int]:
-    """New reservations of jobs that use more than theirs, by job, as far as there is room for them.
+    """Return larger reservations, by job, for jobs that use more than theirs, as far as there is room.
 
-    The sum never exceeds what the GPU has: what a job takes beyond it was promised to nobody else.
+    The sum never exceeds the GPU's capacity: memory that a job takes beyond it was promised to no other job.
     """
     spare = gpu.capacity(rules) - gpu.reserved_bytes
     raised: dict[int, int] = {}
@@ -34,7 +34,7 @@ def raise_rooms(gpu: SharedGpu, rules: SharingRules) -> Mapping[int, int]:
 
 
 class Remedy(enum.Enum):
-    """What becomes of a job that ran out of GPU memory."""
+    """What Stoker does with a job that ran out of GPU memory."""
 
     MORE_ROOM = "more room"
     ALONE = "alone"
@@ -45,10 +45,10 @@ class Remedy(enum.Enum):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that ran out of GPU memory: how it was placed, what it said, how often it happened before.
+    """A job that ran out of GPU memory: its placement, its message, how often it happened before.
 
-    `others_bytes` is what those held there who were not packed with it: other people, or jobs on slots
-    of the same GPU. None if somebody was there, and nobody can tell how much that is.
+    `others_bytes` is the memory held there by processes outside the packing: other users, or jobs on slots of
+    the same GPU. None if there were some but their amount is unknown.
     """
 
     reserved_bytes: int
@@ -63,7 +63,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done, and why in one line."""
+    """What to do with the job, and the reason in one line."""
 
     remedy: Remedy
     why: str
@@ -72,27 +72,27 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_tried_again(self) -> bool:
-        """Whether the job gets another try, which is no fault of its own."""
+        """Whether the job gets another try that does not count as its own fault."""
         return self.remedy not in (Remedy.FAIL, Remedy.AS_ASKED)
 
     @property
     def again(self) -> Again | None:
-        """Whether it is tried again; None if that is up to the retries that its user has granted."""
+        """Whether the job is tried again; None if the user's `retries` decide."""
         if self.remedy is Remedy.AS_ASKED:
             return None
         return Again.UNCOUNTED if self.is_tried_again else Again.NO
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the job is to keep off that GPU."""
+        """Whether the job must avoid that GPU."""
         return self.remedy is Remedy.ELSEWHERE
 
 
 def judge_oom(case: Case, rules: SharingRules) -> Verdict:
-    """Beside others it gets more room once and is then alone; alone, only a larger GPU helps.
+    """Decide what to do with a job that ran out of GPU memory.
 
-    One that was capped is alone only once it is no more. Whoever lacked what others had, with whom it
-    was not packed, has not shown that it needs a larger one.
+    Beside others, or capped, it first gets more memory and then a GPU alone. Alone, only a larger GPU helps,
+    unless foreign processes held what the job lacked: then its need is not proven.
     """
     if case.shared or case.capped:
         return _judge_packed(case, rules)
@@ -137,7 +137,7 @@ def _judge_beside_others(case: Case) -> Verdict:
 
 
 def _lacked_what_others_had(case: Case, rules: SharingRules) -> bool:
-    """Whether it would have got what it tried to take, had they not been there."""
+    """Whether the allocation would have succeeded without the memory of others."""
     held = _held_by_others(case)
     if not held:
         return held is None
@@ -148,7 +148,7 @@ def _lacked_what_others_had(case: Case, rules: SharingRules) -> bool:
 
 
 def _held_by_others(case: Case) -> int | None:
-    """What was seen, or what it said; of that, less what other processes of its own had."""
+    """Return the memory of others as seen, or as the message says less the job's other processes."""
     said = case.figures.others_bytes
     if said is None:
         return case.others_bytes
@@ -157,7 +157,7 @@ def _held_by_others(case: Case) -> int | None:
 
 
 def _need(case: Case, rules: SharingRules) -> int:
-    """What it said, if that is more than it had; else a good deal more than it had."""
+    """Return the need that the message or the peak shows; without one, a larger reservation than before."""
     said = case.figures.need_bytes or 0
     known = max(said, case.peak_bytes or 0)
     if known > case.reserved_bytes:

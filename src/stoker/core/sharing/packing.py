@@ -1,7 +1,7 @@
-"""Who joins whom: waiting jobs in queue order, each on the GPU where it does best.
+"""Packing: places waiting jobs on GPUs in queue order, each on the GPU that suits it best.
 
-An idle GPU comes first, then the one that is kept least busy, then the one that it fills best. A job
-that has waited long for room keeps a GPU, where those behind it are let in no more.
+An idle GPU comes first, then the least busy one, then the one that the job fills best. A job that has
+waited too long reserves a GPU; jobs behind it are no longer admitted there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _UNKNOWN = Profile()
 
 
 class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to go by: profiles and running examples, by kind and GPU model; the host's RAM.
+    """What the policy knows: profiles and running examples by kind and GPU model, and the host's free RAM.
 
-    `now_s` is by the clock that jobs wait by, `day_s` by that of the days, which profiles go by.
+    `now_s` is on the clock that measures waiting; `day_s` is Unix time, which profiles use.
     """
 
     profiles: Mapping[tuple[str, str], Profile]
@@ -34,12 +34,12 @@ class Knowledge(msgspec.Struct, frozen=True, kw_only=True):
     day_s: float = 0.0
 
     def profile(self, kind: str, model: str) -> Profile:
-        """What is known of a kind of job on a kind of GPU."""
+        """Return the profile of a kind of job on a GPU model."""
         return self.profiles.get((kind, model), _UNKNOWN)
 
 
 class Joining(msgspec.Struct, frozen=True):
-    """A job gets a place on a GPU, and so much of it."""
+    """Start of a job on a GPU, with the memory reserved for it."""
 
     job: int
     gpu: str
@@ -47,7 +47,7 @@ class Joining(msgspec.Struct, frozen=True):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """Who starts where, and which GPU is kept for which job that waits."""
+    """Result of packing: the starts, and the GPU that is reserved for each waiting job."""
 
     joinings: tuple[Joining, ...]
     kept: Mapping[str, int]
@@ -60,7 +60,7 @@ def tenant_of(
     known: Knowledge,
     rules: SharingRules,
 ) -> Tenant:
-    """A job as a tenant of a GPU, from what is known before it starts."""
+    """Make a job a tenant of a GPU, with the values known before it starts."""
     profile = known.profile(wish.kind, gpu.model)
     return Tenant(
         wish=wish,
@@ -74,7 +74,7 @@ def tenant_of(
 
 
 def sm_of(profile: Profile, rules: SharingRules) -> float:
-    """The load that a job of a kind is counted with."""
+    """Return the load that a job of this profile counts as."""
     known = profile.sm_load
     return rules.unknown_sm if known is None else known
 
@@ -82,7 +82,7 @@ def sm_of(profile: Profile, rules: SharingRules) -> float:
 def room_on(
     wish: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
 ) -> MemoryReservation:
-    """What a job would get of a GPU."""
+    """Return the memory that a job would get on a GPU."""
     rules = rules.of(wish.share)
     key = (wish.kind, gpu.model)
     profile = known.profiles.get(key, _UNKNOWN)
@@ -90,7 +90,7 @@ def room_on(
 
 
 def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules) -> Tenant:
-    """A tenant that had the whole GPU for want of knowledge, once there is some: it keeps what it needs."""
+    """Shrink the reservation of a tenant that has the whole GPU, once its need is known."""
     if not tenant.cold or tenant.wish.share.mode is Mode.FREE:
         return tenant
     room = room_on(tenant.wish, gpu, known, rules)
@@ -104,11 +104,11 @@ def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules
 def why_not(
     wish: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
 ) -> str | None:
-    """Why a job may not start on a GPU now; None if it may."""
+    """Return why a job may not start on a GPU now; None if it may."""
     rules = rules.of(wish.share)
     profile = known.profile(wish.kind, gpu.model)
     if profile.most is not None and len(gpu.tenants) >= profile.most:
-        return f"{profile.most} at a time is the most that has paid for jobs of its kind"
+        return f"for jobs of its kind, more than {profile.most} at a time do not finish faster"
     room = room_on(wish, gpu, known, rules)
     load = Load(sm_of(profile, rules), brief=profile.is_brief(rules))
     return refusal(wish, gpu, room, load, rules, known.host_free)
@@ -117,7 +117,7 @@ def why_not(
 def pack(
     wishes: Iterable[ShareRequest], gpus: Iterable[SharedGpu], known: Knowledge, rules: SharingRules
 ) -> Packing:
-    """Let in whoever fits, in their order; changes nothing but what it returns."""
+    """Place every job that fits, in the given order. Pure: changes nothing but its result."""
     there = {gpu.key: gpu for gpu in gpus}
     joinings: list[Joining] = []
     kept: dict[str, int] = {}
@@ -163,7 +163,7 @@ def _preference(gpu: SharedGpu, rules: SharingRules) -> tuple[bool, float, int]:
 
 
 def _will_be_known(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> bool:
-    """Whether one of its kind is being tried, so that its own need will be known soon."""
+    """Whether a job of its kind runs as a probe, so that its own need is known soon."""
     return (
         wish.share.mode is not Mode.NEVER
         and not wish.alone
@@ -174,7 +174,7 @@ def _will_be_known(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> bool:
 
 
 def _to_keep(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> SharedGpu | None:
-    """The GPU that will be free for it first, as far as one can tell: with the fewest on it."""
+    """Return the GPU that is likely to be free first: the one with the fewest jobs."""
     large = [gpu for gpu in gpus if gpu.total_bytes > wish.above_bytes]
     return min(large, key=lambda gpu: (len(gpu.tenants), gpu.reserved_bytes), default=None)
 

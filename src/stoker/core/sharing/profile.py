@@ -1,4 +1,4 @@
-"""What is known of a kind of job on a kind of GPU, from those that have run."""
+"""Profiles: memory, load and run time of a kind of job on a GPU model, learned from its runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stoker.core.usage import AttemptUse
 T = TypeVar("T")
 _REMEMBERED = 20
 _COMPARED = 3
-_BELIEVED = 10  # so many looks at a run that held no memory, and it is taken to need none
+_BELIEVED = 10  # a run that held no memory in this many samples is taken to need none
 _MOST_BUMP = 2.0
-_CALM = 0.9  # of what a bump has too much, after each run that went well
+_CALM = 0.9  # factor on the excess of `bump` after each successful run
 _OOM_WINDOW_S = 600.0
 _EXCLUSIVE_S = 3600.0
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b")
@@ -25,11 +25,11 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def mask(words: Sequence[str], run_dir: str | None = None) -> str:
-    """A command's template: its words without what varies from run to run.
+    """Return a command's template: its words without what varies from run to run.
 
-    That is numbers, hashes and the run's own folder. Names stay, but for numbers in them: `run3` and
-    `run4` are far more often two runs of one kind than two kinds. Where they are not, as with
-    `resnet18` and `resnet152`, the largest of those that have run is what is set aside.
+    Numbers, hashes and the run's own folder are masked. Numbers in names are masked too: `run3` and `run4`
+    are far more often two runs of one kind than two kinds. Where they are two kinds, as with `resnet18` and
+    `resnet152`, the largest peak of both is reserved.
     """
     text = " ".join(words)
     if run_dir:
@@ -38,10 +38,10 @@ def mask(words: Sequence[str], run_dir: str | None = None) -> str:
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What runs of one kind have shown; the last ones count.
+    """What the last runs of one kind have shown.
 
-    `packed` has, of runs that shared their GPU, how many were there on average and how long it took.
-    `ooms` has the times of day when one found no memory beside others: no other clock outlives a reboot.
+    `packed` has, for runs that shared their GPU, the mean number of jobs there and the run time. `ooms` has
+    the Unix times at which a run found no memory beside others: Unix time survives a reboot.
     """
 
     peaks: tuple[int, ...] = ()
@@ -54,27 +54,27 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def finished(self) -> int:
-        """How many runs have told what they need."""
+        """How many runs have shown their need."""
         return len(self.peaks)
 
     @property
     def sm_load(self) -> float | None:
-        """Which share of a GPU a run keeps busy; None if that could not be seen."""
+        """Share of a GPU that a run keeps busy; None if unknown."""
         return max(self.sm) if self.sm else None
 
     @property
     def lone_s(self) -> float | None:
-        """How long a run takes that has its GPU to itself; None if none has had that."""
+        """Median run time alone on a GPU, in seconds; None if unknown."""
         return _median(self.alone_s) if self.alone_s else None
 
     def is_brief(self, rules: SharingRules) -> bool:
-        """Whether runs of the kind, as far as they are known, are over soon."""
+        """Whether runs of this kind are known to be short."""
         return self.lone_s is not None and self.lone_s < rules.brief_s
 
     def learn(self, use: AttemptUse, took_s: float, tenants: float, rules: SharingRules) -> Profile:
-        """Take note of a run that succeeded, beside as many others as there were on average."""
+        """Add a successful run that shared its GPU with `tenants` jobs on average, itself included."""
         if use.mem_peak_bytes is None or (not use.mem_peak_bytes and use.samples < _BELIEVED):
-            return self  # it may have been over before it was seen at work
+            return self  # the run may have ended before the sampler saw it use memory
         alone = use.alone
         sm = self.sm
         if use.load is not None and (alone or not sm):
@@ -90,7 +90,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return learned if alone else learned._heed_gain(rules)
 
     def _heed_gain(self, rules: SharingRules) -> Profile:
-        """Let fewer in where being together has brought nothing."""
+        """Admit fewer jobs of this kind at a time if sharing brought no gain."""
         gain = self.gain
         if gain is None or gain >= rules.least_gain:
             return self
@@ -99,7 +99,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def gain(self) -> float | None:
-        """How much more gets done by runs that share than by one alone; None if too few are known."""
+        """Throughput of shared runs relative to one run alone; None if too few runs are known."""
         if len(self.alone_s) < _COMPARED or len(self.packed) < _COMPARED:
             return None
         tenants = _median([tenants for tenants, _took_s in self.packed])
@@ -107,13 +107,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tenants / slowdown
 
     def suffer_oom(self, at_s: float, rules: SharingRules) -> Profile:
-        """Take note of a run that found no memory beside others."""
+        """Add a run that found no memory beside others."""
         bump = min(_MOST_BUMP, self.bump * rules.oom_factor)
         return msgspec.structs.replace(self, bump=bump, ooms=_last(self.ooms, at_s))
 
     def is_exclusive(self, now_s: float) -> bool:
-        """Whether the kind has failed so often beside others that it runs alone for a while."""
-        # Also of a clock that was set back, what it calls the future is not recent for ever.
+        """Whether the kind ran out of memory beside others so often that it runs alone for a while."""
+        # `abs`: after the clock was set back, times in the future do not count as recent for ever.
         recent = [at_s for at_s in self.ooms if abs(now_s - at_s) <= _EXCLUSIVE_S]
         return any(b - a <= _OOM_WINDOW_S for a, b in pairwise(recent))
 

@@ -1,4 +1,4 @@
-"""What a job asks of a GPU that it may share."""
+"""A waiting job's request for a GPU that it may share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from stoker.core.sharing.rules import AUTO, Share
 
 
 class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting job, as far as sharing cares.
+    """A waiting job, as the sharing policy sees it.
 
-    `need_bytes` is what it has been seen to need at the least, `above_bytes` the size of a GPU on
-    which it did not fit even alone. Since `since_s` it could have started but for room.
+    `need_bytes` is the least that it has been seen to need; `above_bytes` is the size of a GPU on which it
+    did not fit even alone. Since `since_s` only the lack of room has kept it from starting.
     """
 
     job: int
@@ -22,4 +22,4 @@ class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     alone: bool = False
     above_bytes: int = 0
     since_s: float = 0.0
-    allowed: frozenset[str] | None = None  # the keys of GPUs; None for all
+    allowed: frozenset[str] | None = None  # keys of GPUs; None: all

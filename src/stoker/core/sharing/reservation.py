@@ -1,4 +1,4 @@
-"""How much of a GPU is set aside for a job before it starts."""
+"""Memory reservation: how much of a GPU is reserved for a job before it starts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from stoker.core.usage import JobUse
 
 
 class Source(enum.Enum):
-    """Where the figure comes from."""
+    """Origin of a reservation's figure."""
 
     DECLARED = "declared"
     NEEDED = "it ran out of memory with less"
     LEARNED = "learned"
-    PROBE = "seen of one that runs"
+    PROBE = "measured on a running job of its kind"
     EQUAL = "an equal part"
     NONE = "nothing is set aside"
     WHOLE = "the whole GPU"
 
 
 class MemoryReservation(msgspec.Struct, frozen=True):
-    """An amount of memory, and why."""
+    """An amount of GPU memory and the reason for it."""
 
     bytes: int
     source: Source
@@ -35,12 +35,12 @@ class MemoryReservation(msgspec.Struct, frozen=True):
 
     @property
     def can_be_capped(self) -> bool:
-        """Whether it was meant to be enough for the job, so that nothing is lost by keeping it to that."""
+        """Whether the amount was meant to be enough, so that the job can be limited to it."""
         return self.source in (Source.DECLARED, Source.NEEDED, Source.LEARNED, Source.PROBE)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nobody else fits beside it."""
+        """Whether no other job fits beside it."""
         return self.source is Source.WHOLE
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ def room_for(
     rules: SharingRules,
     day_s: float,
 ) -> MemoryReservation:
-    """What to set aside on a GPU: the first rule that applies. `probe` is a run of its kind there is."""
+    """Return what to reserve: the first rule that applies. `probe` is a running job of the same kind."""
     capacity = gpu.capacity(rules)
     because = _why_whole(wish, profile, day_s)
     if because is not None:
@@ -66,7 +66,7 @@ def room_for(
             capacity // most, Source.EQUAL, f"1 of {most} equal parts, as asked"
         )
     if rules.keep_gpu_share is not None:
-        return MemoryReservation(0, Source.NONE, "as long as there is enough free")
+        return MemoryReservation(0, Source.NONE, "as long as enough is free")
     found = _known_room(wish, capacity, profile, probe, rules)
     if found is None:
         return MemoryReservation(
@@ -106,6 +106,6 @@ def _known_room(
     if probe is not None and probe.watched_s >= rules.probe_s and probe.flat_s >= rules.flat_s:
         seen = probe.so_far.mem_peak_bytes
         if seen:
-            because = f"one that runs has {format_bytes(seen)} and grows no more"
+            because = f"a running job of its kind has {format_bytes(seen)} and no longer grows"
             return MemoryReservation(int(seen * rules.probe_factor), Source.PROBE, because)
     return None

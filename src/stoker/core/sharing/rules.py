@@ -1,6 +1,6 @@
-"""How GPUs are shared: the wish of a job, and the figures that every admission goes by.
+"""Sharing modes of jobs, and the figures that decide every admission.
 
-There is one rule. Running alone, `always N`, and the thresholds of gpulimit are settings of it.
+There is one rule. Exclusive use, `always:N` and gpulimit's thresholds are settings of it.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ MOST_TENANTS = 64
 
 
 class Mode(str, enum.Enum):
-    """Whether a job shares its GPU."""
+    """Whether and how a job shares its GPU."""
 
     NEVER = "never"
-    AUTO = "auto"  # once it is known what its kind needs
-    FREE = "free"  # while enough memory is free, as gpulimit does; nothing is set aside
-    ALWAYS = "always"  # with so many others as its user says, whatever is known
+    AUTO = "auto"  # once the need of its kind is known
+    FREE = "free"  # while enough memory is free, as gpulimit does; nothing is reserved
+    ALWAYS = "always"  # with a number of others that the user gives, whatever is known
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A job's wish; `most` is how many jobs may be on its GPU, where its user has said so.
+    """A job's sharing mode. `most` is the user's limit of jobs on its GPU.
 
-    With `forced`, a job of mode FREE starts without regard to thresholds: its user forces the start.
+    With `forced`, a job of mode FREE ignores all thresholds, because its user forces the start.
     """
 
     mode: Mode
@@ -34,7 +34,7 @@ class Share(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As it is typed and stored: `auto`, `never`, `always:4`."""
+        """The form that users type and the database stores: `auto`, `never`, `always:4`."""
         return self.mode.value if self.most is None else f"{self.mode.value}:{self.most}"
 
 
@@ -43,30 +43,30 @@ AUTO = Share(Mode.AUTO)
 
 
 def parse_share(text: str) -> Share:
-    """Read `auto`, `never` or `always:4`; raises ValueError that says what there is."""
+    """Parse `auto`, `never`, `free` or `always:4`; raise ValueError that lists the modes."""
     word, _, number = text.partition(":")
     if word == Mode.ALWAYS.value and number.isdecimal() and 1 <= int(number) <= MOST_TENANTS:
         return Share(Mode.ALWAYS, int(number))
     if not number and word in (Mode.NEVER.value, Mode.AUTO.value, Mode.FREE.value):
         return Share(Mode(word))
     raise ValueError(
-        f"{text!r} is no way to share: auto, never, free or always:N with N up to {MOST_TENANTS}"
+        f"{text!r} is not a sharing mode: auto, never, free or always:N with N up to {MOST_TENANTS}"
     )
 
 
 class SharingRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of the policy.
+    """Figures of the sharing policy.
 
-    With `keep_gpu_share` nothing is set aside: another job is let in while that share of the GPU's
-    memory is free. `free` are such rules, for the jobs that ask for them.
+    With `keep_gpu_share` no memory is reserved: another job is admitted while that share of the GPU's
+    memory is free. `free` holds such rules for jobs of mode FREE.
     """
 
     margin_share: float = 0.03
     margin_bytes: int = 512 * MIB
     sm_limit: float = 1.3
-    brief_s: float = 60.0  # of runs that take less, much is start-up and end, which no load shows
-    brief_sm_limit: float = 4.0  # among such runs alone
-    unknown_sm: float = 0.3  # of a kind whose use of the GPU nobody could measure
+    brief_s: float = 60.0  # much of a shorter run is start-up, which the load does not show
+    brief_sm_limit: float = 4.0  # limit among such short runs
+    unknown_sm: float = 0.3  # for a kind whose load could not be measured
     most: int = 16
     learned_from: int = 3
     learned_factor: float = 1.10
@@ -83,18 +83,18 @@ class SharingRules(msgspec.Struct, frozen=True, kw_only=True):
     free: SharingRules | None = None
 
     def of(self, share: Share) -> SharingRules:
-        """The figures that count for a job."""
+        """Return the rules that apply to a job."""
         if share.mode is Mode.FREE and share.forced:
             return gpulimit_rules(0.0, 0.0, MOST_TENANTS)
         return self.free if self.free is not None and share.mode is Mode.FREE else self
 
     def margin_of(self, total_bytes: int) -> int:
-        """What of a GPU is left to chance."""
+        """Return the part of a GPU's memory that is never reserved."""
         return max(int(total_bytes * self.margin_share), self.margin_bytes)
 
 
 def gpulimit_rules(keep_gpu_share: float, keep_host_share: float, most: int) -> SharingRules:
-    """The thresholds of gpulimit: no reservation, no look at the load, whatever fits at this moment."""
+    """Return gpulimit's thresholds as rules: no reservation, no limit of load."""
     return SharingRules(
         keep_gpu_share=keep_gpu_share,
         keep_host_share=keep_host_share,
