@@ -257,7 +257,7 @@ def test_where_a_job_may_run_and_what_it_shares_is_sent(sent: list[Message]) -> 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ("--share some", "--share: 'some' is no way to share"),
+        ("--share some", "--share: 'some' is not a sharing mode"),
         ("--gpu-mem much", "--gpu-mem: "),
         ("--node ,", "--node: name one"),
         ("--node-label fast", "--node-label fast: name and value"),
