@@ -23,7 +23,7 @@ from stoker.core.slot import Slot
 from stoker.executors.contract import Ended, ExecutorLostError, Finished, Launch, Started, Synced
 from stoker.executors.daemon_executor import DaemonExecutor, stop_supervisor
 from stoker.supervisor import process_tree
-from stoker.supervisor.launcher import start_keeper
+from stoker.supervisor.launcher import start_daemon_supervisor
 
 
 def supervisor_of(harness: Harness) -> int:
@@ -115,10 +115,12 @@ def test_asked_to_stop_everything_it_ends_all_and_tells_so(kept: Harness) -> Non
 
 def test_a_second_supervisor_leaves_the_first_in_peace(kept: Harness, surroundings: Path) -> None:
     folder = surroundings.parent
-    keeper = start_keeper(str(folder / "supervisor.sock"), str(folder / "journal"), "second")
-    with os.fdopen(keeper.fd, "rb") as file:
+    supervisor = start_daemon_supervisor(
+        str(folder / "supervisor.sock"), str(folder / "journal"), "second"
+    )
+    with os.fdopen(supervisor.fd, "rb") as file:
         assert file.read() == b"busy"
-    os.waitpid(keeper.pid, 0)
+    os.waitpid(supervisor.pid, 0)
     kept.sh("1.1", "exit 0")
 
     assert kept.ended("1.1").status == 0

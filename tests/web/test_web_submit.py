@@ -62,7 +62,7 @@ def test_mistakes_of_a_job_stand_beside_their_fields_and_nothing_is_added(site: 
     page.fill("#job-timeout_s", "5")
     page.fill("#job-gpus", "many")
     add.click()
-    wait_for_error(page, "job-command", "what is to run")
+    wait_for_error(page, "job-command", "no command was given")
     wait_for_error(page, "job-timeout_s", "5s, 5m or 5h")
     wait_for_error(page, "job-gpus", "whole number")
     page.fill("#job-command", "true")

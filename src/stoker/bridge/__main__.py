@@ -43,7 +43,7 @@ _LIMIT = 64 << 20
 _LEASES_S = 1.0
 _PAUSE_S = 0.5
 _LONELY_S = 60.0
-_UNMINDED_S = 5.0
+_WITHOUT_RAY_S = 5.0
 _MOST_UNREAD = 1 << 20  # how much a daemon may be behind that is still told how GPUs are
 
 
@@ -60,7 +60,7 @@ class Bridge:
         self._grant(self._lease_s)
         self._transfers = os.path.join(home, "cluster", "transfers")
         self._wanted = False
-        self._membership = RayMembership(queue, address, self._post_for, self.tell)
+        self._membership = RayMembership(queue, address, self._session_for, self.tell)
 
     async def run(self) -> None:
         """Work until told to stop; raises AgentLostError once Ray has ended here."""
@@ -85,7 +85,7 @@ class Bridge:
     async def _check_leases(self) -> None:
         """Look whether any has run out; also of nodes that were never seen, and also without Ray.
 
-        Whoever minded Ray here may have been killed too. With neither Ray nor a daemon for long there is
+        The Ray supervisor may have been killed too. With neither Ray nor a daemon for long there is
         nothing to do: the cluster has been left.
         """
         began_at = needed_at = time.monotonic()
@@ -96,12 +96,12 @@ class Bridge:
                 needed_at = time.monotonic()
             elif time.monotonic() > needed_at + _LONELY_S:
                 self.stopped.set()
-            if not self._membership.has_joined and time.monotonic() > began_at + _UNMINDED_S:
+            if not self._membership.has_joined and time.monotonic() > began_at + _WITHOUT_RAY_S:
                 with contextlib.suppress(StokerError):
                     ensure_ray_supervisor(self._home)
             await asyncio.sleep(_LEASES_S)
 
-    def _post_for(self, node: str, name: str) -> NodeSession:
+    def _session_for(self, node: str, name: str) -> NodeSession:
         """What is known of a node, from now on at least."""
         post = self.posts.get(node)
         if post is None:
@@ -157,7 +157,7 @@ class Bridge:
                 self._client = writer
                 self._grant(order.lease_s)
                 for node, name in order.nodes:
-                    self._post_for(node, name)
+                    self._session_for(node, name)
                 for post in self.posts.values():
                     post.lease_s = self._lease_s
                     post.retell()

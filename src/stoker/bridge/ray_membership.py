@@ -37,12 +37,12 @@ class RayMembership:
         self,
         queue: str,
         address: str,
-        post_for: Callable[[str, str], NodeSession],
+        session_for: Callable[[str, str], NodeSession],
         tell: Callable[[News], None],
     ) -> None:
         self._queue = queue
         self._address = address
-        self._post_for = post_for
+        self._session_for = session_for
         self._tell = tell
         self._told: set[str] = set()
         self.has_joined = False
@@ -98,7 +98,7 @@ class RayMembership:
 
     async def _mind(self, node: dict[str, Any]) -> None:
         """Be in touch with a node until it is gone, or its agent is."""
-        post: NodeSession | None = None
+        session: NodeSession | None = None
         try:
             agent = await asyncio.to_thread(self._appoint, node)
             said = await patiently(lambda: agent.introduce.remote(), _MEETING_S)
@@ -106,13 +106,13 @@ class RayMembership:
             if not (self._speaks_as_we_do(introduction) and self._is_itself(introduction, node)):
                 await asyncio.sleep(_MEETING_S)
                 return
-            post = self._post_for(introduction.id, introduction.name)
-            await post.mind(_Calls(agent), introduction)
+            session = self._session_for(introduction.id, introduction.name)
+            await session.mind(_Calls(agent), introduction)
         except AgentLostError as error:
             # What Ray says is long, and for those who look after the bridge.
             sys.stderr.write(f"{node['NodeManagerHostname']}: {error}\n")
-            if post is not None:
-                post.lose("its agent is gone")
+            if session is not None:
+                session.lose("its agent is gone")
         except NodeLeftError:
             self._left.add(node["NodeID"])
         await asyncio.sleep(_RETRY_S)

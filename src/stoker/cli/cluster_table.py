@@ -70,7 +70,7 @@ def show_status(home: str, *, as_json: bool) -> int:
 
 def _say(ray_supervisor: ray_supervisor_control.RayState | None, home: str) -> tuple[str, str]:
     if ray_supervisor is None:
-        return "nobody minds it: stoker cluster up or join starts it again", "red"
+        return "the Ray supervisor does not run: stoker cluster up or join starts it again", "red"
     lasts = format_duration(max(0.0, time.time() - ray_supervisor.since))
     again = f", started again {ray_supervisor.restarts} times" if ray_supervisor.restarts else ""
     if ray_supervisor.state == "up":

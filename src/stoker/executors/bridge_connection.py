@@ -12,7 +12,7 @@ import msgspec
 from stoker.executors.node_reports import Known, News, Order, Stop, Stream
 from stoker.interpreter import module_command
 from stoker.open_files import with_original_limit
-from stoker.supervisor import unix_sockets
+from stoker.supervisor import process_tree, unix_sockets
 
 _READY_FD = 3
 _LONGEST_PAUSE_S = 10.0
@@ -150,13 +150,7 @@ class BridgeConnection:
         self._find()
 
     def _reap(self) -> None:
-        for pid in list(self._children):
-            try:
-                gone, _status = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                gone = pid
-            if gone:
-                self._children.discard(pid)
+        process_tree.reap_ended(self._children)
 
 
 def dismiss(home: str) -> None:

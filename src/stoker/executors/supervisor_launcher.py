@@ -11,8 +11,8 @@ from stoker import __version__
 from stoker.errors import StokerError
 from stoker.executors.connection import Hello
 from stoker.executors.contract import ExecutorLostError
-from stoker.supervisor import unix_sockets
-from stoker.supervisor.launcher import start_keeper
+from stoker.supervisor import process_tree, unix_sockets
+from stoker.supervisor.launcher import start_daemon_supervisor
 from stoker.supervisor.messages import PROTOCOL
 
 _START_PATIENCE_S = 5.0
@@ -59,18 +59,12 @@ class SupervisorLauncher:
 
     def reap(self) -> None:
         """See off supervisors that were our children."""
-        for pid in list(self._children):
-            try:
-                gone, _status = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                gone = pid
-            if gone:
-                self._children.discard(pid)
+        process_tree.reap_ended(self._children)
 
     def _start(self, deadline: float) -> str | None:
         """Start a supervisor; returns what prevents it for the moment, if anything does."""
         try:
-            keeper = start_keeper(
+            supervisor = start_daemon_supervisor(
                 self._path,
                 self._journal,
                 self._name,
@@ -80,8 +74,8 @@ class SupervisorLauncher:
             )
         except OSError as error:
             raise ExecutorLostError(f"cannot start a supervisor: {error}") from error
-        self._children.add(keeper.pid)
-        with os.fdopen(keeper.fd, "rb", buffering=0) as file:
+        self._children.add(supervisor.pid)
+        with os.fdopen(supervisor.fd, "rb", buffering=0) as file:
             said = b""
             while wait_for(file.fileno(), deadline) and (more := file.read(4096)):
                 said += more

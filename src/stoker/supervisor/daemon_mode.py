@@ -308,11 +308,11 @@ def main() -> None:
     path, journal, name, *lease_file = sys.argv[1:]
     process_tree.become_subreaper()
     come_first()
-    keeper = DaemonSupervisor(
+    supervisor = DaemonSupervisor(
         name, process_tree.boot_id(), LeaseFile(lease_file[0]) if lease_file else None
     )
     try:
-        story = keeper.journal.claim(journal)
+        story = supervisor.journal.claim(journal)
     except BlockingIOError:
         _say("busy")
         return
@@ -320,7 +320,7 @@ def main() -> None:
         _say(f"{journal}: {error.strerror}")
         return
     failpoints.reach("supervisor-claimed")
-    keeper.take_over(story)
+    supervisor.take_over(story)
     failpoints.reach("supervisor-taken-over")
     if lease_file:
         start_guard(lease_file[0], name)
@@ -332,7 +332,7 @@ def main() -> None:
     failpoints.reach("supervisor-listening")
     _say("ready")
     _import_the_rest()
-    keeper.serve(listener)
+    supervisor.serve(listener)
     failpoints.reach("supervisor-leaving")
     # The journal is still locked: whoever is next finds no socket of ours, and does not lose its own.
     with contextlib.suppress(FileNotFoundError):

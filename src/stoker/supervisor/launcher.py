@@ -55,7 +55,7 @@ def start_supervisor(tickets: Tickets | None = None) -> SupervisorProcess:
     return SupervisorProcess(pid, ours, tickets)
 
 
-def start_keeper(
+def start_daemon_supervisor(
     socket_path: str,
     journal: str,
     name: str,

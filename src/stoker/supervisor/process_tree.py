@@ -48,6 +48,17 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
+def reap_ended(children: set[int]) -> None:
+    """Reap the children of this process that have ended, and drop them from the set."""
+    for pid in list(children):
+        try:
+            gone, _status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            gone = pid
+        if gone:
+            children.discard(pid)
+
+
 def living_children() -> set[int]:
     """Direct children of this process that have not ended yet."""
     me = os.getpid()

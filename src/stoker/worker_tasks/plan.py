@@ -66,7 +66,9 @@ def _tree(draft: SweepDraft) -> Map:
     if draft.form == "toml":
         return read_toml(draft.text, "sweep.toml")
     if not draft.text.strip():
-        raise UsageError("what is to run? python train.py --lr {lr}", field="text")
+        raise UsageError(
+            "no command was given; an example: python train.py --lr {lr}", field="text"
+        )
     tree = Map()
     tree.put("command", draft.text.strip())
     return tree

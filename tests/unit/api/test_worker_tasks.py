@@ -44,7 +44,7 @@ def test_a_draft_is_counted_and_nothing_is_queued(api_server: ApiServer, tmp_pat
 @pytest.mark.parametrize(
     ("change", "field", "message"),
     [
-        ({"text": "  "}, "text", "what is to run"),
+        ({"text": "  "}, "text", "no command was given"),
         ({"words": ["lr"]}, "words", "not a parameter"),
         ({"words": ["lr=1", "bs=2", "unused=3"]}, "text", "unused"),
         ({"form": "yaml", "text": "command: [", "words": []}, "text", "sweep.yaml:"),

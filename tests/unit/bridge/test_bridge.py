@@ -48,7 +48,7 @@ def test_a_node_that_is_forgotten_is_no_longer_minded_for_a_post_that_is_gone(
 ) -> None:
     forgotten: list[str] = []
     monkeypatch.setattr(RayMembership, "forget", lambda _self, node: forgotten.append(node))
-    bridge._post_for("n1", "h1")
+    bridge._session_for("n1", "h1")
     bridge._carry_out(Forget("n1"), Writer())  # type: ignore[arg-type]
     assert (bridge.posts, forgotten) == ({}, ["n1"])
 
@@ -56,7 +56,7 @@ def test_a_node_that_is_forgotten_is_no_longer_minded_for_a_post_that_is_gone(
 def test_a_lease_is_that_of_all_nodes_also_of_those_that_the_daemon_does_not_know_yet(
     bridge: Bridge,
 ) -> None:
-    post = bridge._post_for("n1", "h1")
+    post = bridge._session_for("n1", "h1")
     bridge._carry_out(Known((("n2", "h2"),), 300.0), Writer())  # type: ignore[arg-type]
     assert (post.lease_s, bridge.posts["n2"].lease_s) == (300.0, 300.0)
 

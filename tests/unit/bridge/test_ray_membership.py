@@ -1,4 +1,4 @@
-"""Who is minded of those whom Ray finds."""
+"""Which of the nodes that Ray finds get a session."""
 
 from __future__ import annotations
 

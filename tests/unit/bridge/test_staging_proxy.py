@@ -55,7 +55,7 @@ def test_reports_that_are_of_no_attempt_pass_with_those_that_are(tmp_path: Path)
     assert passed == [reports]
 
 
-class Quay:
+class ProxyHarness:
     """A staging proxy between a test, in the daemon's place, and the cache of a node on this machine."""
 
     def __init__(self, folder: Path) -> None:
@@ -121,9 +121,9 @@ class Quay:
             assert asyncio.get_running_loop().time() < deadline
 
 
-def play(folder: Path, story: Callable[[Quay], Coroutine[Any, Any, None]]) -> None:
+def play(folder: Path, story: Callable[[ProxyHarness], Coroutine[Any, Any, None]]) -> None:
     async def begin() -> None:
-        await story(Quay(folder))
+        await story(ProxyHarness(folder))
 
     asyncio.run(begin())
 
@@ -133,27 +133,27 @@ def verbs(messages: list[list[Any]]) -> list[str]:
 
 
 def test_a_start_that_is_on_its_way_is_taken_back_by_the_node_alone(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        quay.is_slow = True
-        await quay.launch()
-        await quay.until(lambda: quay.sent)
-        order = asyncio.ensure_future(quay.say(["revoke", "1.1"]))
-        await quay.until(lambda: quay.heard or "revoke" in verbs(quay.sent))
+    async def story(harness: ProxyHarness) -> None:
+        harness.is_slow = True
+        await harness.launch()
+        await harness.until(lambda: harness.sent)
+        order = asyncio.ensure_future(harness.say(["revoke", "1.1"]))
+        await harness.until(lambda: harness.heard or "revoke" in verbs(harness.sent))
         order.cancel()
 
-        assert verbs(quay.sent) == ["copy", "start", "revoke"]
-        assert quay.heard == []
+        assert verbs(harness.sent) == ["copy", "start", "revoke"]
+        assert harness.heard == []
 
     play(tmp_path, story)
 
 
 def test_an_attempt_whose_tree_is_on_its_way_is_taken_back_here(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        await quay.launch()
-        await quay.say(["revoke", "1.1"])
+    async def story(harness: ProxyHarness) -> None:
+        await harness.launch()
+        await harness.say(["revoke", "1.1"])
 
-        assert quay.heard == [["revoked", "1.1"]]
-        assert quay.sent == []
+        assert harness.heard == [["revoked", "1.1"]]
+        assert harness.sent == []
 
     play(tmp_path, story)
 
@@ -163,25 +163,25 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stoker.staging.transfer._PAUSE_S", 0.0)
 
 
-async def start(quay: Quay, **facts: Any) -> Path:
+async def start(harness: ProxyHarness, **facts: Any) -> Path:
     """Have an attempt that runs on the node; its copy there."""
-    await quay.launch(**facts)
-    await quay.until(lambda: quay.sent)
-    (copy,) = quay.copies.iterdir()
+    await harness.launch(**facts)
+    await harness.until(lambda: harness.sent)
+    (copy,) = harness.copies.iterdir()
     return copy / "tree"
 
 
 def test_an_end_is_told_also_where_its_results_cannot_be_written(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1000)
+    async def story(harness: ProxyHarness) -> None:
+        tree = await start(harness, results="results", target=str(harness.target), limit_bytes=1000)
         (tree / "results").mkdir()
         (tree / "results" / "x").write_text("x")
-        quay.target.write_text("no folder")
-        quay.tell(*ENDED)
-        await quay.until(lambda: quay.heard)
+        harness.target.write_text("no folder")
+        harness.tell(*ENDED)
+        await harness.until(lambda: harness.heard)
 
-        assert quay.heard == [ENDED]
-        (told,) = quay.told
+        assert harness.heard == [ENDED]
+        (told,) = harness.told
         assert told.startswith("job 1: its results could not be brought: cannot write in")
         assert f"left in {tree}/results" in told
 
@@ -190,63 +190,63 @@ def test_an_end_is_told_also_where_its_results_cannot_be_written(tmp_path: Path)
 
 @pytest.mark.usefixtures("_no_pause")
 def test_an_end_is_told_also_where_the_node_cache_does_not_answer(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        await start(quay, results="results", target=str(quay.target))
-        quay.broken = {"collect"}
-        quay.tell(*ENDED)
-        await quay.until(lambda: quay.heard)
+    async def story(harness: ProxyHarness) -> None:
+        await start(harness, results="results", target=str(harness.target))
+        harness.broken = {"collect"}
+        harness.tell(*ENDED)
+        await harness.until(lambda: harness.heard)
 
-        assert quay.heard == [ENDED]
-        assert quay.told == ["job 1: its results could not be brought: gone"]
+        assert harness.heard == [ENDED]
+        assert harness.told == ["job 1: its results could not be brought: gone"]
 
     play(tmp_path, story)
 
 
 def test_an_attempt_that_no_note_can_be_kept_of_is_refused(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        quay.notes.write_text("no folder")
-        await quay.launch()
-        await quay.until(lambda: quay.heard)
+    async def story(harness: ProxyHarness) -> None:
+        harness.notes.write_text("no folder")
+        await harness.launch()
+        await harness.until(lambda: harness.heard)
 
-        ((word, key, _errno, reason),) = quay.heard
+        ((word, key, _errno, reason),) = harness.heard
         assert (word, key) == ("refused", "1.1")
-        assert str(quay.notes) in reason
-        assert quay.sent == []
+        assert str(harness.notes) in reason
+        assert harness.sent == []
 
     play(tmp_path, story)
 
 
 @pytest.mark.usefixtures("_no_pause")
 def test_an_attempt_whose_tree_cannot_be_laid_out_is_refused(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        quay.broken = {"missing"}
-        await quay.launch()
-        await quay.until(lambda: quay.heard)
+    async def story(harness: ProxyHarness) -> None:
+        harness.broken = {"missing"}
+        await harness.launch()
+        await harness.until(lambda: harness.heard)
 
-        assert quay.heard == [["refused", "1.1", 0, "gone"]]
+        assert harness.heard == [["refused", "1.1", 0, "gone"]]
 
     play(tmp_path, story)
 
 
 def test_a_conversation_in_which_a_start_was_lost_cannot_go_on(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        quay.broken = {"send"}
-        await quay.launch()
-        await asyncio.wait_for(quay.staging_proxy.broken, 20)
+    async def story(harness: ProxyHarness) -> None:
+        harness.broken = {"send"}
+        await harness.launch()
+        await asyncio.wait_for(harness.staging_proxy.broken, 20)
 
-        assert quay.heard == []
+        assert harness.heard == []
 
     play(tmp_path, story)
 
 
 def test_a_note_that_a_power_cut_has_emptied_holds_up_no_end(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        await start(quay, results="results", target=str(quay.target))
-        (note,) = quay.notes.iterdir()
+    async def story(harness: ProxyHarness) -> None:
+        await start(harness, results="results", target=str(harness.target))
+        (note,) = harness.notes.iterdir()
         note.write_bytes(b"")
-        quay.tell(*ENDED)
+        harness.tell(*ENDED)
 
-        assert quay.heard == [ENDED]
+        assert harness.heard == [ENDED]
 
     play(tmp_path, story)
 
@@ -256,8 +256,8 @@ def test_only_work_that_grows_with_a_tree_may_take_as_long_as_it_likes(
 ) -> None:
     monkeypatch.setattr(remote_node_cache, "_CALL_S", 0.0)
 
-    async def story(quay: Quay) -> None:
-        node_cache = RemoteNodeCache(quay)  # type: ignore[arg-type]
+    async def story(harness: ProxyHarness) -> None:
+        node_cache = RemoteNodeCache(harness)  # type: ignore[arg-type]
         with pytest.raises(ConnectionError):
             await asyncio.to_thread(node_cache.missing, b"")
         laid = await asyncio.to_thread(node_cache.lay_out, b"", "1.1")
@@ -271,7 +271,7 @@ def test_only_work_that_grows_with_a_tree_may_take_as_long_as_it_likes(
 def test_whoever_waits_for_a_node_cache_is_told_that_the_conversation_is_over(
     tmp_path: Path,
 ) -> None:
-    async def story(quay: Quay) -> None:
+    async def story(harness: ProxyHarness) -> None:
         asked, never = asyncio.Event(), asyncio.get_running_loop().create_future()
 
         class Silent:
@@ -293,35 +293,35 @@ def test_whoever_waits_for_a_node_cache_is_told_that_the_conversation_is_over(
 def test_nothing_comes_back_of_an_attempt_that_was_given_up_and_its_copy_goes(
     tmp_path: Path,
 ) -> None:
-    async def story(quay: Quay) -> None:
-        tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1000)
+    async def story(harness: ProxyHarness) -> None:
+        tree = await start(harness, results="results", target=str(harness.target), limit_bytes=1000)
         (tree / "results").mkdir()
         (tree / "results" / "model").write_text("half of it")
-        quay.target.mkdir()
-        (quay.target / "model").write_text("that of the next attempt")
-        quay.staging_proxy.close()
-        quay.staging_proxy, quay.sent = quay.make_staging_proxy(), []
-        await quay.staging_proxy.give_up()
-        quay.tell("lost", "1.1", "its lease", True)
-        await quay.until(lambda: quay.heard)
+        harness.target.mkdir()
+        (harness.target / "model").write_text("that of the next attempt")
+        harness.staging_proxy.close()
+        harness.staging_proxy, harness.sent = harness.make_staging_proxy(), []
+        await harness.staging_proxy.give_up()
+        harness.tell("lost", "1.1", "its lease", True)
+        await harness.until(lambda: harness.heard)
 
-        assert quay.sent == [["logs"]]
-        assert verbs(quay.heard) == ["lost"]
-        assert (quay.target / "model").read_text() == "that of the next attempt"
+        assert harness.sent == [["logs"]]
+        assert verbs(harness.heard) == ["lost"]
+        assert (harness.target / "model").read_text() == "that of the next attempt"
         assert not tree.exists()
 
     play(tmp_path, story)
 
 
 def test_a_note_is_kept_until_the_end_is_on_record_and_no_longer(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        await start(quay)
-        assert [note.name for note in quay.notes.iterdir()] == ["1.1.json"]
-        quay.staging_proxy = quay.make_staging_proxy()
-        await quay.say(["ack", ["1.1"]])
+    async def story(harness: ProxyHarness) -> None:
+        await start(harness)
+        assert [note.name for note in harness.notes.iterdir()] == ["1.1.json"]
+        harness.staging_proxy = harness.make_staging_proxy()
+        await harness.say(["ack", ["1.1"]])
 
-        assert list(quay.notes.iterdir()) == []
-        assert quay.sent[-1] == ["ack", ["1.1"]]
+        assert list(harness.notes.iterdir()) == []
+        assert harness.sent[-1] == ["ack", ["1.1"]]
 
     play(tmp_path, story)
 
@@ -330,19 +330,19 @@ def test_a_note_is_kept_until_the_end_is_on_record_and_no_longer(tmp_path: Path)
 def test_no_copy_stays_of_an_attempt_that_the_node_has_not_run(
     tmp_path: Path, report: list[Any]
 ) -> None:
-    async def story(quay: Quay) -> None:
-        await start(quay)
-        quay.tell(*report)
-        assert quay.heard == [report]
-        await quay.until(lambda: not quay.left())
+    async def story(harness: ProxyHarness) -> None:
+        await start(harness)
+        harness.tell(*report)
+        assert harness.heard == [report]
+        await harness.until(lambda: not harness.left())
 
     play(tmp_path, story)
 
 
 def test_no_copy_stays_of_a_tree_that_was_called_back_on_its_way(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
+    async def story(harness: ProxyHarness) -> None:
         laying_out, may_go_on = asyncio.Event(), asyncio.Event()
-        ask = quay.node_cache
+        ask = harness.node_cache
 
         async def node_cache(verb: str, *words: Any) -> tuple[bool, Any]:
             if verb == "lay_out":
@@ -350,14 +350,14 @@ def test_no_copy_stays_of_a_tree_that_was_called_back_on_its_way(tmp_path: Path)
                 await may_go_on.wait()
             return await ask(verb, *words)
 
-        quay.node_cache = node_cache  # type: ignore[method-assign]
-        await quay.launch()
+        harness.node_cache = node_cache  # type: ignore[method-assign]
+        await harness.launch()
         await laying_out.wait()
-        await quay.say(["kill", "1.1"])
-        assert quay.heard == [["revoked", "1.1"]]
-        await quay.until(lambda: not os.listdir(quay.notes))
+        await harness.say(["kill", "1.1"])
+        assert harness.heard == [["revoked", "1.1"]]
+        await harness.until(lambda: not os.listdir(harness.notes))
         may_go_on.set()
-        assert quay.left() == []
+        assert harness.left() == []
 
     play(tmp_path, story)
 
@@ -365,29 +365,29 @@ def test_no_copy_stays_of_a_tree_that_was_called_back_on_its_way(tmp_path: Path)
 def test_copies_that_nobody_came_to_delete_go_when_the_node_says_what_it_knows(
     tmp_path: Path,
 ) -> None:
-    async def story(quay: Quay) -> None:
-        await quay.launch("1.1")
-        await quay.launch("2.1")
-        await quay.until(lambda: len(quay.sent) == 4)
-        quay.staging_proxy.close()
-        quay.staging_proxy = quay.make_staging_proxy()
-        quay.tell("synced", ["2.1"], False)
-        await quay.until(lambda: len(quay.left()) == 2)
+    async def story(harness: ProxyHarness) -> None:
+        await harness.launch("1.1")
+        await harness.launch("2.1")
+        await harness.until(lambda: len(harness.sent) == 4)
+        harness.staging_proxy.close()
+        harness.staging_proxy = harness.make_staging_proxy()
+        harness.tell("synced", ["2.1"], False)
+        await harness.until(lambda: len(harness.left()) == 2)
 
-        assert [name.partition("-")[0] for name in quay.left()] == ["2.1", "2.1.json"]
-        assert verbs(quay.heard) == ["synced"]
+        assert [name.partition("-")[0] for name in harness.left()] == ["2.1", "2.1.json"]
+        assert verbs(harness.heard) == ["synced"]
 
     play(tmp_path, story)
 
 
 def test_results_that_were_left_stay_when_the_node_says_what_it_knows(tmp_path: Path) -> None:
-    async def story(quay: Quay) -> None:
-        tree = await start(quay, results="results", target=str(quay.target), limit_bytes=1)
+    async def story(harness: ProxyHarness) -> None:
+        tree = await start(harness, results="results", target=str(harness.target), limit_bytes=1)
         (tree / "results").mkdir()
         (tree / "results" / "model").write_text("large")
-        quay.tell(*ENDED)
-        await quay.until(lambda: quay.heard)
-        quay.tell("synced", [], False)
+        harness.tell(*ENDED)
+        await harness.until(lambda: harness.heard)
+        harness.tell("synced", [], False)
 
         assert (tree / "results" / "model").exists()
 

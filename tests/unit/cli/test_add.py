@@ -118,8 +118,8 @@ def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "what is to run?"),
-        (["-q", "--"], "what is to run?"),
+        ([], "no command was given"),
+        (["-q", "--"], "no command was given"),
         (["  "], "the command is empty"),
         (["--script", "a", "true"], "one of them"),
         (["--script", "a", "--batch", "b"], "one of them"),

@@ -52,7 +52,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         (["set", "X", "2"], "[error]: name `X` can not set", 2),
         (["set", "SAFETY_KEEP_MEMORY", "1.5"], "[error]: SAFETY_KEEP_MEMORY cannot be '1.5': a", 2),
         (["set", "MAX_ERR_TIMES", "0.5"], "[error]: MAX_ERR_TIMES cannot be '0.5': a whole", 2),
-        (["add"], "[error]: what is to run?", 2),
+        (["add"], "[error]: no command was given", 2),
         (["add", "--prio=1", "true"], "[error]: add has no --prio", 2),
         (["add", "--priority=high", "true"], "[error]: --priority=high is no whole number", 2),
         (["add", "--logpath"], "[error]: --logpath needs a value", 2),

@@ -16,86 +16,86 @@ ENDING = Ending(256, 1700000000250000, 750000, 2048)
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[DaemonSupervisor]:
+def supervisor(tmp_path: Path) -> Iterator[DaemonSupervisor]:
     """A supervisor in this process, which gets its own signals back afterwards."""
     handler = signal.getsignal(signal.SIGCHLD)
-    keeper = DaemonSupervisor("test", "boot")
-    keeper.journal.claim(str(tmp_path / "journal"))
-    yield keeper
+    supervisor = DaemonSupervisor("test", "boot")
+    supervisor.journal.claim(str(tmp_path / "journal"))
+    yield supervisor
     os.close(signal.set_wakeup_fd(-1))
-    os.close(keeper.wake)
-    os.close(keeper.journal._fd)
+    os.close(supervisor.wake)
+    os.close(supervisor.journal._fd)
     signal.signal(signal.SIGCHLD, handler)
-    keeper.poll.close()
+    supervisor.poll.close()
 
 
-def test_one_that_nobody_ever_called_goes_after_a_while(keeper: DaemonSupervisor) -> None:
-    assert not keeper.is_needless()
-    assert 0 < keeper.patience() <= 30
+def test_one_that_nobody_ever_called_goes_after_a_while(supervisor: DaemonSupervisor) -> None:
+    assert not supervisor.is_needless()
+    assert 0 < supervisor.patience() <= 30
 
-    keeper.expect_until = time.monotonic() - 1
-    assert keeper.is_needless()
-
-
-def test_one_with_nothing_to_do_waits_for_an_hour(keeper: DaemonSupervisor) -> None:
-    keeper.has_client = keeper.had_client = True
-
-    assert keeper.patience() > 3000
+    supervisor.expect_until = time.monotonic() - 1
+    assert supervisor.is_needless()
 
 
-def test_one_whose_journal_could_not_be_written_stays(keeper: DaemonSupervisor) -> None:
-    keeper.expect_until = 0.0
-    keeper.journal.note("end 1.1 0 1 2 3 .\n")
-    assert not keeper.is_needless()
+def test_one_with_nothing_to_do_waits_for_an_hour(supervisor: DaemonSupervisor) -> None:
+    supervisor.has_client = supervisor.had_client = True
 
-    keeper.journal.flush()
-    assert keeper.is_needless()
+    assert supervisor.patience() > 3000
+
+
+def test_one_whose_journal_could_not_be_written_stays(supervisor: DaemonSupervisor) -> None:
+    supervisor.expect_until = 0.0
+    supervisor.journal.note("end 1.1 0 1 2 3 .\n")
+    assert not supervisor.is_needless()
+
+    supervisor.journal.flush()
+    assert supervisor.is_needless()
 
 
 def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
-    keeper: DaemonSupervisor, tmp_path: Path
+    supervisor: DaemonSupervisor, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "journal")
-    keeper.names.add("earlier")
-    keeper.records = {
+    supervisor.names.add("earlier")
+    supervisor.records = {
         "1.1": Record(7, 8, None, 9, 10, boot="boot"),
         "2.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
         "3.1": Record(refusal=Refusal(2, "no such thing"), boot="boot"),
         "4.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
     }
-    keeper.on_acknowledge(Acknowledge(["4.1", "1.1"]))
+    supervisor.on_acknowledge(Acknowledge(["4.1", "1.1"]))
     for number in range(10, 1000):
-        keeper.journal.intend(f"spawn {number}.1 .\nack {number}.1 .\n")
-    assert keeper.compact()
+        supervisor.journal.intend(f"spawn {number}.1 .\nack {number}.1 .\n")
+    assert supervisor.compact()
 
     assert Path(path).read_text().startswith("boot boot earlier .\nboot boot test .\n")
     assert os.path.getsize(path) < 1000
-    os.close(keeper.journal._fd)
+    os.close(supervisor.journal._fd)
     try:
         assert read_journal(path) == {
-            key: record for key, record in keeper.records.items() if key != "4.1"
+            key: record for key, record in supervisor.records.items() if key != "4.1"
         }
     finally:
-        keeper.journal.open(path)
+        supervisor.journal.open(path)
 
 
-def test_every_order_is_carried_out(keeper: DaemonSupervisor) -> None:
-    assert keeper.handlers.keys() == {*ORDERS.values()} - {OpenJournal}
+def test_every_order_is_carried_out(supervisor: DaemonSupervisor) -> None:
+    assert supervisor.handlers.keys() == {*ORDERS.values()} - {OpenJournal}
 
 
-def test_a_lost_attempt_is_told_with_the_slot_that_took_it(keeper: DaemonSupervisor) -> None:
-    keeper.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
+def test_a_lost_attempt_is_told_with_the_slot_that_took_it(supervisor: DaemonSupervisor) -> None:
+    supervisor.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
 
-    keeper.on_sync(Sync())
+    supervisor.on_sync(Sync())
 
-    assert keeper.reports[:2] == ['["placed", "1.1", "3"]', '["lost", "1.1", "killed", false]']
+    assert supervisor.reports[:2] == ['["placed", "1.1", "3"]', '["lost", "1.1", "killed", false]']
 
 
 def test_a_journal_that_cannot_be_compacted_is_not_tried_again_at_once(
-    keeper: DaemonSupervisor, tmp_path: Path
+    supervisor: DaemonSupervisor, tmp_path: Path
 ) -> None:
-    keeper.journal.size = 5 << 20
+    supervisor.journal.size = 5 << 20
     os.mkdir(tmp_path / "journal.new")  # in the way
 
-    assert not keeper.compact()
-    assert keeper.compact_bytes == 10 << 20
+    assert not supervisor.compact()
+    assert supervisor.compact_bytes == 10 << 20

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from patience import until
 from stoker.supervisor import process_tree
 
-NAME = "stoker-test"
+NAME = f"stoker-test-{os.getpid()}"
 # A child that tells its pid and those of all it started, in the order of making.
 DAEMONISE = """
 import os, sys, time

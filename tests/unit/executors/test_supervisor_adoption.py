@@ -15,7 +15,7 @@ from stoker.supervisor.adoption import UNWATCHED, Findings, find_orphans
 from stoker.supervisor.journal import JournalStory, Record
 from stoker.supervisor.process_tree import boot_id
 
-NAME = "stoker-test-adopt"
+NAME = f"stoker-test-adopt-{os.getpid()}"
 EXCHANGE = """
 import os, sys
 sys.stdin.read(1)

@@ -136,7 +136,7 @@ def _check(args: argparse.Namespace) -> None:
     if len(many) + bool(command) > 1:
         raise UsageError("a command, --script or --batch: one of them; see: stoker add -h")
     if not many and not command:
-        raise UsageError("what is to run? stoker add python train.py; see: stoker add -h")
+        raise UsageError("no command was given: stoker add python train.py; see: stoker add -h")
     if args.batch is not None and args.follow:
         raise UsageError("--follow shows the output of one job: leave it out with --batch")
     if args.gpus < 0:

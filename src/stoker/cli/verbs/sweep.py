@@ -133,7 +133,9 @@ def plan(args: argparse.Namespace) -> Sweep:
         tree = Map()
         tree.put("command", words.pop(0))
     else:
-        raise UsageError("what is to run? stoker sweep 'python t.py --lr {lr}' lr=1,2; or -f FILE")
+        raise UsageError(
+            "no command was given: stoker sweep 'python t.py --lr {lr}' lr=1,2; or -f FILE"
+        )
     if args.samples is not None:
         tree.pop("run_cap", None)
     for key in ("samples", "method", "seed", "repeats", "name"):

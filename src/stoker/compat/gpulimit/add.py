@@ -31,7 +31,7 @@ def add(client: Client, words: Sequence[str]) -> int:
     """Add a task, with this folder and this environment; one word is a line for the shell."""
     options, command = _split_options(words)
     if not command:
-        raise UsageError("what is to run? gpulimit add python3 main.py")
+        raise UsageError("no command was given: gpulimit add python3 main.py")
     priority = options.get("priority", str(DEFAULT_PRIORITY))
     if not priority.removeprefix("-").isdecimal():
         raise UsageError(

@@ -17,7 +17,7 @@ export function jobForm() {
     event.preventDefault();
     form.clear();
     const command = form.text('command');
-    if (command === '') form.fail('command', 'what is to run? python train.py');
+    if (command === '') form.fail('command', 'no command was given; an example: python train.py');
     const body = {
       request_id: requestId,
       jobs: [{command, script: command.includes('\n')}],

@@ -72,7 +72,7 @@ export function sweepForm() {
     lookSoon.cancel();
     asked += 1; // what a preview answers now comes too late
     form.clear();
-    if (form.text('text') === '') form.fail('text', 'what is to run? python train.py --lr {lr}');
+    if (form.text('text') === '') form.fail('text', 'no command was given; an example: python train.py --lr {lr}');
     const {timeout_s: seconds, ...needs} = readNeeds(form);
     const body = {...draft(), ...needs, timeout: seconds === undefined ? undefined : `${seconds}s`};
     if (!form.check()) return;
