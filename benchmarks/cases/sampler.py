@@ -65,7 +65,7 @@ def _shares(folder: str, rounds: int) -> Iterator[tuple[float, float]]:
     library = build(os.path.join(folder, "lib"), frozen=True)
     fakes = FakeGpus(os.path.join(folder, "state")).create(GPUS, 80 * GIB)
     os.environ["STOKER_FAKE_NVML"] = fakes.folder
-    os.environ.pop("STOKER_FAKE_NVML_PURE", None)
+    os.environ.pop("STOKER_NVML_MODULE", None)
     jobs = [subprocess.Popen(["sleep", "3600"]) for _ in range(JOBS)]
     try:
         for number, job in enumerate(jobs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -86,12 +87,27 @@ def why_unavailable() -> str | None:
 _LISTED = "/proc/driver/nvidia/gpus"
 
 
-def _find_library() -> None:
-    """Fail early if there is no NVIDIA library: importing pynvml takes longer than everything else."""
+_MODULE_VARIABLE = "STOKER_NVML_MODULE"
+
+
+def _load_pynvml() -> Any:
+    """Return the module pynvml, or what `load` of the module in STOKER_NVML_MODULE returns.
+
+    Raises NvmlUnavailableError if there is none. The library is looked for first, because importing pynvml
+    takes longer than everything else.
+    """
+    substitute = os.environ.get(_MODULE_VARIABLE)
+    if substitute:
+        return importlib.import_module(substitute).load()
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
         raise NvmlUnavailableError("NVML Shared Library Not Found") from error
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NvmlUnavailableError("Python package nvidia-ml-py is not installed") from error
+    return pynvml
 
 
 class Nvml:
@@ -99,17 +115,7 @@ class Nvml:
 
     def __init__(self) -> None:
         """Open NVML; raise NvmlUnavailableError if there is none."""
-        if os.environ.get("STOKER_FAKE_NVML_PURE") == "1" and os.environ.get("STOKER_FAKE_NVML"):
-            from stoker.testing import fake_pynvml
-
-            fake_pynvml.install()
-        else:
-            _find_library()
-        try:
-            import pynvml
-        except ImportError as error:
-            raise NvmlUnavailableError("Python package nvidia-ml-py is not installed") from error
-        self._lib: Any = pynvml
+        pynvml = self._lib = _load_pynvml()
         self._lost_codes = {
             pynvml.NVML_ERROR_GPU_IS_LOST,
             pynvml.NVML_ERROR_RESET_REQUIRED,

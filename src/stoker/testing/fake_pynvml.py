@@ -20,10 +20,11 @@ _MIG_PLACES = 7
 _EVENT_PERIOD_S = 0.02
 
 
-def install() -> None:
-    """Make pynvml, in this process, answer from the folder $STOKER_FAKE_NVML."""
+def load() -> Any:
+    """Return pynvml, which from now on answers from the folder $STOKER_FAKE_NVML."""
     pynvml.nvmlLib = _Library()
     pynvml._nvmlGetFunctionPointer_cache.clear()
+    return pynvml
 
 
 class _NvmlStatusError(Exception):

@@ -65,11 +65,12 @@ class FakeGpus:
     def env(self) -> dict[str, str]:
         """Return the variables with which a process sees these GPUs instead of real ones."""
         if self.library is None:
-            return {"STOKER_FAKE_NVML": self.folder, "STOKER_FAKE_NVML_PURE": "1"}
+            module = "stoker.testing.fake_pynvml"
+            return {"STOKER_FAKE_NVML": self.folder, "STOKER_NVML_MODULE": module}
         inherited = os.environ.get("LD_LIBRARY_PATH")
         return {
             "STOKER_FAKE_NVML": self.folder,
-            "STOKER_FAKE_NVML_PURE": "0",
+            "STOKER_NVML_MODULE": "",  # pynvml itself, with the C library
             "LD_LIBRARY_PATH": f"{self.library}:{inherited}" if inherited else self.library,
         }
 
