@@ -1,0 +1,127 @@
+"""Jobs as the daemon reports them: in lists, in detail, and while a client waits for them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stoker.core.failure import FailureClass
+from stoker.core.job import Options
+from stoker.core.lifecycle import State
+from stoker.core.usage import AttemptUse
+from stoker.wire.submission import Git
+from stoker.wire.values import Bytes
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list."""
+
+    id: int
+    name: str | None
+    project: str | None
+    state: State
+    command: str
+    gpus: int
+    priority: int
+    attempt: int
+    slots: str | None
+    reason: str | None
+    exit_code: int | None
+    signal: int | None
+    submitted_at: float | None
+    started_at: float | None
+    ended_at: float | None
+    begin_at: float | None = None
+    failure: FailureClass | None = None
+    ends_at: float | None = None  # of a running job: estimated from others of its kind
+    reserved_bytes: int | None = None  # of a job that shares a GPU: the memory reserved for it
+    capped: bool = False  # it cannot use more memory than reserved; else the limit is best effort
+    gpu_bytes: int | None = None  # of a running job: the GPU memory that it used last
+    cwd: Bytes = ""
+    nodes: list[str] = []  # it runs on one of these nodes,
+    on: str | None = None  # on GPUs whose model's name has this part,
+    node_labels: dict[str, str] = {}  # on nodes with all of these labels
+
+
+class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a job."""
+
+    number: int
+    state: State
+    slots: str | None
+    pid: int | None
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    signal: int | None
+    reason: str | None
+    cpu_s: float | None
+    max_rss_bytes: int | None
+    log: Bytes | None
+    reserved_bytes: int | None = None
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that another job waits for: for its success or, with `any`, for its end."""
+
+    id: int
+    state: State | None
+    any: bool
+
+
+class JobOptions(Options, frozen=True, kw_only=True, omit_defaults=False):
+    """The options of a job, with the default values written out."""
+
+
+class JobDetail(Job, frozen=True, kw_only=True):
+    """Everything about a job; secrets in the environment are hidden."""
+
+    argv: list[Bytes] | None
+    line: Bytes | None
+    script: bool
+    shell: str | None
+    env: dict[str, str]
+    timeout_s: float | None
+    retries: int
+    share: str | None
+    gpu_mem_bytes: int | None
+    git: Git | None
+    snapshot: str | None
+    user: str | None
+    host: str | None
+    last_line: str | None
+    log: Bytes | None
+    needs: list[Need]
+    options: JobOptions
+    attempts: list[AttemptInfo]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs; `next` is the cursor of the next page."""
+
+    jobs: list[Job]
+    next: str | None = None
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The reason for a job's state, in one sentence."""
+
+    id: int
+    state: State
+    text: str
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the jobs that a client waits for are in each state, and how many are `left`.
+
+    Once none is left, `took_s` is the time that the named jobs took: from the first start to the last end,
+    without anything before a pause in which none of them ran. For `unfinished` jobs, `since` and `last` are
+    the moment and the newest job that define them.
+    """
+
+    counts: dict[State, int]
+    left: int
+    took_s: float | None = None
+    since: float | None = None
+    last: int | None = None

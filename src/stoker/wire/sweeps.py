@@ -1,0 +1,149 @@
+"""Sweeps: drafts, plans, runs and results."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from stoker.core.failure import FailureClass
+from stoker.core.lifecycle import State
+from stoker.core.usage import AttemptUse
+from stoker.wire.values import Bytes, GpuMemory, Gpus, Name, NodeLabels, Priority, Retries, Text
+
+
+class SweepDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sweep as it is written: a command and `words` (`lr=1,2`), or a file's text in YAML or TOML.
+
+    The fields beside the text replace those in the file.
+    """
+
+    text: Text
+    cwd: str
+    form: Literal["words", "yaml", "toml"] = "words"
+    words: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
+    name: Name | None = None
+    method: Literal["grid", "random"] | None = None
+    samples: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | None = None
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    rerun: Literal["undone", "failed", "all", "none"] = "undone"
+
+
+class SweepOrder(SweepDraft, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Queue the runs of a draft. The file's value counts for each option that is left out."""
+
+    gpus: Gpus | None = None
+    priority: Priority | None = None
+    gpu_mem_bytes: GpuMemory | None = None
+    nodes: list[Name] = []
+    on: Name | None = None
+    node_labels: NodeLabels = {}
+    timeout: Annotated[str, msgspec.Meta(max_length=40)] | None = None
+    retries: Retries | None = None
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it would be queued."""
+
+    id: str
+    command: str
+    params: dict[str, Any]
+
+
+class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a draft means: how many runs, how many of them are still to queue, and the first ones."""
+
+    name: str
+    count: int
+    todo: int
+    root: str
+    varied: list[str]
+    metric: str | None
+    notes: list[str]
+    runs: list[PlannedRun]
+
+
+class SweepAdded(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a sweep's runs; `passed_over` runs are done, waiting or not selected."""
+
+    name: str
+    added: int
+    passed_over: int
+    first: int | None = None
+    last: int | None = None
+
+
+class SweepRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a sweep in the queue. A successful run stays known after its job is removed."""
+
+    identity: str
+    dir: Bytes
+    job: int
+    state: State
+    attempt: int = 0
+    slots: str | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    git_commit: str | None = None
+    params: str | None = None  # JSON, if requested and still known
+    failure: FailureClass | None = None
+    gpu_use: AttemptUse | None = None
+
+
+class SweepPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a sweep's runs, the oldest first; `next` is the cursor of the next page."""
+
+    runs: list[SweepRun]
+    next: int | None = None
+
+
+class SweepInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep in a list. If it is `large`, `counts` covers only its newest runs."""
+
+    name: str
+    cwd: Bytes
+    counts: dict[State, int]
+    first: int
+    last: int
+    large: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a run of a sweep: its parameters, and the metrics reported last."""
+
+    job: int
+    id: str
+    state: State
+    params: dict[str, Any]
+    metrics: dict[str, Any]
+    attempt: int = 0
+    slots: str | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    failure: FailureClass | None = None
+    problem: str | None = None
+
+
+class SweepResults(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of a sweep; `params` are those that vary, `left_out` counts older runs."""
+
+    name: str
+    cwd: str
+    metric: str | None
+    goal: Literal["minimize", "maximize"] | None
+    params: list[str]
+    fixed: dict[str, Any]
+    metrics: list[str]
+    runs: list[Outcome]
+    left_out: int = 0
+
+
+class CurvePoints(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run reported over time, thinned out if there are many points."""
+
+    job: int
+    xs: list[float]
+    ys: list[float]
