@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.slot import Slot
 from stoker.core.usage import Look
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.process_owners import ProcessOwners
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.executors.contract import Ended
 from stoker.executors.node_reports import GpuState, Sight

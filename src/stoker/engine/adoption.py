@@ -9,9 +9,9 @@ from stoker.core.lifecycle import State
 from stoker.core.node import split_label
 from stoker.core.slot import Slot
 from stoker.engine.engine import Engine
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.launch_spec import log_path
 from stoker.engine.placement import find_slots
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.store.jobs import Known
 from stoker.store.queue_jobs import Facts, QueueJobs, candidate_of

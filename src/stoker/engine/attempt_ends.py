@@ -10,8 +10,8 @@ from stoker.core.failure import Again, Failure, Remedy
 from stoker.core.job import Ending, Outcome, describe_leftovers
 from stoker.core.lifecycle import Event, State
 from stoker.engine.events import EngineListener, Notices
-from stoker.engine.foreground_queue import Queue, QueueEntry
 from stoker.engine.gpu_features import GpuFeatures
+from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.run_progress import RunProgress
 from stoker.engine.slots import RunningAttempt, SlotTable

@@ -11,7 +11,7 @@ from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.engine_rules import Order
 from stoker.engine.events import EngineListener
 from stoker.engine.failure_inspection import size_of
-from stoker.engine.foreground_queue import Queue, QueueEntry
+from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.slots import RunningAttempt, SlotTable, label_of
 from stoker.engine.warm_status import WarmStatus

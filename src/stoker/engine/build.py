@@ -14,10 +14,10 @@ from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules
 from stoker.engine.events import EngineListener, Notices
-from stoker.engine.foreground_queue import Queue
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
 from stoker.engine.poll_driver import boot_clock_s
+from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
 from stoker.engine.retry_policy import JobPlaces, RetryPolicy
 from stoker.engine.run_progress import RunProgress

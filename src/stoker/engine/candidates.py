@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stoker.core.planner import Candidate
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.slots import RunningAttempt, SlotTable
 

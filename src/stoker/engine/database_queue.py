@@ -1,9 +1,9 @@
-"""The daemon's queue: what waits in the database, in the order it is to start."""
+"""The daemon's queue: the jobs that wait in the database."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -13,8 +13,8 @@ from stoker.core.lifecycle import State
 from stoker.core.planner import FORCED, Candidate
 from stoker.engine.admission import Admission
 from stoker.engine.backoffs import Backoffs
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.poll_driver import boot_clock_s
+from stoker.engine.queue import Queue, QueueEntry
 from stoker.store.jobs import Known
 from stoker.store.pending import PendingJobs
 from stoker.store.queue_jobs import QueueJobs
@@ -22,8 +22,8 @@ from stoker.store.queue_jobs import QueueJobs
 _LONGEST_BACKOFF_S = 3600.0
 
 
-class DatabaseQueue:
-    """Reads the head of the queue, however long it is; nothing of it is kept in memory."""
+class DatabaseQueue(Queue):
+    """Reads only the head of the queue, and keeps nothing of it in memory."""
 
     def __init__(
         self,
@@ -33,15 +33,13 @@ class DatabaseQueue:
         on_change: Callable[[int, State], None] = lambda _job, _state: None,
         uptime_s: Callable[[], float] = boot_clock_s,
     ) -> None:
+        super().__init__()
         self._jobs = jobs
         self.pending = pending
         self.admission = admission
         self._on_change = on_change
         self._uptime_s = uptime_s
-        self.rejected: deque[tuple[QueueEntry, str]] = deque()
         self._backoffs: Backoffs | None = None  # read in the first turn, which may write
-        self.unfinished = False
-        self.already_done = 0
 
     def __len__(self) -> int:
         return self._jobs.count(State.WAITING)
@@ -125,9 +123,6 @@ class DatabaseQueue:
         if entry.request.retries:
             self._jobs.count_try(attempt, entry.tries)
         return attempt
-
-    def put_back(self, entry: QueueEntry, known: Known) -> None:
-        """Leave it to the database, where it waits at its old place."""
 
     def back_off(self, entry: QueueEntry, job: int) -> None:
         """Let a job that failed wait for as long as it asks, twice as long with each try."""

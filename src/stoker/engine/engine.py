@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from stoker.core.slot import Slot
 from stoker.engine.engine_rules import Preview, Tally
-from stoker.engine.foreground_queue import Queue
 from stoker.engine.gpu_features import GpuFeatures
+from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.run_progress import RunProgress

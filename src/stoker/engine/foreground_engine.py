@@ -21,9 +21,10 @@ from stoker.engine.command_reader import Source
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order
 from stoker.engine.events import EngineListener
-from stoker.engine.foreground_queue import LineQueue, QueueEntry
+from stoker.engine.foreground_queue import ForegroundQueue
 from stoker.engine.journal_recovery import recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
+from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE
 from stoker.engine.slots import SlotTable
 from stoker.errors import StokerError
@@ -99,7 +100,7 @@ class ForegroundEngine:
 
     def _build_engine(self) -> Engine:
         run, settings = self._run, self._settings
-        queue = LineQueue(self._source, run.jobs, settings.request, resume=settings.resume)
+        queue = ForegroundQueue(self._source, run.jobs, settings.request, resume=settings.resume)
         slot_table = SlotTable(settings.slots, last_freed_first=settings.last_freed_first)
         rules = EngineRules(
             max_failures=settings.max_failures,

@@ -12,7 +12,7 @@ import msgspec
 from stoker.checkpoints import checkpoint_path
 from stoker.core.job import Attempt, Options
 from stoker.engine.engine_rules import Order
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
 from stoker.engine.staged_command import COLD, make_words_sync, transfer_of
 from stoker.executors.attempt_transfer import AttemptTransfer

@@ -6,7 +6,7 @@ from collections import Counter
 
 from stoker.core.job import Ending
 from stoker.core.preemption import Victim, choose
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import SlotState, SlotTable
 from stoker.engine.termination import Termination
 from stoker.store.queue_jobs import Facts, QueueJobs

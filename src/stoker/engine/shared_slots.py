@@ -7,8 +7,8 @@ from collections.abc import Callable
 from stoker.core.planner import Start
 from stoker.core.slot import Slot
 from stoker.engine.candidates import Candidates
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.gpu_leases import GpuLeases
+from stoker.engine.queue import QueueEntry
 from stoker.engine.sharing import Join, Sharing
 from stoker.engine.slots import SlotState, SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap

@@ -13,8 +13,8 @@ from stoker.core.node import NodeFacts
 from stoker.core.planner import Busy, Candidate, Nodes
 from stoker.core.slot import Slot
 from stoker.engine.deadlines import Deadlines
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.placement import PlacementCache
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slot_index import SlotIndex
 
 # Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot. They wait in one

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.executors.contract import Launch
 from stoker.warm.command import is_python
 

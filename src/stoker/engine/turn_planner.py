@@ -12,9 +12,9 @@ from stoker.engine.attempt_starts import AttemptStarts
 from stoker.engine.candidates import Candidates
 from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.engine_rules import Preview
-from stoker.engine.foreground_queue import Queue, QueueEntry
 from stoker.engine.gpu_leases import GpuLeases
 from stoker.engine.policy import Later, Policy
+from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Launch

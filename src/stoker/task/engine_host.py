@@ -17,11 +17,11 @@ from stoker.core.slot import Slot
 from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 from stoker.engine.journal_recovery import recover
 from stoker.engine.launch_spec import share_memory
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
+from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
@@ -36,7 +36,7 @@ from stoker.store import foreground_runs
 from stoker.supervisor.launcher import SupervisorProcess
 from stoker.task import messages
 from stoker.task.environment_query import EnvironmentQueryExecutor
-from stoker.task.queue import Submitted, SubmittedQueue
+from stoker.task.queue import TaskEntry, TaskQueue
 from stoker.warm.command import AUTO
 
 _orders = msgspec.msgpack.Decoder(messages.Order)
@@ -146,7 +146,7 @@ class EngineHost:
             single=True,  # a job may ask for any slots
         )
         self._executor = EnvironmentQueryExecutor(local, self._ask)
-        self._queue = SubmittedQueue(
+        self._queue = TaskQueue(
             record.jobs,
             lambda number: wire.say(messages.Passed(number)),
             resume=asked_for.resume,
@@ -376,7 +376,7 @@ def _raise_gone() -> None:
 
 
 def _job(entry: QueueEntry) -> messages.Submit:
-    assert isinstance(entry, Submitted)
+    assert isinstance(entry, TaskEntry)
     assert entry.job is not None
     return entry.job
 

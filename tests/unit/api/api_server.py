@@ -20,8 +20,8 @@ from stoker.core.job import Attempt
 from stoker.core.slot import Slot
 from stoker.engine.config import Config
 from stoker.engine.engine_rules import Order
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.launch_spec import log_path
+from stoker.engine.queue import QueueEntry
 from stoker.executors.contract import Launch
 from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database

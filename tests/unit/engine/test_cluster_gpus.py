@@ -8,7 +8,7 @@ from stoker.core.job import Attempt, Request
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look
 from stoker.engine.cluster_gpus import ClusterGpus
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.executors.node_reports import Sight
 from stoker.gpus.memory_release import PATIENCE_S

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from stoker.core.job import Attempt, Request
 from stoker.engine.deadlines import Deadlines
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt
 
 NEVER = float("inf")

@@ -18,8 +18,9 @@ from stoker.core.slot import Slot
 from stoker.engine.build import EngineParts, build_engine
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order, Tally
-from stoker.engine.foreground_queue import LineQueue, QueueEntry
+from stoker.engine.foreground_queue import ForegroundQueue
 from stoker.engine.journal_recovery import recover
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import QUICK_S, RunningAttempt, SlotTable
 from stoker.executors.contract import Ended
 from stoker.store.database import Database
@@ -109,7 +110,7 @@ class Stage:
         self.lines.open = more_may_come
         parts = EngineParts(
             slot_table=SlotTable(slots),
-            queue=LineQueue(self.lines, self.jobs, request, resume=False),
+            queue=ForegroundQueue(self.lines, self.jobs, request, resume=False),
             executor=self.executor,
             database=self.database,
             jobs=self.jobs,

@@ -8,7 +8,8 @@ import pytest
 
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
-from stoker.engine.foreground_queue import LineQueue, QueueEntry
+from stoker.engine.foreground_queue import ForegroundQueue
+from stoker.engine.queue import QueueEntry
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs, Known
 
@@ -42,8 +43,8 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     database.close()
 
 
-def queue_of(jobs: Jobs, *commands: bytes, resume: bool = False) -> LineQueue:
-    return LineQueue(Lines(*commands), jobs, Request(), resume=resume)
+def queue_of(jobs: Jobs, *commands: bytes, resume: bool = False) -> ForegroundQueue:
+    return ForegroundQueue(Lines(*commands), jobs, Request(), resume=resume)
 
 
 def names(entries: list[QueueEntry]) -> list[bytes]:
@@ -63,7 +64,7 @@ def test_commands_come_in_the_order_they_were_read(jobs: Jobs) -> None:
 
 def test_no_more_is_read_than_is_asked_for(jobs: Jobs) -> None:
     lines = Lines(*[b"a"] * 100)
-    queue = LineQueue(lines, jobs, Request(), resume=False)
+    queue = ForegroundQueue(lines, jobs, Request(), resume=False)
 
     queue.peek(3)
     queue.peek(3)
@@ -109,7 +110,7 @@ def test_a_retry_is_the_next_attempt_of_the_same_job(jobs: Jobs) -> None:
 
 def test_a_queue_is_exhausted_only_when_nothing_more_can_come(jobs: Jobs) -> None:
     lines = Lines(ended=False)
-    queue = LineQueue(lines, jobs, Request(), resume=False)
+    queue = ForegroundQueue(lines, jobs, Request(), resume=False)
     assert queue.peek(1) == []
     assert not queue.exhausted()
 
@@ -158,7 +159,7 @@ def test_a_long_resume_looks_at_a_bounded_number_of_commands_at_a_time(jobs: Job
     jobs.database.commit()
     jobs.remember_earlier()
     lines = Lines(*[b"same"] * 5000)
-    again = LineQueue(lines, jobs, Request(), resume=True)
+    again = ForegroundQueue(lines, jobs, Request(), resume=True)
 
     again.peek(1)
 

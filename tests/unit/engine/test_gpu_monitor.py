@@ -13,8 +13,8 @@ from patience import PATIENCE_S
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.gpu_monitor import GpuMonitor
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.executors.contract import Ended
 from stoker.gpus.nvml import Fault

@@ -11,8 +11,8 @@ from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event
 from stoker.engine import hooks
 from stoker.engine.config import Config
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.hooks import Hooks
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt
 from stoker.store.database import Database
 

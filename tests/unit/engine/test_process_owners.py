@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stoker.core.job import Attempt, Request
-from stoker.engine.foreground_queue import QueueEntry
 from stoker.engine.process_owners import ProcessOwners
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.supervisor.process_tree import COOKIE, MARKER, marks_of
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stoker.core.job import Attempt, Request
 from stoker.core.slot import Slot
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
 
 steady = settings(deadline=None, derandomize=True, max_examples=100)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stoker.core.job import Request
-from stoker.engine.foreground_queue import QueueEntry
+from stoker.engine.queue import QueueEntry
 from stoker.engine.torch_memory_cap import TorchMemoryCap, add_cap, has_cap
 from stoker.executors.contract import Launch
 from stoker.warm.fork_request import ForkRequest
