@@ -8,7 +8,7 @@ import msgspec
 
 from stoker.core.lifecycle import Event
 from stoker.executors.attempt_transfer import AttemptTransfer
-from stoker.warm.fork_request import ForkRequest
+from stoker.warm.messages import ForkRequest
 
 
 class EngineRules(msgspec.Struct, frozen=True, kw_only=True):

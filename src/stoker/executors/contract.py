@@ -24,7 +24,7 @@ from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.attempt_transfer import AttemptTransfer
 from stoker.executors.node_reports import News
-from stoker.warm.fork_request import ForkRequest
+from stoker.warm.messages import ForkRequest
 
 
 class ExecutorLostError(StokerError):

@@ -55,7 +55,7 @@ from stoker.supervisor.spawn import open_log, reason_of, spawn_process
 
 if TYPE_CHECKING:
     from stoker.supervisor.worker_pool import WorkerPool
-    from stoker.warm.fork_request import ForkRequest
+    from stoker.warm.messages import ForkRequest
 
 _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
@@ -437,6 +437,6 @@ class Supervisor(Reaper):
 
 
 def _fork_request(fields: Sequence[Any]) -> ForkRequest:
-    from stoker.warm.fork_request import ForkRequest  # late: most supervisors have no use for it
+    from stoker.warm.messages import ForkRequest  # late: most supervisors have no use for it
 
     return ForkRequest(*fields)

@@ -95,7 +95,7 @@ class DaemonSupervisor(RememberingSupervisor):
         elif (key := self.orphan_watch.key_of(fd)) is not None:
             self.end_orphan(key)
         elif self.worker_pool is not None and fd in self.worker_pool.by_fd:
-            self.worker_pool.hear(fd)
+            self.worker_pool.receive(fd)
         elif self.listener is not None and fd == self.listener.fileno():
             self.welcome(self.listener)
         elif self.has_client:
@@ -206,7 +206,7 @@ class DaemonSupervisor(RememberingSupervisor):
             self.retell(key, record)
         self.tell(reports.synced(list(self.records), self.fresh))
         if self.worker_pool is not None:
-            self.worker_pool.retell()
+            self.worker_pool.report_all()
         self.fresh = False
         failpoints.reach("supervisor-synced")
 
@@ -345,7 +345,7 @@ def _import_the_rest() -> None:
 
     from stoker.gpus import accounts  # noqa: F401
     from stoker.supervisor import worker_pool  # noqa: F401
-    from stoker.warm import fork_request  # noqa: F401
+    from stoker.warm import messages  # noqa: F401
 
 
 def _say(word: str) -> None:

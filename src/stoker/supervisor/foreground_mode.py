@@ -52,7 +52,7 @@ class ForegroundSupervisor(Supervisor):
                 if fd == self.wake:
                     os.read(self.wake, 4096)
                 elif self.worker_pool is not None and fd in self.worker_pool.by_fd:
-                    self.worker_pool.hear(fd)
+                    self.worker_pool.receive(fd)
                 elif fd == self.client_fd or (orders := self.wire.receive()) is None:
                     self.slay_all()
                     self.journal.flush()

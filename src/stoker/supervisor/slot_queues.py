@@ -15,7 +15,7 @@ from stoker.gpus import lease
 from stoker.supervisor import reports
 
 if TYPE_CHECKING:
-    from stoker.warm.fork_request import ForkRequest
+    from stoker.warm.messages import ForkRequest
 
 _FIRST_LEASE_FD = 200  # scripts use small numbers themselves
 

@@ -1,21 +1,26 @@
-"""Warm workers as their supervisor sees them: started on demand, asked to fork, replaced when outdated."""
+"""Pool of warm workers: starts them on demand, lets them fork jobs, and replaces outdated ones."""
 
 from __future__ import annotations
 
 import array
 import contextlib
-import json
+import enum
 import os
 import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from stoker.supervisor import process_tree, reports
 from stoker.supervisor.signals import RESET_SIGNALS
 from stoker.supervisor.slot_queues import Attempt, AttemptContext
+from stoker.warm import messages
+from stoker.warm.messages import ForkJob, Prepare, Ready, Unfit
+
+if TYPE_CHECKING:
+    from stoker.warm.messages import FileStamp
 
 _WORKER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "warm")
 # The package under a name of its own: Stoker need not be installed where jobs run.
@@ -28,14 +33,14 @@ _BOOT = (
 _PASSED_FD = 3
 _IDLE_S = 600.0
 _UNFIT_FOR_S = 600.0
-_MOST_LOST = 3  # workers of one kind in a row, before anything was forked from them
-_MOST_WORKERS = 4
-_FORK_WITHIN_S = 10.0
-_MOST_BYTES = 1 << 18
-_WORDS_ROOM = 2048  # for the arguments of a job, as others see them
-_MARK_ROOM = 512  # for what others must see in a job's environment, beside the cookie
-# What a terminal, a login or a folder leaves in an environment, and no import asks for.
-_PASSING = frozenset(
+_MAX_LOST = 3  # workers for one key in a row that were lost before they forked a job
+_MAX_WORKERS = 4
+_FORK_TIMEOUT_S = 10.0
+_MAX_READY_BYTES = 16 * messages.MAX_BYTES
+_ARGV_ROOM_BYTES = 2048  # for the arguments of a job, as other processes see them
+_MARK_ROOM_BYTES = 512  # for the variables that other processes must see, beside the cookie
+# Variables of a terminal, a login or a folder, on which no import depends.
+_IRRELEVANT = frozenset(
     b"PWD OLDPWD SHLVL _ TERM COLUMNS LINES WINDOWID TMUX TMUX_PANE STY DISPLAY SSH_TTY SSH_CLIENT"
     b" SSH_CONNECTION SSH_AUTH_SOCK XDG_SESSION_ID DBUS_SESSION_BUS_ADDRESS PS1"
     b" CUDA_VISIBLE_DEVICES CUDA_MPS_PIPE_DIRECTORY".split()
@@ -43,11 +48,19 @@ _PASSING = frozenset(
 
 
 class NoWarmStartError(Exception):
-    """An attempt cannot be forked, and nothing of it runs; says why."""
+    """An attempt cannot be forked, for the reason given; no process of it runs."""
+
+
+class WorkerState(enum.Enum):
+    """How far a worker has come."""
+
+    IMPORTING = enum.auto()
+    READY = enum.auto()
+    HAS_FORKED = enum.auto()
 
 
 class Worker:
-    """A process that imports, then forks; and who waits for it until it can."""
+    """A process that imports modules and then forks jobs, with the attempts that wait for it."""
 
     def __init__(
         self, pid: int, line: socket.socket, env: dict[bytes, bytes], used_at: float
@@ -56,43 +69,40 @@ class Worker:
         self.line = line
         self.env = env
         self.used_at = used_at
-        self.is_ready = False
-        self.has_forked = False
+        self.state = WorkerState.IMPORTING
         self.modules: list[str] = []
-        self.stamps: list[tuple[str, int, int]] = []
+        self.stamps: list[FileStamp] = []
         self.waiting: list[Attempt] = []
 
-    def is_outdated(self) -> bool:
-        """Whether a file that it was made of has changed since."""
-        for path, mtime_ns, size in self.stamps:
-            try:
-                status = os.stat(path)
-            except OSError:
-                return True
-            if status.st_mtime_ns != mtime_ns or status.st_size != size:
-                return True
-        return False
+    @property
+    def can_fork(self) -> bool:
+        """Whether its imports are done."""
+        return self.state is not WorkerState.IMPORTING
 
-    def fork(self, order: dict[str, object], fds: list[int]) -> int:
-        """Let it fork a job; NoWarmStartError if there is none, and none will come."""
+    def is_outdated(self) -> bool:
+        """Whether a file that it has imported has changed since."""
+        return any(messages.stamp_file(stamp[0]) != stamp for stamp in self.stamps)
+
+    def fork(self, order: ForkJob, fds: list[int]) -> int:
+        """Fork a job and return its pid. After a NoWarmStartError there is no job and none will come."""
         ours, theirs = socket.socketpair()
         with ours:
-            ours.settimeout(_FORK_WITHIN_S)
+            ours.settimeout(_FORK_TIMEOUT_S)
             try:
                 with theirs:
                     passed = array.array("i", [theirs.fileno(), *fds])
                     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
-                    self.line.sendmsg([json.dumps(order).encode()], rights)
+                    self.line.sendmsg([messages.encode(order)], rights)
                 pid = ours.recv(32)
                 if pid:
-                    ours.send(b"!")  # from here on it runs
+                    ours.send(messages.START)
                     return int(pid)
             except OSError as error:
                 raise NoWarmStartError(f"its warm worker does not answer ({error})") from error
         raise NoWarmStartError("its warm worker was killed")
 
     def end(self) -> None:
-        """End it; what it has forked goes on."""
+        """Kill the worker; jobs that it has forked go on."""
         self.line.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
@@ -102,23 +112,26 @@ Key = tuple[object, ...]
 
 
 class WorkerPool:
-    """All workers of a supervisor, by what they were made for."""
+    """All workers of a supervisor, each for the attempts of one interpreter, environment and list of modules.
+
+    `report` sends a report to the client, and `resume` starts an attempt that has waited for its worker.
+    """
 
     def __init__(
         self,
         poll: select.epoll,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         resume: Callable[[Attempt], None],
         cookie_bytes: int,
         *,
         idle_s: float = _IDLE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._mark_room = cookie_bytes + _MARK_ROOM
+        self._mark_room_bytes = cookie_bytes + _MARK_ROOM_BYTES
         self._idle_s = idle_s
         self._clock = clock
         self._poll = poll
-        self._tell = tell
+        self._report = report
         self._resume = resume
         self._workers: dict[Key, Worker] = {}
         self._unfit: dict[Key, tuple[str, float]] = {}
@@ -126,15 +139,15 @@ class WorkerPool:
         self.by_fd: dict[int, Key] = {}
 
     def must_wait(self, attempt: Attempt) -> bool:
-        """Whether an attempt has to wait for its worker; it will be told when that is over."""
+        """Whether an attempt has to wait until its worker is ready or gone; then `resume` is called."""
         key = _key_of(attempt)
         if self._why_unfit(key) is not None:
             return False
         worker = self._workers.get(key)
-        if worker is not None and worker.is_ready and worker.is_outdated():
-            if not worker.has_forked:
-                self._lose(key, "its modules change each time they are imported")
-            self._let_go(key)
+        if worker is not None and worker.can_fork and worker.is_outdated():
+            if worker.state is WorkerState.READY:
+                self._count_loss(key, "its modules change each time they are imported")
+            self._end_worker(key)
             if self._why_unfit(key) is not None:
                 return False
             worker = None
@@ -144,7 +157,7 @@ class WorkerPool:
             except OSError as error:
                 self._unfit[key] = (f"no warm worker could be started ({error})", self._clock())
                 return False
-        if worker.is_ready:
+        if worker.can_fork:
             return False
         worker.waiting.append(attempt)
         return True
@@ -152,7 +165,7 @@ class WorkerPool:
     def fork(
         self, attempt: Attempt, env: dict[bytes, bytes], log_fd: int, leases: list[int]
     ) -> int:
-        """The pid of a new child of this process, which runs the attempt; may raise NoWarmStartError."""
+        """Fork an attempt as a child of this process and return its pid; may raise NoWarmStartError."""
         warm = attempt.warm
         assert warm is not None
         key = _key_of(attempt)
@@ -160,36 +173,31 @@ class WorkerPool:
         if reason is not None:
             raise NoWarmStartError(reason)
         worker = self._workers.get(key)
-        if worker is None or not worker.is_ready:
+        if worker is None or not worker.can_fork:
             raise NoWarmStartError("its warm worker was killed")
         worker.used_at = self._clock()
-        own = {name: value for name, value in env.items() if worker.env.get(name) != value}
-        shown = [
-            name
-            for name in (process_tree.COOKIE_BYTES, process_tree.LINGER.encode())
-            if name in env
-        ]
-        order = {
-            "words": warm.words,
-            "at": warm.at,
-            "cwd": attempt.context.cwd,
-            "cold": attempt.argv,
-            "learn": warm.learn,
-            "set": _text(own),
-            "unset": [os.fsdecode(name) for name in worker.env.keys() - env.keys()],
-            "shown": {os.fsdecode(name): os.fsdecode(env[name]) for name in shown},
-        }
+        shown = (process_tree.COOKIE_BYTES, process_tree.LINGER.encode())
+        order = ForkJob(
+            words=warm.words,
+            script_at=warm.script_at,
+            learn=warm.learn,
+            cold=attempt.argv,
+            cwd=attempt.context.cwd,
+            variables=_text(item for item in env.items() if worker.env.get(item[0]) != item[1]),
+            unset=[os.fsdecode(name) for name in worker.env.keys() - env.keys()],
+            shown=_text((name, env[name]) for name in shown if name in env),
+        )
         try:
             pid = worker.fork(order, [*((log_fd, log_fd) if log_fd >= 0 else (1, 2)), *leases])
         except NoWarmStartError:
-            self._let_go(key)
+            self._end_worker(key)
             raise
-        worker.has_forked = True
+        worker.state = WorkerState.HAS_FORKED
         self._lost.pop(key, None)
         return pid
 
     def revoke(self, key: str) -> Attempt | None:
-        """Take an attempt back that waits for its worker."""
+        """Remove an attempt that waits for its worker, and return it."""
         for worker in self._workers.values():
             for attempt in worker.waiting:
                 if attempt.key == key:
@@ -198,46 +206,46 @@ class WorkerPool:
         return None
 
     def forget_waiting(self) -> None:
-        """Take all attempts back that wait for a worker."""
+        """Remove all attempts that wait for a worker."""
         for worker in self._workers.values():
             worker.waiting.clear()
 
-    def hear(self, fd: int) -> None:
-        """A worker has imported everything, or cannot be used, or is gone."""
+    def receive(self, fd: int) -> None:
+        """Handle a worker's message or end, and resume the attempts that wait for it."""
         key = self.by_fd[fd]
         worker = self._workers[key]
         try:
-            data = worker.line.recv(_MOST_BYTES * 16)
+            packet = worker.line.recv(_MAX_READY_BYTES)
         except OSError:
-            data = b""
-        said: list[Any] = json.loads(data) if data else ["gone"]
-        if said[0] == "ready":
-            worker.is_ready = True
-            _word, worker.modules, worker.stamps = said
-            self._tell(reports.warmed(worker.pid, worker.modules))
+            packet = b""
+        message = messages.decode(packet) if packet else None
+        if isinstance(message, Ready):
+            worker.state = WorkerState.READY
+            worker.modules, worker.stamps = message.modules, message.stamps
+            self._report(reports.warmed(worker.pid, worker.modules))
         else:
-            if said[0] == "unfit":
-                self._unfit[key] = (said[1], self._clock())
-            elif not worker.is_ready:
-                self._lose(key, "its warm worker was killed while it imported")
-            self._let_go(key)
+            if isinstance(message, Unfit):
+                self._unfit[key] = (message.reason, self._clock())
+            elif not worker.can_fork:
+                self._count_loss(key, "its warm worker was killed while it imported")
+            self._end_worker(key)
         waiting, worker.waiting = worker.waiting, []
         for attempt in waiting:
             self._resume(attempt)
 
-    def retell(self) -> None:
-        """Tell a new client which workers there are."""
+    def report_all(self) -> None:
+        """Report to a new client which workers there are."""
         for worker in self._workers.values():
-            if worker.is_ready:
-                self._tell(reports.warmed(worker.pid, worker.modules))
+            if worker.can_fork:
+                self._report(reports.warmed(worker.pid, worker.modules))
 
     def close(self) -> None:
         """End all workers."""
         for key in list(self._workers):
-            self._let_go(key)
+            self._end_worker(key)
 
     def _why_unfit(self, key: Key) -> str | None:
-        """Why nothing can be forked for a key; forgotten after a while, for people mend things."""
+        """Return why no job can be forked for a key. Forgets the reason after a while: users fix things."""
         found = self._unfit.get(key)
         if found is None:
             return None
@@ -247,10 +255,10 @@ class WorkerPool:
         del self._unfit[key]
         return None
 
-    def _lose(self, key: Key, reason: str) -> None:
-        """A worker was of no use, perhaps by no fault of its own: those who wait try again, not for ever."""
+    def _count_loss(self, key: Key, reason: str) -> None:
+        """Count a worker that ended before it forked a job; after several in a row, give up for a while."""
         lost = self._lost.pop(key, 0) + 1
-        if lost < _MOST_LOST:
+        if lost < _MAX_LOST:
             self._lost[key] = lost
         else:
             self._unfit[key] = (reason, self._clock())
@@ -258,26 +266,20 @@ class WorkerPool:
     def _start(self, key: Key, attempt: Attempt) -> Worker:
         warm, context = attempt.warm, attempt.context
         assert warm is not None
-        while len(self._workers) >= _MOST_WORKERS:
-            idle = [(each.used_at, k) for k, each in self._workers.items() if each.is_ready]
-            if not idle:
-                break
-            self._let_go(min(idle, key=lambda item: item[0])[1])
+        self._make_room()
         given = {**context.env, **(attempt.env or {})}
-        env = {name: value for name, value in given.items() if name not in _PASSING}
-        mark = {process_tree.MARKER.encode(): b"warm".ljust(self._mark_room, b".")}
+        env = {name: value for name, value in given.items() if name not in _IRRELEVANT}
+        mark = {process_tree.MARKER.encode(): b"warm".ljust(self._mark_room_bytes, b".")}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = warm.words[0]
-        argv = [program, *warm.words[1 : warm.at], "-c", _BOOT, _WORKER, " " * _WORDS_ROOM]
+        interpreter, program = warm.words[: warm.script_at], warm.words[warm.script_at]
         with theirs:
-            actions = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), _PASSED_FD)]
             try:
                 os.chdir(context.cwd)
                 pid = os.posix_spawn(
-                    program,
-                    argv,
+                    interpreter[0],
+                    [*interpreter, "-c", _BOOT, _WORKER, " " * _ARGV_ROOM_BYTES],
                     {**mark, **env},
-                    file_actions=actions,
+                    file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), _PASSED_FD)],
                     setsid=True,
                     setsigmask=[],
                     setsigdef=RESET_SIGNALS,
@@ -287,52 +289,63 @@ class WorkerPool:
                 raise
             finally:
                 os.chdir("/")
-        plan = {
-            "modules": warm.modules,
-            "learned": warm.learned,
-            "path": warm.path,
-            "program": warm.words[warm.at],
-            "idle_s": self._idle_s,
-            "mark": process_tree.MARKER,
-        }
-        ours.send(json.dumps(plan).encode())
+        ours.send(
+            messages.encode(
+                Prepare(
+                    modules=warm.modules,
+                    learned=warm.learned,
+                    path=warm.path,
+                    program=program,
+                    idle_s=self._idle_s,
+                    mark=process_tree.MARKER,
+                )
+            )
+        )
         ours.setblocking(False)
         worker = self._workers[key] = Worker(pid, ours, env, self._clock())
         self.by_fd[ours.fileno()] = key
         self._poll.register(ours.fileno(), select.EPOLLIN)
         return worker
 
-    def _let_go(self, key: Key) -> None:
+    def _make_room(self) -> None:
+        """End the workers that were used longest ago, until there is room for one more."""
+        while len(self._workers) >= _MAX_WORKERS:
+            idle = [(each.used_at, key) for key, each in self._workers.items() if each.can_fork]
+            if not idle:
+                return
+            self._end_worker(min(idle, key=lambda item: item[0])[1])
+
+    def _end_worker(self, key: Key) -> None:
         worker = self._workers.pop(key)
         fd = worker.line.fileno()
         self._poll.unregister(fd)
         del self.by_fd[fd]
         worker.end()
-        if worker.is_ready:
-            self._tell(reports.cooled(worker.pid))
+        if worker.can_fork:
+            self._report(reports.cooled(worker.pid))
 
 
 def _key_of(attempt: Attempt) -> Key:
     warm, context = attempt.warm, attempt.context
     assert warm is not None
-    interpreter = tuple(warm.words[: warm.at])
+    interpreter = tuple(warm.words[: warm.script_at])
     modules = (*warm.modules, warm.learned)
-    own = frozenset(_matter(attempt.env or {}))
+    own = frozenset(_relevant_variables(attempt.env or {}))
     return (interpreter, warm.path, modules, context.cwd, _relevant(context), own)
 
 
 def _relevant(context: AttemptContext) -> frozenset[tuple[bytes, bytes]]:
-    """What of an environment may matter to an import."""
     if context.relevant is None:
-        context.relevant = frozenset(_matter(context.env))
+        context.relevant = frozenset(_relevant_variables(context.env))
     return context.relevant
 
 
-def _matter(env: dict[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
+def _relevant_variables(env: dict[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Return the variables on which an import may depend."""
     for name, value in env.items():
-        if name not in _PASSING and not name.startswith(b"STOKER_"):
+        if name not in _IRRELEVANT and not name.startswith(b"STOKER_"):
             yield name, value
 
 
-def _text(env: dict[bytes, bytes]) -> dict[str, str]:
-    return {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+def _text(variables: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {os.fsdecode(name): os.fsdecode(value) for name, value in variables}

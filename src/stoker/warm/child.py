@@ -20,11 +20,15 @@ import socket
 import sys
 import time
 
+from .messages import START
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType, TracebackType
     from typing import Any, NoReturn
+
+    from .messages import ForkJob
 
 _FIRST_LEASE_FD = 200
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
@@ -57,7 +61,7 @@ class Origin:
 class Job:
     """A job from its fork to its first statement. Until it has its place, nobody counts on it."""
 
-    def __init__(self, order: dict[str, Any], fds: list[int], origin: Origin) -> None:
+    def __init__(self, order: ForkJob, fds: list[int], origin: Origin) -> None:
         self._order = order
         self._fds = fds
         self._origin = origin
@@ -66,7 +70,7 @@ class Job:
     def take_place(self, between: int) -> None:
         """Become the supervisor's child with the job's mark, and wait for its word; else end unseen."""
         line, *outputs = self._fds
-        self._origin.show(self._order["words"], self._order["shown"])
+        self._origin.show(self._order.words, self._order.shown)
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)
         for fd in outputs[2:]:
@@ -75,7 +79,7 @@ class Job:
             os.sched_yield()
         with socket.socket(fileno=line) as handshake:
             handshake.send(b"%d" % os.getpid())
-            if handshake.recv(1) != b"!":
+            if handshake.recv(1) != START:
                 os._exit(0)
         for fd in outputs:
             os.close(fd)
@@ -83,19 +87,18 @@ class Job:
     def run(self) -> None:
         """Run the command as a fresh interpreter would; whatever it raises is raised."""
         order = self._order
-        os.chdir(order["cwd"])
-        _take_variables(order["set"], order["unset"], self._origin.changes)
-        words: list[str] = order["words"]
-        at: int = order["at"]
+        os.chdir(order.cwd)
+        _take_variables(order.variables, order.unset, self._origin.changes)
+        words, at = order.words, order.script_at
         if words[at] not in ("-m", "-c") and not _is_plain_script(words[at]):
-            _run_cold(order["cold"])
+            _run_cold(order.cold)
         _renew_streams()
         if self._origin.told:
             os.write(1, self._origin.told)
         _renew_randomness()
         sys.orig_argv = words
         _renew_main()
-        if order["learn"] is not None:
+        if order.learn is not None:
             self._settings.watch()
         try:
             if words[at] == "-m":
@@ -133,8 +136,8 @@ class Job:
         _exit(status)
 
     def _learn(self) -> None:
-        if self._order["learn"] is not None:
-            _learn(self._order["learn"], self._origin.base, self._settings)
+        if self._order.learn is not None:
+            _learn(self._order.learn, self._origin.base, self._settings)
 
 
 class ChildSettings:

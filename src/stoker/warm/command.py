@@ -9,7 +9,7 @@ import re
 import shlex
 import time
 
-from stoker.warm.fork_request import ForkRequest
+from stoker.warm.messages import ForkRequest
 
 AUTO = "auto"
 """In place of module names: whatever the first run of the command imports."""

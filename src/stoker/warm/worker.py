@@ -24,17 +24,17 @@ import sys
 import time
 
 from .child import Job, Origin, end_interpreter, is_installed
+from .messages import MAX_BYTES, ForkJob, Prepare, Ready, Unfit, decode, encode, stamp_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    Stamp = tuple[str, int, int]  # path, time of its last change in ns, size
+    from .messages import FileStamp
 
 _SOCKET_FD = 3
 _MOST_FDS = 64
-_MOST_BYTES = 1 << 18
 # Where a process's arguments and environment lie in its memory: fields of /proc/PID/stat after the name.
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
 _MATTERS_S = 0.001
@@ -96,16 +96,17 @@ class Worker:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._supervisor = os.getppid()
-        plan = json.loads(line.recv(_MOST_BYTES))
-        self._idle_s: float = plan["idle_s"]
-        self._modules: list[str] = plan["modules"]
-        self._learned = _read_learned(plan["learned"])
-        self._memory = Memory(plan["mark"].encode())
+        plan = decode(line.recv(MAX_BYTES))
+        assert isinstance(plan, Prepare)
+        self._idle_s = plan.idle_s
+        self._modules = plan.modules
+        self._learned = _read_learned(plan.learned)
+        self._memory = Memory(plan.mark.encode())
         self._memory.show(["stoker: warm worker", *self._modules[:8]])
         self._origin = Origin(self._memory.show)
-        os.environ.pop(plan["mark"], None)
-        _take_path(plan["path"])
-        sys.argv = [plan["program"]]
+        os.environ.pop(plan.mark, None)
+        _take_path(plan.path)
+        sys.argv = [plan.program]
 
     def prepare(self) -> None:
         """Import everything; raises UnfitError if nothing can be forked from what that leaves behind."""
@@ -132,7 +133,9 @@ class Worker:
         gc.enable()
         _check_fitness()
         self._origin.base = set(sys.modules)
-        self._say("ready", kept, _stamps(sources))
+        packet = encode(Ready(kept, _stamps(sources)))
+        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(packet) + MAX_BYTES)
+        self._line.send(packet)
 
     def _import_all(self) -> list[str]:
         """Import; returns what was asked for, and of what was learned whatever took its time."""
@@ -150,15 +153,6 @@ class Worker:
             _import_if_there(name)
             took.append((time.monotonic() - begun, name))
         return self._modules + [name for s, name in sorted(took, reverse=True) if s >= _MATTERS_S]
-
-    def say_unfit(self, reason: str) -> None:
-        """Tell why nothing will be forked."""
-        self._say("unfit", reason)
-
-    def _say(self, *words: object) -> None:
-        data = json.dumps(words).encode()
-        self._line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(data) + _MOST_BYTES)
-        self._line.send(data)
 
     def serve(self) -> Job | None:
         """Fork as often as ordered. Returns the job in each child, and None when nothing more comes.
@@ -187,7 +181,9 @@ class Worker:
         if os.fork():
             os._exit(0)
         os.setsid()
-        job = Job(json.loads(data), fds, self._origin)
+        order = decode(data)
+        assert isinstance(order, ForkJob)
+        job = Job(order, fds, self._origin)
         job.take_place(between)
         self._line.close()
         return job
@@ -212,7 +208,7 @@ def _read_learned(path: str | None) -> list[str]:
 
 def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
     room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
-    data, ancillary, _flags, _address = line.recvmsg(_MOST_BYTES, room)
+    data, ancillary, _flags, _address = line.recvmsg(MAX_BYTES, room)
     fds = array.array("i")
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -269,16 +265,16 @@ def _count_threads() -> int:
 
 
 @contextlib.contextmanager
-def _sources_watched() -> Iterator[dict[str, Stamp]]:
+def _sources_watched() -> Iterator[dict[str, FileStamp]]:
     """Note of each source that is imported what it was before it was read: it may be saved meanwhile."""
     loader: Any = importlib.machinery.SourceFileLoader
     ask = loader.path_stats
-    found: dict[str, Stamp] = {}
+    found: dict[str, FileStamp] = {}
 
     def path_stats(self: object, path: str) -> object:
-        with contextlib.suppress(OSError):
-            status = os.stat(path)
-            found.setdefault(path, (path, status.st_mtime_ns, status.st_size))
+        stamp = stamp_file(path)
+        if stamp is not None:
+            found.setdefault(path, stamp)
         return ask(self, path)
 
     loader.path_stats = path_stats
@@ -288,7 +284,7 @@ def _sources_watched() -> Iterator[dict[str, Stamp]]:
         loader.path_stats = ask
 
 
-def _stamps(sources: dict[str, Stamp]) -> list[Stamp]:
+def _stamps(sources: dict[str, FileStamp]) -> list[FileStamp]:
     """What must not change while jobs are forked: the files of modules that somebody is working on.
 
     Sources count as they were when they were imported. Of what is installed, the folders are enough:
@@ -301,12 +297,9 @@ def _stamps(sources: dict[str, Stamp]) -> list[Stamp]:
             paths.add(file)
     stamps = [sources[path] for path in sorted(paths & sources.keys())]
     for path in sorted(paths - sources.keys()):
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        if not os.path.isdir(path) or is_installed(f"{path}/"):
-            stamps.append((path, status.st_mtime_ns, status.st_size))
+        stamp = stamp_file(path)
+        if stamp is not None and (not os.path.isdir(path) or is_installed(f"{path}/")):
+            stamps.append(stamp)
     return stamps
 
 
@@ -328,11 +321,11 @@ def main() -> None:
             worker.prepare()
             job = worker.serve()
         except UnfitError as error:
-            line.send(json.dumps(["unfit", str(error)]).encode())
+            line.send(encode(Unfit(str(error))))
             job = None
     if job is None:
         os._exit(0)  # nothing here is anybody's to tidy up
     # By their names: to look through all modules would touch, and so copy, the memory of all.
-    for name in (__package__, f"{__package__}.child", __name__):
+    for name in (__package__, f"{__package__}.child", f"{__package__}.messages", __name__):
         del sys.modules[str(name)]
     end_interpreter(job)

@@ -10,7 +10,7 @@ from stoker.core.job import Request
 from stoker.engine.queue import QueueEntry
 from stoker.engine.torch_memory_cap import TorchMemoryCap, add_cap, has_cap
 from stoker.executors.contract import Launch
-from stoker.warm.fork_request import ForkRequest
+from stoker.warm.messages import ForkRequest
 
 if TYPE_CHECKING:
     from pathlib import Path

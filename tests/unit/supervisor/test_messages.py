@@ -45,7 +45,7 @@ from stoker.supervisor.messages import (
     StopSupervisor,
     Sync,
 )
-from stoker.warm.fork_request import ForkRequest
+from stoker.warm.messages import ForkRequest
 
 WARM = ForkRequest(["/bin/python", "a.py"], 1, "/", ["json"])
 SAMPLES: list[Order] = [

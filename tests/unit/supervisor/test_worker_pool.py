@@ -14,7 +14,7 @@ import pytest
 from patience import PATIENCE_S
 from stoker.supervisor.slot_queues import Attempt, AttemptContext, SlotQueue
 from stoker.supervisor.worker_pool import NoWarmStartError, WorkerPool
-from stoker.warm.fork_request import ForkRequest
+from stoker.warm.messages import ForkRequest
 
 COOKIE_BYTES = 64
 A_WHILE_S = 600.0
@@ -55,7 +55,7 @@ class Harness:
             events = self.poll.poll(PATIENCE_S)
             assert events, "no worker says anything"
             for fd, _event in events:
-                self.worker_pool.hear(fd)
+                self.worker_pool.receive(fd)
 
     def fork(self, module: str) -> None:
         devnull = os.open(os.devnull, os.O_WRONLY)

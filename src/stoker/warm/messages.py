@@ -1,0 +1,116 @@
+"""Messages about warm starts: what engine, supervisor and warm worker tell each other.
+
+A supervisor and a worker exchange packets over a socket. A packet is a JSON array: the word of the message
+from `_KINDS`, then its fields in the order given here. Standard library only: the worker loads this module
+in the interpreter of the jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    FileStamp = tuple[str, int, int]  # path, time of the last change in ns, size
+
+MAX_BYTES = 1 << 18
+"""The longest packet that a worker receives."""
+START = b"!"
+"""The supervisor's answer to a forked job that has sent its pid: from here on the job runs."""
+
+
+class ForkRequest(NamedTuple):
+    """A python command that may be forked, and the modules to import before the fork.
+
+    `words[script_at]` is the script, -m or -c; before it are the interpreter and its options. Imports search
+    `path` first. `learned` is a file with the names of further modules, which may be missing. A job
+    writes the names of the modules that it imported to the file `learn`.
+    """
+
+    words: list[str]
+    script_at: int
+    path: str
+    modules: list[str]
+    learned: str | None = None
+    learn: str | None = None
+
+
+class Prepare(NamedTuple):
+    """First packet to a worker: import these modules as if `program` ran.
+
+    `mark` is the variable whose value in the environment reserves room for the variables of jobs. The
+    worker ends after `idle_s` without an order.
+    """
+
+    modules: list[str]
+    learned: str | None
+    path: str
+    program: str
+    idle_s: float
+    mark: str
+
+
+class ForkJob(NamedTuple):
+    """Fork one job. Descriptors come with the packet: the handshake socket, two outputs, leases.
+
+    `cold` is the command that runs the same job without a fork. `shown` are the variables that other
+    processes must see in /proc.
+    """
+
+    words: list[str]
+    script_at: int
+    learn: str | None
+    cold: list[str]
+    cwd: str
+    variables: dict[str, str]
+    unset: list[str]
+    shown: dict[str, str]
+
+
+class Ready(NamedTuple):
+    """The worker has imported these modules. Its forks are up to date while the stamps are."""
+
+    modules: list[str]
+    stamps: list[FileStamp]
+
+
+class Unfit(NamedTuple):
+    """No job can be forked from the worker, for this reason."""
+
+    reason: str
+
+
+if TYPE_CHECKING:
+    Message = Prepare | ForkJob | Ready | Unfit
+
+_KINDS: dict[str, type[Message]] = {
+    "prepare": Prepare,
+    "fork": ForkJob,
+    "ready": Ready,
+    "unfit": Unfit,
+}
+_WORDS = {kind: word for word, kind in _KINDS.items()}
+
+
+def encode(message: Message) -> bytes:
+    """Return the packet of a message."""
+    return json.dumps((_WORDS[type(message)], *message)).encode()
+
+
+def decode(packet: bytes) -> Message:
+    """Return the message of a packet; raises KeyError, TypeError or ValueError for anything else."""
+    word, *fields = json.loads(packet)
+    if word == "ready":
+        fields[1] = [tuple(stamp) for stamp in fields[1]]
+    return _KINDS[word](*fields)
+
+
+def stamp_file(path: str) -> FileStamp | None:
+    """Return what changes when a file is written; None if there is no such file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return path, status.st_mtime_ns, status.st_size
