@@ -52,7 +52,7 @@ class NodeGpuMonitor:
                 entry=_NOTHING,
                 slots=tuple(
                     place.slot
-                    for place in self._slot_table.places
+                    for place in self._slot_table.states
                     if not gpus.isdisjoint(place.slot.keys)
                 ),
                 pid=running[key],
@@ -72,7 +72,7 @@ class NodeGpuMonitor:
 
     def _states(self, look: Look) -> dict[str, GpuState]:
         assert self._gpu_monitor is not None
-        closed = {key: place.closed for place in self._slot_table.places for key in place.slot.keys}
+        closed = {key: place.closed for place in self._slot_table.states for key in place.slot.keys}
         states = {}
         for key in look.gpus:
             reading = self._gpu_monitor.reading(key)

@@ -105,7 +105,7 @@ class RunView(Report):
         places.add_column("FOR", justify="right", no_wrap=True)
         places.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
         slot_table = self._engine.slot_table
-        all_places = [p for p in slot_table.places if p.current is not None or p.is_idle]
+        all_places = [p for p in slot_table.states if p.current is not None or p.is_idle]
         shown = all_places[: max(1, self._console.height - 4)]
         for place in shown:
             places.add_row(*self._row(place))
@@ -147,7 +147,7 @@ class RunView(Report):
 
     def _running(self) -> int:
         assert self._engine is not None
-        return sum(place.current is not None for place in self._engine.slot_table.places)
+        return sum(place.current is not None for place in self._engine.slot_table.states)
 
     def _row(self, place: SlotState) -> tuple[Text, ...]:
         used, rate = self._load(place)

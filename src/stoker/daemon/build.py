@@ -249,7 +249,7 @@ class Daemon:
             slot_table = self.engine.slot_table
             known = [
                 place.slot.bare
-                for place in slot_table.whole()
+                for place in slot_table.whole_slots()
                 if slot_table.is_own(place.slot.node)
             ]
             visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))

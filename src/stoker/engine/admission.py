@@ -91,7 +91,7 @@ class Admission:
             return there
         return frozenset(
             place.slot.index
-            for place in self._slot_table.whole()
+            for place in self._slot_table.whole_slots()
             if self._slot_table.are_named(names, place.slot)
             and (there is None or place.slot.index in there)
         )

@@ -51,11 +51,11 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
 def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:
     """A seat on the GPU that a job shares, if that is still here."""
     found = find_slots(engine.slot_table, facts.slots)
-    place = engine.slot_table.places[found[0].index] if len(found) == 1 else None
-    if place is None or len(place.slot.keys) != 1:
+    state = engine.slot_table.states[found[0].index] if len(found) == 1 else None
+    if state is None or len(state.slot.keys) != 1:
         return found
-    base = place if place.base is None else engine.slot_table.places[place.base]
-    return (engine.seat_on(base).slot,)
+    base = state if state.whole_slot is None else engine.slot_table.states[state.whole_slot]
+    return (engine.shared_slot_on(base).slot,)
 
 
 def _grace_s(facts: Facts) -> float:

@@ -98,7 +98,7 @@ class AttemptEnds:
 
     def revoke(self, running: RunningAttempt) -> None:
         """Record that an attempt never began, and let its job wait again."""
-        self._slot_table.leave(running)
+        self._slot_table.vacate(running)
         if self._gpus.sharing is not None:
             self._gpus.sharing.withdraw(running)
         self._jobs.revoke(running.attempt.job)
@@ -187,7 +187,7 @@ class AttemptEnds:
     def _retry(self, running: RunningAttempt, outcome: Outcome, again: Again) -> None:
         job = running.attempt.job
         self._jobs.retry(job)
-        self._slot_table.leave(running)
+        self._slot_table.vacate(running)
         if again is Again.UNCOUNTED:
             running.entry.tries -= 1
         self._wait_again(running, attempts=running.attempt.number)
@@ -199,7 +199,7 @@ class AttemptEnds:
 
     def _conclude(self, running: RunningAttempt, outcome: Outcome) -> None:
         job = running.attempt.job
-        self._slot_table.leave(running)
+        self._slot_table.vacate(running)
         self._retry_policy.forget(job)
         self._queue.on_over(job)
         self._progress.count_end(outcome.event)

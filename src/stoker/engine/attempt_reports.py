@@ -72,7 +72,7 @@ class AttemptReports:
             return self._seat(running, report.place)
         if running.slots:
             return False
-        self._slot_table.take_from_line(running, (self._slot_table.places[report.slot].slot,))
+        self._slot_table.assign(running, (self._slot_table.states[report.slot].slot,))
         running.taken_by = report.place
         return True
 
@@ -86,7 +86,7 @@ class AttemptReports:
         """Seat an attempt on the slot that is known by its label alone; False if it has slots already."""
         if running.slots:
             return False
-        self._slot_table.take_from_line(running, find_slots(self._slot_table, place))
+        self._slot_table.assign(running, find_slots(self._slot_table, place))
         running.taken_by = place
         return True
 
@@ -99,7 +99,7 @@ class AttemptReports:
         if len(running.slots) != 1:
             self._ends.end(running, outcome, report)
             return
-        place = self._slot_table.places[running.slots[0].index]
+        place = self._slot_table.states[running.slots[0].index]
         if running.started_at_us is not None:
             place.learn((report.at_us - running.started_at_us) / 1e6)
         self._ends.end(running, outcome, report)

@@ -114,7 +114,7 @@ class AttemptStarts:
 
     def _record_claim(self, entry: QueueEntry, start: Start, now: float) -> RunningAttempt:
         """Record the intent to start a job, and put its attempt on its slots or into the line."""
-        slots = tuple([self._slot_table.places[index].slot for index in start.slots])
+        slots = tuple([self._slot_table.states[index].slot for index in start.slots])
         node = slots[0].node if slots else self._slot_table.node_without_gpu(entry.candidate)
         label = "" if start.in_advance else label_of(slots, node)
         attempt = self._queue.claim(entry, label)
@@ -122,8 +122,8 @@ class AttemptStarts:
             key=attempt.key, attempt=attempt, entry=entry, slots=(), begun=now, node=node
         )
         if start.in_advance:
-            self._slot_table.line_up(running)
+            self._slot_table.claim_ahead(running)
         else:
             running.slots = slots
-            self._slot_table.seat(running)
+            self._slot_table.occupy(running)
         return running

@@ -63,7 +63,7 @@ def build_engine(parts: EngineParts) -> Engine:
     """Join the parts of an engine."""
     slot_table, executor, listener = parts.slot_table, parts.executor, parts.listener
     parts.database.on_unsynced = listener.on_notice
-    executor.define_slots([place.slot for place in slot_table.places])
+    executor.define_slots([place.slot for place in slot_table.states])
     notices = Notices(listener.on_notice)
     claims_ahead = ClaimsAhead(slot_table, executor, enabled=parts.rules.in_advance)
     progress = RunProgress(parts.rules, claims_ahead, notices)

@@ -37,7 +37,7 @@ class ClusterGpus:
         self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
         self._uses: dict[str, deque[tuple[float, int | None, float | None]]] = {}
         self._ended: dict[str, deque[tuple[float, int | None, float | None]]] = {}
-        self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by place
+        self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by state
         self.on_notice: Callable[[str], None] = lambda _text: None
 
     def see(self, node: str, sight: Sight | None) -> None:
@@ -53,7 +53,7 @@ class ClusterGpus:
             for key, use in sight.look.gpus.items()
         }
         jobs = {key: _placed(use, node) for key, use in sight.look.jobs.items()}
-        states = {far_key(node, key): state for key, state in sight.states.items()}
+        states = {far_key(node, key): gpu_state for key, gpu_state in sight.states.items()}
         self._far[node] = RemoteGpus(now, gpus, jobs, states)
         for key, use in gpus.items():
             past = self._history.setdefault(key, deque(maxlen=_HISTORY))
@@ -97,23 +97,23 @@ class ClusterGpus:
             return None
         if job.mem_bytes and any(job.mem_bytes.values()):
             for slot in running.slots:
-                self._await_memory(self._slot_table.places[slot.index])
+                self._await_memory(self._slot_table.states[slot.index])
         return job.so_far
 
-    def _await_memory(self, place: SlotState) -> None:
-        place.releasing = True
-        self._awaited_until_s[place.slot.index] = time.monotonic() + PATIENCE_S
-        if place.base is not None:
-            self._await_memory(self._slot_table.places[place.base])
+    def _await_memory(self, state: SlotState) -> None:
+        state.releasing = True
+        self._awaited_until_s[state.slot.index] = time.monotonic() + PATIENCE_S
+        if state.whole_slot is not None:
+            self._await_memory(self._slot_table.states[state.whole_slot])
 
     def _go_on(self, node: str, now: float) -> None:
         """Wait no longer than elsewhere for memory of which a node cannot tell whether it is back."""
-        for place in self._slot_table.of_node.get(node, ()):
-            if place.releasing and now >= self._awaited_until_s.get(place.slot.index, 0.0):
-                place.releasing = False
-                if place.base is None:
+        for state in self._slot_table.of_node.get(node, ()):
+            if state.releasing and now >= self._awaited_until_s.get(state.slot.index, 0.0):
+                state.releasing = False
+                if state.whole_slot is None:
                     self.on_notice(
-                        f"GPU {place.slot.label}: nobody sees whether the memory of the job before has"
+                        f"GPU {state.slot.label}: nobody sees whether the memory of the job before has"
                         " come back; going on without it"
                     )
 
@@ -154,19 +154,19 @@ class ClusterGpus:
         return {key: list(past) for key, past in self._uses.items()}
 
     def _judge(self, node: str, states: Mapping[str, GpuState], gpus: Mapping[str, GpuUse]) -> None:
-        for place in self._slot_table.of_node.get(node, ()):
+        for state in self._slot_table.of_node.get(node, ()):
             found = [
-                state.closed
-                for key in place.slot.keys
-                if (state := states.get(key)) is not None and state.closed
+                gpu_state.closed
+                for key in state.slot.keys
+                if (gpu_state := states.get(key)) is not None and gpu_state.closed
             ]
             closed = found[0] if found else None
-            if closed != place.closed:
-                place.closed = closed
-                if place.base is None:
+            if closed != state.closed:
+                state.closed = closed
+                if state.whole_slot is None:
                     how = f"is {closed}" if closed else "is free again"
-                    self.on_notice(f"GPU {place.slot.label} {how}")
-            place.releasing = any(gpus[key].releasing for key in place.slot.keys if key in gpus)
+                    self.on_notice(f"GPU {state.slot.label} {how}")
+            state.releasing = any(gpus[key].releasing for key in state.slot.keys if key in gpus)
 
 
 def _placed(use: JobUse, node: str) -> JobUse:

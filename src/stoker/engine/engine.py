@@ -184,7 +184,7 @@ class Engine:
 
     def adopt(self, running: RunningAttempt) -> None:
         """Take over an attempt of an earlier engine; the executor will tell what became of it."""
-        self.slot_table.seat(running)
+        self.slot_table.occupy(running)
         if self.gpus.mps is not None and self.retry_policy.wants_mps(running):
             self.gpus.mps.join(running)
 
@@ -195,10 +195,10 @@ class Engine:
                 self._over.append(running.key)
                 self._reports.attempts.on_lost(Lost(running.key, reason, cut_off=True))
 
-    def seat_on(self, place: SlotState) -> SlotState:
+    def shared_slot_on(self, place: SlotState) -> SlotState:
         """A free seat on the GPU of a place."""
         assert self.planner.shared_slots is not None
-        return self.planner.shared_slots.seat_on(place)
+        return self.planner.shared_slots.shared_slot_on(place)
 
     def now(self) -> float:
         """The time by the clock that limits go by."""
@@ -214,10 +214,10 @@ class Engine:
 
     def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> SlotState:
         """Have one more slot from now on, on a node of the cluster if there is one."""
-        slot = Slot(len(self.slot_table.places), gpus, keys, node)
+        slot = Slot(len(self.slot_table.states), gpus, keys, node)
         self.slot_table.add(slot)
         self._executor.define_slots([slot])
-        return self.slot_table.places[-1]
+        return self.slot_table.states[-1]
 
     def kill_all(self, reason: str) -> None:
         """End every tree at once."""

@@ -111,7 +111,7 @@ class Eta:
         for running, seconds in left_s:
             with_gpu = bool(running.slots) or running.in_line
             work[with_gpu] += (seconds or 0.0) * max(1, len(running.slots))
-        slots, places = self._slot_table.open_places(), self._slot_table.cpu_places
+        slots, places = self._slot_table.count_open(), self._slot_table.cpu_places
         gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)
         if gpu_s is None:
             gpu_s = work[True] / max(1, slots)

@@ -76,7 +76,7 @@ class GpuMonitor:
         self._sampler.start()
         self._fault_listener.start()
         self._look_at_once()
-        if all(place.closed for place in slot_table.places):
+        if all(place.closed for place in slot_table.states):
             listener.on_notice(
                 "every GPU is taken: waiting for one; to share one, name it: --gpus 0"
             )
@@ -95,7 +95,7 @@ class GpuMonitor:
         self._welcome()
         self._heed_faults()
         self._judge()
-        for place in self._slot_table.places:
+        for place in self._slot_table.states:
             if place.releasing and not any(map(self._sampler.releasing, place.slot.keys)):
                 place.releasing = False
         self._set_alarm()
@@ -163,10 +163,10 @@ class GpuMonitor:
         if use is not None:
             is_seen = self.look() is not None
             for slot in running.slots:
-                place = self._slot_table.places[slot.index]
+                place = self._slot_table.states[slot.index]
                 place.releasing = is_seen and any(map(self._sampler.releasing, slot.keys))
-                if place.base is not None:
-                    self._slot_table.places[place.base].releasing = place.releasing
+                if place.whole_slot is not None:
+                    self._slot_table.states[place.whole_slot].releasing = place.releasing
             self._set_alarm()
         return use
 
@@ -275,7 +275,7 @@ class GpuMonitor:
         reasons = {
             key: taken_by(use, mind_others=self.mind_others) for key, use in look.gpus.items()
         }
-        for place in self._slot_table.places:
+        for place in self._slot_table.states:
             if not self._slot_table.is_own(place.slot.node):
                 continue
             found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
@@ -283,7 +283,7 @@ class GpuMonitor:
             if closed != place.closed:
                 place.closed = closed
                 state = f"is {closed}" if closed else "is free again"
-                if place.base is None:
+                if place.whole_slot is None:
                     self._listener.on_notice(f"GPU {place.slot.label} {state}")
             if place.current is not None:
                 self._tell_of_dim_sight(place.slot.keys, look)

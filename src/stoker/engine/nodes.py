@@ -133,19 +133,19 @@ class Nodes:
         self._fit(facts)
 
     def _fit(self, facts: Introduction) -> None:
-        """Have the places that a node has now; another GPU under an old number is another place."""
+        """Have the states that a node has now; another GPU under an old number is another state."""
         name = facts.name
         wanted = [
             (slot.gpus, tuple(far_key(name, key) for key in slot.keys)) for slot in facts.slots
         ]
-        for place in [*self._slot_table.of_node.get(name, ())]:
-            if place.base is not None:
+        for state in [*self._slot_table.of_node.get(name, ())]:
+            if state.whole_slot is not None:
                 continue
-            has = (place.slot.gpus, place.slot.keys)
+            has = (state.slot.gpus, state.slot.keys)
             if has in wanted:
                 wanted.remove(has)
             else:
-                self._slot_table.retire(place)
+                self._slot_table.retire(state)
         for gpus, keys in wanted:
             if not self._slot_table.restore(gpus, keys, name):
                 self._engine.add_slot(gpus, keys, name)

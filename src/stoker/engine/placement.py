@@ -25,9 +25,9 @@ class PlacementCache:
         """The slots that may be used by those who ask for this; None for all."""
         if where is None:
             return None
-        if self._shape != self._slot_table.shape:
+        if self._shape != self._slot_table.layout_version:
             self._allowed.clear()
-            self._shape = self._slot_table.shape
+            self._shape = self._slot_table.layout_version
         found = self._allowed.get(where)
         if found is None:
             found = self._allowed[where] = self._find(read_where(where))
@@ -36,13 +36,13 @@ class PlacementCache:
     def _find(self, where: PlacementRule) -> frozenset[int]:
         nodes = {name: where.fits_node(self.facts(name)) for name in self._slot_table.of_node}
         return frozenset(
-            place.slot.index
-            for place in self._slot_table.whole()
-            if nodes[place.slot.node] and where.fits_models(self._models(place))
+            state.slot.index
+            for state in self._slot_table.whole_slots()
+            if nodes[state.slot.node] and where.fits_models(self._models(state))
         )
 
-    def _models(self, place: SlotState) -> list[str | None]:
-        return [self._slot_table.models.get(key) for key in place.slot.keys]
+    def _models(self, state: SlotState) -> list[str | None]:
+        return [self._slot_table.models.get(key) for key in state.slot.keys]
 
     def facts(self, name: str) -> NodeFacts:
         """What is known of a node; of this machine without a cluster, that it is here."""
@@ -76,16 +76,16 @@ def find_slots(slot_table: SlotTable, label: str | None) -> tuple[Slot, ...]:
     for word in label.split(",") if label else ():
         node, gpus = split_label(word) if slot_table.head else ("", word)
         near = [
-            place for own in _names(slot_table, node) for place in slot_table.of_node.get(own, ())
+            state for own in _names(slot_table, node) for state in slot_table.of_node.get(own, ())
         ]
-        places = [place for place in near if place.base is None and place.slot not in found]
-        named = [place for place in places if place.slot.bare == gpus]
+        states = [state for state in near if state.whole_slot is None and state.slot not in found]
+        named = [state for state in states if state.slot.bare == gpus]
         if named:
-            free = [place for place in named if place.current is None]
+            free = [state for state in named if state.current is None]
             found.append((free or named)[0].slot)
         else:
             wanted = set(gpus.split("+"))
-            found += [place.slot for place in places if not wanted.isdisjoint(place.slot.gpus)]
+            found += [state.slot for state in states if not wanted.isdisjoint(state.slot.gpus)]
     return tuple(found)
 
 

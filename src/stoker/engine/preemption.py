@@ -30,11 +30,11 @@ class Preemption:
         if not facts.request.options.preempt:
             return
         usable = [
-            place
-            for place in self._slot_table.places
-            if place.is_open
-            and place.base is None
-            and (allowed is None or place.slot.index in allowed)
+            state
+            for state in self._slot_table.states
+            if state.is_open
+            and state.whole_slot is None
+            and (allowed is None or state.slot.index in allowed)
         ]
         leaving = {
             slot.index
@@ -47,7 +47,7 @@ class Preemption:
             missing = facts.gpus - coming
             if missing <= 0:
                 return
-            indexes = {place.slot.index for place in usable if place.slot.node == node}
+            indexes = {state.slot.index for state in usable if state.slot.node == node}
             victims = choose(self._victims(indexes), missing, facts.priority)
             for victim in victims:
                 self._push_out(victim.job, facts)
@@ -83,11 +83,11 @@ class Preemption:
 def _coming(usable: list[SlotState], leaving: set[int]) -> Counter[str]:
     """How many slots each node has free, or will have."""
     coming: Counter[str] = Counter()
-    for place in usable:
-        coming[place.slot.node] += _is_coming(place) or place.slot.index in leaving
+    for state in usable:
+        coming[state.slot.node] += _is_coming(state) or state.slot.index in leaving
     return coming
 
 
-def _is_coming(place: SlotState) -> bool:
+def _is_coming(state: SlotState) -> bool:
     """Whether a slot is free, or will be once its lease is here."""
-    return place.is_idle and place.waits_for is None
+    return state.is_idle and state.waits_for is None

@@ -95,7 +95,7 @@ class ReportHandler:
             case Unheld():
                 self._gpu_leases.on_unheld(report, now)
             case Released():
-                self._slot_table.places[report.slot].held = False
+                self._slot_table.states[report.slot].held = False
             case Warmed() | Cooled() | Cold():
                 self.warm_status.apply(report)
             case Finished():

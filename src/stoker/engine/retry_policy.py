@@ -130,7 +130,7 @@ class RetryPolicy:
         allowed = self._places.allowed_of(running)
         others = Counter(
             place.slot.node
-            for place in self._slot_table.whole()
+            for place in self._slot_table.whole_slots()
             if place.slot.node not in unfit and (allowed is None or place.slot.index in allowed)
         )
         # One without GPU has been where all of its kind go.
@@ -164,7 +164,7 @@ class RetryPolicy:
             return candidate
         allowed = frozenset(
             place.slot.index
-            for place in self._slot_table.whole()
+            for place in self._slot_table.whole_slots()
             if place.is_open
             and keys.isdisjoint(place.slot.keys)
             and (candidate.allowed is None or place.slot.index in candidate.allowed)
@@ -175,7 +175,9 @@ class RetryPolicy:
 
     def _restrict(self, candidate: Candidate, unfit: Collection[str]) -> Candidate:
         fit = frozenset(
-            place.slot.index for place in self._slot_table.whole() if place.slot.node not in unfit
+            place.slot.index
+            for place in self._slot_table.whole_slots()
+            if place.slot.node not in unfit
         )
         allowed = fit if candidate.allowed is None else fit & candidate.allowed
         return msgspec.structs.replace(candidate, allowed=allowed)

@@ -39,10 +39,10 @@ class SharedSlots:
 
     def begin(self, demand: Candidates, start: Start, now: float) -> Launch | None:
         """Start a job that may share on a GPU without others, or plainly where none can be shared."""
-        place = self._sharing.place_of(start.slots[0]) if len(start.slots) == 1 else None
-        if place is None:
+        state = self._sharing.place_of(start.slots[0]) if len(start.slots) == 1 else None
+        if state is None:
             return self._claim(demand[start.job], start, now)
-        join = self._sharing.begin(place, demand.candidate(start.job))
+        join = self._sharing.begin(state, demand.candidate(start.job))
         return self._start(demand[start.job], join, now)
 
     def join(self, demand: Candidates, begun: set[int], now: float) -> tuple[list[Launch], bool]:
@@ -60,7 +60,7 @@ class SharedSlots:
         return launches, True
 
     def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | None:
-        seat = self.seat_on(join.place)
+        seat = self.shared_slot_on(join.place)
         self._gpu_leases.claim(seat)
         launch = self._claim(entry, Start(join.candidate.id, (seat.slot.index,)), now)
         if launch is None:
@@ -76,13 +76,13 @@ class SharedSlots:
         share = join.room.bytes / self._sharing.total_bytes(join.place)
         return self._torch_memory_cap.cap(launch, entry, share)
 
-    def seat_on(self, place: SlotState) -> SlotState:
-        """A free seat on the GPU of a place."""
-        index = place.slot.index
-        for seat in self._slot_table.seats:
-            if seat.base == index and seat.current is None:
+    def shared_slot_on(self, state: SlotState) -> SlotState:
+        """A free seat on the GPU of a state."""
+        index = state.slot.index
+        for seat in self._slot_table.shared:
+            if seat.whole_slot == index and seat.current is None:
                 return seat
-        base = place.slot
-        slot = Slot(len(self._slot_table.places), base.gpus, base.keys, base.node)
+        base = state.slot
+        slot = Slot(len(self._slot_table.states), base.gpus, base.keys, base.node)
         self._executor.define_slots([slot])
-        return self._slot_table.add(slot, base=index)
+        return self._slot_table.add(slot, whole_slot=index)

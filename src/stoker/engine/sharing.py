@@ -109,7 +109,7 @@ class Sharing:
 
     def largest_bytes(self) -> int | None:
         """The memory of the largest GPU in use; None if that is not known."""
-        return largest_of((place.slot for place in self._slot_table.places), self._models())
+        return largest_of((place.slot for place in self._slot_table.states), self._models())
 
     def _largest_for(self, running: RunningAttempt) -> int | None:
         """The memory of the largest GPU that a job may have, also of those that are taken for now."""
@@ -117,7 +117,7 @@ class Sharing:
         return largest_of(
             (
                 place.slot
-                for place in self._slot_table.whole()
+                for place in self._slot_table.whole_slots()
                 if place.drained is None and (allowed is None or place.slot.index in allowed)
             ),
             self._models(),
@@ -136,18 +136,18 @@ class Sharing:
 
     def place_of(self, index: int) -> SlotState | None:
         """The place whose GPU a job could share that is planned there; None if it cannot be."""
-        place = self._slot_table.places[index]
+        place = self._slot_table.states[index]
         return place if self._can_be_shared(place) else None
 
     def _can_be_shared(self, place: SlotState) -> bool:
         slot = place.slot
         return (
-            place.base is None
+            place.whole_slot is None
             and len(slot.keys) == len(slot.gpus) == 1
             and slot.keys[0] in self._models()
             and not any(
                 other is not place and slot.keys[0] in other.slot.keys
-                for other in self._slot_table.whole()
+                for other in self._slot_table.whole_slots()
             )
         )
 
@@ -164,11 +164,11 @@ class Sharing:
         models = self._models()
         allowed = frozenset(
             place.slot.index
-            for place in self._slot_table.whole()
+            for place in self._slot_table.whole_slots()
             if (candidate.allowed is None or place.slot.index in candidate.allowed)
             and self._shortage(candidate, place, models) is None
         )
-        if by_free_memory and len(allowed) < len(self._slot_table.whole()):
+        if by_free_memory and len(allowed) < len(self._slot_table.whole_slots()):
             self._lacked_memory_at = self._clock()
         return msgspec.structs.replace(candidate, allowed=allowed)
 
@@ -212,7 +212,7 @@ class Sharing:
         need = self.needs.get(candidate.id)
         allowed = None
         if candidate.allowed is not None:
-            places = [self._slot_table.places[index] for index in candidate.allowed]
+            places = [self._slot_table.states[index] for index in candidate.allowed]
             allowed = frozenset(key for place in places for key in place.slot.keys)
         return ShareRequest(
             job=candidate.id,
@@ -257,7 +257,7 @@ class Sharing:
         """
         look = self._look()
         places = {
-            place.slot.keys[0]: place for place in self._slot_table.places if self._is_shared(place)
+            place.slot.keys[0]: place for place in self._slot_table.states if self._is_shared(place)
         }
         waits = {candidate.id: candidate for candidate in waiting}
         self._waiting_since = {job: self._waiting_since.get(job, now) for job in waits}
@@ -286,7 +286,7 @@ class Sharing:
 
     def _is_shared(self, place: SlotState) -> bool:
         is_usable = place.is_open and lease_fault(place) is None
-        return place.guests > 0 and is_usable and place.slot.keys[0] in self._models()
+        return place.tenants > 0 and is_usable and place.slot.keys[0] in self._models()
 
     def sit(self, running: RunningAttempt, join: Join, now: float, *, capped: bool) -> None:
         """Put on record what is set aside for a job that is about to start."""
@@ -430,7 +430,7 @@ class Sharing:
             return None
         if any(
             place.current is not None and place.current is not running and key in place.slot.keys
-            for place in self._slot_table.places
+            for place in self._slot_table.states
         ):
             return None
         look = self._look()
@@ -453,7 +453,7 @@ class Sharing:
             return
         look = self._look()
         known = self._knowledge()
-        for place in self._slot_table.places:
+        for place in self._slot_table.states:
             if not self._is_shared(place):
                 continue
             gpu = self._view(place, look, now)

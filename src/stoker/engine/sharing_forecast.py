@@ -77,6 +77,8 @@ class Forecast:
 
     def _machine(self) -> Machine | None:
         """The GPUs that jobs can share, all as large as the smallest."""
-        views = [self._sharing.view(place) for place in self._slot_table.whole() if place.is_open]
+        views = [
+            self._sharing.view(state) for state in self._slot_table.whole_slots() if state.is_open
+        ]
         sizes = [view.total_bytes for view in views if view is not None and view.blind is None]
         return Machine(len(sizes), min(sizes)) if sizes else None

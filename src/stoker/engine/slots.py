@@ -23,7 +23,7 @@ QUICK_S = 0.1
 AHEAD_S = 0.04
 _MAX_AHEAD = 32
 _MOST_IN_LINE = 512
-# Why a place has no new jobs, where somebody wants it so. One that was removed is as good as gone.
+# Why a state has no new jobs, where somebody wants it so. One that was removed is as good as gone.
 DRAINED = "drained"
 REMOVED = "removed"
 
@@ -103,10 +103,10 @@ class SlotState(msgspec.Struct):
     releasing: bool = False  # the memory of what ran there last is not back yet
     drained: str | None = None
     current: RunningAttempt | None = None
-    base: int | None = (
-        None  # of a seat: the place whose GPU is shared; nothing is planned on a seat
+    whole_slot: int | None = (
+        None  # of a shared_slot: the state whose GPU is shared; nothing is planned on a shared_slot
     )
-    guests: int = 0  # how many seats of its GPU are taken
+    tenants: int = 0  # how many shared_slots of its GPU are taken
     followers: deque[RunningAttempt] = msgspec.field(default_factory=deque)
     ahead: int = 0
 
@@ -120,8 +120,8 @@ class SlotState(msgspec.Struct):
         return (
             self.held
             and self.current is None
-            and not self.guests
-            and self.base is None
+            and not self.tenants
+            and self.whole_slot is None
             and self.is_open
             and not self.releasing
         )
@@ -129,7 +129,7 @@ class SlotState(msgspec.Struct):
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs here, nor shares its GPU."""
-        return self.current is None and not self.guests and self.base is None
+        return self.current is None and not self.tenants and self.whole_slot is None
 
     @property
     def takes_ahead(self) -> bool:
@@ -139,8 +139,8 @@ class SlotState(msgspec.Struct):
             self.ahead > 0
             and self.held
             and self.is_open
-            and not (adopted or self.followers or self.releasing or self.guests)
-            and self.base is None
+            and not (adopted or self.followers or self.releasing or self.tenants)
+            and self.whole_slot is None
         )
 
     @property
@@ -160,7 +160,7 @@ class SlotState(msgspec.Struct):
 
 
 class SlotTable:
-    """All places of an engine."""
+    """All states of an engine."""
 
     def __init__(
         self,
@@ -170,15 +170,17 @@ class SlotTable:
         last_freed_first: bool = False,
         head: str = "",
     ) -> None:
-        self.places: list[SlotState] = []
-        self.index = SlotIndex(self.places)
+        self.states: list[SlotState] = []
+        self.index = SlotIndex(self.states)
         touch = self.index.touch
         for slot in slots:
-            self.places.append(SlotState(slot, touch))
+            self.states.append(SlotState(slot, touch))
             touch(slot.index)
-        self.of_node: dict[str, list[SlotState]] = {}  # all places of each node, also the seats
-        for place in self.places:
-            self.of_node.setdefault(place.slot.node, []).append(place)
+        self.of_node: dict[
+            str, list[SlotState]
+        ] = {}  # all states of each node, also the shared_slots
+        for state in self.states:
+            self.of_node.setdefault(state.slot.node, []).append(state)
         self._node_of = [slot.node for slot in slots]
         self.placement = PlacementCache(self)
         # What is on record of slots that people took out of use, also of nodes that are not here yet.
@@ -187,17 +189,17 @@ class SlotTable:
         self.head = head  # what this machine is called in its cluster
         self.models: dict[str, str] = {}  # what kind of GPU a key stands for, as far as known
         # Grows when slots, nodes or models change: what was worked out from them is out of date then.
-        self.shape = 0
-        self.seats: list[SlotState] = []  # those of the places on which jobs share a GPU
+        self.layout_version = 0
+        self.shared: list[SlotState] = []  # those of the states on which jobs share a GPU
         # What nodes no longer have, by index: it may come back, and keeps its number until then.
         self._gone: dict[int, SlotState] = {}
         self.running: dict[str, RunningAttempt] = {}
         self.deadlines = Deadlines(self.running)
         # What is claimed in advance, in the order in which it is to start.
-        self.line: dict[str, RunningAttempt] = {}
+        self.claimed_ahead: dict[str, RunningAttempt] = {}
         self.cpu_places = cpu_places
         # What runs on no slot: jobs without GPU, and those whose slot has been taken away since.
-        self.apart: dict[str, RunningAttempt] = {}
+        self.without_slot: dict[str, RunningAttempt] = {}
         # The order in which free slots are filled; with `last_freed_first`, from its end.
         self._order = list(range(len(slots)))
         self._last_freed_first = last_freed_first
@@ -206,42 +208,44 @@ class SlotTable:
         """The slots on which a job could start now, those to be filled first at the beginning."""
         if not self._last_freed_first:
             return self.index.free()
-        if any(place.asked for place in self.places):
+        if any(state.asked for state in self.states):
             return []  # an order over some of the slots would not be the order over all
-        return [index for index in reversed(self._order) if self.places[index].is_free]
+        return [index for index in reversed(self._order) if self.states[index].is_free]
 
-    def add(self, slot: Slot, base: int | None = None) -> SlotState:
-        """Have one more place; with a base, one more seat on the GPU of that place."""
+    def add(self, slot: Slot, whole_slot: int | None = None) -> SlotState:
+        """Have one more state; with a base, one more shared_slot on the GPU of that state."""
         known = self.nodes.get(slot.node)
         away = None if known is None else known.away
-        place = SlotState(slot, self.index.touch, base=base, away=away)
-        place.drained = self._drained.get(self._own_label(slot)) if base is None else None
-        self.places.append(place)
-        self.of_node.setdefault(slot.node, []).append(place)
+        state = SlotState(slot, self.index.touch, whole_slot=whole_slot, away=away)
+        state.drained = self._drained.get(self._own_label(slot)) if whole_slot is None else None
+        self.states.append(state)
+        self.of_node.setdefault(slot.node, []).append(state)
         self._node_of.append(slot.node)
-        if base is None:
-            self.shape += 1
-        if base is None:
+        if whole_slot is None:
+            self.layout_version += 1
+        if whole_slot is None:
             self._order.append(slot.index)
         else:
-            self.seats.append(place)
-        return place
+            self.shared.append(state)
+        return state
 
     def remember_drained(self, labels: Iterable[str], how: str) -> None:
         """Take slots out of use that were when last heard of, now or when they come."""
         self._drained |= dict.fromkeys(labels, how)
-        for place in self.whole():
-            place.drained = self._drained.get(self._own_label(place.slot))
+        for state in self.whole_slots():
+            state.drained = self._drained.get(self._own_label(state.slot))
 
     def drained_labels(self, how: str, *, own: bool = True) -> str | None:
         """The labels of slots that are out of use so, as they are put on record; None for none."""
-        for place in self.whole():
-            label = self._own_label(place.slot)
+        for state in self.whole_slots():
+            label = self._own_label(state.slot)
             self._drained.pop(label, None)
-            if place.drained is not None:
-                self._drained[label] = place.drained
+            if state.drained is not None:
+                self._drained[label] = state.drained
         names = {
-            self._own_label(place.slot) for place in self.whole() if self.is_own(place.slot.node)
+            self._own_label(state.slot)
+            for state in self.whole_slots()
+            if self.is_own(state.slot.node)
         }
         found = [label for label, why in self._drained.items() if why == how]
         return ",".join(label for label in found if own or label not in names) or None
@@ -254,52 +258,59 @@ class SlotTable:
         """Know a node, or know it better; nothing starts on one that is away."""
         known = self.nodes.get(facts.name)
         self.nodes[facts.name] = facts
-        for place in self.of_node.get(facts.name, ()):
-            place.away = facts.away
+        for state in self.of_node.get(facts.name, ()):
+            state.away = facts.away
         if known is None or known.labels != facts.labels:
-            self.shape += 1
+            self.layout_version += 1
 
     def forget_node(self, name: str) -> None:
-        """A node has left for good: its places are gone, what runs there has to end."""
+        """A node has left for good: its states are gone, what runs there has to end."""
         self.nodes.pop(name, None)
-        for place in [place for place in self.of_node.get(name, ()) if place.base is None]:
-            self.retire(place)
-        self.shape += 1
+        for state in [state for state in self.of_node.get(name, ()) if state.whole_slot is None]:
+            self.retire(state)
+        self.layout_version += 1
 
-    def retire(self, place: SlotState) -> None:
-        """A node no longer has a place; whether people want it in use stays on record."""
-        self._gone[place.slot.index] = place
-        place.drained = REMOVED
-        for each in self._with_seats(place):
-            self.of_node[place.slot.node].remove(each)
+    def retire(self, state: SlotState) -> None:
+        """A node no longer has a state; whether people want it in use stays on record."""
+        self._gone[state.slot.index] = state
+        state.drained = REMOVED
+        for each in self._with_shared(state):
+            self.of_node[state.slot.node].remove(each)
             each.held = each.asked = False
-        self.shape += 1
+        self.layout_version += 1
 
     def restore(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str) -> bool:
-        """Have a place again that a node had before, as people want it; False if it had none like it."""
-        for place in self._gone.values():
-            slot = place.slot
+        """Have a state again that a node had before, as people want it; False if it had none like it."""
+        for state in self._gone.values():
+            slot = state.slot
             if (slot.gpus, slot.keys, slot.node) == (gpus, keys, node):
                 break
         else:
             return False
         del self._gone[slot.index]
-        place.drained = self._drained.get(self._own_label(slot))
-        for each in self._with_seats(place):
+        state.drained = self._drained.get(self._own_label(slot))
+        for each in self._with_shared(state):
             self.of_node[node].append(each)
             each.away = self.nodes[node].away
             each.held = each.asked = False  # whoever held it then may be gone
-        self.shape += 1
+        self.layout_version += 1
         return True
 
-    def _with_seats(self, place: SlotState) -> list[SlotState]:
-        return [place, *(seat for seat in self.seats if seat.base == place.slot.index)]
+    def _with_shared(self, state: SlotState) -> list[SlotState]:
+        return [
+            state,
+            *(
+                shared_slot
+                for shared_slot in self.shared
+                if shared_slot.whole_slot == state.slot.index
+            ),
+        ]
 
     def note_models(self, models: Mapping[str, str]) -> None:
         """Know what kinds of GPUs keys stand for."""
         if not models.items() <= self.models.items():
             self.models |= models
-            self.shape += 1
+            self.layout_version += 1
 
     def node_without_gpu(self, candidate: Candidate | None) -> str:
         """On which node a job without GPU starts; empty for this machine."""
@@ -309,7 +320,7 @@ class SlotTable:
 
     def gpu_names(self) -> set[str]:
         """What GPUs can be called: with their node, this machine's also without."""
-        slots = [place.slot for place in self.places]
+        slots = [state.slot for state in self.states]
         named = {f"{slot.node}/{gpu}" for slot in slots if slot.node for gpu in slot.gpus}
         return named | {gpu for slot in slots if self.is_own(slot.node) for gpu in slot.gpus}
 
@@ -330,7 +341,7 @@ class SlotTable:
         """Where the slots are, if they are on more than one node."""
         return Nodes(self._node_of, self.busy_on) if len(self.of_node) > 1 else None
 
-    def open_places(self) -> int:
+    def count_open(self) -> int:
         """How many slots may have jobs at all, as things are."""
         return self.index.count_open()
 
@@ -354,138 +365,138 @@ class SlotTable:
         return max(
             (
                 sum(
-                    place.drained != REMOVED and place.base is None
-                    for place in places
-                    if allowed is None or place.slot.index in allowed
+                    state.drained != REMOVED and state.whole_slot is None
+                    for state in states
+                    if allowed is None or state.slot.index in allowed
                 )
-                for places in self.of_node.values()
+                for states in self.of_node.values()
             ),
             default=0,
         )
 
     def free_cpu_places(self) -> int:
         """How many more jobs without GPU may start."""
-        return max(0, self.cpu_places - len(self.apart)) if self.cpu_places else 0
+        return max(0, self.cpu_places - len(self.without_slot)) if self.cpu_places else 0
 
     def busy(self) -> list[Busy]:
         """The slots at work."""
-        return self._busy(self.places, self.seats)
+        return self._busy(self.states, self.shared)
 
     def busy_on(self, node: str) -> list[Busy]:
         """The slots at work on one node."""
-        places = self.of_node[node]
-        return self._busy(places, [place for place in places if place.base is not None])
+        states = self.of_node[node]
+        return self._busy(states, [state for state in states if state.whole_slot is not None])
 
-    def _busy(self, places: list[SlotState], seats: list[SlotState]) -> list[Busy]:
+    def _busy(self, states: list[SlotState], shared_slots: list[SlotState]) -> list[Busy]:
         found = [
-            Busy(place.slot.index, place.current.deadline)
-            for place in places
-            if place.current is not None and place.base is None
+            Busy(state.slot.index, state.current.deadline)
+            for state in states
+            if state.current is not None and state.whole_slot is None
         ]
-        return [*found, *_shared(seats)] if seats else found
+        return [*found, *_shared(shared_slots)] if shared_slots else found
 
-    def whole(self) -> list[SlotState]:
-        """The places of whole GPUs: all that there are but the seats."""
+    def whole_slots(self) -> list[SlotState]:
+        """The states of whole GPUs: all that there are but the shared_slots."""
         return [
-            place
-            for place in self.places
-            if place.base is None and place.slot.index not in self._gone
+            state
+            for state in self.states
+            if state.whole_slot is None and state.slot.index not in self._gone
         ]
 
-    def tenants(self, place: SlotState) -> list[RunningAttempt]:
-        """What runs on a place, or on the seats of its GPU."""
-        if place.current is not None or not place.guests:
-            return [] if place.current is None else [place.current]
+    def attempts_on(self, state: SlotState) -> list[RunningAttempt]:
+        """What runs on a state, or on the shared_slots of its GPU."""
+        if state.current is not None or not state.tenants:
+            return [] if state.current is None else [state.current]
         return [
-            seat.current
-            for seat in self.seats
-            if seat.base == place.slot.index and seat.current is not None
+            shared_slot.current
+            for shared_slot in self.shared
+            if shared_slot.whole_slot == state.slot.index and shared_slot.current is not None
         ]
 
     @property
-    def has_one_line(self) -> bool:
+    def has_one_supervisor(self) -> bool:
         """Whether one supervisor, this machine's, starts the jobs of all slots in one order."""
         return all(map(self.is_own, self.of_node))
 
-    def takers(self) -> list[SlotState]:
-        """The places that take jobs from the line when they become vacant."""
-        return [place for place in self.index.quick() if place.takes_ahead]
+    def slots_taking_ahead(self) -> list[SlotState]:
+        """The states that take jobs from the line when they become vacant."""
+        return [state for state in self.index.quick() if state.takes_ahead]
 
-    def room(self, takers: list[SlotState]) -> dict[int, int]:
-        """How many more jobs may be claimed in advance, told for the first of these places."""
-        most = min(_MOST_IN_LINE, sum(place.ahead for place in takers))
-        room = most - len(self.line)
+    def room_ahead(self, takers: list[SlotState]) -> dict[int, int]:
+        """How many more jobs may be claimed in advance, told for the first of these states."""
+        most = min(_MOST_IN_LINE, sum(state.ahead for state in takers))
+        room = most - len(self.claimed_ahead)
         return {takers[0].slot.index: room} if room > 0 else {}
 
-    def line_up(self, running: RunningAttempt) -> None:
+    def claim_ahead(self, running: RunningAttempt) -> None:
         """Let an attempt wait in line for the first slot that becomes vacant."""
         running.in_line = True
-        self.running[running.key] = self.line[running.key] = running
+        self.running[running.key] = self.claimed_ahead[running.key] = running
 
-    def take_from_line(self, running: RunningAttempt, slots: tuple[Slot, ...]) -> None:
+    def assign(self, running: RunningAttempt, slots: tuple[Slot, ...]) -> None:
         """Seat an attempt where it was started, which the executor alone decided."""
-        self.line.pop(running.key, None)
-        self.apart.pop(running.key, None)
+        self.claimed_ahead.pop(running.key, None)
+        self.without_slot.pop(running.key, None)
         running.in_line, running.slots = False, slots
-        self.seat(running)
+        self.occupy(running)
 
-    def seat(self, running: RunningAttempt) -> None:
+    def occupy(self, running: RunningAttempt) -> None:
         """Put an attempt on its slots, or behind those that are there."""
         self.running[running.key] = running
         if not running.slots:
-            self.apart[running.key] = running
+            self.without_slot[running.key] = running
         for slot in running.slots:
-            place = self.places[slot.index]
-            if place.current is None:
-                place.current = running
-                if place.base is not None:
-                    self.places[place.base].guests += 1
+            state = self.states[slot.index]
+            if state.current is None:
+                state.current = running
+                if state.whole_slot is not None:
+                    self.states[state.whole_slot].tenants += 1
             else:
-                place.followers.append(running)
+                state.followers.append(running)
                 self.index.touch(slot.index)
 
-    def leave(self, running: RunningAttempt) -> None:
+    def vacate(self, running: RunningAttempt) -> None:
         """Take an attempt off its slots; the next in line moves up."""
         del self.running[running.key]
-        self.line.pop(running.key, None)
-        self.apart.pop(running.key, None)
+        self.claimed_ahead.pop(running.key, None)
+        self.without_slot.pop(running.key, None)
         for slot in running.slots:
-            place = self.places[slot.index]
+            state = self.states[slot.index]
             self.index.touch(slot.index)
-            if place.current is running:
-                place.current = place.followers.popleft() if place.followers else None
-                if place.base is not None:
-                    self.places[place.base].guests -= 1
+            if state.current is running:
+                state.current = state.followers.popleft() if state.followers else None
+                if state.whole_slot is not None:
+                    self.states[state.whole_slot].tenants -= 1
                     continue
             else:
-                place.followers.remove(running)
+                state.followers.remove(running)
             if self._last_freed_first:
                 self._order.remove(slot.index)
                 self._order.append(slot.index)
 
     def spread_adopted(self) -> None:
-        """Of what runs, seat nothing behind another while a slot with the same GPUs stands empty."""
-        for place in self.places:
-            for follower in [each for each in place.followers if each.pid is not None]:
-                near = self.of_node[place.slot.node]
-                twins = [p for p in near if p.slot.gpus == place.slot.gpus and p.is_idle]
+        """Of what runs, shared_slot nothing behind another while a slot with the same GPUs stands empty."""
+        for state in self.states:
+            for follower in [each for each in state.followers if each.pid is not None]:
+                near = self.of_node[state.slot.node]
+                twins = [p for p in near if p.slot.gpus == state.slot.gpus and p.is_idle]
                 if twins and len(follower.slots) == 1:
-                    place.followers.remove(follower)
-                    self.index.touch(place.slot.index)
+                    state.followers.remove(follower)
+                    self.index.touch(state.slot.index)
                     twins[0].current, follower.slots = follower, (twins[0].slot,)
 
-    def unused_keys(self, place: SlotState) -> list[str]:
-        """Lease keys of a place that is held no more, but for those that others need too."""
+    def unused_keys(self, state: SlotState) -> list[str]:
+        """Lease keys of a state that is held no more, but for those that others need too."""
         users = self.index.users()
-        return sorted(key for key in place.slot.keys if not users[key])
+        return sorted(key for key in state.slot.keys if not users[key])
 
 
-def _shared(seats: list[SlotState]) -> Iterator[Busy]:
-    """The places whose GPUs are shared: free once the last of those there has ended."""
+def _shared(shared_slots: list[SlotState]) -> Iterator[Busy]:
+    """The states whose GPUs are shared: free once the last of those there has ended."""
     deadlines: dict[int, list[float | None]] = {}
-    for seat in seats:
-        if seat.current is not None and seat.base is not None:
-            deadlines.setdefault(seat.base, []).append(seat.current.deadline)
+    for shared_slot in shared_slots:
+        if shared_slot.current is not None and shared_slot.whole_slot is not None:
+            deadlines.setdefault(shared_slot.whole_slot, []).append(shared_slot.current.deadline)
     for base, ends in deadlines.items():
         known = [end for end in ends if end is not None]
         yield Busy(base, max(known) if len(known) == len(ends) else None)

@@ -129,7 +129,7 @@ class TurnPlanner:
         self.claims_ahead.offer_slots(in_queue_order=self.policy is plan)
         self._gpu_leases.release_closed()
         self.queue.wake()
-        if self._slot_table.seats and self.gpus.sharing is not None:
+        if self._slot_table.shared and self.gpus.sharing is not None:
             self.gpus.sharing.review(now)
         free = self.claims_ahead.leave_slots(self._slot_table.free())
         room = self.claims_ahead.room()
@@ -160,7 +160,7 @@ class TurnPlanner:
         if self.claims_ahead.has_to_give_way(candidates):
             self.claims_ahead.revoke()
             vacancies.room = {}
-        elif not (wants_slots or self._slot_table.line):
+        elif not (wants_slots or self._slot_table.claimed_ahead):
             self._gpu_leases.release_idle()
 
     def _choose_starts(
@@ -203,7 +203,7 @@ class TurnPlanner:
 
     def _join(self, candidates: Candidates, begun: set[int], now: float) -> list[Launch]:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
-        if self.shared_slots is None or not (candidates.sharers or self._slot_table.seats):
+        if self.shared_slots is None or not (candidates.sharers or self._slot_table.shared):
             return []
         launches, complete = self.shared_slots.join(candidates, begun, now)
         self._turn_again = self._turn_again or not complete

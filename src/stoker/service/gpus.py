@@ -34,9 +34,15 @@ def gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
         context.events.publish(GpuEvent(slot=label, closed=closed, at=context.engine.wall_clock()))
     context.slots_changed()
     context.driver.poke()
-    touched = [place for place in context.engine.slot_table.whole() if place.slot.label in labels]
+    touched = [
+        place for place in context.engine.slot_table.whole_slots() if place.slot.label in labels
+    ]
     jobs = sorted(
-        {each.attempt.job for place in touched for each in context.engine.slot_table.tenants(place)}
+        {
+            each.attempt.job
+            for place in touched
+            for each in context.engine.slot_table.attempts_on(place)
+        }
     )
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(context, order))
 
@@ -55,7 +61,7 @@ async def have_a_look(context: QueueContext) -> None:
 
 def read(context: QueueContext, *, history: bool) -> list[GpuInfo]:
     """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
-    places = [place for place in context.engine.slot_table.whole() if is_shown(place)]
+    places = [place for place in context.engine.slot_table.whole_slots() if is_shown(place)]
     gpu_monitor = context.engine.gpu_monitor
     if gpu_monitor is None:
         return [_unseen(context, place) for place in places]
@@ -115,7 +121,7 @@ def _reserved(context: QueueContext, place: SlotState, use: GpuUse) -> int:
     if place.current is not None:
         return use.total_bytes
     sharing = context.engine.sharing
-    shared = sharing.view(place) if sharing is not None and place.guests else None
+    shared = sharing.view(place) if sharing is not None and place.tenants else None
     return 0 if shared is None else shared.reserved_bytes
 
 
@@ -141,7 +147,7 @@ def _in_queue(context: QueueContext, places: list[SlotState]) -> dict[str, Any]:
     """What the queue does on a GPU, which several of its slots may have."""
     if not places:
         return {"slot": None, "jobs": [], "closed": None, "drained": None}
-    tenants = [each for place in places for each in context.engine.slot_table.tenants(place)]
+    tenants = [each for place in places for each in context.engine.slot_table.attempts_on(place)]
     return {
         "slot": places[0].slot.label,
         "jobs": sorted({each.attempt.job for each in tenants}),
@@ -161,7 +167,7 @@ def history_of(samples: Sequence[Sample]) -> History:
 
 
 def _notice(context: QueueContext, order: GpuOrder) -> str | None:
-    if order.action == "add" or context.engine.slot_table.open_places():
+    if order.action == "add" or context.engine.slot_table.count_open():
         return None
     return "no GPU is left in use: only jobs without GPU start until one is added"
 
@@ -184,7 +190,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
     wanted = _new_slots(context, text)
     keys = {
         key: place.slot.label
-        for place in context.engine.slot_table.whole()
+        for place in context.engine.slot_table.whole_slots()
         if place.drained != REMOVED
         for key in place.slot.keys
     }
@@ -204,7 +210,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
 
 def _take_out(context: QueueContext, order: GpuOrder) -> str:
     wanted = DRAINED if order.action == "drain" else REMOVED
-    known = [place for place in context.engine.slot_table.whole() if place.drained != REMOVED]
+    known = [place for place in context.engine.slot_table.whole_slots() if place.drained != REMOVED]
     places = [place for place in _named(context, order.gpu) if place.drained != REMOVED]
     if not places:
         raise NotFoundError(f"there is no GPU {order.gpu} in this queue; there are: {_list(known)}")
@@ -221,7 +227,7 @@ def _named(context: QueueContext, text: str) -> list[SlotState]:
     slot_table = context.engine.slot_table
     node, gpus = split_label(text) if slot_table.head else ("", text)
     same = slot_table.is_own if slot_table.is_own(node) else node.__eq__
-    return [p for p in slot_table.whole() if p.slot.bare == gpus and same(p.slot.node)]
+    return [p for p in slot_table.whole_slots() if p.slot.bare == gpus and same(p.slot.node)]
 
 
 def _new_slots(context: QueueContext, text: str) -> tuple[Slot, ...]:
@@ -230,7 +236,7 @@ def _new_slots(context: QueueContext, text: str) -> tuple[Slot, ...]:
     node, gpus = split_label(text) if slot_table.head else ("", text)
     if not slot_table.is_own(node):
         raise NotFoundError(
-            f"there is no GPU {text} in this queue; there are: {_list(slot_table.whole())}"
+            f"there is no GPU {text} in this queue; there are: {_list(slot_table.whole_slots())}"
         )
     name = slot_table.head if slot_table.head in slot_table.nodes else ""
     return tuple(msgspec.structs.replace(slot, node=name) for slot in context.parse_slots(gpus))
@@ -243,7 +249,7 @@ def _list(places: list[SlotState]) -> str:
 
 def _remember(context: QueueContext) -> None:
     """Keep over a restart which slots there are and which are drained or removed."""
-    places = context.engine.slot_table.whole()
+    places = context.engine.slot_table.whole_slots()
     with context.database.transaction(durable=True):
         if context.config.gpus is None:
             # By default there are those that are found, so it is remembered which of them are not.

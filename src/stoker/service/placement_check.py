@@ -55,7 +55,10 @@ def _has_model(slot_table: SlotTable, where: PlacementRule) -> bool:
 
 def _known_models(slot_table: SlotTable) -> Counter[str]:
     keys = {
-        key for place in slot_table.whole() if place.drained != REMOVED for key in place.slot.keys
+        key
+        for place in slot_table.whole_slots()
+        if place.drained != REMOVED
+        for key in place.slot.keys
     }
     return Counter(model for key in keys if (model := slot_table.models.get(key)) is not None)
 

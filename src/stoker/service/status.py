@@ -28,15 +28,15 @@ def status(context: QueueContext) -> Status:
         slots=[
             SlotInfo(
                 label=place.slot.label,
-                jobs=[each.attempt.job for each in context.engine.slot_table.tenants(place)],
+                jobs=[each.attempt.job for each in context.engine.slot_table.attempts_on(place)],
                 closed=why_closed(place),
                 drained=place.drained,
                 held=place.held,
                 paused=place.current is not None and place.current.paused_at is not None,
                 shared=_shared(context, place),
             )
-            for place in context.engine.slot_table.places
-            if place.base is None and is_shown(place)
+            for place in context.engine.slot_table.states
+            if place.whole_slot is None and is_shown(place)
         ],
         cpu_places=context.engine.slot_table.cpu_places,
         queue_paused=context.admission.queue_paused,
@@ -58,7 +58,7 @@ def status(context: QueueContext) -> Status:
 def _shared(context: QueueContext, place: SlotState) -> Shared | None:
     """The sums of a GPU that is shared at this moment."""
     sharing = context.engine.sharing
-    gpu = sharing.view(place) if sharing is not None and place.guests else None
+    gpu = sharing.view(place) if sharing is not None and place.tenants else None
     if gpu is None or sharing is None:
         return None
     return Shared(

@@ -80,7 +80,8 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
         return "starts in this very moment"
     slot_table = context.engine.slot_table
     if facts.gpus == 0:
-        text = f"waits for a place without GPU: {len(slot_table.apart)} of {slot_table.cpu_places} are taken"
+        taken = len(slot_table.without_slot)
+        text = f"waits for a place without GPU: {taken} of {slot_table.cpu_places} are taken"
         if slot_table.placement.node_without_gpu(facts.where) is None:
             text = f"waits for a node that fits {read_where(facts.where)}"
     else:
@@ -145,8 +146,8 @@ def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> lis
             kept_for=reserved.get(place.slot.index),
             shared=_shared(context, facts, place),
         )
-        for place in context.engine.slot_table.places
-        if place.base is None
+        for place in context.engine.slot_table.states
+        if place.whole_slot is None
         and place.away is None
         and (here is None or place.slot.index in here)
         and (place.drained != REMOVED or not place.is_idle)
@@ -168,7 +169,7 @@ def _too_small(context: QueueContext, facts: Facts, place: SlotState) -> str | N
 def _shared(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
     """Why a job does not join those who share a GPU; None if nobody shares it, or it could."""
     sharing = context.engine.sharing
-    if sharing is None or not place.guests:
+    if sharing is None or not place.tenants:
         return None
     candidate = sharing.direct(candidate_of(facts))
     return sharing.explain(candidate, place) or "has room for it"

@@ -341,8 +341,8 @@ class Harness:
             job for job, state in states.items() if is_live(state)
         )
         holders = {}
-        for place in self.engine.slot_table.places:
+        for place in self.engine.slot_table.states:
             if place.current is not None:
                 key = place.current.attempt.job
                 holders[key] = [slot.index for slot in place.current.slots]
-        check_slots(states, holders, range(len(self.engine.slot_table.places)))
+        check_slots(states, holders, range(len(self.engine.slot_table.states)))

@@ -83,7 +83,7 @@ class TestClaimedAhead:
     def test_what_may_still_run_keeps_its_slot(self, harness: Harness) -> None:
         tell(harness, Placed("1.1", "0"), KNOWN)
 
-        (place,) = harness.engine.slot_table.places
+        (place,) = harness.engine.slot_table.states
         assert place.current is not None
         assert place.current.key == "1.1"
 

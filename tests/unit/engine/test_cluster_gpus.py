@@ -18,7 +18,7 @@ def seated(slot_table: SlotTable, slot: Slot) -> RunningAttempt:
     running = RunningAttempt(
         key="7.1", attempt=Attempt.from_key("7.1"), entry=QueueEntry(b"", Request()), slots=(slot,)
     )
-    slot_table.seat(running)
+    slot_table.occupy(running)
     return running
 
 
@@ -36,15 +36,15 @@ def test_memory_is_awaited_no_longer_from_a_node_whose_driver_does_not_answer(
     use = JobUse(key="7.1", mem_bytes={"GPU-0": 5}, so_far=AttemptUse())
     cluster_gpus.see("h1", Sight(Look(0.0, {}, {"7.1": use}), {}))
     cluster_gpus.on_end(running)
-    slot_table.leave(running)
+    slot_table.vacate(running)
 
     now += PATIENCE_S - 1
     cluster_gpus.see("h1", None)
-    assert [place.releasing for place in slot_table.places] == [True]
+    assert [place.releasing for place in slot_table.states] == [True]
     assert told == []
     now += 1
     cluster_gpus.see("h1", None)
-    assert [place.releasing for place in slot_table.places] == [False]
+    assert [place.releasing for place in slot_table.states] == [False]
     assert told == [
         "GPU h1/0: nobody sees whether the memory of the job before has come back; going on without it"
     ]
@@ -61,7 +61,7 @@ def test_nothing_is_kept_of_an_attempt_that_a_node_still_names_when_it_has_ended
     assert len(cluster_gpus.histories()["7.1"]) == 1
 
     cluster_gpus.on_end(running)
-    slot_table.leave(running)
+    slot_table.vacate(running)
     cluster_gpus.see("h1", sight)
     assert cluster_gpus.histories() == {}
     assert len(cluster_gpus.history_of("7.1")) == 1

@@ -129,12 +129,12 @@ class TestSeveralGpus:
         self, make_harness: MakeHarness
     ) -> None:
         harness = make_harness(gpus=2)
-        harness.engine.slot_table.places[1].closed = "lost"
+        harness.engine.slot_table.states[1].closed = "lost"
         harness.add("big", gpus=2)
         harness.add("small")
         assert harness.executor.running == ["2.1"]
 
-        harness.engine.slot_table.places[1].closed = None
+        harness.engine.slot_table.states[1].closed = None
         harness.add("small")
         assert harness.executor.running == ["2.1"]
         harness.now += 5

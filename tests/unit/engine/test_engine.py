@@ -146,7 +146,7 @@ class Stage:
             self.end(key)
 
     def waits_for(self) -> list[str | None]:
-        return [place.waits_for for place in self.engine.slot_table.places]
+        return [place.waits_for for place in self.engine.slot_table.states]
 
     def states(self) -> dict[int, str]:
         return dict(self.database.execute("SELECT id, state FROM job").fetchall())
@@ -457,7 +457,7 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
     on_its_way: list[Callable[[], None]] = []
     hold, release = stage.executor.hold, stage.executor.release
     engine = stage.set_up(slots=(*SHARED, Slot(2, ("1",), ("GPU-1",))), more_may_come=True)
-    engine.slot_table.places[1].closed = "in use by somebody"
+    engine.slot_table.states[1].closed = "in use by somebody"
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
     assert stage.executor.running == ["1.1", "2.1"]
@@ -468,7 +468,7 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
         "release",
         lambda slot, keys: on_its_way.append(partial(release, slot, keys)),
     )
-    engine.slot_table.places[1].closed = None
+    engine.slot_table.states[1].closed = None
     stage.lines.at_hand.append(b"c")
     engine.turn()
     assert len(on_its_way) == 1
@@ -489,12 +489,12 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
 
 def test_a_closed_slot_gets_no_jobs_until_it_is_open_again(stage: Stage) -> None:
     engine = stage.set_up(more_may_come=True)
-    engine.slot_table.places[0].closed = "in use by somebody"
+    engine.slot_table.states[0].closed = "in use by somebody"
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
     assert [launch.slots for launch in stage.executor.launched] == [(1,)]
 
-    engine.slot_table.places[0].closed = None
+    engine.slot_table.states[0].closed = None
     stage.settle()
     assert [launch.slots for launch in stage.executor.launched] == [(1,), (0,)]
 

@@ -68,13 +68,13 @@ class Post:
             key=key,
             attempt=Attempt.from_key(key),
             entry=QueueEntry(b"train", Request()),
-            slots=(self.slot_table.places[0].slot,),
+            slots=(self.slot_table.states[0].slot,),
             pid=pid,
             started_at_us=time.time_ns() // 1000,
         )
         self.owners[pid] = key
         self.driver.held["GPU-0"][pid] = GIB
-        self.slot_table.seat(job)
+        self.slot_table.occupy(job)
         return job
 
     def review_until(self, wanted: str) -> None:
@@ -93,15 +93,15 @@ class Post:
 
     def end(self, job: RunningAttempt) -> AttemptUse | None:
         """Let a job end on a slot whose lease is kept."""
-        self.slot_table.places[0].held = True
+        self.slot_table.states[0].held = True
         use = self.gpu_monitor.on_end(job)
-        self.slot_table.leave(job)
+        self.slot_table.vacate(job)
         return use
 
     def review_until_free(self) -> None:
         """Review whatever comes until the next job may start on the first slot."""
         deadline = time.monotonic() + PATIENCE_S
-        while not self.slot_table.places[0].is_free:
+        while not self.slot_table.states[0].is_free:
             assert time.monotonic() < deadline
             if select.select([self.gpu_monitor], [], [], 0.1)[0]:
                 self.gpu_monitor.review()
@@ -118,17 +118,17 @@ def post() -> Iterator[Post]:
 def test_a_stranger_closes_a_slot_until_he_goes(post: Post) -> None:
     post.driver.held["GPU-1"][os.getpid()] = GIB
     post.review_until("GPU 1 is in use by")
-    assert not post.slot_table.places[1].is_open
+    assert not post.slot_table.states[1].is_open
     post.driver.held["GPU-1"].clear()
     post.review_until("GPU 1 is free again")
-    assert post.slot_table.places[1].is_open
+    assert post.slot_table.states[1].is_open
 
 
 def test_a_stranger_whom_proc_does_not_show_closes_a_slot_whenever_he_comes(post: Post) -> None:
     post.run("1.1", os.getpid())
     post.driver.held["GPU-1"][FAR_PID] = GIB
     post.review_until("GPU 1 is in use by someone outside this container")
-    assert not post.slot_table.places[1].is_open
+    assert not post.slot_table.states[1].is_open
 
 
 def test_whoever_appears_where_a_job_is_about_to_start_is_no_stranger(post: Post) -> None:
@@ -138,7 +138,7 @@ def test_whoever_appears_where_a_job_is_about_to_start_is_no_stranger(post: Post
     post.driver.held["GPU-0"] = {FAR_PID: GIB}
     post.gpu_monitor.rouse()
 
-    assert post.slot_table.places[0].is_open
+    assert post.slot_table.states[0].is_open
 
 
 def test_a_sick_gpu_is_closed_named_and_remembered_until_somebody_sees_to_it(post: Post) -> None:
@@ -146,12 +146,12 @@ def test_a_sick_gpu_is_closed_named_and_remembered_until_somebody_sees_to_it(pos
     post.review_until("GPU 1 is sick: XID 79, fell off the bus")
 
     assert post.remembered.keys() == {"GPU-1"}
-    assert "stoker gpus add 1" in (post.slot_table.places[1].closed or "")
+    assert "stoker gpus add 1" in (post.slot_table.states[1].closed or "")
     look = post.gpu_monitor.look()
     assert look is not None
     assert not look.gpus["GPU-1"].may_be_packed
     post.gpu_monitor.forgive(("GPU-1",))
-    assert post.slot_table.places[1].is_open
+    assert post.slot_table.states[1].is_open
     assert post.remembered == {}
 
 
@@ -162,7 +162,7 @@ def test_a_program_s_own_fault_is_held_against_it_and_not_against_the_gpu(post: 
     post.review_until("GPU 1 is sick")
 
     assert post.gpu_monitor.xid_of(job) == 31
-    assert post.slot_table.places[0].is_open
+    assert post.slot_table.states[0].is_open
 
 
 def test_the_slot_of_a_job_that_ended_is_free_once_its_memory_is_back(post: Post) -> None:
@@ -173,7 +173,7 @@ def test_the_slot_of_a_job_that_ended_is_free_once_its_memory_is_back(post: Post
 
     assert use is not None
     assert use.mem_peak_bytes == GIB
-    assert not post.slot_table.places[0].is_free
+    assert not post.slot_table.states[0].is_free
     post.driver.held["GPU-0"].clear()
     post.review_until_free()
 
@@ -201,7 +201,7 @@ def test_a_job_that_ends_while_the_driver_hangs_leaves_its_slot_at_once(
 
     post.end(job)
 
-    assert post.slot_table.places[0].is_free
+    assert post.slot_table.states[0].is_free
     assert any("does not answer" in text for text in post.notes.told)
 
 

@@ -93,7 +93,7 @@ def with_gpus(**keys: str) -> Introduction:
 
 def usable(harness: Harness) -> dict[str, tuple[str, ...]]:
     """The slots of h1 on which jobs may start, and what GPUs they have."""
-    slots = [place.slot for place in harness.engine.slot_table.whole() if place.is_open]
+    slots = [place.slot for place in harness.engine.slot_table.whole_slots() if place.is_open]
     return {slot.label: slot.keys for slot in slots if slot.node == "h1"}
 
 
@@ -110,7 +110,7 @@ def test_a_node_that_has_left_and_joins_again_has_its_gpus(head: Harness) -> Non
         assert usable(head) == {"h1/0": ("h1/GPU-0",)}
         nodes.apply(Left("h1"))
         assert usable(head) == {}
-    assert len(head.engine.slot_table.places) == 1
+    assert len(head.engine.slot_table.states) == 1
 
 
 def test_gpus_that_a_node_finds_later_than_it_joins_are_used(head: Harness) -> None:

@@ -253,7 +253,7 @@ def test_what_was_taken_out_of_use_stays_so_over_a_restart_on_every_node(cluster
 
     cluster.restart()
 
-    drained = {place.slot.label: place.drained for place in cluster.engine.slot_table.places}
+    drained = {place.slot.label: place.drained for place in cluster.engine.slot_table.states}
     assert drained == {"h1/0": None, "h1/1": "removed", "h2/0": "drained", "h2/1": None}
 
 

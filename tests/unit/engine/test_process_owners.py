@@ -38,7 +38,7 @@ def start() -> Iterator[Start]:
 
 def owners(pid: int | None = None, parents: tuple[int, ...] = ()) -> ProcessOwners:
     slot_table = SlotTable(())
-    slot_table.seat(
+    slot_table.occupy(
         RunningAttempt(
             key="7.1", attempt=Attempt(7, 1), entry=QueueEntry(b"", Request()), slots=(), pid=pid
         )

@@ -420,7 +420,7 @@ def test_without_sight_of_the_processes_all_are_alone(harness: Harness, machine:
 def test_without_nvml_a_wish_to_share_changes_nothing(harness: Harness) -> None:
     harness.add("train 1", "train 2", "train 3", share="auto")
     assert crowd(harness) == {"0": 1, "1": 1}
-    assert not harness.engine.slot_table.seats
+    assert not harness.engine.slot_table.shared
 
 
 def test_always_lets_in_as_many_as_asked_whatever_is_known(

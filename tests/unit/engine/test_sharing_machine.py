@@ -75,13 +75,13 @@ class SharedQueue(RuleBasedStateMachine):
 
     @invariant()
     def a_gpu_is_whole_or_shared(self) -> None:
-        places = self.harness.engine.slot_table.places
+        places = self.harness.engine.slot_table.states
         for place in places:
             taken = sum(
-                each.base == place.slot.index and each.current is not None for each in places
+                each.whole_slot == place.slot.index and each.current is not None for each in places
             )
-            assert place.guests == taken
-            assert not (place.guests and place.current is not None)
+            assert place.tenants == taken
+            assert not (place.tenants and place.current is not None)
 
     @invariant()
     def what_is_on_record_is_what_is_there(self) -> None:

@@ -17,7 +17,7 @@ words = st.none() | st.just("so")
 changes: st.SearchStrategy[tuple[str, Any]] = st.one_of(
     st.tuples(st.sampled_from(["held", "asked", "releasing"]), st.booleans()),
     st.tuples(st.sampled_from(["closed", "away", "drained"]), words),
-    st.tuples(st.sampled_from(["ahead", "guests"]), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["ahead", "tenants"]), st.integers(0, 2)),
     st.tuples(st.just("come"), st.none()),
     st.tuples(st.just("go"), st.none()),
 )
@@ -35,7 +35,7 @@ def make_slot_table() -> SlotTable:
     nodes = ("h1", "h1", "h2", "h2")
     keys = ("h1/a", "h1/a", "h2/a", "h2/b")
     slot_table = SlotTable(tuple(Slot(n, ("0",), (keys[n],), nodes[n]) for n in range(4)))
-    slot_table.add(Slot(4, ("1",), ("h2/b",), "h2"), base=3)
+    slot_table.add(Slot(4, ("1",), ("h2/b",), "h2"), whole_slot=3)
     return slot_table
 
 
@@ -48,20 +48,20 @@ def indices(places: list[SlotState]) -> list[int]:
 def test_what_was_counted_is_what_is_there(story: list[tuple[int, tuple[str, Any]]]) -> None:
     slot_table = make_slot_table()
     for number, (index, (name, value)) in enumerate(story):
-        place = slot_table.places[index]
+        place = slot_table.states[index]
         if name == "come":
-            slot_table.seat(running(number, place.slot))
+            slot_table.occupy(running(number, place.slot))
         elif name == "go":
             if place.current is not None:
-                slot_table.leave(place.current)
+                slot_table.vacate(place.current)
         else:
             setattr(place, name, value)
         check(slot_table)
 
 
 def check(slot_table: SlotTable) -> None:
-    standing, places = slot_table.index, slot_table.places
-    whole = [place for place in places if place.base is None]
+    standing, places = slot_table.index, slot_table.states
+    whole = [place for place in places if place.whole_slot is None]
     idle = [p for p in places if p.held and p.current is None and not p.releasing]
     open_ones = [place for place in whole if place.is_open]
     by_node = {name: sum(p.slot.node == name for p in open_ones) for name in ("h1", "h2")}
@@ -72,9 +72,9 @@ def check(slot_table: SlotTable) -> None:
     assert indices(standing.shut()) == indices([place for place in idle if not place.is_open])
     assert indices(standing.followed()) == indices([p for p in places if p.followers])
     takers = [place for place in places if place.takes_ahead]
-    assert slot_table.takers() == takers
-    assert sum(slot_table.room(takers).values()) == sum(place.ahead for place in takers)
-    assert slot_table.open_places() == len(open_ones)
+    assert slot_table.slots_taking_ahead() == takers
+    assert sum(slot_table.room_ahead(takers).values()) == sum(place.ahead for place in takers)
+    assert slot_table.count_open() == len(open_ones)
     for slots in range(4):
         assert slot_table.can_have(slots) == (slots <= max(by_node.values()))
         assert slot_table.can_have(slots, {2, 3}) == (slots <= by_node["h2"])

@@ -8,7 +8,7 @@ from stoker.engine.slots import SlotTable, label_of
 def two_nodes() -> SlotTable:
     slot_table = SlotTable(tuple(Slot(n, (str(n),), (f"GPU-{n}",), "h1") for n in range(2)))
     slot_table.add(Slot(2, ("0",), ("h2/GPU-0",), "h2"))
-    for place in slot_table.places:
+    for place in slot_table.states:
         place.held = True
     return slot_table
 
@@ -26,7 +26,7 @@ def test_nothing_starts_on_a_node_that_is_away_until_it_is_back() -> None:
     slot_table.note_node(NodeFacts("h2", away="its link is cut", since=5.0))
 
     assert slot_table.free() == [0, 1]
-    assert slot_table.places[2].shut == "its link is cut"
+    assert slot_table.states[2].shut == "its link is cut"
     slot_table.note_node(NodeFacts("h2"))
     assert slot_table.free() == [0, 1, 2]
 
@@ -37,12 +37,12 @@ def test_a_slot_that_comes_to_a_node_that_is_away_is_shut_too() -> None:
 
     slot_table.add(Slot(3, ("1",), ("h2/GPU-1",), "h2"))
 
-    assert not slot_table.places[3].is_open
+    assert not slot_table.states[3].is_open
 
 
 def test_what_was_worked_out_from_slots_nodes_and_models_is_known_to_be_out_of_date() -> None:
     slot_table = two_nodes()
-    shapes = [slot_table.shape]
+    shapes = [slot_table.layout_version]
     for change in (
         lambda: slot_table.note_node(NodeFacts("h2", {"disk": "fast"})),
         lambda: slot_table.note_models({"GPU-0": "A100"}),
@@ -50,11 +50,11 @@ def test_what_was_worked_out_from_slots_nodes_and_models_is_known_to_be_out_of_d
         lambda: slot_table.forget_node("h2"),
     ):
         change()
-        shapes.append(slot_table.shape)
+        shapes.append(slot_table.layout_version)
 
     assert shapes == sorted(set(shapes))
     slot_table.note_models({"GPU-0": "A100"})
-    assert slot_table.shape == shapes[-1]
+    assert slot_table.layout_version == shapes[-1]
 
 
 def test_a_job_without_gpu_is_where_its_node_is() -> None:

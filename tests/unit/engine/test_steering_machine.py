@@ -126,9 +126,9 @@ class Steering(RuleBasedStateMachine):
         harness = self.harness
         if harness.context.admission.queue_paused is None and harness.jobs.count(State.WAITING):
             taken = [
-                place for place in harness.engine.slot_table.places if place.current is not None
+                place for place in harness.engine.slot_table.states if place.current is not None
             ]
-            assert taken or len(harness.engine.slot_table.apart) >= harness.cpu_places
+            assert taken or len(harness.engine.slot_table.without_slot) >= harness.cpu_places
 
     def teardown(self) -> None:
         self.harness.close()
