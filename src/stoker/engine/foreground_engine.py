@@ -22,7 +22,7 @@ from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order
 from stoker.engine.events import EngineListener
 from stoker.engine.foreground_queue import ForegroundQueue
-from stoker.engine.journal_recovery import recover
+from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE
@@ -76,7 +76,7 @@ class ForegroundEngine:
         if settings.resume:
             self._look_back()
         self.executor = ForegroundExecutor(
-            name=f"stoker-run-{run.name}-{os.getpid()}",
+            name=name_supervisor("run", run),
             journal=run.journal,
             env=settings.env,
             cwd=settings.cwd,
@@ -143,7 +143,7 @@ class ForegroundEngine:
 
     def _look_back(self) -> None:
         """Settle what the earlier run left open, and remember what it has done."""
-        recover(self._run.jobs, self._run.journal)
+        copied = recover(self._run.jobs, self._run.journal, self._run.folder_number)
         self._run.database.commit()
         self._run.jobs.remember_earlier()
         counts = self._run.jobs.counts()
@@ -151,6 +151,11 @@ class ForegroundEngine:
             f"resuming run {self._run.name}: {counts.get(State.DONE, 0)} of"
             f" {sum(counts.values())} recorded commands have succeeded"
         )
+        if copied:
+            self._listener.on_notice(
+                f"this run is a copy: {_running_commands(copied)} again here; the original's processes"
+                " are left alone"
+            )
 
     def run(self, refresh: Callable[[], float | None] = lambda: None) -> None:
         """Go on until all is done; the first SIGINT or SIGTERM drains, the second kills all trees.
@@ -250,6 +255,12 @@ class ForegroundEngine:
         time.sleep(1.0)
         if len(self._signals_seen) + self._signal_count > 1:
             raise StokerError("interrupted while the disk was full: all commands were killed")
+
+
+def _running_commands(count: int) -> str:
+    if count == 1:
+        return "1 command that was running in the original runs"
+    return f"{count} commands that were running in the original run"
 
 
 def _discard(fd: int) -> None:

@@ -47,6 +47,12 @@ class ForegroundRun:
         """The path of the supervisor's journal."""
         return os.path.join(self.folder, "journal")
 
+    @property
+    def folder_number(self) -> str:
+        """Tells this folder from its copies: the numbers of its device and its inode."""
+        found = os.stat(self.folder)
+        return f"{found.st_dev:x}.{found.st_ino:x}"
+
     def path(self, *names: str) -> str:
         """A path inside the folder, whose parents exist."""
         path = os.path.join(self.folder, *names)

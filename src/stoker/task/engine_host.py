@@ -18,7 +18,7 @@ from stoker.engine.build import EngineParts, build_engine, make_foreground_shari
 from stoker.engine.engine import Engine
 from stoker.engine.engine_rules import EngineRules, Order
 from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
-from stoker.engine.journal_recovery import recover
+from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.launch_spec import share_memory
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.queue import QueueEntry
@@ -132,10 +132,10 @@ class EngineHost:
             refuse_too_large(asked_for.gpu_mem, largest)
         self._contexts: dict[str, int] = {self._cwd: 0}
         if asked_for.resume:
-            recover(record.jobs, record.journal)
+            recover(record.jobs, record.journal, record.folder_number)
             record.database.commit()
             record.jobs.remember_earlier()
-        self._name = f"stoker-task-{record.name}-{os.getpid()}"
+        self._name = name_supervisor("task", record)
         local = ForegroundExecutor(
             name=self._name,
             journal=record.journal,

@@ -646,7 +646,7 @@ class TestRecovery:
     def told(self, stage: Stage, tmp_path: Path, journal: str) -> dict[int, str]:
         path = tmp_path / "journal"
         path.write_text(journal)
-        recover(stage.jobs, str(path))
+        recover(stage.jobs, str(path), "fe00.1234")
         stage.database.commit()
         return stage.states()
 
