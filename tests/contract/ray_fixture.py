@@ -1,7 +1,7 @@
-"""A Ray on this machine's loopback, and streams to the supervisors of agents there.
+"""Ray on this machine's loopback, and streams to the supervisors of agents there.
 
-Run as a program it is Ray's driver: whoever connects names a queue, and from then on speaks with the
-supervisor of that queue's agent, as the bridge lets a daemon. Each queue has an agent of its own.
+Run as a program it is Ray's driver: a client sends the name of a queue, and is then connected with the
+supervisor of that queue's agent, as a daemon is by the bridge. Each queue has its own agent.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
-import msgspec
-
-from stoker.cluster import settings
+from stoker.bridge.agent import Agent
+from stoker.bridge.agent_client import AgentClient
+from stoker.bridge.agent_messages import Introduce
+from stoker.bridge.node_session import NodeSession
+from stoker.cluster import ray_api, settings
+from stoker.cluster.ray_api import RayActor
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder, remove_ray_folder
-from stoker.executors.node_reports import Introduction, Joined, News
+from stoker.executors.node_reports import Joined, News
 from stoker.supervisor import unix_sockets
 
 _LIMIT = 64 << 20
@@ -97,75 +100,61 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class ProxySlot(NamedTuple):
-    """What there is for a queue."""
+class QueueAgent(NamedTuple):
+    """The agent of a queue and the session with it."""
 
-    post: Any
-    agent: Any
-    ray_supervisor: asyncio.Future[None]
+    session: NodeSession
+    actor: RayActor
+    heartbeats: asyncio.Future[None]
 
 
-class Pier:
-    """The program: an agent and a post for each queue."""
+class Driver:
+    """The program: an agent and a session for each queue."""
 
-    def __init__(self, address: str, notes: str) -> None:
-        self._address = address
-        self._notes = notes
-        self._proxy_slots: dict[str, asyncio.Future[ProxySlot]] = {}
+    def __init__(self, transfers: str) -> None:
+        self._transfers = transfers
+        self._agents: dict[str, asyncio.Future[QueueAgent]] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Let somebody speak with a queue's supervisor."""
+        """Connect a client with the supervisor of a queue's agent."""
         queue = (await reader.readline()).decode().strip()
         if queue.startswith(_FORGET):
             await self._close(queue.removeprefix(_FORGET))
         else:
-            if queue not in self._proxy_slots:
-                self._proxy_slots[queue] = asyncio.ensure_future(self._open(queue))
+            if queue not in self._agents:
+                self._agents[queue] = asyncio.ensure_future(self._open(queue))
             with contextlib.suppress(OSError):
-                await (await self._proxy_slots[queue]).post.carry(reader, writer)
+                await (await self._agents[queue]).session.carry(reader, writer)
         writer.close()
 
     async def _close(self, queue: str) -> None:
-        import ray
+        agent = await self._agents.pop(queue)
+        agent.heartbeats.cancel()
+        agent.session.close()
+        agent.actor.kill()
 
-        proxy_slot = await self._proxy_slots.pop(queue)
-        proxy_slot.ray_supervisor.cancel()
-        proxy_slot.post.close()
-        ray.kill(proxy_slot.agent)
-
-    async def _open(self, queue: str) -> ProxySlot:
-        from stoker.bridge.node_session import NodeSession
-        from stoker.bridge.ray_membership import _Calls
-
+    async def _open(self, queue: str) -> QueueAgent:
         joined = asyncio.Event()
 
         def tell(news: News) -> None:
             if isinstance(news, Joined):
                 joined.set()
 
-        post = NodeSession(queue, NODE, tell, _LEASE_S, os.path.join(self._notes, queue))
-        agent = await asyncio.to_thread(self._appoint, queue)
-        facts = msgspec.json.decode(await agent.introduce.remote(), type=Introduction)
-        ray_supervisor = asyncio.ensure_future(post.mind(_Calls(agent), facts))
+        session = NodeSession(queue, NODE, tell, _LEASE_S, os.path.join(self._transfers, queue))
+        (node,) = await asyncio.to_thread(ray_api.list_live_nodes)
+        actor = await asyncio.to_thread(ray_api.get_actor, Agent, queue, node)
+        client = AgentClient(actor.call)
+        introduction = await client.call(Introduce(), _PATIENCE_S)
+        heartbeats = asyncio.ensure_future(session.mind(client, introduction))
         await joined.wait()
-        return ProxySlot(post, agent, ray_supervisor)
-
-    def _appoint(self, queue: str) -> Any:
-        import ray
-
-        from stoker.bridge.ray_membership import RayMembership
-
-        (node,) = [node for node in ray.nodes() if node["Alive"]]
-        return RayMembership(queue, self._address, Any, Any)._appoint(node)  # type: ignore[arg-type]
+        return QueueAgent(session, actor, heartbeats)
 
 
-async def _work(path: str, address: str, notes: str) -> None:
-    import ray
-
-    ray.init(address=address, namespace="stoker", log_to_driver=False)
-    pier = Pier(address, notes)
+async def _work(path: str, address: str, transfers: str) -> None:
+    ray_api.connect_driver(address)
+    driver = Driver(transfers)
     server = await asyncio.start_unix_server(
-        pier.serve, sock=unix_sockets.listen(path), limit=_LIMIT
+        driver.serve, sock=unix_sockets.listen(path), limit=_LIMIT
     )
     print("ready", flush=True)
     async with server:

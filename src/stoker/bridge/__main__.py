@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from stoker.bridge.agent_calls import AgentLostError
+from stoker.bridge.agent_client import AgentLostError
 from stoker.bridge.lease_record import LeaseRecord
 from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership

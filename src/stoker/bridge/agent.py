@@ -1,7 +1,7 @@
-"""The one that speaks for a head on a node: drives the supervisor there, tells how GPUs are, ships logs.
+"""Agent of a head on a node: connects to the supervisor there, reports GPUs, forwards logs, keeps trees.
 
-It is an actor of Ray's, but knows nothing of Ray. It keeps nothing that cannot be found again: when it
-dies, jobs and supervisor go on, and its successor takes over.
+It runs as an actor of Ray but does not import Ray. All its state can be found again on the node: if it dies,
+jobs and supervisor go on, and the next agent takes over.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 import msgspec
 
 from stoker import __version__
-from stoker.bridge.agent_calls import LEAVING, LEFT
+from stoker.bridge import agent_messages as messages
+from stoker.bridge.agent_messages import CacheRequest, Departure, decode_request, encode
 from stoker.bridge.clock import boot_s
 from stoker.bridge.log_forwarder import LogForwarders
 from stoker.bridge.node_gpu_monitor import NodeGpuMonitor
@@ -40,15 +42,22 @@ from stoker.supervisor.messages import CutAttempt
 _PATIENCE_S = 10.0
 _READ_S = 2.0
 _LOOK_S = 1.0
-_HANDS = 4
-_KEEP_BYTES = 4 << 30  # of trees that came, for those that come again
+_CACHE_THREADS = 4
+_KEEP_BYTES = 4 << 30  # contents that the cache keeps for the next trees
 _PRUNE_PERIOD_S = 3600.0
-# What Ray puts into the environment of its workers; the word begins all their names.
-_RAY = "RAY_"
+_RAY_PREFIX = "RAY_"  # of the variables that Ray adds to the environment of its workers
+CACHE_METHODS: dict[type[CacheRequest[Any]], Callable[..., Any]] = {
+    messages.FindMissing: NodeCache.missing,
+    messages.PutPieces: NodeCache.put,
+    messages.LayOut: NodeCache.lay_out,
+    messages.Collect: NodeCache.collect,
+    messages.Fetch: NodeCache.fetch,
+    messages.DeleteCopy: NodeCache.done,
+}
 
 
 class Agent:
-    """What a head can ask of a node; `queue` is the identity of the head's queue."""
+    """Serves the requests of one head; `queue` is the id of the head's queue."""
 
     def __init__(self, queue: str) -> None:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # Ray's own
@@ -59,12 +68,12 @@ class Agent:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._lease_file = os.path.join(self._folder, "lease_file")
         self._home = home
-        self._ray_supervisor = ray_supervisor_pid(home)  # None in a cluster that others started
+        self._ray_supervisor = ray_supervisor_pid(home)  # None if Stoker did not start this Ray
         self._leaving = leaving_path(home)
-        self._has_said_so = False
+        self._has_announced_leaving = False
         self._nvml = Nvml.open()
         self._slots = self._find_slots(gpus)
-        self._trails = LogForwarders(os.path.join(self._folder, "logs"))
+        self._log_forwarders = LogForwarders(os.path.join(self._folder, "logs"))
         cookie = f"stoker-{queue}-{node.id[:8]}"
         self._launcher = SupervisorLauncher(
             name=cookie,
@@ -72,17 +81,17 @@ class Agent:
             journal=os.path.join(self._folder, "supervisor.journal"),
             log=os.path.join(self._folder, "supervisor.log"),
             lease_file=self._lease_file,
-            without=_RAY,
+            without=_RAY_PREFIX,
         )
         self._node_cache = NodeCache(os.path.join(self._folder, "node_cache"))
         self._pruned_at_s = -_PRUNE_PERIOD_S
         self._pruning: asyncio.Task[None] | None = None
         self._proxy: ProtocolProxy | None = None
         self._guard: asyncio.Task[None] | None = None
-        self._eyes = ThreadPoolExecutor(1)
-        self._hands = ThreadPoolExecutor(_HANDS)
+        self._monitor_thread = ThreadPoolExecutor(1)
+        self._cache_threads = ThreadPoolExecutor(_CACHE_THREADS)
         self._looking: asyncio.Future[Sight | None] | None = None
-        self._conversation = ""
+        self._stream = ""
         self._node_gpu_monitor = NodeGpuMonitor(
             self._nvml, self._slots, cookie, list, mind_others=gpus is None
         )
@@ -99,51 +108,65 @@ class Agent:
             },
         )
 
-    async def introduce(self) -> bytes:
-        """Who this is, as JSON: versions may differ, and then that has to be said."""
-        return msgspec.json.encode(self._introduction)
+    async def call(self, data: bytes) -> bytes:
+        """Serve an encoded request. The bridge calls this method through Ray."""
+        request = decode_request(data)
+        reply: object = None
+        match request:
+            case messages.Introduce():
+                reply = self._introduction
+            case messages.Heartbeat():
+                reply = await self.beat(request)
+            case messages.OpenStream():
+                await self.open_stream(request.stream)
+            case messages.WriteOrders():
+                reply = await self.write_orders(request)
+            case messages.ReadReports():
+                reply = await self.read_reports(request)
+            case messages.CloseStream():
+                await self.close_stream(request)
+            case CacheRequest():
+                reply = await self.call_cache(request)
+        return encode(reply)
 
-    async def beat(
-        self, echo: float | None, lease_s: float, wanted: bool
-    ) -> tuple[float, float, bytes, str]:
-        """Answer with a stamp, the time, what is to be seen, and whether this node is leaving, or has left.
+    async def beat(self, beat: messages.Heartbeat) -> messages.HeartbeatReply:
+        """Renew the lease, and report the GPUs and whether this node leaves the cluster.
 
-        The stamp that comes back with the next call shows that the head has heard from us after that
-        moment: counted from then, jobs may run for as long as the lease.
+        An echoed stamp shows that the head has heard from this agent after that moment. Jobs may run for
+        the length of the lease, counted from then.
         """
-        if (
-            self._ray_supervisor is not None
-            and ray_supervisor_pid(self._home) != self._ray_supervisor
-        ):
+        ray = self._ray_supervisor
+        if ray is not None and ray != ray_supervisor_pid(self._home):
             os._exit(
                 0
-            )  # our Ray ends with its Ray supervisor, and waits for us; another one has its own
-        if echo is not None:
-            lease_file.put_off(self._lease_file, echo + lease_s)
+            )  # this agent's Ray is ending and waits for it; a new Ray starts its own agent
+        if beat.echo_s is not None:
+            lease_file.put_off(self._lease_file, beat.echo_s + beat.lease_s)
         proxy = self._proxy
         if os.path.exists(self._leaving):
-            # What is ended before the head has heard why is started here again.
-            is_over = self._has_said_so and await self._take_leave(proxy)
-            self._has_said_so = True
-            return boot_s(), time.time(), b"null", LEFT if is_over else LEAVING
-        self._has_said_so = False
-        sight = await self._look(proxy, wanted=wanted)
-        return boot_s(), time.time(), msgspec.json.encode(sight), ""
+            # The head would restart jobs here that end before it knows why.
+            is_over = self._has_announced_leaving and await self._take_leave(proxy)
+            self._has_announced_leaving = True
+            departure = Departure.LEFT if is_over else Departure.LEAVING
+            return messages.HeartbeatReply(boot_s(), time.time(), departure=departure)
+        self._has_announced_leaving = False
+        sight = await self._look(proxy, wanted=beat.watch_gpus)
+        return messages.HeartbeatReply(boot_s(), time.time(), sight)
 
     async def _look(self, proxy: ProtocolProxy | None, *, wanted: bool) -> Sight | None:
-        """What is to be seen; nothing while a driver keeps us waiting, for that must not hold up a beat."""
+        """Return the state of the GPUs; None while the driver hangs, which must not delay a heartbeat."""
         if self._looking is None or self._looking.done():
             if proxy is not None:
                 self._node_gpu_monitor.follow(
                     proxy.running, lambda key: proxy.places.get(proxy.place_of.get(key, -1), ())
                 )
             see = partial(self._node_gpu_monitor.see, wanted=wanted)
-            self._looking = asyncio.get_running_loop().run_in_executor(self._eyes, see)
+            self._looking = asyncio.get_running_loop().run_in_executor(self._monitor_thread, see)
         done, _pending = await asyncio.wait({self._looking}, timeout=_LOOK_S)
         return self._looking.result() if done else None
 
     async def _take_leave(self, proxy: ProtocolProxy | None) -> bool:
-        """End what runs; True once nothing does, and whoever waits for that may go on."""
+        """Kill all jobs. Returns True once none is left; then `stoker cluster leave` can go on."""
         is_idle = proxy is not None and not proxy.running
         if proxy is not None and not is_idle:
             await proxy.send([CutAttempt(key, lease_file.LEFT) for key in proxy.running])
@@ -152,31 +175,33 @@ class Agent:
                 os.unlink(self._leaving)
         return is_idle
 
-    async def open(self, conversation: str) -> None:
-        """Begin to speak with the supervisor, which is found or started; whoever spoke before is cut off."""
+    async def open_stream(self, stream: str) -> None:
+        """Connect to the supervisor, which is started if there is none. The stream before this one ends."""
         if self._proxy is not None:
             self._proxy.close()
             self._proxy = None
-        self._conversation = conversation
+        self._stream = stream
         deadline = time.monotonic() + _PATIENCE_S
-        connection = await asyncio.to_thread(self._meet, deadline)
+        connection = await asyncio.to_thread(self._connect, deadline)
         self._launcher.reap()
-        if self._conversation != conversation:  # somebody else came meanwhile
+        if self._stream != stream:  # a newer stream was opened meanwhile
             connection.close()
             return
-        self._proxy = ProtocolProxy(connection, self._folder, self._introduction.name, self._trails)
-        self._guard = asyncio.ensure_future(self._stand_in(self._proxy))
+        self._proxy = ProtocolProxy(
+            connection, self._folder, self._introduction.name, self._log_forwarders
+        )
+        self._guard = asyncio.ensure_future(self._replace_supervisor(self._proxy))
 
-    async def _stand_in(self, proxy: ProtocolProxy) -> None:
-        """Start another supervisor where one was killed: jobs must end in time also while we are cut off."""
+    async def _replace_supervisor(self, proxy: ProtocolProxy) -> None:
+        """Start another supervisor if this one was killed: jobs must end in time while the head is away."""
         await proxy.gone()
         if self._proxy is proxy and proxy.running:
             deadline = time.monotonic() + _PATIENCE_S
             with contextlib.suppress(StokerError):
-                (await asyncio.to_thread(self._meet, deadline)).close()
+                (await asyncio.to_thread(self._connect, deadline)).close()
 
-    def _meet(self, deadline: float) -> socket.socket:
-        """A connection to a supervisor that has greeted: one without work may be just about to go."""
+    def _connect(self, deadline: float) -> socket.socket:
+        """Return a connection to a supervisor that has sent its greeting: an idle one may be ending."""
         while True:
             connection = self._launcher.connect(deadline)
             try:
@@ -188,45 +213,45 @@ class Agent:
             if time.monotonic() > deadline:
                 raise ExecutorLostError(f"no supervisor answers: see {self._launcher.log}")
 
-    async def write(self, conversation: str, data: bytes) -> bool:
-        """Pass on to the supervisor; False if this conversation is over."""
-        if self._proxy is None or conversation != self._conversation:
+    def _proxy_of(self, stream: str) -> ProtocolProxy | None:
+        return self._proxy if stream == self._stream else None
+
+    async def write_orders(self, request: messages.WriteOrders) -> bool:
+        """Pass orders on to the supervisor. Returns False if the stream has ended."""
+        proxy = self._proxy_of(request.stream)
+        if proxy is None:
             return False
         try:
-            await self._proxy.write(data)
+            await proxy.write(request.lines)
         except OSError:
             return False
         return True
 
-    async def read(self, conversation: str) -> Any:
-        """What has come from the supervisor, and of logs; None if this conversation is over.
+    async def read_reports(self, request: messages.ReadReports) -> messages.StreamOutput | None:
+        """Wait for output of a stream; None if the stream has ended."""
+        proxy = self._proxy_of(request.stream)
+        return None if proxy is None else await proxy.read(_READ_S)
 
-        What was read before counts as heard.
-        """
-        if self._proxy is None or conversation != self._conversation:
-            return None
-        reply = await self._proxy.read(_READ_S)
-        return None if reply is None else ([tuple(piece) for piece in reply.pieces], reply.reports)
-
-    async def close(self, conversation: str) -> None:
-        """End a conversation; jobs go on."""
-        if self._proxy is not None and conversation == self._conversation:
-            self._proxy.close()
+    async def close_stream(self, request: messages.CloseStream) -> None:
+        """End a stream; jobs go on."""
+        if (proxy := self._proxy_of(request.stream)) is not None:
+            proxy.close()
             self._proxy = None
 
-    async def node_cache(self, verb: str, *words: Any) -> tuple[bool, Any]:
-        """Have the node cache of trees do something: its answer, or (False) the reason why it cannot."""
+    async def call_cache(self, request: CacheRequest[Any]) -> Any:
+        """Call the node cache. A failure is a reply: an exception would look like an agent that is gone."""
         if boot_s() >= self._pruned_at_s + _PRUNE_PERIOD_S:
             self._pruned_at_s = boot_s()
             self._pruning = asyncio.ensure_future(self._prune())
+        method = CACHE_METHODS[type(request)]
+        work = partial(method, self._node_cache, *msgspec.structs.astuple(request))
         try:
-            work = partial(getattr(self._node_cache, verb), *words)
-            return True, await asyncio.get_running_loop().run_in_executor(self._hands, work)
+            return await asyncio.get_running_loop().run_in_executor(self._cache_threads, work)
         except (StokerError, OSError) as error:
-            return False, str(error)  # raised, it would look as if we could not be reached
+            return messages.CacheFailure(str(error))
 
     async def _prune(self) -> None:
-        with contextlib.suppress(StokerError, OSError):  # then in an hour
+        with contextlib.suppress(StokerError, OSError):  # it is tried again in an hour
             await asyncio.to_thread(self._node_cache.prune, _KEEP_BYTES)
 
     def _find_slots(self, named: str | None) -> tuple[Slot, ...]:
@@ -236,4 +261,4 @@ class Agent:
                 return default_slots(known, None)
             return parse_slots(named, known, None)
         except StokerError:
-            return ()  # it has none, and may still run jobs without
+            return ()  # a node without GPUs can run jobs that need none

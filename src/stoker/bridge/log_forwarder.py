@@ -18,7 +18,7 @@ _PIECE_BYTES = 1 << 18
 _SUFFIX = ".trail"
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Bytes of a log, and where they belong on the head."""
 
     path: str
@@ -71,7 +71,7 @@ class LogForwarders:
         """All that was told has arrived."""
         self._confirmed = {key: sent for key, sent in self._sent.items() if key in self._trails}
 
-    def more_of(self, key: str) -> Piece | None:
+    def more_of(self, key: str) -> LogPiece | None:
         """The next piece of a log; None if all that is there has been told."""
         trail = self._trails.get(key)
         if trail is None:
@@ -88,9 +88,9 @@ class LogForwarders:
         if not data:
             return None
         self._sent[key] = sent + len(data)
-        return Piece(trail.there, trail.base + sent, data)
+        return LogPiece(trail.there, trail.base + sent, data)
 
-    def more(self) -> list[Piece]:
+    def more(self) -> list[LogPiece]:
         """The next piece of every log that has grown."""
         return [piece for key in self._trails if (piece := self.more_of(key)) is not None]
 
@@ -110,7 +110,7 @@ class LogForwarders:
             self.end(key)
 
 
-def write_piece(piece: Piece) -> None:
+def write_piece(piece: LogPiece) -> None:
     """Put a piece where it belongs, on the head."""
     os.makedirs(os.path.dirname(piece.path), exist_ok=True)
     fd = os.open(piece.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,4 +1,4 @@
-"""A node as the bridge knows it: whether it answers, what it was granted, and who speaks with it."""
+"""Session of the bridge with one node: heartbeats, the node's lease, and the daemon's stream to it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
 
-import msgspec
-
-from stoker.bridge.agent_calls import LEFT, AgentLike, AgentLostError, NodeLeftError, patiently
+from stoker.bridge.agent_client import AgentClient, AgentLostError
+from stoker.bridge.agent_messages import (
+    CloseStream,
+    Departure,
+    Heartbeat,
+    OpenStream,
+    ReadReports,
+    WriteOrders,
+)
 from stoker.bridge.clock import boot_s
-from stoker.bridge.log_forwarder import Piece, write_piece
+from stoker.bridge.log_forwarder import LogPiece, write_piece
 from stoker.bridge.staging_proxy import StagingProxy
 from stoker.executors.node_reports import (
     Ahead,
@@ -26,7 +30,6 @@ from stoker.executors.node_reports import (
     Left,
     News,
     Parted,
-    Sight,
     Sighted,
     Told,
 )
@@ -36,13 +39,16 @@ _PATIENCE_S = 3.0
 _CALL_S = 20.0
 _PAUSE_S = 0.5
 _SLOWER_S = 0.05
-# Clocks of two machines do not run at the same pace, and a killed tree takes a moment to be gone.
+# Clocks of two machines differ in speed, and a killed process tree takes a moment to end.
 _MARGIN_S = 2.0
-_sights = msgspec.json.Decoder(Sight | None)
+
+
+class NodeLeftError(Exception):
+    """A node has left the cluster."""
 
 
 class NodeSession:
-    """Keeps in touch with a node's agent, which may be another one after a while."""
+    """Everything that the bridge knows about one node. Its agent may be replaced meanwhile."""
 
     def __init__(
         self,
@@ -50,7 +56,7 @@ class NodeSession:
         name: str,
         tell: Callable[[News], None],
         lease_s: float,
-        notes: str,
+        transfers: str,
         leased_until_s: float = 0.0,
     ) -> None:
         self.node = node
@@ -58,24 +64,24 @@ class NodeSession:
         self.lease_s = lease_s
         self.wanted = False
         self._tell = tell
-        self._notes = notes
+        self._transfers = transfers
         self._introduction: Introduction | None = None
         self._ahead = Ahead()
         self._quickest_s = float("inf")
-        self._agent: AgentLike | None = None
+        self._agent: AgentClient | None = None
         self._away: str | None = "it has not answered yet"
-        # Whoever was here before may have granted a whole lease just now.
+        # The bridge before this one may just have granted a whole lease.
         self._granted_until_s = max(boot_s() + lease_s, leased_until_s)
         self._is_parted = False
         self._is_leaving = False
-        self._is_given_up = False  # by a daemon: whatever was started there until it parted
-        self._conversation: asyncio.Task[bool] | None = None
+        self._is_given_up = False  # the daemon has given up the jobs that ran there
+        self._stream: asyncio.Task[bool] | None = None
         self._passing: asyncio.Future[None] | None = None
-        self._hand = ThreadPoolExecutor(1)
+        self._log_thread = ThreadPoolExecutor(1)
 
     def retell(self) -> None:
-        """Tell a daemon that knows nothing yet how things stand."""
-        # If it was not told that the node has parted, it may still wait for what ran there.
+        """Report the state of the node to a new daemon."""
+        # A daemon that was not told that the node has parted may still wait for its jobs.
         self._is_given_up = self._is_parted
         if self._is_leaving:
             self._tell(Leaving(self.node))
@@ -86,52 +92,51 @@ class NodeSession:
         else:
             self._tell(Away(self.node, self._away or ""))
 
-    async def mind(self, agent: AgentLike, introduction: Introduction) -> None:
-        """Beat with an agent for as long as it answers; raises an error when it no longer does."""
+    async def mind(self, agent: AgentClient, introduction: Introduction) -> None:
+        """Exchange heartbeats with an agent; raise AgentLostError when it no longer answers."""
         self._agent = agent
         self._quickest_s = float("inf")
         self.name = introduction.name
         echo: float | None = None
         while True:
             if echo is not None:
-                # A lease that was longer before goes on for as long as it was granted.
+                # A longer lease that was granted before still lasts.
                 until_s = boot_s() + self.lease_s
                 self._granted_until_s = max(self._granted_until_s, until_s)
             asked_s, asked_at = boot_s(), time.time()
-            call = asyncio.ensure_future(
-                patiently(partial(agent.beat, echo, self.lease_s, self.wanted), _CALL_S)
-            )
+            beat = Heartbeat(echo, self.lease_s, self.wanted)
+            call = asyncio.ensure_future(agent.call(beat, _CALL_S))
             done, _pending = await asyncio.wait((call,), timeout=_PATIENCE_S)
             if not done:
                 self.lose("it does not answer")
             was_echoed = echo is not None
-            echo, told_at, seen, leave = await call
-            self._compare(asked_s, asked_at, echo, told_at)
-            if leave:
-                self._see_off(leave)
+            reply = await call
+            echo = reply.stamp_s
+            self._compare(asked_s, asked_at, echo, reply.time_s)
+            if reply.departure is not Departure.NONE:
+                self._see_off(reply.departure)
             elif was_echoed and (self._away is not None or self._is_leaving):
                 self._away, self._is_parted, self._is_leaving = None, False, False
                 self._introduction = introduction
                 self._tell(Joined(introduction, self._ahead))
-            sight = _sights.decode(seen)
-            if sight is not None or self.wanted:
-                self._tell(Sighted(self.node, sight))
+            if reply.sight is not None or self.wanted:
+                self._tell(Sighted(self.node, reply.sight))
             await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
 
     def _compare(self, asked_s: float, asked_at: float, told_s: float, told_at: float) -> None:
-        """Compare clocks by an answer, unless an earlier one came much sooner after its question."""
+        """Compare the clocks by a reply, unless an earlier reply was much quicker."""
         took_s = boot_s() - asked_s
         if took_s > self._quickest_s + _SLOWER_S:
             return
         self._quickest_s = min(self._quickest_s, took_s)
         behind_s = (asked_at + time.time()) / 2 - told_at
-        # Within what the answer took, or nearly so, they may be the same.
+        # A difference of about the duration of the call may be none.
         of_day_s = round(behind_s) if abs(behind_s) > took_s / 2 + 1.0 else 0
         self._ahead = Ahead((asked_s + boot_s()) / 2 - told_s, of_day_s)
 
-    def _see_off(self, leave: str) -> None:
-        """Tell that the node leaves, once; raises NodeLeftError when it has."""
-        if leave == LEFT:
+    def _see_off(self, departure: Departure) -> None:
+        """Report once that the node is leaving; raise NodeLeftError when it has left."""
+        if departure is Departure.LEFT:
             self._tell(Left(self.node))
             raise NodeLeftError
         if not self._is_leaving:
@@ -139,13 +144,13 @@ class NodeSession:
             self._tell(Leaving(self.node))
 
     def lose(self, reason: str) -> None:
-        """The node does not answer."""
+        """Report that the node does not answer."""
         if self._away is None:
             self._away = reason
             self._tell(Away(self.node, reason))
 
     def check_lease(self) -> None:
-        """Tell once the node's jobs cannot be running any more."""
+        """Report once that the node's jobs cannot be running any more."""
         over = boot_s() > self._granted_until_s + _MARGIN_S
         if self._away is not None and over and not self._is_parted:
             self._is_parted = self._is_given_up = True
@@ -155,50 +160,50 @@ class NodeSession:
         return f"{self.name} was cut off for longer than its lease of {self.lease_s:g} s"
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Make a connection of the daemon's one with the node's supervisor, until either end is gone."""
+        """Connect the daemon with the node's supervisor until one of them ends the stream."""
         if self._passing is not None and not self._passing.done():
-            # Who spoke before has hung up: what was said till then still counts.
+            # The daemon closed its last stream: the orders that it sent there still count.
             await asyncio.wait((self._passing,), timeout=_PATIENCE_S)
-        if self._conversation is not None:
-            self._conversation.cancel()
-        task = self._conversation = asyncio.ensure_future(self._converse(reader, writer))
+        if self._stream is not None:
+            self._stream.cancel()
+        task = self._stream = asyncio.ensure_future(self._run_stream(reader, writer))
         with contextlib.suppress(asyncio.CancelledError):
             if not await task:
-                await asyncio.sleep(_PAUSE_S)  # or it would be tried again at once, and again
-        if self._conversation is task:
-            self._conversation = None
+                await asyncio.sleep(_PAUSE_S)  # limits how often the daemon tries
+        if self._stream is task:
+            self._stream = None
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Pass on what is said; whether anything could be."""
-        agent, conversation = self._agent, uuid.uuid4().hex
+    async def _run_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Pass on orders and reports. Returns whether that was possible."""
+        agent, stream = self._agent, uuid.uuid4().hex
         if agent is None:
             return False
         directions: list[asyncio.Future[None]] = []
         staging_proxy: StagingProxy | None = None
 
-        async def send(data: bytes) -> None:
-            if not await patiently(lambda: agent.write(conversation, data), _CALL_S):
-                raise AgentLostError("the conversation is over")
+        async def send(lines: list[bytes]) -> None:
+            if not await agent.call(WriteOrders(stream, lines), _CALL_S):
+                raise AgentLostError("the stream has ended")
 
         try:
-            await patiently(lambda: agent.open(conversation), _CALL_S)
-            staging_proxy = StagingProxy(agent, send, writer.write, self._say, self._notes)
+            await agent.call(OpenStream(stream), _CALL_S)
+            staging_proxy = StagingProxy(agent, send, writer.write, self._notify, self._transfers)
             if self._is_given_up:
-                await staging_proxy.give_up()  # before anything is heard of it
+                await staging_proxy.give_up()  # before any report of it arrives
                 self._is_given_up = False
-            self._passing = asyncio.ensure_future(_pass_on(staging_proxy, reader))
+            self._passing = asyncio.ensure_future(_pass_orders(staging_proxy, reader))
             directions += (
                 self._passing,
-                asyncio.ensure_future(self._bring_back(agent, conversation, staging_proxy, writer)),
+                asyncio.ensure_future(self._pass_reports(agent, stream, staging_proxy, writer)),
                 staging_proxy.broken,
             )
             done, _pending = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             if any(isinstance(each.exception(), OSError) for each in done):
-                await asyncio.wait((self._passing,), timeout=_PATIENCE_S)  # it has hung up
+                await asyncio.wait((self._passing,), timeout=_PATIENCE_S)  # the daemon hung up
         except AgentLostError:
-            return False  # the beat will tell
+            return False  # the heartbeat reports it
         except OSError as error:
-            self._say(f"{self.name} cannot be spoken with: {error}")
+            self._notify(f"cannot connect to {self.name}: {error}")
             return False
         else:
             return True
@@ -211,44 +216,40 @@ class NodeSession:
                 with contextlib.suppress(asyncio.CancelledError, AgentLostError, OSError):
                     await direction
             with contextlib.suppress(AgentLostError):
-                await patiently(lambda: agent.close(conversation), _PATIENCE_S)
+                await agent.call(CloseStream(stream), _PATIENCE_S)
 
-    def _say(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         self._tell(Told(text))
 
-    async def _bring_back(
+    async def _pass_reports(
         self,
-        agent: AgentLike,
-        conversation: str,
+        agent: AgentClient,
+        stream: str,
         staging_proxy: StagingProxy,
         writer: asyncio.StreamWriter,
     ) -> None:
-        while True:
-            reply = await patiently(lambda: agent.read(conversation), _CALL_S)
-            if reply is None:
-                return
-            pieces, reports = reply
-            if pieces:
-                await self._keep(pieces)
-            staging_proxy.bring(reports)
+        while (output := await agent.call(ReadReports(stream), _CALL_S)) is not None:
+            if output.pieces:
+                await self._write_logs(output.pieces)
+            staging_proxy.bring(output.reports)
             await writer.drain()
 
-    async def _keep(self, pieces: list[Any]) -> None:
-        """Write pieces of logs, aside: one file system that hangs must not hold up the word of all nodes."""
+    async def _write_logs(self, pieces: list[LogPiece]) -> None:
+        """Write log pieces in a thread: a file system that hangs must not delay reports of other nodes."""
         loop = asyncio.get_running_loop()
-        for problem in await loop.run_in_executor(self._hand, _write_all, pieces):
-            self._say(f"a log from {self.name} cannot be kept: {problem}")
+        for problem in await loop.run_in_executor(self._log_thread, _write_pieces, pieces):
+            self._notify(f"cannot write a log of a job on {self.name}: {problem}")
 
     def close(self) -> None:
-        """Speak no more."""
-        if self._conversation is not None:
-            self._conversation.cancel()
+        """End the stream."""
+        if self._stream is not None:
+            self._stream.cancel()
 
 
-def _write_all(pieces: list[Any]) -> list[str]:
-    """Write what can be written; says what cannot."""
+def _write_pieces(pieces: list[LogPiece]) -> list[str]:
+    """Write as many pieces as possible. Returns the failures."""
     problems = []
-    for piece in (Piece(*each) for each in pieces):
+    for piece in pieces:
         try:
             write_piece(piece)
         except OSError as error:
@@ -256,6 +257,6 @@ def _write_all(pieces: list[Any]) -> list[str]:
     return problems
 
 
-async def _pass_on(staging_proxy: StagingProxy, reader: asyncio.StreamReader) -> None:
+async def _pass_orders(staging_proxy: StagingProxy, reader: asyncio.StreamReader) -> None:
     while data := await reader.read(1 << 20):
         await staging_proxy.pass_on(data)

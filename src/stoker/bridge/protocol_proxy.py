@@ -1,7 +1,7 @@
-"""Proxy between a head and the supervisor of a node: passes orders and reports on, with paths of the node.
+"""Proxy of a node between the head and the node's supervisor: passes on orders and reports.
 
-Logs go to files of the node and are told to the head before the end of their job is. What the head has
-files of its own for, scripts and checkpoints, is found in folders of the node.
+It replaces paths of the head by paths of the node: jobs write their logs, scripts and checkpoints on the
+node. The output of a log goes to the head before the report that its job has ended.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from stoker.bridge.agent_messages import StreamOutput
 from stoker.bridge.atomic_files import write_whole
-from stoker.bridge.log_forwarder import LogForwarders, Piece
+from stoker.bridge.log_forwarder import LogForwarders
 from stoker.checkpoints import checkpoint_path
 from stoker.executors.connection import REPLIES
 from stoker.executors.contract import Ended, Lost, Refused, Revoked, Started
@@ -44,40 +45,32 @@ from stoker.supervisor.messages import (
 
 _LOG_PERIOD_S = 0.2
 _REPLY_BYTES = 1 << 20
-_PRIVATE = -1  # the number of a context that no head uses
-
-
-class Reply(NamedTuple):
-    """What has come since: pieces of logs to be written first, and then reports to be passed on."""
-
-    pieces: list[Piece]
-    reports: bytes
+_PRIVATE = -1  # number of a context that heads do not use
 
 
 class WaitingReport(NamedTuple):
-    """A line of the supervisor that the head has not read, and the attempt that is over by it, if any."""
+    """A report that the head has not read yet, and the attempt that it ends, if any."""
 
     line: bytes
-    over: str | None
+    ended_key: str | None
 
 
 class ProtocolProxy:
-    """One connection to the supervisor. What it has told counts as heard when more is asked for."""
+    """One connection to the supervisor. A call of `read` confirms the output of the call before."""
 
     def __init__(
-        self, connection: socket.socket, folder: str, name: str, trails: LogForwarders
+        self, connection: socket.socket, folder: str, name: str, logs: LogForwarders
     ) -> None:
         self._connection = connection
         self._folder = folder
         self._name = name
-        self._trails = trails
-        self._inbox = LineBuffer()
-        self._heard = LineBuffer()
+        self._logs = logs
+        self._buffer = LineBuffer()
         self._waiting: deque[WaitingReport] = deque()
         self._contexts: dict[int, DefineContext] = {}
         self._copies: dict[str, RunInCopy] = {}
         self._scripts: dict[str, str] = {}
-        self._news = asyncio.Event()
+        self._has_output = asyncio.Event()
         self._turn = asyncio.Lock()
         self._looked_up: dict[tuple[str, str], str | None] = {}
         self.running: dict[str, int] = {}
@@ -85,12 +78,11 @@ class ProtocolProxy:
         self.place_of: dict[str, int] = {}
         self.is_over = False
         connection.setblocking(False)
-        trails.start_over()
+        logs.start_over()
         self._task = asyncio.ensure_future(self._listen())
 
-    async def write(self, data: bytes) -> None:
-        """Pass on the orders of the head, one after another."""
-        lines = self._inbox.take_in(data)
+    async def write(self, lines: list[bytes]) -> None:
+        """Pass on the orders of the head, in their order."""
         async with self._turn:
             self._looked_up.clear()
             out = bytearray()
@@ -104,73 +96,72 @@ class ProtocolProxy:
                 await asyncio.get_running_loop().sock_sendall(self._connection, bytes(out))
 
     async def send(self, orders: Sequence[Order]) -> None:
-        """Give the supervisor orders of the node's own."""
+        """Send orders of the node itself to the supervisor."""
         async with self._turn:
             line = SUPERVISOR_ORDERS.encode(orders)
             await asyncio.get_running_loop().sock_sendall(self._connection, line)
 
-    async def read(self, patience_s: float) -> Reply | None:
-        """What has come, as soon as anything has; None once the supervisor is gone and all is told."""
-        self._trails.confirm()
+    async def read(self, timeout_s: float) -> StreamOutput | None:
+        """Wait for output; None once the supervisor is gone and all its output is read."""
+        self._logs.confirm()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience_s
+        deadline = loop.time() + timeout_s
         while True:
-            reply = self._take()
-            if reply.pieces or reply.reports:
-                return reply
+            output = self._take()
+            if output.pieces or output.reports:
+                return output
             if self.is_over:
                 return None
             left_s = deadline - loop.time()
             if left_s <= 0:
-                return reply
-            self._news.clear()
+                return output
+            self._has_output.clear()
             pause_s = min(left_s, _LOG_PERIOD_S if self.running else left_s)
             try:
-                await asyncio.wait_for(self._news.wait(), pause_s)
+                await asyncio.wait_for(self._has_output.wait(), pause_s)
             except asyncio.TimeoutError:
                 continue
 
     async def gone(self) -> None:
-        """Wait until the supervisor is gone, or we have let go of it."""
+        """Wait until the supervisor is gone or the connection is closed."""
         await asyncio.wait((self._task,))
 
     def close(self) -> None:
-        """Let go of the supervisor."""
+        """Close the connection."""
         self._task.cancel()
         self._connection.close()
         self.is_over = True
-        self._news.set()
+        self._has_output.set()
 
-    def _take(self) -> Reply:
-        pieces: list[Piece] = []
-        lines = bytearray()
+    def _take(self) -> StreamOutput:
+        output = StreamOutput([], [])
         size = 0
         while self._waiting and size < _REPLY_BYTES:
             line, key = self._waiting[0]
-            while key is not None and (piece := self._trails.more_of(key)) is not None:
-                pieces.append(piece)
+            while key is not None and (piece := self._logs.more_of(key)) is not None:
+                output.pieces.append(piece)
                 size += len(piece.data)
                 if size >= _REPLY_BYTES:
-                    return Reply(pieces, bytes(lines))
+                    return output
             self._waiting.popleft()
-            lines += line + b"\n"
+            output.reports.append(line)
             size += len(line)
         if self.running and size < _REPLY_BYTES:
-            pieces += self._trails.more()
-        return Reply(pieces, bytes(lines))
+            output.pieces.extend(self._logs.more())
+        return output
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError, msgspec.DecodeError):
             while data := await loop.sock_recv(self._connection, 1 << 18):
-                for line in self._heard.take_in(data):
+                for line in self._buffer.take_in(data):
                     self._waiting.append(WaitingReport(line, self._note(line)))
-                self._news.set()
+                self._has_output.set()
         self.is_over = True
-        self._news.set()
+        self._has_output.set()
 
     def _note(self, line: bytes) -> str | None:
-        """Keep track of what runs; returns the attempt that is over by this report, if any."""
+        """Keep track of running attempts. Returns the attempt that this report ends, if any."""
         report = REPLIES.decode(line)
         match report:
             case Started():
@@ -184,21 +175,21 @@ class ProtocolProxy:
         return None
 
     def _forget(self, key: str) -> None:
-        """Leave nothing of an attempt, nor of its job unless it has left something itself to go on from."""
+        """Delete the files of an attempt, and those of its job unless a later attempt needs them."""
         self.place_of.pop(key, None)
-        self._trails.end(key)
+        self._logs.end(key)
         job = key.partition(".")[0]
         if any(each.partition(".")[0] == job for each in (*self.place_of, *self.running)):
             return
         with contextlib.suppress(OSError):
             os.rmdir(os.path.join(self._folder, "checkpoints", checkpoint_path(int(job))))
         script = os.path.join(self._folder, "scripts", job)
-        if script not in self._scripts.values():  # else the next start waits for its tree
+        if script not in self._scripts.values():  # else a start that waits for its tree needs it
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(script)
 
     async def _translate(self, order: NodeOrder) -> list[Order]:
-        """The orders that the supervisor gets for one of the head's."""
+        """Return the orders for the supervisor that correspond to one of the head."""
         match order:
             case DefineContext():
                 if "STOKER_CHECKPOINTS" in order.env:
@@ -219,9 +210,9 @@ class ProtocolProxy:
                 self._scripts[order.path] = self._write_script(order.path, content)
                 return []
             case ForgetLogs():
-                self._trails.end_all()
+                self._logs.end_all()
                 return []
-            case SendTree():  # the head's side of the bridge keeps these
+            case SendTree():  # for the staging proxy of the bridge, which does not pass it on
                 return []
             case StartAttempt():
                 return await self._translate_start(order)
@@ -242,12 +233,12 @@ class ProtocolProxy:
         job = key.partition(".")[0]
         kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
         os.makedirs(kept, exist_ok=True)
-        here = None if log is None else self._trails.begin(key, log, start.log_offset)
+        here = None if log is None else self._logs.begin(key, log, start.log_offset)
         self.place_of[key] = start.place
         return [*ahead, start._replace(context=context.number, argv=argv, log=here)]
 
     async def _find_missing(self, folder: str, program: str) -> str | None:
-        """What a start needs and the node does not have; looked up aside, for a file system may hang."""
+        """Return what a start needs and the node lacks. A thread looks it up: a file system may hang."""
         asked = folder, program
         if asked not in self._looked_up:
             self._looked_up[asked] = await asyncio.to_thread(_find_missing, folder, program)
@@ -256,7 +247,7 @@ class ProtocolProxy:
     def _refuse(self, key: str, reason: str) -> None:
         line = reports.refused(key, errno.ENOENT, reason).encode()
         self._waiting.append(WaitingReport(line, key))
-        self._news.set()
+        self._has_output.set()
 
     def _write_script(self, path: str, text: bytes) -> str:
         here = os.path.join(self._folder, "scripts", os.path.basename(path))
@@ -272,7 +263,7 @@ def _find_missing(folder: str, program: str) -> str | None:
 
 
 def _private_context(context: DefineContext, copy: RunInCopy) -> DefineContext:
-    """The surroundings of one attempt alone, in place of the ones for the attempt before it."""
+    """Return the context of one attempt; it replaces the private context of the attempt before."""
     env = {**context.env, "PWD": copy.folder}
     if copy.run_dir is not None:
         env["STOKER_RUN_DIR"] = copy.run_dir

@@ -1,36 +1,35 @@
-"""Who belongs to the cluster, as Ray tells, and an agent on each. The only module that imports Ray."""
+"""Finds the nodes of the cluster through Ray, and keeps an agent on each."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import msgspec
 
 from stoker import __version__
 from stoker.bridge.agent import Agent
-from stoker.bridge.agent_calls import AgentLostError, NodeLeftError, patiently
-from stoker.bridge.node_session import NodeSession
+from stoker.bridge.agent_client import AgentClient, AgentLostError, wait_for_ray
+from stoker.bridge.agent_messages import Introduce
+from stoker.bridge.node_session import NodeLeftError, NodeSession
+from stoker.cluster import ray_api
+from stoker.cluster.ray_api import RayNode
 from stoker.cluster.settings import split_address
 from stoker.executors.node_reports import Introduction, News, Told
 
 _LOOK_S = 1.0
-_LOOK_PATIENCE_S = 10.0
+_LOOK_TIMEOUT_S = 10.0
 _REACH_S = 2.0
 _RETRY_S = 1.0
-_MEETING_S = 30.0
-_NAMESPACE = "stoker"
+_INTRODUCTION_TIMEOUT_S = 30.0
+_VERSION_RETRY_S = 30.0
 
 
 class RayMembership:
-    """Looks every second who is there; minds each node that is not this one.
+    """Looks for nodes every second, and keeps a session with each that is not this machine.
 
-    When Ray ends on this machine it is left for good: whoever is its driver has to start anew.
+    When Ray ends on this machine, the process must start again: Ray's drivers cannot reconnect.
     """
 
     def __init__(
@@ -44,109 +43,74 @@ class RayMembership:
         self._address = address
         self._session_for = session_for
         self._tell = tell
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
         self.has_joined = False
-        self._ray_supervisors: dict[str, asyncio.Task[None]] = {}
+        self._sessions: dict[str, asyncio.Task[None]] = {}  # by Ray's ids
         self._left: set[str] = set()
         self._living: set[str] = set()
-        self._eye = ThreadPoolExecutor(1)  # trees that are being shipped keep others busy
-        self._met: dict[str, dict[str, Any]] = {}  # by a node's own id: whom Ray has under it
+        self._thread = ThreadPoolExecutor(1)  # uploads use the other threads
+        self._met: dict[str, RayNode] = {}  # by the nodes' own ids
 
     async def run(self) -> None:
-        """Keep an agent on every node while it is there; raises AgentLostError once Ray has ended here."""
+        """Keep an agent on every node; raise AgentLostError once Ray has ended on this machine."""
         own = await self._join()
         self.has_joined = True
         while True:
-            nodes = await patiently(self._look, _LOOK_PATIENCE_S)
-            found = {node["NodeID"]: node for node in nodes}
+            found = {node.id: node for node in await wait_for_ray(self._look, _LOOK_TIMEOUT_S)}
             self._living = set(found)
             if own not in found:
                 raise AgentLostError("Ray has ended here, or begun anew")
-            for ray_id, node in found.items():
-                ray_supervisor = self._ray_supervisors.get(ray_id)
-                if ray_id in {own, *self._left} or (
-                    ray_supervisor is not None and not ray_supervisor.done()
-                ):
-                    continue
-                self._ray_supervisors[ray_id] = asyncio.ensure_future(self._mind(node))
+            for node in found.values():
+                session = self._sessions.get(node.id)
+                if node.id not in {own, *self._left} and (session is None or session.done()):
+                    self._sessions[node.id] = asyncio.ensure_future(self._mind(node))
             await asyncio.sleep(_LOOK_S)
 
-    async def _look(self) -> list[dict[str, Any]]:
-        return await asyncio.get_running_loop().run_in_executor(self._eye, _living_nodes)
+    async def _look(self) -> list[RayNode]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, ray_api.list_live_nodes)
 
     async def _join(self) -> str:
-        """Become one of Ray's drivers, as soon as there is Ray; our own node there."""
+        """Become a driver as soon as Ray runs here. Returns Ray's id of this machine."""
         while True:
             try:
-                # Ray itself would try for minutes, and end the process then.
+                # Ray itself would try for minutes, and then end the process.
                 await asyncio.to_thread(_reach, self._address)
-                return await asyncio.to_thread(self._become_driver)
+                return await asyncio.to_thread(ray_api.connect_driver, self._address)
             except (OSError, RuntimeError, ValueError):
                 await asyncio.sleep(_RETRY_S)
 
-    def _become_driver(self) -> str:
-        import ray
-
-        ray.init(
-            address=self._address,
-            namespace=_NAMESPACE,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=False,
-        )
-        return str(ray.get_runtime_context().get_node_id())
-
-    async def _mind(self, node: dict[str, Any]) -> None:
-        """Be in touch with a node until it is gone, or its agent is."""
+    async def _mind(self, node: RayNode) -> None:
+        """Keep a session with a node until the node or its agent is gone."""
         session: NodeSession | None = None
         try:
-            agent = await asyncio.to_thread(self._appoint, node)
-            said = await patiently(lambda: agent.introduce.remote(), _MEETING_S)
-            introduction = msgspec.json.decode(said, type=Introduction)
-            if not (self._speaks_as_we_do(introduction) and self._is_itself(introduction, node)):
-                await asyncio.sleep(_MEETING_S)
+            agent = AgentClient(await asyncio.to_thread(self._find_agent, node))
+            introduction = await agent.call(Introduce(), _INTRODUCTION_TIMEOUT_S)
+            if not (self._has_our_version(introduction) and self._is_unique(introduction, node)):
+                await asyncio.sleep(_VERSION_RETRY_S)
                 return
             session = self._session_for(introduction.id, introduction.name)
-            await session.mind(_Calls(agent), introduction)
+            await session.mind(agent, introduction)
         except AgentLostError as error:
-            # What Ray says is long, and for those who look after the bridge.
-            sys.stderr.write(f"{node['NodeManagerHostname']}: {error}\n")
+            # Ray's text is long: it goes to the bridge's log only.
+            sys.stderr.write(f"{node.hostname}: {error}\n")
             if session is not None:
                 session.lose("its agent is gone")
         except NodeLeftError:
-            self._left.add(node["NodeID"])
+            self._left.add(node.id)
         await asyncio.sleep(_RETRY_S)
 
-    def _appoint(self, node: dict[str, Any]) -> Any:
-        """The agent on a node, which Ray starts again when it dies, and nobody else's GPUs."""
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        ray_id = node["NodeID"]
-        return (
-            ray.remote(Agent)
-            .options(
-                name=f"agent-{self._queue}-{ray_id}",
-                namespace=_NAMESPACE,
-                lifetime="detached",
-                get_if_exists=True,
-                num_cpus=0,
-                num_gpus=node["Resources"].get("GPU", 0),
-                max_restarts=-1,
-                max_concurrency=100,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=ray_id, soft=False),
-            )
-            .remote(self._queue)
-        )
+    def _find_agent(self, node: RayNode) -> Callable[[bytes], Awaitable[bytes]]:
+        return ray_api.get_actor(Agent, self._queue, node).call
 
     def forget(self, node: str) -> None:
-        """Whoever knew a node has forgotten it: if it is there, it is met anew."""
+        """End the session with a node; if the node is there, a new session begins."""
         met = self._met.pop(node, None)
         if met is not None:
-            self._ray_supervisors[met["NodeID"]].cancel()
+            self._sessions[met.id].cancel()
 
-    def _speaks_as_we_do(self, found: Introduction) -> bool:
-        """Whether a node has our version; it is said once of every other."""
+    def _has_our_version(self, found: Introduction) -> bool:
+        """Whether a node has the head's version; if not, notify the user once."""
         if found.version == __version__:
             return True
         self._tell_once(
@@ -155,46 +119,28 @@ class RayMembership:
         )
         return False
 
-    def _is_itself(self, found: Introduction, node: dict[str, Any]) -> bool:
-        """Whether no other box that lives has this one's id; it is said once of every other.
+    def _is_unique(self, found: Introduction, node: RayNode) -> bool:
+        """Whether no other live node has this node's id; if one has, notify the user once.
 
-        Both would be spoken with as one, and what runs on the first taken for lost on the second.
+        The head would take both for one node, and jobs of the first for lost on the second.
         """
         first = self._met.get(found.id, node)
-        where, there = node["NodeManagerAddress"], first["NodeManagerAddress"]
-        if first["NodeID"] in self._living and where != there:
+        if first.id in self._living and node.address != first.address:
             self._tell_once(
-                f"the box at {where} has the id of {found.name}, at {there}, as a copy of its home"
-                " would: it gets no jobs; stoker cluster leave and join, on it, give it an id of its own"
+                f"the box at {node.address} has the id of {found.name}, at {first.address}, as a copy of"
+                " its home would: it gets no jobs; stoker cluster leave and join, on it, give it an id of"
+                " its own"
             )
             return False
         self._met[found.id] = node
         return True
 
     def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._notified:
+            self._notified.add(text)
             self._tell(Told(text))
 
 
-class _Calls:
-    """An agent's methods as they are called from here."""
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._actor, name).remote
-
-
 def _reach(address: str) -> None:
-    """Raise OSError where nobody listens."""
+    """Raise OSError if no server listens at an address."""
     socket.create_connection(split_address(address), timeout=_REACH_S).close()
-
-
-def _living_nodes() -> list[dict[str, Any]]:
-    import ray
-
-    list_nodes: Any = ray.nodes
-    found: list[dict[str, Any]] = list_nodes()
-    return [node for node in found if node["Alive"]]

@@ -1,75 +1,85 @@
-"""A node's node cache, as threads of this process call it."""
+"""NodeCache of a node, as threads of the bridge call it."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from typing import Any
+from typing import Any, TypeVar
 
-from stoker.bridge.agent_calls import AgentLike, AgentLostError, patiently
+from stoker.bridge.agent_client import AgentClient, AgentLostError
+from stoker.bridge.agent_messages import (
+    CacheFailure,
+    CacheRequest,
+    Collect,
+    DeleteCopy,
+    Fetch,
+    FindMissing,
+    LayOut,
+    PutPieces,
+)
 from stoker.errors import StokerError
+from stoker.staging.node_cache import CollectedResults, Piece, WorkingCopy
 
-_CALL_S = 60.0
+_T = TypeVar("_T")
+_TIMEOUT_S = 60.0
 
 
 class RemoteNodeCache:
-    """Keeps the promises of Node cache; calls that get lost are ConnectionErrors.
+    """Implements NodeEndpoint. A call that gets no reply raises ConnectionError.
 
-    Those whose work grows with a tree are waited for until the conversation is over: asked for twice,
-    it would be done twice at once.
+    Calls whose work grows with the tree have no time limit: a repeated call would do the same work twice at
+    the same time.
     """
 
-    def __init__(self, agent: AgentLike) -> None:
+    def __init__(self, agent: AgentClient) -> None:
         self._agent = agent
         self._loop = asyncio.get_running_loop()
         self._calls: set[concurrent.futures.Future[Any]] = set()
         self._is_closed = False
 
     def close(self) -> None:
-        """Ask no more; raises AgentLostError in threads that wait for an answer, or ask for one."""
+        """Raise AgentLostError in all threads that wait for a reply, and in later calls."""
         self._is_closed = True
         for call in [*self._calls]:
             call.cancel()
 
     def missing(self, manifest: bytes) -> list[str]:
-        """The contents of a tree that are not there."""
-        return list(self._ask(_CALL_S, "missing", manifest))
+        """Return the contents of a tree that are not there."""
+        return self._call(FindMissing(manifest), _TIMEOUT_S)
 
-    def put(self, pieces: list[tuple[str, int, int, bytes]]) -> list[int]:
+    def put(self, pieces: list[Piece]) -> list[int]:
         """Send pieces of contents."""
-        return list(self._ask(_CALL_S, "put", pieces))
+        return self._call(PutPieces(pieces), _TIMEOUT_S)
 
-    def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
+    def lay_out(self, manifest: bytes, name: str) -> WorkingCopy:
         """Make a copy."""
-        return dict(self._ask(None, "lay_out", manifest, name))
+        return self._call(LayOut(manifest, name), None)
 
-    def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """What a job has made."""
-        return dict(self._ask(None, "collect", name, results, limit_bytes))
+    def collect(self, name: str, results: bytes, limit_bytes: int) -> CollectedResults:
+        """Find what a job made."""
+        return self._call(Collect(name, results, limit_bytes), None)
 
     def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
-        """A piece of that."""
-        found: bytes | None = self._ask(_CALL_S, "fetch", name, digest, offset)
-        return found
+        """Return a piece of a result."""
+        return self._call(Fetch(name, digest, offset), _TIMEOUT_S)
 
     def done(self, name: str) -> None:
         """Delete the copy."""
-        self._ask(None, "done", name)
+        self._call(DeleteCopy(name), None)
 
-    def _ask(self, patience_s: float | None, verb: str, *words: Any) -> Any:
-        answer = patiently(lambda: self._agent.node_cache(verb, *words), patience_s)
-        call = asyncio.run_coroutine_threadsafe(answer, self._loop)
+    def _call(self, request: CacheRequest[_T | CacheFailure], timeout_s: float | None) -> _T:
+        call = asyncio.run_coroutine_threadsafe(self._agent.call(request, timeout_s), self._loop)
         self._calls.add(call)
         if self._is_closed:
             call.cancel()
         try:
-            is_done, found = call.result()
+            reply = call.result()
         except concurrent.futures.CancelledError:
-            raise AgentLostError("the conversation is over") from None
+            raise AgentLostError("the stream has ended") from None
         except AgentLostError as error:
             raise ConnectionError(str(error)) from error
         finally:
             self._calls.discard(call)
-        if not is_done:
-            raise StokerError(found)
-        return found
+        if isinstance(reply, CacheFailure):
+            raise StokerError(reply.reason)
+        return reply

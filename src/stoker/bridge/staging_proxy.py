@@ -1,4 +1,8 @@
-"""Between a daemon and an agent: trees go ahead of the attempts that need them, results before their ends."""
+"""Proxy of the bridge between the daemon and an agent: transfers the files of attempts.
+
+A tree goes to the node before the attempt that needs it starts. Results come back before the report that
+their attempt has ended.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from stoker.bridge.agent_calls import AgentLike, AgentLostError
+from stoker.bridge.agent_client import AgentClient, AgentLostError
 from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.transfer_log import TransferLog, TransferRecord
 from stoker.errors import StokerError
@@ -31,178 +35,177 @@ from stoker.supervisor.messages import Acknowledge, KillAttempt, RevokeAttempt, 
 
 
 class StagingProxy:
-    """Passes on what is said in one conversation. Whole lines go in either direction.
+    """Passes on the orders and reports of one stream.
 
-    An attempt with a transfer is started once its tree is there. Notes are kept of their copies, for
-    whoever comes after us; copies of attempts that never began are deleted. For as long as the
-    conversation lasts, each start is answered and each end is told, whatever goes wrong with files;
-    `broken` is done once it cannot last.
+    A start with a transfer waits until its tree is on the node. The transfer log records the copies for the
+    next stream. Copies of attempts that did not start are deleted. Whatever goes wrong with files, each start
+    gets an answer and each end is reported. `broken` is done if the stream cannot go on.
     """
 
     def __init__(
         self,
-        agent: AgentLike,
-        send: Callable[[bytes], Awaitable[None]],
+        agent: AgentClient,
+        send: Callable[[list[bytes]], Awaitable[None]],
         deliver: Callable[[bytes], None],
-        tell: Callable[[str], None],
-        notes: str,
+        notify: Callable[[str], None],
+        transfers: str,
     ) -> None:
         self._agent = agent
         self._send = send
         self._deliver = deliver
-        self._tell = tell
-        self._notes = TransferLog(notes)
+        self._notify = notify
+        self._transfer_log = TransferLog(transfers)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._inbox = LineBuffer()
-        self._transfers: dict[str, AttemptTransfer] = {}
-        self._going: dict[str, asyncio.Task[None]] = {}
-        self._returning: dict[str, asyncio.Task[None]] = {}
-        self._deleting: set[asyncio.Task[None]] = set()
-        self._over: set[str] = set()
+        self._buffer = LineBuffer()
+        self._announced: dict[str, AttemptTransfer] = {}
+        self._uploads: dict[str, asyncio.Task[None]] = {}
+        self._downloads: dict[str, asyncio.Task[None]] = {}
+        self._deletions: set[asyncio.Task[None]] = set()
+        self._ended: set[str] = set()
 
     async def give_up(self) -> None:
-        """Let nothing come of what was started on the node until now: it may be running elsewhere."""
-        self._notes.void()
-        await self._send(NODE_ORDERS.encode([ForgetLogs()]))
+        """Discard results and logs of attempts that are on the node now: others may run instead."""
+        self._transfer_log.void()
+        await self._send([NODE_ORDERS.encode([ForgetLogs()])])
 
     async def pass_on(self, data: bytes) -> None:
-        """Take what the daemon says to the node."""
-        out = bytearray()
-        for line in self._inbox.take_in(data):
+        """Pass data of the daemon on to the node."""
+        out: list[bytes] = []
+        for line in self._buffer.take_in(data):
             orders = NODE_ORDERS.decode(line)
             passed = [order for order in orders if not self._keep(order)]
             if len(passed) == len(orders):
-                out += line + b"\n"
+                out.append(line)
             elif passed:
-                out += NODE_ORDERS.encode(passed)
+                out.append(NODE_ORDERS.encode(passed))
         if out:
-            await self._send(bytes(out))
+            await self._send(out)
 
-    def bring(self, lines: bytes) -> None:
-        """Take what the node tells to the daemon; ends of transfers wait for their results."""
-        if not self._notes.keys:
-            self._deliver(lines)
-            return
-        passed = bytearray()
-        for line in lines.splitlines(keepends=True):
-            report = REPLIES.decode(line)
-            if not isinstance(report, Ended | Lost) or not self._receive(report.key, line):
-                passed += line
-            if isinstance(report, Refused | Revoked):
-                self._delete_copy(report.key)
-            elif isinstance(report, Synced):
-                for key in self._notes.keys - self._over - self._going.keys() - report.keys:
-                    self._delete_copy(key)  # it was on its way when we were cut off
-        self._deliver(bytes(passed))
+    def bring(self, lines: list[bytes]) -> None:
+        """Pass reports of the node on to the daemon. The end of a transfer waits for its results."""
+        if self._transfer_log.keys:
+            lines = [line for line in lines if not self._hold_back(line)]
+        self._deliver(b"".join(line + b"\n" for line in lines))
+
+    def _hold_back(self, line: bytes) -> bool:
+        """Handle a report. Returns whether it must wait for results."""
+        report = REPLIES.decode(line)
+        if isinstance(report, Ended | Lost):
+            return self._receive(report.key, line)
+        if isinstance(report, Refused | Revoked):
+            self._delete_copy(report.key)
+        elif isinstance(report, Synced):
+            uploading = self._uploads.keys()
+            for key in self._transfer_log.keys - self._ended - uploading - report.keys:
+                self._delete_copy(key)  # the stream before ended while it was on its way
+        return False
 
     def _receive(self, key: str, end: bytes) -> bool:
-        """Whether there is something to do before an end is told."""
-        transfer_record = self._notes.read(key)
-        if transfer_record is not None:
-            self._over.add(key)
-            self._returning[key] = asyncio.ensure_future(self._return(key, transfer_record, end))
-        return transfer_record is not None
+        """Fetch the results of an attempt. Returns whether it has a transfer."""
+        record = self._transfer_log.read(key)
+        if record is not None:
+            self._ended.add(key)
+            self._downloads[key] = asyncio.ensure_future(self._download(key, record, end))
+        return record is not None
 
     def close(self) -> None:
-        """Leave everything as it is: whoever comes next goes on."""
-        for task in (*self._going.values(), *self._returning.values(), *self._deleting):
+        """Stop; the next stream continues."""
+        for task in (*self._uploads.values(), *self._downloads.values(), *self._deletions):
             task.cancel()
 
     def _keep(self, order: NodeOrder) -> bool:
-        """Whether an order is for us, or has to wait for a tree."""
+        """Handle an order. Returns whether it must not be passed on now."""
         match order:
             case SendTree():
-                self._transfers[order.key] = msgspec.convert(order.transfer, AttemptTransfer)
+                self._announced[order.key] = msgspec.convert(order.transfer, AttemptTransfer)
                 return True
-            case StartAttempt(key) if key in self._transfers:
+            case StartAttempt(key) if key in self._announced:
                 name = f"{key}-{uuid.uuid4().hex[:8]}"
-                transfer_record = TransferRecord(name, self._transfers.pop(key))
-                self._going[key] = asyncio.ensure_future(self._go(transfer_record, order))
+                record = TransferRecord(name, self._announced.pop(key))
+                self._uploads[key] = asyncio.ensure_future(self._upload(record, order))
                 return True
-            case KillAttempt(key) | RevokeAttempt(key) if key in self._going:
-                self._going.pop(key).cancel()
+            case KillAttempt(key) | RevokeAttempt(key) if key in self._uploads:
+                self._uploads.pop(key).cancel()
                 self._report(reports.revoked(key))
                 self._delete_copy(key)
                 return True
             case Acknowledge(keys):
-                self._over.difference_update(keys)
-                for key in self._notes.keys.intersection(keys):
-                    self._notes.forget(key)
+                self._ended.difference_update(keys)
+                for key in self._transfer_log.keys.intersection(keys):
+                    self._transfer_log.forget(key)
         return False
 
     def _report(self, report: str) -> None:
         self._deliver(f"{report}\n".encode())
 
-    async def _go(self, transfer_record: TransferRecord, start: StartAttempt) -> None:
+    async def _upload(self, record: TransferRecord, start: StartAttempt) -> None:
         key = start.key
-        transfer, node_cache = transfer_record.transfer, RemoteNodeCache(self._agent)
+        transfer, node_cache = record.transfer, RemoteNodeCache(self._agent)
         try:
-            self._notes.write(key, transfer_record)
-            folder = await asyncio.to_thread(_ship, node_cache, transfer_record)
-        except Exception as error:  # nobody else would say what became of it
-            del self._going[key]
+            self._transfer_log.write(key, record)
+            folder = await asyncio.to_thread(_ship, node_cache, record)
+        except Exception as error:  # every start needs an answer
+            del self._uploads[key]
             self._report(reports.refused(key, 0, _brief(error)))
             self._delete_copy(key)
             return
         finally:
             node_cache.close()
-        # From here on the start cannot be recalled: an order to end it has to follow it.
-        del self._going[key]
+        # From here on the start cannot be revoked here: an order to end it must follow it.
+        del self._uploads[key]
         run = None if transfer.run is None else os.path.join(folder, transfer.run[0])
         copy = RunInCopy(key, os.path.join(folder, transfer.inside), run)
         try:
-            await self._send(NODE_ORDERS.encode([copy, start]))
+            await self._send([NODE_ORDERS.encode([copy, start])])
         except AgentLostError:
             if not self.broken.done():
-                self.broken.set_result(None)  # the next one begins with what the node knows
+                self.broken.set_result(None)  # the next stream begins with a Sync
 
-    async def _return(self, key: str, transfer_record: TransferRecord, end: bytes) -> None:
+    async def _download(self, key: str, record: TransferRecord, end: bytes) -> None:
         job, node_cache = key.partition(".")[0], RemoteNodeCache(self._agent)
         try:
-            brought = await asyncio.to_thread(_bring, node_cache, transfer_record)
+            brought = await asyncio.to_thread(_bring, node_cache, record)
             if brought is not None and brought.notice is not None:
-                self._tell(f"job {job}: {brought.notice}")
-        except Exception as error:  # the job is over all the same
-            self._tell(f"job {job}: its results could not be brought: {_brief(error)}")
+                self._notify(f"job {job}: {brought.notice}")
+        except Exception as error:  # the job has ended nevertheless
+            self._notify(f"job {job}: its results could not be brought: {_brief(error)}")
         finally:
             node_cache.close()
-        del self._returning[key]
-        self._deliver(end)
+        del self._downloads[key]
+        self._deliver(end + b"\n")
 
     def _delete_copy(self, key: str) -> None:
-        """Leave nothing of an attempt that has not run."""
-        name = self._notes.set_aside(key)
+        """Delete the copy of an attempt that has not run."""
+        name = self._transfer_log.set_aside(key)
         if name is not None:
             task = asyncio.ensure_future(self._delete(name))
-            self._deleting.add(task)
-            task.add_done_callback(self._deleting.discard)
+            self._deletions.add(task)
+            task.add_done_callback(self._deletions.discard)
 
     async def _delete(self, name: str) -> None:
         node_cache = RemoteNodeCache(self._agent)
         try:
             await asyncio.to_thread(node_cache.done, name)
         except (StokerError, OSError, AgentLostError):
-            return  # by its note the next conversation begins with that
+            return  # the transfer log keeps it; the next stream deletes it
         finally:
             node_cache.close()
-        self._notes.forget(name)
+        self._transfer_log.forget(name)
 
 
-def _ship(node_cache: RemoteNodeCache, transfer_record: TransferRecord) -> str:
-    transfer = transfer_record.transfer
+def _ship(node_cache: RemoteNodeCache, record: TransferRecord) -> str:
+    transfer = record.transfer
     bundle = pack(transfer.snapshot, inside=transfer.inside, run=transfer.run)
-    return ship(bundle, node_cache, transfer_record.name)
+    return ship(bundle, node_cache, record.name)
 
 
-def _bring(node_cache: RemoteNodeCache, transfer_record: TransferRecord) -> FetchedResults | None:
-    transfer = transfer_record.transfer
+def _bring(node_cache: RemoteNodeCache, record: TransferRecord) -> FetchedResults | None:
+    transfer = record.transfer
     if transfer.results is None:
-        node_cache.done(transfer_record.name)
+        node_cache.done(record.name)
         return None
     results = os.fsencode(transfer.results)
-    return bring_back(
-        node_cache, transfer_record.name, results, transfer.target, transfer.limit_bytes
-    )
+    return bring_back(node_cache, record.name, results, transfer.target, transfer.limit_bytes)
 
 
 def _brief(error: Exception) -> str:

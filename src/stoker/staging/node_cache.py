@@ -17,17 +17,40 @@ import re
 import shutil
 import tempfile
 import time
-from typing import Any
+from typing import NamedTuple
 
 from stoker.staging.blobs import MAX_CHUNK_BYTES, Blobs, full_told
 from stoker.staging.manifest import StagingError, TreeManifest, check_path
 from stoker.staging.result_scan import ResultScan, reap
 from stoker.staging.working_copies import materialise, remove
 
-Piece = tuple[str, int, int, bytes]  # digest of the content, its size, an offset, the bytes there
 DEFAULT_LIMIT_BYTES = 4 << 30
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _OLD_S = 86400.0
+
+
+class Piece(NamedTuple):
+    """A part of a content: the content's digest and size, and the bytes at an offset."""
+
+    digest: str
+    size: int
+    offset: int
+    data: bytes
+
+
+class WorkingCopy(NamedTuple):
+    """The folder of a copy; None if the contents in `missing` must be sent first."""
+
+    folder: str | None
+    missing: list[str]
+
+
+class CollectedResults(NamedTuple):
+    """Encoded manifest of what a job made, what is not in it and why, and the folder of both."""
+
+    manifest: bytes
+    left: list[str]
+    folder: str
 
 
 class NodeCache:
@@ -60,8 +83,8 @@ class NodeCache:
         """Add pieces of contents. Returns for each how much of its content is here: where to continue."""
         return [self._blobs.put(*piece) for piece in pieces]
 
-    def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
-        """Make the copy of this name. Returns its `folder`, or the contents that are `missing` for it.
+    def lay_out(self, manifest: bytes, name: str) -> WorkingCopy:
+        """Make the copy of this name, unless contents are missing for it.
 
         A copy that exists is left as it is: its job may have changed it.
         """
@@ -72,14 +95,14 @@ class NodeCache:
         if not os.path.lexists(copy):
             missing = self._lay_out_new(tree, copy)
             if missing:
-                return {"folder": None, "missing": missing}
+                return WorkingCopy(None, missing)
             if os.path.lexists(os.path.join(self._over, name)):
                 self.done(name)  # repeated: `done` was called while the copy was being made
                 raise StagingError(f"copy {name} is finished: ask for another")
         with open(os.path.join(copy, "manifest"), "rb") as file:
             if file.read() != tree.encoded:
                 raise StagingError(f"copy {name} was made of another tree: ask for another")
-        return {"folder": os.path.join(copy, "tree"), "missing": []}
+        return WorkingCopy(os.path.join(copy, "tree"), [])
 
     def _lay_out_new(self, tree: TreeManifest, copy: str) -> list[str]:
         """Make the copy under a temporary name, so that it appears whole or not at all."""
@@ -111,28 +134,23 @@ class NodeCache:
                 raise
         return []
 
-    def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """Return the files that a job made or changed in a folder of its copy: a `manifest` of that folder.
+    def collect(self, name: str, results: bytes, limit_bytes: int) -> CollectedResults:
+        """Find the files that a job made or changed in a folder of its copy.
 
-        The smallest files come first, up to the limit. `left` says for each other file why it is not in the
-        manifest, and `folder` where it is.
+        The smallest files come first, up to the limit. `left` says for each other file why it is not there.
         """
         copy = self._copy(name)
         check_path(results)
         folder = os.path.join(os.fsencode(copy), b"tree", results)
         if os.path.lexists(os.path.join(self._over, name)):
-            return {"manifest": b"", "left": [], "folder": os.fsdecode(folder)}  # already fetched
+            return CollectedResults(b"", [], os.fsdecode(folder))  # already fetched
         if not os.path.isdir(copy):
             raise StagingError(f"there is no copy {name} here")
         with open(os.path.join(copy, "manifest"), "rb") as file:
             before = TreeManifest.decode(file.read())
         result_scan = reap(folder, before, results, limit_bytes)
         self._result_scans[name] = result_scan
-        return {
-            "manifest": result_scan.manifest.encoded,
-            "left": result_scan.left,
-            "folder": os.fsdecode(folder),
-        }
+        return CollectedResults(result_scan.manifest.encoded, result_scan.left, os.fsdecode(folder))
 
     def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
         """Return a piece of a content that `collect` has listed; empty at its end.

@@ -11,13 +11,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from stoker.snapshot import flush
 from stoker.staging.blobs import MAX_CHUNK_BYTES
 from stoker.staging.bundle import Bundle
 from stoker.staging.manifest import FILE, LINK, ManifestEntry, StagingError, TreeManifest
-from stoker.staging.node_cache import Piece
+from stoker.staging.node_cache import CollectedResults, Piece, WorkingCopy
 from stoker.staging.result_scan import leads_inside
 from stoker.staging.result_write import Part, ResultWriter
 
@@ -38,11 +38,11 @@ class NodeEndpoint(Protocol):
     def put(self, pieces: list[Piece]) -> list[int]:
         """Send pieces of contents. Returns how much of each content is there."""
 
-    def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
-        """Make a copy. Returns its `folder`, or what is `missing`."""
+    def lay_out(self, manifest: bytes, name: str) -> WorkingCopy:
+        """Make a copy, unless contents are missing for it."""
 
-    def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
-        """Return a `manifest` of what a job made, what is `left`, and in which `folder`."""
+    def collect(self, name: str, results: bytes, limit_bytes: int) -> CollectedResults:
+        """Find what a job made."""
 
     def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
         """Return a piece of a result; None if `collect` must be called again."""
@@ -80,10 +80,10 @@ def ship(
     missing = line.call(lambda: node.missing(encoded))
     for _round in range(_ROUNDS):
         _send(line, node, missing, bundle)
-        answer = line.call(lambda: node.lay_out(encoded, name))
-        if answer["folder"] is not None:
-            return str(answer["folder"])
-        missing = answer["missing"]  # pruned or damaged since we asked
+        copy = line.call(lambda: node.lay_out(encoded, name))
+        if copy.folder is not None:
+            return copy.folder
+        missing = copy.missing  # pruned or damaged since we asked
     raise StagingError("the node loses files as fast as they arrive: check its disk")
 
 
@@ -102,14 +102,14 @@ def bring_back(
     """
     line = _Line(pause)
 
-    def collect() -> dict[str, Any]:
+    def collect() -> CollectedResults:
         return line.call(lambda: node.collect(name, results, limit_bytes))
 
-    answer = collect()
-    manifest = TreeManifest.decode(answer["manifest"])
+    collected = collect()
+    manifest = TreeManifest.decode(collected.manifest)
     if manifest.size_bytes > limit_bytes:
         raise StagingError("the node sends more results than the limit allows: they are refused")
-    left = [str(each) for each in answer["left"]]
+    left = [*collected.left]
     files = 0
     if manifest.entries:
         try:
@@ -119,11 +119,11 @@ def bring_back(
         except OSError as error:
             raise StagingError(
                 f"cannot write in {folder}: {error.strerror or error}; they were left in"
-                f" {answer['folder']} on the node"
+                f" {collected.folder} on the node"
             ) from error
     if not left:
         line.call(lambda: node.done(name))
-    return FetchedResults(files, manifest.size_bytes, left, str(answer["folder"]))
+    return FetchedResults(files, manifest.size_bytes, left, collected.folder)
 
 
 class _Line:
@@ -170,7 +170,7 @@ def _send(line: _Line, node: NodeEndpoint, missing: list[str], bundle: Bundle) -
         while waiting and room and len(pieces) < _PIECES:
             digest, offset = waiting.pop()
             pieces.append(_read_piece(bundle, digest, offset, room))
-            room -= len(pieces[-1][3])
+            room -= len(pieces[-1].data)
         here = _put(line, node, pieces)
         for (digest, size, offset, _data), have in zip(pieces, here, strict=True):
             if have < size:
@@ -195,7 +195,7 @@ def _read_piece(bundle: Bundle, digest: str, offset: int, most: int) -> Piece:
         raise StagingError(f"cannot ship {os.fsdecode(path)}: {error.strerror}") from error
     if size > offset and not data:
         raise StagingError(f"cannot ship {os.fsdecode(path)}: it is shorter than it was")
-    return digest, size, offset, data
+    return Piece(digest, size, offset, data)
 
 
 def _land(manifest: TreeManifest, folder: str, source: _Source, left: list[str]) -> int:

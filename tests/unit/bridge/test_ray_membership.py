@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 
 from stoker import __version__
 from stoker.bridge import ray_membership as module
-from stoker.bridge.agent_calls import AgentLike
+from stoker.bridge.agent_client import AgentClient
+from stoker.bridge.agent_messages import encode
 from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership
+from stoker.cluster import ray_api
+from stoker.cluster.ray_api import RayNode
 from stoker.executors.node_reports import Introduction, News, Told
 
 _PATIENCE_S = 10.0
 
 
-class FakePost(NodeSession):
-    """Minds a node for ever, and counts how often it began to."""
+class FakeSession(NodeSession):
+    """A session that lasts for ever, and records its nodes."""
 
     def __init__(self) -> None:
         self.minded: list[str] = []
 
-    async def mind(self, agent: AgentLike, introduction: Introduction) -> None:
+    async def mind(self, agent: AgentClient, introduction: Introduction) -> None:
         self.minded.append(introduction.address)
         await asyncio.Event().wait()
 
@@ -36,38 +36,35 @@ class Cluster(RayMembership):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **boxes: str) -> None:
         self.told: list[News] = []
-        self.post = FakePost()
+        self.session = FakeSession()
         self.boxes = boxes
         self.asked: list[str] = []
-        super().__init__("q", "", lambda _node, _name: self.post, self.told.append)
-        monkeypatch.setattr(module, "_living_nodes", self._living_nodes)
-        for pause in ("_LOOK_S", "_RETRY_S", "_MEETING_S"):
+        super().__init__("q", "", lambda _node, _name: self.session, self.told.append)
+        monkeypatch.setattr(ray_api, "list_live_nodes", self._list_live_nodes)
+        for pause in ("_LOOK_S", "_RETRY_S"):
             monkeypatch.setattr(module, pause, 0.001)
-        monkeypatch.setattr(module, "patiently", lambda ask, _patience_s: ask())
+        monkeypatch.setattr(module, "_VERSION_RETRY_S", 0.001)
 
-    def _living_nodes(self) -> list[dict[str, Any]]:
-        return [{"NodeID": "own"}, *(self._node(address) for address in self.boxes)]
-
-    def _node(self, address: str) -> dict[str, Any]:
-        return {"NodeID": f"ray-{address}", "NodeManagerAddress": address}
+    def _list_live_nodes(self) -> list[RayNode]:
+        others = [RayNode(f"ray-{address}", address, address, 0) for address in self.boxes]
+        return [RayNode("own", "", "", 0), *others]
 
     async def _join(self) -> str:
         return "own"
 
-    def _appoint(self, node: dict[str, Any]) -> Any:
-        address = node["NodeManagerAddress"]
-        self.asked.append(address)
+    def _find_agent(self, node: RayNode) -> Callable[[bytes], Awaitable[bytes]]:
+        self.asked.append(node.address)
         facts = Introduction(
-            id=self.boxes[address], name="gpu2", version=__version__, address=address
+            id=self.boxes[node.address], name="gpu2", version=__version__, address=node.address
         )
 
-        async def introduce() -> bytes:
-            return msgspec.json.encode(facts)
+        async def introduce(_request: bytes) -> bytes:
+            return encode(facts)
 
-        return SimpleNamespace(introduce=SimpleNamespace(remote=introduce))
+        return introduce
 
     def run_until(self, *facts: Callable[[], object]) -> None:
-        """Look who is there until each of these has been so, one after the other."""
+        """Look for nodes until each of these has been true, one after the other."""
         asyncio.run(asyncio.wait_for(self._run_until(facts), _PATIENCE_S))
 
     async def _run_until(self, facts: tuple[Callable[[], object], ...]) -> None:
@@ -78,7 +75,7 @@ class Cluster(RayMembership):
                 await asyncio.sleep(0.001)
 
 
-def test_of_two_living_boxes_with_one_id_the_first_is_minded_and_the_other_named_once(
+def test_of_two_boxes_with_one_id_the_second_gets_no_session_and_one_notice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(monkeypatch, a="n1")
@@ -88,9 +85,9 @@ def test_of_two_living_boxes_with_one_id_the_first_is_minded_and_the_other_named
         return True
 
     cluster.run_until(
-        lambda: cluster.post.minded, have_a_twin, lambda: cluster.asked.count("b") > 2
+        lambda: cluster.session.minded, have_a_twin, lambda: cluster.asked.count("b") > 2
     )
-    assert cluster.post.minded == ["a"]
+    assert cluster.session.minded == ["a"]
     (told,) = cluster.told
     assert isinstance(told, Told)
     assert told.text == (
@@ -99,7 +96,7 @@ def test_of_two_living_boxes_with_one_id_the_first_is_minded_and_the_other_named
     )
 
 
-def test_a_box_that_has_another_address_now_is_minded_once_ray_knows_the_old_one_to_be_gone(
+def test_a_box_with_a_new_address_gets_a_session_once_its_old_address_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(monkeypatch, a="n1")
@@ -108,11 +105,11 @@ def test_a_box_that_has_another_address_now_is_minded_once_ray_knows_the_old_one
         cluster.boxes = {"b": "n1"}
         return True
 
-    cluster.run_until(lambda: cluster.post.minded, move, lambda: "b" in cluster.post.minded)
+    cluster.run_until(lambda: cluster.session.minded, move, lambda: "b" in cluster.session.minded)
     assert cluster.told == []
 
 
-def test_a_node_that_was_forgotten_and_is_there_is_met_anew(
+def test_a_forgotten_node_that_is_there_gets_a_new_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = Cluster(monkeypatch, a="n1")
@@ -122,4 +119,6 @@ def test_a_node_that_was_forgotten_and_is_there_is_met_anew(
         cluster.forget("n2")
         return True
 
-    cluster.run_until(lambda: cluster.post.minded, forget, lambda: len(cluster.post.minded) == 2)
+    cluster.run_until(
+        lambda: cluster.session.minded, forget, lambda: len(cluster.session.minded) == 2
+    )

@@ -11,7 +11,7 @@ import pytest
 from stoker.snapshot import copy_content
 from stoker.staging.blobs import MAX_CHUNK_BYTES
 from stoker.staging.manifest import ManifestEntry, StagingError, TreeManifest
-from stoker.staging.node_cache import NodeCache
+from stoker.staging.node_cache import NodeCache, Piece, WorkingCopy
 from stoker.staging.tree_scan import scan
 
 CONTENT = b"print('hello')\n" * 100
@@ -32,26 +32,32 @@ def tree(tmp_path: Path) -> bytes:
     return scan(str(folder)).encoded
 
 
+def lay_out(node_cache: NodeCache, tree: bytes, name: str) -> Path:
+    folder = node_cache.lay_out(tree, name).folder
+    assert folder is not None
+    return Path(folder)
+
+
 def copies(tmp_path: Path) -> list[str]:
     return os.listdir(tmp_path / "node_cache" / "copies")
 
 
 def test_pieces_may_come_twice_late_and_with_gaps(node_cache: NodeCache, tree: bytes) -> None:
     assert node_cache.missing(tree) == [DIGEST]
-    assert node_cache.put([(DIGEST, SIZE, 500, CONTENT[500:])]) == [0]
-    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT[:600])]) == [600]
-    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT[:300])]) == [600]
-    assert node_cache.put([(DIGEST, SIZE, 500, CONTENT[500:])]) == [SIZE]
-    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT[:300])]) == [SIZE]
+    assert node_cache.put([Piece(DIGEST, SIZE, 500, CONTENT[500:])]) == [0]
+    assert node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT[:600])]) == [600]
+    assert node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT[:300])]) == [600]
+    assert node_cache.put([Piece(DIGEST, SIZE, 500, CONTENT[500:])]) == [SIZE]
+    assert node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT[:300])]) == [SIZE]
     assert node_cache.missing(tree) == []
 
 
 def test_a_content_that_is_not_what_its_digest_says_is_never_taken(
     node_cache: NodeCache, tree: bytes
 ) -> None:
-    assert node_cache.put([(DIGEST, SIZE, 0, b"x" * SIZE)]) == [0]
+    assert node_cache.put([Piece(DIGEST, SIZE, 0, b"x" * SIZE)]) == [0]
     assert node_cache.missing(tree) == [DIGEST]
-    assert node_cache.put([(DIGEST, SIZE, 0, CONTENT)]) == [SIZE]
+    assert node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)]) == [SIZE]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,7 @@ def test_pieces_of_nothing_are_refused(
     node_cache: NodeCache, digest: str, size: int, offset: int, data: bytes
 ) -> None:
     with pytest.raises(StagingError):
-        node_cache.put([(digest, size, offset, data)])
+        node_cache.put([Piece(digest, size, offset, data)])
 
 
 def test_two_may_send_the_same_at_once(node_cache: NodeCache, tree: bytes) -> None:
@@ -79,7 +85,7 @@ def test_two_may_send_the_same_at_once(node_cache: NodeCache, tree: bytes) -> No
         start.wait()
         have = 0
         while have < SIZE:
-            (have,) = node_cache.put([(DIGEST, SIZE, have, CONTENT[have : have + 7])])
+            (have,) = node_cache.put([Piece(DIGEST, SIZE, have, CONTENT[have : have + 7])])
         ends.append(have)
 
     threads = [threading.Thread(target=send) for _ in range(4)]
@@ -95,25 +101,25 @@ def test_two_may_send_the_same_at_once(node_cache: NodeCache, tree: bytes) -> No
 def test_a_copy_is_its_jobs_own_and_the_cache_stays_as_it_is(
     node_cache: NodeCache, tree: bytes, tmp_path: Path
 ) -> None:
-    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
-    one = Path(node_cache.lay_out(tree, "1.1")["folder"])
+    node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
+    one = lay_out(node_cache, tree, "1.1")
     (one / "train.py").write_text("changed")
 
-    assert node_cache.lay_out(tree, "1.1")["folder"] == str(one)
+    assert lay_out(node_cache, tree, "1.1") == one
     assert (one / "train.py").read_text() == "changed"
-    other = Path(node_cache.lay_out(tree, "1.2")["folder"])
+    other = lay_out(node_cache, tree, "1.2")
     assert (other / "train.py").read_bytes() == CONTENT
 
 
 def test_a_damaged_content_is_asked_for_again_and_nothing_is_half_laid(
     node_cache: NodeCache, tree: bytes, tmp_path: Path
 ) -> None:
-    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+    node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
     blob = tmp_path / "node_cache" / "blobs" / DIGEST[:2] / DIGEST
     blob.chmod(0o600)
     blob.write_bytes(b"\0" * SIZE)
 
-    assert node_cache.lay_out(tree, "1.1") == {"folder": None, "missing": [DIGEST]}
+    assert node_cache.lay_out(tree, "1.1") == WorkingCopy(None, [DIGEST])
     assert copies(tmp_path) == []
     assert node_cache.missing(tree) == [DIGEST]
 
@@ -121,7 +127,7 @@ def test_a_damaged_content_is_asked_for_again_and_nothing_is_half_laid(
 def test_a_full_disk_is_one_line_and_nothing_is_half_laid(
     node_cache: NodeCache, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+    node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
 
     def full(_reader: int, _writer: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -148,8 +154,8 @@ def test_a_tree_that_does_not_fit_is_refused_before_it_is_sent(
 def test_a_copy_that_is_done_with_is_never_made_again(
     node_cache: NodeCache, tree: bytes, tmp_path: Path
 ) -> None:
-    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
-    folder = Path(node_cache.lay_out(tree, "1.1")["folder"])
+    node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
+    folder = lay_out(node_cache, tree, "1.1")
     (folder / "locked").mkdir()
     (folder / "locked" / "x").write_text("x")
     (folder / "locked").chmod(0)
@@ -165,7 +171,7 @@ def test_a_copy_that_is_done_with_is_never_made_again(
 def test_a_copy_that_is_done_with_while_it_is_made_does_not_stay(
     node_cache: NodeCache, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node_cache.put([(DIGEST, SIZE, 0, CONTENT)])
+    node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
 
     def copy_and_be_done(reader: int, writer: int) -> None:
         copy_content(reader, writer)
@@ -195,7 +201,7 @@ def test_what_was_used_least_recently_goes_first_and_what_is_in_use_stays(
     for number in range(4):
         data = bytes([number]) * 1000
         digests.append(hashlib.sha256(data).hexdigest())
-        node_cache.put([(digests[-1], 1000, 0, data)])
+        node_cache.put([Piece(digests[-1], 1000, 0, data)])
     trees = [
         TreeManifest([ManifestEntry(b"x", b"f", 0o644, 1000, each)]).encoded for each in digests
     ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stoker.staging import transfer
 from stoker.staging.bundle import pack
 from stoker.staging.manifest import FILE, FOLDER, LINK, ManifestEntry, StagingError, TreeManifest
-from stoker.staging.node_cache import NodeCache
+from stoker.staging.node_cache import CollectedResults, NodeCache
 from stoker.staging.result_scan import leads_inside
 from stoker.staging.transfer import FetchedResults, bring_back, ship
 from stoker.staging.tree_scan import hash_open
@@ -112,10 +112,10 @@ class Liar:
     def __init__(self, entries: list[ManifestEntry]) -> None:
         self._entries = entries
 
-    def collect(self, _name: str, _results: bytes, _limit: int) -> dict[str, Any]:
+    def collect(self, _name: str, _results: bytes, _limit: int) -> CollectedResults:
         manifest = TreeManifest.__new__(TreeManifest)  # past all checks
         manifest.entries = tuple(sorted(self._entries))
-        return {"manifest": manifest.encoded, "left": [], "folder": "/"}
+        return CollectedResults(manifest.encoded, [], "/")
 
     def fetch(self, _name: str, _digest: str, offset: int) -> bytes:
         return b"bad"[offset:]
@@ -232,7 +232,7 @@ def test_what_is_beyond_the_limit_is_not_even_read(
     result_scan = node_cache.collect("1.1", b"results", 100)
 
     assert reads == [1, 500]
-    assert result_scan["left"] == [
+    assert result_scan.left == [
         "grown (0 MiB, beyond sync.limit)",
         "new (0 MiB, beyond sync.limit)",
     ]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from stoker.staging.node_cache import NodeCache, Piece
+from stoker.staging.node_cache import CollectedResults, NodeCache, Piece, WorkingCopy
 
 T = TypeVar("T")
 Tree = dict[bytes, Any]  # bytes: a file and its mode; str: a link; a dict: a folder
@@ -89,10 +89,10 @@ class BadLine:
     def put(self, pieces: list[Piece]) -> list[int]:
         return self._call(lambda: self.node_cache.put(pieces))
 
-    def lay_out(self, manifest: bytes, name: str) -> dict[str, Any]:
+    def lay_out(self, manifest: bytes, name: str) -> WorkingCopy:
         return self._call(lambda: self.node_cache.lay_out(manifest, name))
 
-    def collect(self, name: str, results: bytes, limit_bytes: int) -> dict[str, Any]:
+    def collect(self, name: str, results: bytes, limit_bytes: int) -> CollectedResults:
         return self._call(lambda: self.node_cache.collect(name, results, limit_bytes))
 
     def fetch(self, name: str, digest: str, offset: int) -> bytes | None:
