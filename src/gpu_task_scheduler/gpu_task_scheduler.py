@@ -104,13 +104,15 @@ class _Run:
 
     def run_all(self, instances: list[Instance]) -> None:
         """Run them, and return when all have ended."""
+        import msgspec
+
         from stoker.task.call_files import call_argv
         from stoker.task.engine_session import EngineSession
-        from stoker.task.run import see_through
+        from stoker.task.options import GpuOptions
+        from stoker.task.run import run_to_end
 
-        session = EngineSession(
-            gpus=[gpu.split(",") for gpu in self._config["gpu"]], in_advance=False
-        )
+        opening = GpuOptions([gpu.split(",") for gpu in self._config["gpu"]]).make_open()
+        session = EngineSession(msgspec.structs.replace(opening, in_advance=False))
         env = {} if "MPLBACKEND" in os.environ else {"MPLBACKEND": "Agg"}
         waiting: dict[int, tuple[Instance, str]] = {}
 
@@ -130,10 +132,10 @@ class _Run:
                     warm=self._name_of_class() if self._warm else None,
                 )
 
-        def heed(event: Event, job: Job) -> None:
-            self._heed(session, event, job, *waiting[job.number])
+        def on_event(event: Event, job: Job) -> None:
+            self._on_event(session, event, job, *waiting[job.number])
 
-        see_through(session, submit_all, heed)
+        run_to_end(session, submit_all, on_event)
 
     def _name_of_class(self) -> str:
         from stoker.task.call_files import name_of
@@ -141,7 +143,7 @@ class _Run:
         named = self._task_class
         return named if isinstance(named, str) else name_of(named)
 
-    def _heed(
+    def _on_event(
         self, session: EngineSession, event: Event, job: Job, instance: Instance, call: str
     ) -> None:
         """Prepare a task when it has its GPU, and record how it ended."""

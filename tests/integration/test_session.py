@@ -1,4 +1,4 @@
-"""The private engine: a child of whoever asks, and gone with it."""
+"""The private engine: a child of its client, which ends with it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from integration.api import Scripts
+from stoker.core.job import Request
 from stoker.errors import StokerError, UsageError
 from stoker.task import messages
-from stoker.task.engine_session import EngineLostError, EngineSession, spell_gpus
+from stoker.task.engine_session import EngineLostError, EngineSession
 from stoker.task.job import Job
+from stoker.task.options import GpuOptions, encode_texts, spell_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,9 +28,8 @@ if TYPE_CHECKING:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineSession]:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
-    session = EngineSession(
-        gpus="a,b", cpu_places=1, env={**os.environ, "OWN": "1"}, cwd=str(tmp_path)
-    )
+    opening = GpuOptions("a,b").make_open(env={"OWN": "1"}, cwd=str(tmp_path))
+    session = EngineSession(msgspec.structs.replace(opening, cpu_places=1))
     yield session
     session.abandon()
 
@@ -40,14 +42,13 @@ def finish(session: EngineSession) -> list[tuple[messages.Event, Job | None]]:
 def test_a_job_has_its_environment_folder_log_and_gpu(
     session: EngineSession, tmp_path: Path
 ) -> None:
-    (tmp_path / "sub").mkdir()
     log = tmp_path / "job.log"
     line = 'printf "%s " $OWN $MORE $CUDA_VISIBLE_DEVICES; pwd'
 
-    job = session.submit(line, env={"MORE": "2"}, cwd=str(tmp_path / "sub"), log=str(log))
+    job = session.submit(line, env={"MORE": "2"}, log=str(log))
     finish(session)
 
-    assert log.read_text() == f"1 2 a {tmp_path}/sub\n"
+    assert log.read_text() == f"1 2 a {tmp_path}\n"
     assert (job.state, job.exit_code, job.gpus, job.log) == ("done", 0, ["a"], str(log))
     assert job.seconds is not None
     assert job.seconds >= 0
@@ -72,7 +73,7 @@ def test_a_job_that_asks_starts_with_what_it_is_answered(
     assert order.index((messages.Ended, other)) < order.index((messages.Started, asks))
 
 
-def test_a_job_that_is_refused_fails_alone(session: EngineSession) -> None:
+def test_a_refused_job_fails_alone(session: EngineSession) -> None:
     asks = session.submit("true", ask=True)
     other = session.submit("true")
     session.close()
@@ -111,13 +112,13 @@ def test_jobs_that_wait_or_run_are_cancelled_with_their_trees(session: EngineSes
     assert [job.state for job in (*runs, waits)] == ["killed"] * 3
 
 
-def test_priorities_and_jobs_on_two_slots_or_none_are_heeded(session: EngineSession) -> None:
-    both = session.submit("true", slots=2, ask=True)
-    none = session.submit('test -z "$CUDA_VISIBLE_DEVICES"', slots=0)
+def test_jobs_start_by_priority_on_two_slots_or_none(session: EngineSession) -> None:
+    both = session.submit("true", Request(slots=2), ask=True)
+    none = session.submit('test -z "$CUDA_VISIBLE_DEVICES"', Request(slots=0))
     started, later = [], []
     for event, job in session.events():
         if isinstance(event, messages.Asked):
-            later = [session.submit("true", slots=2, priority=n) for n in (0, 5)]
+            later = [session.submit("true", Request(slots=2, priority=n)) for n in (0, 5)]
             session.close()
             session.answer(both, {})
         elif isinstance(event, messages.Started):
@@ -129,7 +130,7 @@ def test_priorities_and_jobs_on_two_slots_or_none_are_heeded(session: EngineSess
 
 
 def test_a_failed_job_is_tried_again(session: EngineSession, tmp_path: Path) -> None:
-    job = session.submit("test -e once || { touch once; exit 3; }", retries=1)
+    job = session.submit("test -e once || { touch once; exit 3; }", Request(retries=1))
     events = [event for event, _ in finish(session)]
 
     ends = [event for event in events if isinstance(event, messages.Ended)]
@@ -137,17 +138,17 @@ def test_a_failed_job_is_tried_again(session: EngineSession, tmp_path: Path) -> 
     assert (job.state, job.attempt) == ("done", 2)
 
 
-def test_what_could_never_run_is_refused_at_once(session: EngineSession) -> None:
+def test_a_job_that_could_never_run_is_refused_at_once(session: EngineSession) -> None:
     with pytest.raises(UsageError, match="needs 3"):
-        session.submit("true", slots=3)
+        session.submit("true", Request(slots=3))
 
 
-def test_a_bad_gpu_is_told_where_the_session_is_made(
+def test_bad_gpu_options_fail_when_the_session_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     with pytest.raises(UsageError, match="at least 1 job"):
-        EngineSession(gpus="0", jobs_per_gpu=0)
+        EngineSession(GpuOptions("0", jobs_per_gpu=0).make_open())
     assert not os.listdir(tmp_path / "home" / "private")
 
 
@@ -158,7 +159,7 @@ def test_gpus_are_spelled_as_on_the_command_line() -> None:
         spell_gpus([[]])
 
 
-def test_an_engine_that_is_killed_is_told_of(session: EngineSession) -> None:
+def test_a_killed_engine_raises_an_error(session: EngineSession) -> None:
     job = session.submit("sleep 1000")
     events = session.events()
     assert isinstance(next(events)[0], messages.Started)
@@ -170,12 +171,14 @@ def test_an_engine_that_is_killed_is_told_of(session: EngineSession) -> None:
     assert job.state == "running"
 
 
-def test_a_record_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
     states = []
     for _ in range(2):
-        session = EngineSession(gpus="a", cwd=str(tmp_path), record={"name": "x"}, resume=True)
+        opening = GpuOptions("a").make_open(cwd=str(tmp_path))
+        record = encode_texts({"name": "x"})
+        session = EngineSession(msgspec.structs.replace(opening, record=record, resume=True))
         jobs = [session.submit("true"), session.submit("test -e now || { touch now; exit 1; }")]
         finish(session)
         states.append([(job.state, job.skipped) for job in jobs])
@@ -192,7 +195,8 @@ def test_all_trees_end_when_the_process_is_killed(stoker: Stoker) -> None:
         """
         import os
         from stoker.task.engine_session import EngineSession
-        session = EngineSession(gpus="0,1")
+        from stoker.task.options import GpuOptions
+        session = EngineSession(GpuOptions("0,1").make_open())
         reader, writer = os.pipe()
         if os.fork() == 0:  # lives on, with all that it has inherited, until this process is gone
             os.close(writer)
@@ -224,7 +228,8 @@ def test_a_forked_process_leaves_the_engine_alone(stoker: Stoker) -> None:
         import os, sys
         from stoker.errors import StokerError
         from stoker.task.engine_session import EngineSession
-        session = EngineSession(gpus="0")
+        from stoker.task.options import GpuOptions
+        session = EngineSession(GpuOptions("0").make_open())
         session.submit("true")
         if os.fork() == 0:
             try:

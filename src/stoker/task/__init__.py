@@ -1,4 +1,4 @@
-"""Work from Python, without a daemon: the engine is a private child of the process that asks.
+"""The Python API, without a daemon: each caller has a private engine in a child process.
 
 your process ──socketpair──▶ host (engine, database) ──▶ supervisor ──▶ your jobs
 """

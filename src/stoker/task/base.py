@@ -1,4 +1,4 @@
-"""`stoker.Task`: a run of a sweep as a class. Light, for the fresh process imports it too."""
+"""`stoker.Task`: a run of a sweep as a class. Imports little: the process of each run imports it too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stoker.reporting import report
 
 
 class Task:
-    """One run: its parameters, its folder, and what it does with them.
+    """One run: its parameters, its folder and its work.
 
         class Train(stoker.Task):
             def required_env(self):
@@ -20,8 +20,8 @@ class Task:
 
         stoker.sweep(Train, {"lr": [0.1, 0.01]})
 
-    It is made and asked for `required_env` in the process that sweeps, once it has its GPU; `main` is
-    called in a fresh process with that GPU. `work_dir` exists in both.
+    When a run has its GPU, the sweeping process creates the Task and calls `required_env`. A fresh
+    process with that GPU calls `main`. `work_dir` exists in both.
     """
 
     def __init__(self, config: Mapping[str, Any], work_dir: str) -> None:
@@ -29,23 +29,23 @@ class Task:
         self.work_dir = work_dir
 
     def required_env(self) -> Mapping[str, str]:
-        """More of an environment for `main`; an exception fails this run alone."""
+        """Return more environment variables for `main`. An exception fails only this run."""
         return {}
 
     def main(self) -> Any:
-        """Do the work; a dictionary that is returned is reported as metrics."""
+        """Do the work. A returned dictionary is reported as metrics."""
         raise NotImplementedError(f"{type(self).__qualname__} has no main(self)")
 
 
 def nest(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters with dotted names as dictionaries inside of each other."""
+    """Return parameters with dotted names as nested dictionaries."""
     nested: dict[str, Any] = {}
     for name, value in params.items():
         *outer, last = name.split(".")
-        inside = nested
+        target = nested
         for part in outer:
-            inside = inside.setdefault(part, {})
-        inside[last] = value
+            target = target.setdefault(part, {})
+        target[last] = value
     return nested
 
 
@@ -55,7 +55,7 @@ def run_function(function: Callable[..., Any], params: Mapping[str, Any]) -> Non
 
 
 def run_task(task: Task) -> None:
-    """Do a task's work."""
+    """Call a task's `main`."""
     _report(task.main())
 
 

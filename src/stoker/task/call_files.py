@@ -1,7 +1,8 @@
-"""Python calls as jobs: pickled here, made in a fresh process, their results read back here."""
+"""Files of Python calls: the client pickles a call, a fresh process makes it, the client reads the result."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -13,7 +14,7 @@ from stoker.errors import StokerError
 from stoker.task.job import Job
 from stoker.task.worker import RESULT, RETURNED, TRACE, UNPICKLABLE, read_result
 
-# The folder of the program comes first on a script's path, and a module there could hide one of ours.
+# The current folder comes first on the path of `python -c`; a module there could hide one of ours.
 _BOOTSTRAP = (
     "import sys; root = sys.argv.pop(1); sys.path = [each for each in sys.path if each];"
     "root in sys.path or sys.path.append(root);"
@@ -22,8 +23,8 @@ _BOOTSTRAP = (
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-class RemoteTraceback(Exception):  # noqa: N818 - it is no error of its own, but where one came from
-    """What the process of a call printed of its exception: that exception's `__cause__`."""
+class RemoteTraceback(Exception):  # noqa: N818 - only the cause of an error
+    """The traceback in the process of a call: the `__cause__` of the exception that is raised here."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -34,7 +35,7 @@ class RemoteTraceback(Exception):  # noqa: N818 - it is no error of its own, but
 
 
 class JobError(StokerError):
-    """A job did not succeed; `job` tells which, and how it ended."""
+    """A job did not succeed. `job` has its state and reason."""
 
     def __init__(self, message: str, job: Job) -> None:
         super().__init__(message)
@@ -42,27 +43,25 @@ class JobError(StokerError):
 
 
 class RemoteError(JobError):
-    """A call raised an exception that cannot be brought over, or returned such a value."""
+    """A call raised an exception, or returned a value, that cannot be pickled."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a function is called, module included."""
-    inner = getattr(
-        function, "func", None
-    )  # functools.partial and its kin have no name of their own
+    """Return the qualified name of a function, with its module."""
+    inner = getattr(function, "func", None)  # functools.partial has no name of its own
     named = function if inner is None or hasattr(function, "__qualname__") else inner
     module = getattr(named, "__module__", None) or type(named).__module__
     return f"{module}.{getattr(named, '__qualname__', type(named).__qualname__)}"
 
 
 def call_argv(path: str) -> list[str]:
-    """The words that make the call which lies in a file."""
+    """Return the command that makes the call in a file."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
     return [sys.executable, *flags, "-c", _BOOTSTRAP, _ROOT, path]
 
 
 def trace_of(path: str) -> str:
-    """Where the call that lies in a file tells of its exception, unless it is loud."""
+    """Return the file for the traceback of a call that is not loud."""
     return f"{path}{TRACE}"
 
 
@@ -76,7 +75,7 @@ def write_call(
 ) -> None:
     """Write a call to a file; TypeError, with the cause, if it cannot be pickled.
 
-    If it `is_loud`, an exception is also printed where the call prints: that is for logs.
+    A loud call also prints its exception, for its log.
     """
     import cloudpickle
 
@@ -88,28 +87,28 @@ def write_call(
             f" {type(error).__name__}: {error}"
         ) from error
     with open(path, "wb") as file:
-        # An empty entry means the folder that is current: it may be another by then.
+        # An empty entry means the current folder, which can be another one later.
         pickle.dump(([os.path.abspath(each) for each in sys.path], is_loud), file)
         file.write(call)
 
 
 def take_result(path: str, job: Job) -> Any:
-    """What a call returned; raises what it raised, with its traceback as the cause.
+    """Return what a call returned, or raise what it raised; its files are removed.
 
-    JobError if it came to no end of its own. Its files are removed.
+    JobError if its process left no result.
     """
     try:
         with open(f"{path}{RESULT}", "rb") as file:
-            how, story, body = read_result(file)
+            status, description, body = read_result(file)
     except FileNotFoundError:
         raise JobError(f"{job.command}: {job.reason or 'left no result'}", job) from None
     finally:
         remove_call(path)
-    if how == RETURNED:
+    if status == RETURNED:
         return _load(body, job, "what it returned")
-    assert story is not None
-    name, message, trace = story
-    if how == UNPICKLABLE:
+    assert description is not None
+    name, message, trace = description
+    if status == UNPICKLABLE:
         raise RemoteError(
             f"{job.command}: the {name} it returned cannot be sent back ({message});"
             " return plain values or arrays, or write a file",
@@ -119,19 +118,17 @@ def take_result(path: str, job: Job) -> Any:
 
 
 def remove_call(path: str) -> None:
-    """Remove the files of a call, those that there are."""
+    """Remove the files of a call."""
     for each in (path, f"{path}{RESULT}", trace_of(path)):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(each)
-        except FileNotFoundError:
-            continue
 
 
 def _exception(body: bytes, job: Job, text: str) -> BaseException:
     try:
         error = pickle.loads(body) if body else None  # noqa: S301 - from our own worker
     except Exception:
-        error = None  # its class wants other arguments than it keeps, or is not to be had here
+        error = None  # its class cannot be imported, or needs other arguments
     if isinstance(error, BaseException):
         return error
     return RemoteError(f"{job.command} raised {text}", job)

@@ -1,6 +1,6 @@
-"""Definitions in the files of the user's own modules, and the definitions that these name in turn.
+"""Source code of definitions in the user's own modules, with the definitions they refer to.
 
-Read from the files as they are now: a fresh process imports those, whatever this process has loaded.
+The code is read from the present files, because a fresh process will import those.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))
 
 
 class _Origin(NamedTuple):
-    """Where an imported name comes from: a module, and a name in it unless it is the module itself."""
+    """Where an imported name comes from: a module and a name in it; None for the module itself."""
 
     module: str
     name: str | None
 
 
 class _Module:
-    """What a module's file defines: statements and imports, by the names that they bind."""
+    """A parsed module: statements and imports by the names that they bind."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -56,14 +56,14 @@ class _Module:
 
 
 class Definitions:
-    """Reads definitions of own modules, each once, with all that they name."""
+    """Reads definitions of the user's own modules, each once, with everything they refer to."""
 
     def __init__(self) -> None:
         self._modules: dict[str, _Module | None] = {}
         self._read: set[tuple[str, str]] = set()
 
     def read(self, module: str, name: str) -> Iterator[str]:
-        """The source of a definition and of the own definitions it names; nothing if read before."""
+        """Yield the source of a definition and of those it refers to; nothing if already read."""
         if (module, name) in self._read:
             return
         self._read.add((module, name))
@@ -85,7 +85,7 @@ class Definitions:
             yield from self._read_named(found, statement)
 
     def read_all(self, module: str, names: Iterable[str]) -> Iterator[str]:
-        """The same for those of these names that a module defines."""
+        """Yield the same for several names of a module."""
         for name in names:
             yield from self.read(module, name)
 
@@ -100,7 +100,7 @@ class Definitions:
         for origin in origins:
             if origin.name is not None:
                 yield from self.read(origin.module, origin.name)
-                # It may be a module of its package.
+                # The name can be a submodule.
                 yield from self.read_all(f"{origin.module}.{origin.name}", sorted(attributes))
             else:
                 yield from self.read_all(origin.module, sorted(attributes))
@@ -117,7 +117,7 @@ class Definitions:
 
 
 def is_own_module(name: str) -> bool:
-    """Whether a module is the user's: neither of Python, nor an installed package, nor of Stoker."""
+    """Whether a module is the user's own: not in Python, an installed package or Stoker."""
     if name == "__main__":
         return True
     path = _file_of(name)
@@ -127,7 +127,7 @@ def is_own_module(name: str) -> bool:
 def find_origins(
     statement: ast.Import | ast.ImportFrom, package: str
 ) -> Iterator[tuple[str, _Origin]]:
-    """The names that an import binds, and where each comes from."""
+    """Yield the names that an import binds, each with its origin."""
     if isinstance(statement, ast.Import):
         for alias in statement.names:
             yield alias.asname or alias.name.partition(".")[0], _Origin(alias.name, None)
@@ -147,7 +147,7 @@ def _file_of(name: str) -> str | None:
     else:
         parent = name.rpartition(".")[0]
         if parent and parent not in sys.modules:
-            return None  # to look for it would import its package
+            return None  # find_spec would import the package
         try:
             spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
@@ -163,7 +163,7 @@ def _is_own(path: str) -> bool:
 
 
 def _flatten(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, also those inside of its conditions and try blocks."""
+    """Yield the statements of a module, including those in its conditions and try blocks."""
     for statement in body:
         inner = [
             each

@@ -1,4 +1,4 @@
-"""Where the private child begins. Imports little, so that the supervisor's start-up and its own overlap."""
+"""Entry point of a private engine. Starts the supervisor first, so that both start-ups overlap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.supervisor.launcher import start_supervisor
 def main() -> None:
     """Serve the client whose pid and whose end of a socketpair are the arguments."""
     pid, fd = map(int, sys.argv[1:3])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the client's to say what ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client decides what ends
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.set_inheritable(fd, False)
     supervisor = start_supervisor()

@@ -1,4 +1,4 @@
-"""Holds a launch back until whoever submitted the job has been asked for its environment."""
+"""Executor that asks the client for a job's environment before it launches the job."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from stoker.core.slot import Slot
 from stoker.executors.contract import Executor, Launch, Refused, Report, Revoked
 
 
 class EnvironmentQueryExecutor:
-    """Keeps the executor contract over another executor.
+    """Delays launches of another executor until the client has answered.
 
-    `ask` is called for each launch and tells whether an answer will come; until it has, the launch
-    occupies its slots and can be taken back. Nothing else waits for it.
+    `ask` is called for each launch and returns whether an answer will come. Until then the launch
+    occupies its slots and can be revoked. Other launches do not wait for it.
     """
 
     def __init__(self, executor: Executor, ask: Callable[[Launch], bool]) -> None:
@@ -24,6 +23,7 @@ class EnvironmentQueryExecutor:
         self._asked: dict[str, Launch] = {}
         self._reports: list[Report] = []
         self.fileno = executor.fileno
+        self.define_slots = executor.define_slots
         self.define_context = executor.define_context
         self.hold = executor.hold
         self.offer = executor.offer
@@ -33,12 +33,8 @@ class EnvironmentQueryExecutor:
         self.finish = executor.finish
         self.close = executor.close
 
-    def define_slots(self, slots: Sequence[Slot]) -> None:
-        """Make known the slots that later calls number."""
-        self._executor.define_slots(slots)
-
     def launch(self, launches: Sequence[Launch]) -> None:
-        """Start attempts whose intent is on record; those that are to be asked about, later."""
+        """Start recorded attempts; those that the client is asked about start after the answer."""
         ready = []
         for order in launches:
             if self._ask(order):
@@ -49,7 +45,7 @@ class EnvironmentQueryExecutor:
             self._executor.launch(ready)
 
     def answer(self, key: str, env: Mapping[str, str], error: str | None) -> None:
-        """Go on with a launch, or refuse it; nothing if it has been taken back meanwhile."""
+        """Launch an attempt or refuse it; nothing if it was revoked meanwhile."""
         order = self._asked.pop(key, None)
         if order is None:
             return
@@ -60,19 +56,19 @@ class EnvironmentQueryExecutor:
             self._executor.launch([msgspec.structs.replace(order, env=more)])
 
     def observe(self) -> list[Report]:
-        """Return what has happened since the last call, without waiting."""
+        """Return the reports since the last call, without waiting."""
         reports, self._reports = self._reports, []
         return reports + self._executor.observe()
 
     def revoke(self, key: str) -> None:
-        """Take back an attempt that has not started."""
+        """Revoke an attempt that has not started."""
         if self._asked.pop(key, None) is not None:
             self._reports.append(Revoked(key))
         else:
             self._executor.revoke(key)
 
     def kill(self, key: str) -> None:
-        """Kill the attempt's whole process tree; one that was not started is taken back."""
+        """Kill an attempt's whole process tree; revoke it if it has not started."""
         if self._asked.pop(key, None) is not None:
             self._reports.append(Revoked(key))
         else:

@@ -1,4 +1,4 @@
-"""`stoker.Executor`: concurrent.futures, with a fresh process and GPUs of its own for every call."""
+"""`stoker.Executor`: a concurrent.futures executor that gives each call a fresh process and GPUs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
 
+from stoker.core.job import Request
 from stoker.core.sharing.rules import AUTO, NEVER
 from stoker.errors import StokerError
 from stoker.task import messages
@@ -23,17 +24,16 @@ from stoker.task.call_files import (
     trace_of,
     write_call,
 )
-from stoker.task.engine_session import EngineSession, Gpus
+from stoker.task.engine_session import EngineSession
 from stoker.task.job import Job
-from stoker.task.run import places
-from stoker.task.share_options import read_gpu_mem, read_share
+from stoker.task.options import GpuOptions, Gpus
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Future(futures.Future[T]):
-    """A future with the job behind it: its GPUs, its process, its times, how it ended."""
+    """A future with its job: GPUs, process, times and end."""
 
     job: Job
 
@@ -42,7 +42,7 @@ class Future(futures.Future[T]):
         self._cancel = cancel
 
     def cancel(self) -> bool:
-        """Cancel a call that has not begun; True if it never will."""
+        """Cancel a call that has not started; True if it will never start."""
         cancelled = super().cancel()
         if cancelled:
             self._cancel(self.job)
@@ -50,22 +50,22 @@ class Future(futures.Future[T]):
 
 
 class Executor(futures.Executor):
-    """Makes calls in fresh processes, each with its own GPU in CUDA_VISIBLE_DEVICES before any import.
+    """Makes calls in fresh processes that have their own GPU in CUDA_VISIBLE_DEVICES from the start.
 
         with stoker.Executor(gpus="0,1") as executor:
             for accuracy in executor.map(train, [1e-3, 1e-4]):
                 print(accuracy)
 
-    `gpus` is as for `stoker run --gpus`, by default every GPU that nobody else is using. A call gets
-    `gpus_per_job` of them; with 0 it needs none, and `max_workers` are made at once. Functions and
-    arguments travel by cloudpickle: those of scripts and notebooks work too. What a call prints goes
-    where this process prints, or with `logs` to a file each in that folder. A call that ends without
-    an answer (a crash, a kill, its `timeout_s`) is tried `retries` more times. From the second call of
-    a function on, its process finds imported what the first has imported, unless `warm` is false.
+    `gpus` is as for `stoker run --gpus`; the default is every GPU that no other process uses. A call
+    gets `gpus_per_job` of them; with 0 it needs none, and `max_workers` calls run at once. Functions and
+    arguments are sent by cloudpickle: those of scripts and notebooks work too. A call prints to the
+    output of this process; with `logs`, to its own file in that folder. A call that ends without a result
+    (a crash, a kill, its `timeout_s`) is repeated up to `retries` times. From the second call of a
+    function on, its process starts with the modules that the first one imported, unless `warm` is false.
 
-    Calls of one `map` share GPUs: when the first has shown what it needs, as many run side by side as
-    fit. `share` says how, `"never"` for a GPU to each call; given, it counts for `submit` too.
-    `gpu_mem="10G"` tells what a call needs, so that none has to be tried first.
+    Calls of one `map` share GPUs: when the first has shown what it needs, as many run at once as fit.
+    `share` sets how, `"never"` gives each call a whole GPU; if set, it is valid for `submit` too.
+    `gpu_mem="10G"` declares what a call needs, so that none has to be tried first.
 
     All processes end with this one, however it ends.
     """
@@ -86,90 +86,80 @@ class Executor(futures.Executor):
         share: str | None = None,
         gpu_mem: str | None = None,
     ) -> None:
-        self._gpus_per_job = gpus_per_job
-        self._share = read_share(share or NEVER.text)
-        self._map_share = read_share(share or AUTO.text)
+        options = GpuOptions(gpus, gpus_per_job, jobs_per_gpu, max_workers)
+        make_request = functools.partial(
+            options.make_request, timeout_s=timeout_s, retries=retries, gpu_mem=gpu_mem
+        )
+        self._request = make_request(share=share or NEVER.text)
+        self._map_request = make_request(share=share or AUTO.text)
         self._logs = None if logs is None else os.path.abspath(logs)
-        self._timeout_s = timeout_s
-        self._retries = retries
         self._warm = warm
         if self._logs is not None:
             os.makedirs(self._logs, exist_ok=True)
-        session = EngineSession(
-            gpus="" if gpus_per_job == 0 else gpus,
-            jobs_per_gpu=jobs_per_gpu,
-            cpu_places=places(max_workers, gpus_per_job),
-            env=None if env is None else {**os.environ, **env},
-            cwd=cwd,
-            gpu_mem=read_gpu_mem(gpu_mem),
-        )
-        self._desk = _Desk(session)
-        self._finalizer = weakref.finalize(self, self._desk.close)
+        opening = options.make_open(self._request.gpu_mem, env, cwd)
+        self._calls = _PendingCalls(EngineSession(opening))
+        self._finalizer = weakref.finalize(self, self._calls.close)
         self._finalizer.atexit = False  # `_finish_all` does that, and waits
 
     @property
     def slots(self) -> list[str]:
-        """The GPUs that calls are made on, a slot each; empty if they need none."""
-        return list(self._desk.session.slots)
+        """The slots that run calls, by their GPUs; empty if calls need no GPU."""
+        return list(self._calls.session.slots)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a call made; TypeError if it cannot be sent to another process."""
-        return self._submit(self._share, fn, *args, **kwargs)
+        """Queue a call; TypeError if it cannot be sent to another process."""
+        return self._submit(self._request, fn, *args, **kwargs)
 
     def map(self, fn: Callable[..., T], *iterables: Iterable[Any], **options: Any) -> Iterator[T]:
-        """Have a call made for each of the arguments; as `concurrent.futures.Executor.map`.
+        """Queue a call for each item, as `concurrent.futures.Executor.map`.
 
-        Such calls are of one kind, so they share GPUs unless `share` says otherwise.
+        The calls are of one kind, so they share GPUs, unless `share` forbids it.
         """
-        return _Mapper(functools.partial(self._submit, self._map_share)).map(
-            fn, *iterables, **options
-        )
+        submit = functools.partial(self._submit, self._map_request)
+        return _Mapper(submit).map(fn, *iterables, **options)
 
     def _submit(
-        self, share: str | None, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+        self, request: Request, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
-        desk = self._desk
-        desk.check_open()
-        number = desk.session.take_number()
-        path = desk.path_of(number)
-        future: Future[T] = Future(desk.cancel)
-        shared = share if self._gpus_per_job == 1 else None
+        calls = self._calls
+        calls.check_open()
+        number = calls.session.take_number()
+        path = calls.path_of(number)
+        future: Future[T] = Future(calls.cancel)
         write_call(path, fn, args, kwargs, is_loud=self._logs is not None)
-        with desk.taking(future, number):
-            future.job = desk.session.submit(
+        has_trace = self._logs is None and request.share is not None
+        with calls.registered(future, number):
+            future.job = calls.session.submit(
                 name_of(fn),
+                request,
                 number=number,
                 argv=call_argv(path),
                 log=None if self._logs is None else os.path.join(self._logs, f"{number}.log"),
-                slots=self._gpus_per_job,
-                timeout_s=self._timeout_s,
-                retries=self._retries,
                 warm=name_of(fn) if self._warm else None,
-                share=shared,
-                trace=trace_of(path) if self._logs is None and shared is not None else None,
+                trace=trace_of(path) if has_trace else None,
             )
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; wait for those that are there, or cancel those that have not begun."""
-        self._desk.close(cancel=cancel_futures)
+        """Accept no more calls. Wait for the present ones; optionally cancel those that have not started."""
+        self._calls.close(cancel=cancel_futures)
         if wait:
-            self._desk.wait()
+            self._calls.wait()
 
 
 class _Mapper(futures.Executor):
-    """Maps as all executors do, over a way to submit."""
+    """Gives `map` of concurrent.futures another way to submit."""
 
     def __init__(self, submit: Callable[..., futures.Future[Any]]) -> None:
         self._submit = submit
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
-        """Have a call made."""
+        """Queue a call."""
         return self._submit(fn, *args, **kwargs)
 
 
-class _Desk:
-    """What goes on when nobody holds the executor any more: the session, its futures, the thread."""
+class _PendingCalls:
+    """The session, the futures and the event thread; they outlive the executor object."""
 
     def __init__(self, session: EngineSession) -> None:
         self.session = session
@@ -179,17 +169,19 @@ class _Desk:
         self._lock = threading.Lock()
         self._closed = False
         self._broken: StokerError | None = None
-        self._thread = threading.Thread(target=self._work, name="stoker-executor", daemon=True)
+        self._thread = threading.Thread(
+            target=self._handle_events, name="stoker-executor", daemon=True
+        )
         self._thread.start()
-        _desks.add(self)
+        _open_calls.add(self)
 
     def path_of(self, number: int) -> str:
-        """Where a call lies."""
+        """Return the file of a call."""
         return os.path.join(self._folder, str(number))
 
     @contextlib.contextmanager
-    def taking(self, future: Future[Any], number: int) -> Iterator[None]:
-        """Remember a future before anything of its job can be heard."""
+    def registered(self, future: Future[Any], number: int) -> Iterator[None]:
+        """Register a future before the first event of its job can come."""
         with self._lock:
             try:
                 self.check_open()
@@ -201,11 +193,11 @@ class _Desk:
                 raise
 
     def cancel(self, job: Job) -> None:
-        """Take a job out whose future was cancelled."""
+        """Cancel the job of a cancelled future."""
         self.session.cancel(job, running=True)
 
     def close(self, *, cancel: bool = False) -> None:
-        """Take no more calls."""
+        """Accept no more calls."""
         with self._lock:
             self._closed = True
             pending = list(self._futures.values()) if cancel else []
@@ -214,44 +206,44 @@ class _Desk:
         self.session.close()
 
     def wait(self) -> None:
-        """Return when every future has its end."""
+        """Wait until all futures are done."""
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     def check_open(self) -> None:
-        """Raise what keeps new calls from being taken."""
+        """Raise an error if no call can be accepted."""
         self.session.check_owner()
         if self._broken is not None:
             raise self._broken
         if self._closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
-    def _work(self) -> None:
+    def _handle_events(self) -> None:
         try:
             for event, job in self.session.events():
                 if job is not None:
-                    self._heed(event, job)
+                    self._on_event(event, job)
         except StokerError as error:
             with self._lock:
                 self._broken = error
                 left, self._futures = self._futures, {}
             for future in left.values():
-                if _has_begun(future):
+                if _mark_running(future):
                     future.set_exception(error)
         finally:
-            _desks.discard(self)
+            _open_calls.discard(self)
 
-    def _heed(self, event: messages.Event, job: Job) -> None:
-        with self._lock:  # whoever submits has it until the future has its job
+    def _on_event(self, event: messages.Event, job: Job) -> None:
+        with self._lock:  # `registered` holds it until the future has its job
             future = self._futures.get(job.number)
         if isinstance(event, messages.Started):
-            if future is not None and not _has_begun(future):
+            if future is not None and not _mark_running(future):
                 del self._futures[job.number]
                 self.session.cancel(job, running=True)
         elif isinstance(event, messages.Ended) and not event.retried:
             self._futures.pop(job.number, None)
             path = self.path_of(job.number)
-            if future is None or not _has_begun(future):
+            if future is None or not _mark_running(future):
                 remove_call(path)
                 return
             try:
@@ -260,24 +252,20 @@ class _Desk:
                 future.set_exception(error)
 
 
-def _has_begun(future: Future[Any]) -> bool:
-    """Let a future be running, unless it was cancelled."""
+def _mark_running(future: Future[Any]) -> bool:
+    """Mark a future as running; False if it was cancelled."""
     return future.running() or future.set_running_or_notify_cancel()
 
 
-_desks: set[_Desk] = set()
+_open_calls: set[_PendingCalls] = set()
 
 
 def _finish_all() -> None:
-    """Finish what was asked for before this process ends, as executors do."""
-    for desk in list(_desks):
-        desk.close()
-        desk.wait()
-
-
-def _forget_all() -> None:
-    _desks.clear()
+    """Finish all calls before this process ends, as other executors do."""
+    for calls in list(_open_calls):
+        calls.close()
+        calls.wait()
 
 
 atexit.register(_finish_all)
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_open_calls.clear)

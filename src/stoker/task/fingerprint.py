@@ -1,8 +1,8 @@
-"""Fingerprint of a function or class: another one when the code that a call would run has changed.
+"""Fingerprint of a function or class, which changes when the code that a call would run changes.
 
-It covers the code itself, defaults and closures, and what the code names: functions, classes and plain
-values of the user's own modules, as far as names tell. Installed packages and the standard library are
-left out. Comments, line numbers and the layout of the code do not count.
+It covers the code, defaults and closures, and everything the code refers to by name in the user's own
+modules: functions, classes and plain values. It does not cover installed packages, the standard library,
+comments, line numbers and layout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stoker.task.definitions import Definitions, is_own_module
 LENGTH = 12
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, range)
-# What Python adds to a class by itself, and what says nothing about what it does.
+# Attributes that Python adds to a class, and that do not change its behaviour.
 _NOT_CODE = frozenset(
     [
         "__abstractmethods__",
@@ -43,24 +43,24 @@ _NOT_CODE = frozenset(
 
 
 def take_fingerprint(work: Callable[..., Any]) -> str:
-    """The fingerprint of a function, a class or another callable, the same in every process.
+    """Return the fingerprint of a callable; it is the same in every process.
 
-    What cannot be looked through gets one that nothing else has: it is never taken for the same.
+    A callable that cannot be inspected gets a random fingerprint, which never equals another.
     """
     walk = _Walk()
     try:
         walk.add(work)
-    except Exception:  # of a user's own __repr__, say, or by too deep a nesting
+    except Exception:  # from a user's __repr__, or from too deep nesting
         return os.urandom(LENGTH // 2).hex()
     return walk.digest()
 
 
 class _Walk:
-    """Goes from an object to all that its code names, each once, and hashes what it meets."""
+    """Hashes an object and everything its code refers to, each once."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
-        self._seen: dict[int, Any] = {}  # the objects too: an id is another's once they are gone
+        self._seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is reused
         self._definitions = Definitions()
 
     def digest(self) -> str:
@@ -119,7 +119,7 @@ class _Walk:
         self._put("end")
 
     def _add_object(self, value: Any) -> None:
-        """Hash the code of an object's own class and its attributes; of others only the class's name."""
+        """Hash the class and attributes of an object of an own class; of others only the class name."""
         kind = type(value)
         self._put("object", kind.__module__, kind.__qualname__)
         self.add(kind)
@@ -133,7 +133,7 @@ class _Walk:
             )
 
     def _add_definition(self, value: types.FunctionType | type) -> None:
-        """Hash a function or a class: from its file if the run imports it, else as it is here."""
+        """Hash a function or a class: from its file if the run imports it, otherwise from memory."""
         self._put("definition", value.__module__, value.__qualname__)
         if not is_own_module(value.__module__):
             return
@@ -172,7 +172,7 @@ class _Walk:
 
 
 def _is_imported_by_name(value: types.FunctionType | type) -> bool:
-    """Whether another process gets it by importing its module, as pickles do, and not by value."""
+    """Whether a pickle refers to it by module and name, so that another process imports it."""
     found: Any = sys.modules.get(value.__module__)
     if value.__module__ == "__main__" or getattr(found, "__file__", None) is None:
         return False

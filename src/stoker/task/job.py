@@ -1,4 +1,4 @@
-"""A job of a private engine, as whoever submitted it sees it."""
+"""A job of a private engine, as its client sees it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ DONE = "done"
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What was asked for, and what has become of it so far.
+    """A command or call, its state and its result so far.
 
-    `state` is waiting, running, done, failed, killed or lost. `reason` tells why it did not succeed.
-    Times are seconds of the Unix epoch. A job that a record knows as done is `skipped`: it is not run
-    again.
+    `state` is waiting, running, done, failed, killed or lost. `reason` says why it did not succeed.
+    Times are seconds since the Unix epoch. A job that succeeded in an earlier run is `skipped`.
     """
 
     number: int
@@ -39,18 +38,18 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Whether it has succeeded."""
+        """Whether it succeeded."""
         return self.state == DONE
 
     @property
     def seconds(self) -> float | None:
-        """How long its last attempt took; None if that is not known."""
+        """Duration of its last attempt; None if unknown."""
         if self.started_at is None or self.ended_at is None:
             return None
         return self.ended_at - self.started_at
 
-    def learn(self, event: messages.Event) -> None:
-        """Take in what has happened to it."""
+    def update(self, event: messages.Event) -> None:
+        """Apply an event."""
         match event:
             case messages.Asked():
                 self.slots, self.gpus = event.slots, event.gpus
@@ -65,5 +64,5 @@ class Job(msgspec.Struct, kw_only=True):
                 self.attempt = event.attempt or self.attempt
                 self.ended_at, self.cpu_s = event.at, event.cpu_s
                 self.max_rss_kb = event.max_rss_kb
-            case messages.Passed():
+            case messages.Skipped():
                 self.state, self.skipped = DONE, True

@@ -1,21 +1,23 @@
-"""The words between a process and its private engine: msgpack, each message after its length.
+"""Messages between a process and its private engine: msgpack, each after its length.
 
-Paths, commands and variables are bytes, for they need not be text.
+Paths, commands and variables are bytes, because they need not be valid text.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-_LENGTH = 4
+from stoker.core.job import Request
+
+_LENGTH_BYTES = 4
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
-    """What kind of engine is wanted; the first message, answered by Ready or Failed.
+    """The engine's options; the first message. The answer is Ready or Failed.
 
-    `gpus` is as for `stoker run --gpus`, `""` for none at all; `cpu_places` is how many jobs that need
-    no GPU may run at once. With `record`, what has been done is kept under that key; with `resume`
-    it is gone on with, if there is any. `gpu_mem` is how many bytes of its GPU each job needs.
+    `gpus` is as for `stoker run --gpus`, `""` for none. `cpu_places` jobs that need no GPU may run at
+    once. `record` is the key under which successes are kept; `resume` skips what has succeeded there.
+    `gpu_mem` is the memory in bytes that each job needs on its GPU.
     """
 
     env: dict[bytes, bytes]
@@ -24,44 +26,38 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open"):
     jobs_per_gpu: int = 1
     cpu_places: int = 0
     shell: str | None = None
-    record: dict[str, bytes] | None = None
+    record: dict[bytes, bytes] | None = None
     resume: bool = False
     max_failures: int | None = None
     in_advance: bool = True
-    last_freed_first: bool = False
     gpu_mem: int | None = None
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit", omit_defaults=True):
-    """A job. Its command is a shell line, unless `argv` says what to execute.
+    """A job. Its command is a shell line; with `argv`, only the job's name.
 
-    `env` is added to the session's environment. With `ask`, the client is asked for more of it once
-    the job has its slots. A job with a `folder` has it made when it starts, with `params` inside, and
-    its output goes there. With `warm` a python command finds imported what the first job of that name
-    has imported. How it shares its GPU is said in `share`; None if it does not. What it raised can be
-    read in `trace`, where that is not in a log.
+    `env` is added to the session's environment. With `ask`, the engine sends Asked when the job has
+    its slots, and starts it after the Answer. The engine creates `folder` when the job starts, with `params`
+    in params.json, the output in log.txt and the path in STOKER_RUN_DIR. With `warm`, a Python command
+    starts with the modules that the first job of that name imported. An exception that is in no log is
+    read from `trace`.
     """
 
     number: int
     command: bytes
+    request: Request
     argv: list[bytes] | None = None
     env: dict[bytes, bytes] = {}
-    cwd: bytes | None = None
     log: bytes | None = None
     folder: bytes | None = None
     params: str | None = None
-    slots: int = 1
-    priority: int = 0
-    timeout_s: float | None = None
-    retries: int = 0
     ask: bool = False
     warm: str | None = None
-    share: str | None = None
     trace: bytes | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """What the client says to Asked: more environment, or why the job cannot start."""
+    """The answer to Asked: more environment variables, or why the job cannot start."""
 
     number: int
     env: dict[bytes, bytes] = {}
@@ -69,7 +65,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """End a job: one that waits at once, and one that runs with its whole tree if `running` says so."""
+    """End a job that waits; with `running` also one that runs, with its whole process tree."""
 
     number: int
     running: bool = False
@@ -77,27 +73,27 @@ class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
 
 
 class Close(msgspec.Struct, frozen=True, tag="close"):
-    """No more jobs will come; with `kill` what runs is killed, and what waits is not begun."""
+    """No more jobs will come; `kill` ends those that run or wait."""
 
     kill: bool = False
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The engine runs; `folder` is its own, and gone after it unless there is a record."""
+    """The engine runs. Its `folder` is removed at its end, unless there is a record."""
 
     folder: bytes
     slots: list[str]
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The engine cannot go on; a fault of usage if `usage`."""
+    """The engine cannot go on; `usage` if an option is wrong."""
 
     message: str
     usage: bool = False
 
 
 class Asked(msgspec.Struct, frozen=True, tag="asked"):
-    """A job has its slots (their numbers and GPUs) and wants its environment: an Answer is due."""
+    """A job has its slots (numbers and GPUs) and waits for an Answer."""
 
     number: int
     slots: list[int]
@@ -105,7 +101,7 @@ class Asked(msgspec.Struct, frozen=True, tag="asked"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
-    """A job is a process."""
+    """The process of a job has started."""
 
     number: int
     id: int
@@ -118,9 +114,9 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """A job has come to its end, or (`retried`) gets another attempt.
+    """A job has ended, or (`retried`) waits for its next attempt.
 
-    `state` is a final one of the lifecycle. What never was a process has no exit code and no times.
+    `state` is a final state of the lifecycle. A job without a process has no exit code and no times.
     """
 
     number: int
@@ -134,51 +130,51 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     max_rss_kb: int | None = None
 
 
-class Passed(msgspec.Struct, frozen=True, tag="passed"):
-    """A job is passed over: the record says that it has succeeded before."""
+class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
+    """A job is skipped: it has succeeded before, according to the record."""
 
     number: int
 
 
 class Notice(msgspec.Struct, frozen=True, tag="notice"):
-    """Something a person should know."""
+    """A text for the user."""
 
     text: str
 
 
 class Over(msgspec.Struct, frozen=True, tag="over"):
-    """All jobs have ended, and nothing of them is left; the last message."""
+    """All jobs have ended and left no process; the last message."""
 
 
 Order = Open | Submit | Answer | Cancel | Close
-Event = Ready | Failed | Asked | Started | Ended | Passed | Notice | Over
+Event = Ready | Failed | Asked | Started | Ended | Skipped | Notice | Over
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: Order | Event) -> bytes:
-    """A message as it goes over the wire."""
+    """Return a message with its length in front."""
     body = _encoder.encode(message)
-    return len(body).to_bytes(_LENGTH, "little") + body
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
 
 class Unpacker:
-    """Cuts a stream of bytes into messages; keeps what is not whole yet."""
+    """Cuts a stream of bytes into messages; keeps an incomplete one for later."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take more of the stream; the bodies of the messages that are whole now."""
+        """Return the bodies of the messages that these bytes complete."""
         buffer = self._buffer
         buffer += data
         bodies: list[bytes] = []
         at = 0
-        while len(buffer) >= at + _LENGTH:
-            end = at + _LENGTH + int.from_bytes(buffer[at : at + _LENGTH], "little")
+        while len(buffer) >= at + _LENGTH_BYTES:
+            end = at + _LENGTH_BYTES + int.from_bytes(buffer[at : at + _LENGTH_BYTES], "little")
             if len(buffer) < end:
                 break
-            bodies.append(bytes(buffer[at + _LENGTH : end]))
+            bodies.append(bytes(buffer[at + _LENGTH_BYTES : end]))
             at = end
         del buffer[:at]
         return bodies

@@ -6,7 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 
-from stoker.core.job import Attempt, Request
+from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
 from stoker.engine.queue import MemoryQueue, QueueEntry, make_candidate
 from stoker.store.jobs import SHARERS, Jobs, Known
@@ -30,20 +30,11 @@ class TaskEntry(QueueEntry):
 class TaskQueue(MemoryQueue):
     """Jobs by priority, then in the order of submission; a job that runs again keeps its position.
 
-    With `resume`, `on_skipped` is called for jobs that the record knows as done. All jobs need
-    `gpu_mem` bytes of their GPU, if it is given.
+    With `resume`, `on_skipped` is called for jobs that the record knows as done.
     """
 
-    def __init__(
-        self,
-        jobs: Jobs,
-        on_skipped: Callable[[int], None],
-        *,
-        resume: bool,
-        gpu_mem: int | None = None,
-    ) -> None:
+    def __init__(self, jobs: Jobs, on_skipped: Callable[[int], None], *, resume: bool) -> None:
         super().__init__(jobs, resume=resume)
-        self._gpu_mem = gpu_mem
         self._on_skipped = on_skipped
         self._lines: dict[_Kind, deque[TaskEntry]] = {}
         self._waiting: dict[int, TaskEntry] = {}
@@ -58,16 +49,8 @@ class TaskQueue(MemoryQueue):
         if known is not None and known.state is State.DONE:
             self._on_skipped(job.number)
             return
-        request = Request(
-            slots=job.slots,
-            priority=job.priority,
-            timeout_s=job.timeout_s,
-            retries=job.retries,
-            share=job.share,
-            gpu_mem=self._gpu_mem,
-        )
-        candidate = make_candidate(job.number, request)
-        entry = TaskEntry(job.command, request, known, candidate=candidate, job=job)
+        candidate = make_candidate(job.number, job.request)
+        entry = TaskEntry(job.command, job.request, known, candidate=candidate, job=job)
         self._waiting[job.number] = entry
         self._line_of(entry).append(entry)
 

@@ -1,4 +1,4 @@
-"""`stoker.sweep`: a function, a Task or a command, with all combinations of its parameters."""
+"""`stoker.sweep`: runs a function, a Task or a command with all combinations of its parameters."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from stoker.core.job import Request
 from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
 from stoker.home import find_home
 from stoker.sweep_results.collect import LINES, SUMMARY, note_sweep, read_run
 from stoker.sweep_results.results import Results
-from stoker.sweeps.definition import Metric
 from stoker.sweeps.earlier_runs import record_key
-from stoker.sweeps.plan import Run, plan_sweep
+from stoker.sweeps.plan import Run, Sweep, plan_sweep
 from stoker.task import messages
 from stoker.task.base import Task, nest, run_function, run_task
 from stoker.task.call_files import call_argv, name_of, remove_call, write_call
-from stoker.task.engine_session import EngineSession, Gpus
+from stoker.task.engine_session import EngineSession
 from stoker.task.fingerprint import take_fingerprint
 from stoker.task.job import Job
-from stoker.task.run import JobsFailedError, places, see_through
-from stoker.task.share_options import read_gpu_mem, read_share
+from stoker.task.options import GpuOptions, Gpus, encode_texts
+from stoker.task.run import JobsFailedError, run_to_end
 
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """Parameters as in a sweep file: a mapping, or a list of mappings, which is their union."""
+
+_Work = str | Callable[..., Any] | type[Task]
 
 _PICKLED = "python:"
 _CODE = b" # code "
@@ -35,7 +39,7 @@ _CODE_FILE = ".code"
 
 
 class SweepFailedError(JobsFailedError):
-    """Not all runs have succeeded; `results` are those of all of them."""
+    """Not all runs succeeded. `results` has the results of all runs."""
 
     def __init__(self, jobs: Sequence[Job], results: Results) -> None:
         super().__init__(jobs)
@@ -43,7 +47,7 @@ class SweepFailedError(JobsFailedError):
 
 
 def sweep(
-    work: str | Callable[..., Any] | type[Task],
+    work: _Work,
     space: Space,
     *,
     name: str | None = None,
@@ -69,129 +73,126 @@ def sweep(
     share: str = AUTO.text,
     gpu_mem: str | None = None,
 ) -> Results:
-    """Run all combinations, or samples of them, here and now; return the results of all runs.
+    """Run all combinations of the parameters, or samples of them; return the results of all runs.
 
-    `work` is a command's template, a function (called with the parameters as keyword arguments, in
-    a fresh process of its own) or a Task. `space` and what follows is as in a sweep file; `gpus` and
-    what follows as for `stoker.run`. Each run has a folder of its own. The same sweep again runs only
-    what has not succeeded with the same code, unless `rerun` is "all"; a line on standard error tells
-    how many runs that spares. After `max_failures` no more runs are begun. Calls
-    find imported what the first one has imported, unless `warm` is false. Runs share GPUs once the
-    first have shown what they need, unless `share` is "never"; `gpu_mem="10G"` tells it beforehand.
+    `work` is a command template, a function (called with the parameters as keyword arguments, in a
+    fresh process) or a Task. `space` and the arguments up to `dir` are as in a sweep file; `gpus` and
+    most others as for `stoker.run`. Each run has its own folder. Runs that succeeded before with the
+    same code are skipped, unless `rerun` is "all"; a line on standard error says how many. After
+    `max_failures` no more runs start. Calls find the modules imported that the first one imported, unless
+    `warm` is false. Runs share GPUs once the first have shown what they need, unless `share` is "never";
+    `gpu_mem="10G"` declares it beforehand.
 
-    Raises SweepFailedError when all have ended and not all succeeded, unless `check` is false.
+    Raises SweepFailedError if a run did not succeed, unless `check` is false.
     """
     if rerun not in ("undone", "all"):
         raise UsageError(f"rerun={rerun!r}: 'undone' or 'all'")
-    given = {
-        "name": name or (None if isinstance(work, str) else name_of(work).rpartition(".")[2]),
-        "command": work if isinstance(work, str) else _template(work),
-        "method": method,
-        "samples": samples,
-        "seed": seed,
-        "repeats": repeats,
-        "fixed": fixed,
-        "exclude": exclude,
-        "metric": {"name": metric} if isinstance(metric, str) else metric,
-        "dir": dir,
-        "parameters": space,
-    }
-    sharing = read_share(share) if gpus_per_job == 1 else None
-    plan = plan_sweep({key: value for key, value in given.items() if value is not None})
-    note_sweep(plan)
-    record = record_key(os.getcwd(), plan.name)
-    done = _read_done(record) if rerun != "all" else set()
-    session = EngineSession(
-        gpus="" if gpus_per_job == 0 else gpus,
-        jobs_per_gpu=jobs_per_gpu,
-        cpu_places=places(max_workers, gpus_per_job),
-        env=None if env is None else {**os.environ, **env},
-        record=record,
+    options = GpuOptions(gpus, gpus_per_job, jobs_per_gpu, max_workers)
+    request = options.make_request(
+        timeout_s=timeout_s, retries=retries, share=share, gpu_mem=gpu_mem
+    )
+    search = {"method": method, "samples": samples, "seed": seed, "repeats": repeats}
+    choice = {"parameters": space, "fixed": fixed, "exclude": exclude}
+    plan = _plan(work, {"name": name or None, "metric": metric, "dir": dir, **search, **choice})
+    opening = msgspec.structs.replace(
+        options.make_open(request.gpu_mem, env),
         resume=rerun != "all",
         max_failures=max_failures,
         in_advance=isinstance(work, str),
-        gpu_mem=read_gpu_mem(gpu_mem),
     )
-    runs = _Runs(session, work, plan.metric, warm=warm, share=sharing)
+    return _Runs(work, plan, request, opening, warm=warm).run_all(check=check)
 
-    def submit_all() -> None:
-        for each in plan:
-            runs.submit(each, slots=gpus_per_job, timeout_s=timeout_s, retries=retries)
-        runs.tell_reuse(plan.name, done)
 
-    see_through(session, submit_all, runs.heed)
-    found = runs.results()
-    if check and not all(job.ok for job in runs.jobs):
-        raise SweepFailedError(runs.jobs, found)
-    return found
+def _plan(work: _Work, given: Mapping[str, Any]) -> Sweep:
+    """Check the arguments of a sweep, and record the sweep in its folder."""
+    definition = {key: value for key, value in given.items() if value is not None}
+    if isinstance(definition.get("metric"), str):
+        definition["metric"] = {"name": definition["metric"]}
+    if isinstance(work, str):
+        plan = plan_sweep({"command": work, **definition})
+    elif callable(work):
+        name = name_of(work)
+        escaped = name.replace("{", "{{").replace("}", "}}")
+        command = f"{_PICKLED}{escaped} {{params_json}}"
+        plan = plan_sweep({"name": name.rpartition(".")[2], "command": command, **definition})
+    else:
+        raise UsageError(f"a sweep is over a command, a function or a Task, not over {work!r}")
+    note_sweep(plan)
+    return plan
 
 
 class _Runs:
-    """The runs of one sweep: what they do is written down when they have their GPU."""
+    """The runs of one sweep. The call of a run is written when the run has its GPU."""
 
     def __init__(
-        self,
-        session: EngineSession,
-        work: str | Callable[..., Any] | type[Task],
-        metric: Metric | None,
-        *,
-        warm: bool,
-        share: str | None,
+        self, work: _Work, plan: Sweep, request: Request, opening: messages.Open, *, warm: bool
     ) -> None:
-        self._share = share
-        self._code = None if isinstance(work, str) else take_fingerprint(work)
-        # Commands are started as they are: what is forked is a call.
-        self._warm = None if isinstance(work, str) or not warm else name_of(work)
-        self._session = session
+        record = record_key(os.getcwd(), plan.name)
         self._work = work
-        self._metric = metric
-        self._calls = os.path.join(session.folder, "calls")
+        self._plan = plan
+        self._request = request
+        self._code = None if isinstance(work, str) else take_fingerprint(work)
+        # Only calls start from a warm worker.
+        self._warm = None if isinstance(work, str) or not warm else name_of(work)
+        self._done = _read_done(record) if opening.resume else set()
+        self._session = EngineSession(msgspec.structs.replace(opening, record=encode_texts(record)))
+        self._calls = os.path.join(self._session.folder, "calls")
         os.makedirs(self._calls, mode=0o700, exist_ok=True)
-        self.jobs: list[Job] = []
+        self._jobs: list[Job] = []
         self._runs: dict[int, Run] = {}
 
-    def submit(self, run: Run, *, slots: int, timeout_s: float | None, retries: int) -> None:
-        """Let a run wait for its GPU."""
+    def run_all(self, *, check: bool) -> Results:
+        """Run everything and return the results; with `check`, SweepFailedError if a run failed."""
+        run_to_end(self._session, self._submit_all, self._on_event)
+        results = self._read_results()
+        if check and not all(job.ok for job in self._jobs):
+            raise SweepFailedError(self._jobs, results)
+        return results
+
+    def _submit_all(self) -> None:
+        for run in self._plan:
+            self._submit(run)
+        self._print_reuse()
+
+    def _submit(self, run: Run) -> None:
         number = self._session.take_number()
         is_call = not isinstance(self._work, str)
         self._runs[number] = run
-        self.jobs.append(
+        self._jobs.append(
             self._session.submit(
                 self._command(run),
+                self._request,
                 number=number,
                 argv=call_argv(self._path(number)) if is_call else None,
                 folder=run.dir,
                 params=run.params_json,
-                slots=slots,
-                timeout_s=timeout_s,
-                retries=retries,
                 ask=is_call,
                 warm=self._warm,
-                share=self._share,
             )
         )
 
-    def tell_reuse(self, name: str, done: set[bytes]) -> None:
-        """Say how many runs are not repeated, and how many are because their code has changed."""
-        known = {command.partition(_CODE)[0] for command in done}
+    def _print_reuse(self) -> None:
+        """Print how many runs are skipped, and how many run again because their code changed."""
+        known = {command.partition(_CODE)[0] for command in self._done}
         reused = changed = 0
-        for job in self.jobs:
+        for job in self._jobs:
             command = job.command.encode()
-            if command in done:
+            if command in self._done:
                 reused += 1
             elif command.partition(_CODE)[0] in known:
                 changed += 1
         if reused:
-            again = "rerun='all' repeats them"
-            _tell(f"sweep {name}: {reused} of {len(self.jobs)} runs are already done ({again})")
+            self._print(reused, "are already done (rerun='all' repeats them)")
         if changed:
-            _tell(
-                f"sweep {name}: {changed} of {len(self.jobs)} runs were done with other code:"
-                " they run again"
-            )
+            self._print(changed, "were done with other code: they run again")
 
-    def heed(self, event: messages.Event, job: Job) -> None:
-        """Write down what a run does when it has its GPU, and forget it when it has ended."""
+    def _print(self, count: int, text: str) -> None:
+        sys.stderr.write(
+            f"stoker: sweep {self._plan.name}: {count} of {len(self._jobs)} runs {text}\n"
+        )
+
+    def _on_event(self, event: messages.Event, job: Job) -> None:
+        """Write a run's call when the run has its GPU, and remove it when the run has ended."""
         if isinstance(event, messages.Asked):
             try:
                 self._session.answer(job, self._prepare(job))
@@ -200,13 +201,12 @@ class _Runs:
         elif isinstance(event, messages.Ended) and not event.retried:
             remove_call(self._path(job.number))
 
-    def results(self) -> Results:
-        """What all runs came to, as far as they were begun."""
-        metric = self._metric
+    def _read_results(self) -> Results:
+        metric = self._plan.metric
         name, regex = (metric.name, metric.regex) if metric else (None, None)
         pattern = None if regex is None else re.compile(regex.encode())
         records = []
-        for job in self.jobs:
+        for job in self._jobs:
             record = read_run(self._runs[job.number].dir, name, pattern)
             record.params = record.params or self._runs[job.number].params
             record.facts = {"state": job.state, "gpu": ",".join(job.gpus), "attempts": job.attempt}
@@ -231,11 +231,11 @@ class _Runs:
         return {}
 
     def _command(self, run: Run) -> str:
-        """What the record knows a run by: for calls with the fingerprint of their code."""
+        """Return the run's key in the record; a call's includes the fingerprint of its code."""
         return run.command if self._code is None else f"{run.command}{_CODE.decode()}{self._code}"
 
     def _note_code(self, folder: str) -> None:
-        """Remove the metrics of other code from a run's folder, and note whose come there now."""
+        """Remove metrics of other code from a run's folder, and record the present code there."""
         assert self._code is not None
         path = os.path.join(folder, _CODE_FILE)
         try:
@@ -255,20 +255,8 @@ class _Runs:
         return os.path.join(self._calls, str(number))
 
 
-def _template(work: Callable[..., Any] | type[Task]) -> str:
-    """What stands for a call where commands have their template: its name, and all parameters."""
-    if not callable(work):
-        raise UsageError(f"a sweep is over a command, a function or a Task, not over {work!r}")
-    name = name_of(work).replace("{", "{{").replace("}", "}}")
-    return f"{_PICKLED}{name} {{params_json}}"
-
-
 def _read_done(record: Mapping[str, str]) -> set[bytes]:
-    """The commands of this sweep that have succeeded before."""
-    from stoker.store.foreground_runs import read_done
+    """Return the commands of this sweep that have succeeded before."""
+    from stoker.store.foreground_runs import read_done  # late: the database takes long to import
 
     return read_done(find_home(), record)
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"stoker: {text}\n")

@@ -1,13 +1,13 @@
-"""The fresh process in which one call is made. Standard library only until the call itself is read.
+"""The fresh process that makes one call. Imports only the standard library until it reads the call.
 
-A call lies in a file: first what Python needs to find the modules it names, then the call. Its result
-is written beside it, whole or not at all: how it went, then the value. An exception that is printed
-nowhere else is told in a third file.
+The file of a call has first what Python needs to find modules, then the call. The result is written to
+a file beside it, completely or not at all: the status, then the value. A third file gets the traceback of
+an exception that is printed nowhere else.
 """
 
 from __future__ import annotations
 
-import _pickle as pickle  # its C half alone: the rest costs every fresh process milliseconds
+import _pickle as pickle  # only the C module: the Python one takes milliseconds to import
 import os
 import sys
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RESULT = ".result"
 TRACE = ".trace"
-# How a call went: the first thing in its result.
+# Status of a call: the first value in its result.
 RETURNED = "returned"
 RAISED = "raised"
 UNPICKLABLE = "unpicklable"
@@ -25,7 +25,7 @@ _HIGHEST = -1
 
 
 def main() -> None:
-    """Make the call in the file that is the only argument; exit 0 only if it returned a value."""
+    """Make the call in the file that the only argument names; exit 0 only if the result is written."""
     path = sys.argv[1]
     sys.argv[1:] = []
     with open(path, "rb") as file:
@@ -36,51 +36,51 @@ def main() -> None:
         except BaseException as error:
             _write(path, RAISED, error)
             if not is_loud:
-                _keep_trace(path, error)
+                _append_trace(path, error)
             if isinstance(error, SystemExit):
                 raise
             if is_loud:
                 sys.stdout.flush()
-                sys.stderr.write(_tell(error)[2])
+                sys.stderr.write(_describe(error)[2])
             raise SystemExit(1) from None
     sys.exit(0 if _write(path, RETURNED, value) else 1)
 
 
-def _write(path: str, how: str, value: Any) -> bool:
-    """Write a result; whether it is the value itself, and not only why it cannot be told."""
-    story = _tell(value) if how == RAISED else None
+def _write(path: str, status: str, value: Any) -> bool:
+    """Write the result; False if it is no value but an exception or the reason why there is none."""
+    description = _describe(value) if status == RAISED else None
     try:
         body = _pickle(value)
     except Exception as error:
-        # An exception that cannot be pickled is told by its text; a value has none.
-        story = story if how == RAISED else (type(value).__qualname__, _one_line(error), "")
-        how, body = (how, b"") if how == RAISED else (UNPICKLABLE, b"")
+        body = b""
+        if status == RETURNED:  # the text of an exception is enough; a value has none
+            status, description = UNPICKLABLE, (type(value).__qualname__, _one_line(error), "")
     with open(f"{path}{RESULT}.new", "wb") as file:
-        pickle.dump((how, story), file)
+        pickle.dump((status, description), file)
         file.write(body)
     os.replace(f"{path}{RESULT}.new", f"{path}{RESULT}")
-    return how == RETURNED
+    return status == RETURNED
 
 
-def _keep_trace(path: str, error: BaseException) -> None:
-    """Let it be known why the call failed where no log tells; behind what earlier attempts told."""
+def _append_trace(path: str, error: BaseException) -> None:
+    """Append the traceback to the trace file; earlier attempts can have written there."""
     with open(f"{path}{TRACE}", "a", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(_tell(error)[2])
+        file.write(_describe(error)[2])
 
 
 def _pickle(value: Any) -> bytes:
     try:
         return pickle.dumps(value, _HIGHEST)
     except Exception:
-        # What was defined in the client's main module exists here by value alone.
+        # Classes of the client's main module cannot be imported here, so they are pickled by value.
         import cloudpickle
 
         body: bytes = cloudpickle.dumps(value)
         return body
 
 
-def _tell(error: BaseException) -> tuple[str, str, str]:
-    """The name, the message and the traceback of an exception, without the lines of this file."""
+def _describe(error: BaseException) -> tuple[str, str, str]:
+    """Return the type, message and traceback of an exception, without the frames of this file."""
     import traceback
 
     trace = error.__traceback__
@@ -94,7 +94,7 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return "(its message cannot be told)"
+        return "(its message cannot be read)"
 
 
 def _one_line(error: BaseException) -> str:
@@ -102,6 +102,6 @@ def _one_line(error: BaseException) -> str:
 
 
 def read_result(file: IO[bytes]) -> tuple[str, tuple[str, str, str] | None, bytes]:
-    """How a call went, what is told of it, and the value or exception, still pickled."""
-    how, story = pickle.load(file)
-    return how, story, file.read()
+    """Return the status of a call, its description, and the pickled value or exception."""
+    status, description = pickle.load(file)
+    return status, description, file.read()

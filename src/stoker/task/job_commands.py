@@ -1,0 +1,86 @@
+"""Commands and environments of the jobs of a private engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from stoker.core.job import Attempt
+from stoker.engine.engine_rules import Order
+from stoker.engine.launch_spec import share_memory
+from stoker.engine.queue import QueueEntry
+from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
+from stoker.executors.command import CommandLine, find_program, resolve_shell
+from stoker.home import find_home
+from stoker.store.foreground_runs import ForegroundRun
+from stoker.task import messages
+from stoker.task.options import decode_texts
+from stoker.task.queue import TaskEntry
+from stoker.warm.command import AUTO
+
+
+class JobCommands:
+    """Turns submitted jobs into what an executor starts."""
+
+    def __init__(self, opening: messages.Open, record: ForegroundRun) -> None:
+        self._record = record
+        self.env = decode_texts(opening.env)
+        self.env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        self.cwd = os.fsdecode(opening.cwd)
+        self.shell = resolve_shell(opening.shell)
+        self._path = self.env.get("PATH", os.defpath)
+        self._command_line = CommandLine(self.shell, self._path)
+
+    def kind_of(self, job: messages.Submit) -> tuple[list[str], str, str | None]:
+        """Return what tells the kind of a job: its words, the current folder and its own folder."""
+        folder = None if job.folder is None else os.fsdecode(job.folder)
+        return os.fsdecode(job.command).split(), self.cwd, folder
+
+    def words_and_env(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
+        """Return the words of a job, None if only a shell knows them, and its whole environment."""
+        job = job_of(entry)
+        return self._literal_words(job), {**self.env, **decode_texts(job.env)}
+
+    def prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
+        """Make the folder of a job and return how to start its next attempt."""
+        job = job_of(entry)
+        env = decode_texts(job.env)
+        if job.request.share is not None:
+            share_memory(env, self.env)
+        argv = self._find_argv(job, attempt, env)
+        log = None if job.log is None else os.fsdecode(job.log)
+        if job.folder is not None:
+            folder = env[VARIABLE] = os.fsdecode(job.folder)
+            make_run_folder(folder, job.params)
+            log = log or os.path.join(folder, LOG)
+            self._record.jobs.note_log(attempt.job, log)
+        trace = None if job.trace is None else os.fsdecode(job.trace)
+        order = Order(argv, log, env=env, trace=trace)
+        if job.warm is None:
+            return order
+        from stoker.engine.warm_launch import make_order_warm  # late: not all jobs start warm
+
+        words = argv if job.argv is not None else self._literal_words(job)
+        return make_order_warm(order, words, [AUTO], cwd=self.cwd, home=find_home(), name=job.warm)
+
+    def _literal_words(self, job: messages.Submit) -> list[str] | None:
+        if job.argv is None:
+            return self._command_line.literal_words(job.command)
+        return [os.fsdecode(word) for word in job.argv]
+
+    def _find_argv(
+        self, job: messages.Submit, attempt: Attempt, env: Mapping[str, str]
+    ) -> list[str]:
+        if job.argv is None:
+            return self._command_line.words_or_script(
+                job.command, lambda: self._record.path("scripts", f"{attempt.key}.sh")
+            )
+        program, *rest = map(os.fsdecode, job.argv)
+        return [find_program(program, env.get("PATH") or self._path) or program, *rest]
+
+
+def job_of(entry: QueueEntry) -> messages.Submit:
+    """Return the submitted job of a queue entry."""
+    assert isinstance(entry, TaskEntry)
+    assert entry.job is not None
+    return entry.job
