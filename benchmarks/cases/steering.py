@@ -193,12 +193,13 @@ def _round_us(context: QueueContext, executor: FakeExecutor) -> float:
 
 def _whys_ms(context: QueueContext) -> list[float]:
     from stoker.service.why import why
+    from stoker.wire import JobQuery
 
     rng = random.Random(0)
     last = context.database.execute("SELECT max(id) FROM job").fetchone()[0]
     costs = []
     for _ in range(QUESTIONS):
-        job = str(rng.randint(1, last))
+        job = JobQuery(str(rng.randint(1, last)))
         began = time.perf_counter()
         why(context, job)
         costs.append((time.perf_counter() - began) * 1e3)

@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from patience import PATIENCE_S
 from scale import LONG
+from stoker.api.endpoints import ENDPOINTS
 from stoker.api.openapi import make_document
-from stoker.api.routes import ENDPOINTS
 from stoker.client.client import Client
 from stoker.wire import Kill, NewJob, NewRun, Pause, Submission
 from unit.api.api_server import ApiServer

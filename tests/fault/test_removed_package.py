@@ -18,7 +18,7 @@ import stoker
 from fault.home import is_alive, kill
 from patience import until
 from stoker.api.endpoint import Media
-from stoker.api.routes import ENDPOINTS
+from stoker.api.endpoints import ENDPOINTS
 from stoker.client.client import Client
 from stoker.client.transport import Connection
 from stoker.errors import StokerError

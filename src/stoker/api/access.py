@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -14,24 +13,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_KEY = "stoker.asker"
+_KEY = "stoker.from_owner"
 
 
-class Asker(enum.Enum):
-    """Who may use a route. A route that names none admits no request."""
-
-    OWNER = "owner"
-
-
-def asker_of(scope: Scope) -> Asker | None:
-    """Return who sent a request; None if it came through none of our sockets."""
-    found = scope.get(_KEY)
-    return found if isinstance(found, Asker) else None
+def is_from_owner(scope: Scope) -> bool:
+    """Whether a request came through a socket that has identified the owner."""
+    return scope.get(_KEY) is True
 
 
 def mark_owner(scope: Scope) -> None:
     """Mark a request as the owner's. Only code that serves an authenticated socket may call this."""
-    scope[_KEY] = Asker.OWNER
+    scope[_KEY] = True
 
 
 class OwnerAccess:

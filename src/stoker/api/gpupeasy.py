@@ -82,7 +82,7 @@ class PeasyDevices(msgspec.Struct, frozen=True, kw_only=True):
     value: list[str]
 
 
-class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PeasyJobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The id of the job."""
 
     jobID: str  # noqa: N815 - GPUPeasy's word

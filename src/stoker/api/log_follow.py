@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from stoker.api.blocking_calls import call_in_thread
 from stoker.api.inotify import FileWatch, watch_of_loop
 from stoker.api.log_tail import CHUNK_BYTES, LogPosition, read_piece, size_of
 from stoker.api.stream import Chunks
+from stoker.service.blocking_calls import call_in_thread
 
 if TYPE_CHECKING:
     from stoker.engine.event_broadcast import Broadcast
+    from stoker.service.log import AttemptLog
 
 # Pauses between two pieces of a growing log: the more followers, the longer, so that two hundred followers
 # cost the daemon no more than a few hundred wake-ups per second.
@@ -20,26 +21,7 @@ _PAUSE_PER_FOLLOWER_S = 0.0025
 _LOOK_AGAIN_S = 1.0
 
 
-class LogFile(Protocol):
-    """The log of one attempt."""
-
-    @property
-    def path(self) -> str:
-        """The path, whether the file exists or not."""
-
-    @property
-    def id(self) -> int:
-        """The id of the job."""
-
-    @property
-    def attempt(self) -> int:
-        """The number of the attempt."""
-
-    def is_over(self) -> bool:
-        """Whether no more output can come."""
-
-
-async def read_log(log: LogFile, offset: int, *, is_local: bool) -> Chunks:
+async def read_log(log: AttemptLog, offset: int, *, is_local: bool) -> Chunks:
     """Yield what a log contains now."""
     source = _Source(watch_of_loop(), is_local)
     end = await source.size(log.path)
@@ -51,7 +33,7 @@ async def read_log(log: LogFile, offset: int, *, is_local: bool) -> Chunks:
         yield data
 
 
-async def follow_log(events: Broadcast, log: LogFile, offset: int, *, is_local: bool) -> Chunks:
+async def follow_log(events: Broadcast, log: AttemptLog, offset: int, *, is_local: bool) -> Chunks:
     """Yield what a log contains and what is added to it, until no more can come."""
     watch = watch_of_loop()
     source = _Source(watch, is_local)

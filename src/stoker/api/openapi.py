@@ -29,7 +29,7 @@ _REFUSALS = {
 Schema = dict[str, Any]
 
 
-def make_document(endpoints: tuple[Endpoint[Any, Any], ...]) -> Schema:
+def make_document(endpoints: tuple[Endpoint, ...]) -> Schema:
     """Return the document of the whole interface."""
     schemas = _Schemas(endpoints)
     paths: dict[str, Schema] = {}
@@ -51,8 +51,8 @@ def make_document(endpoints: tuple[Endpoint[Any, Any], ...]) -> Schema:
 class _Schemas:
     """Schemas of all types of the interface, each named once."""
 
-    def __init__(self, endpoints: tuple[Endpoint[Any, Any], ...]) -> None:
-        bodies = [endpoint.body for endpoint in endpoints]
+    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+        bodies = [endpoint.body for endpoint in endpoints if endpoint.body is not None]
         answers = [endpoint.answer for endpoint in endpoints if endpoint.media is not Media.BYTES]
         types = [wire.Problem, *bodies, *answers]
         found, self.components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -63,7 +63,7 @@ class _Schemas:
         return next(schema for each, schema in self._found if each == kind)
 
 
-def _operation(endpoint: Endpoint[Any, Any], schemas: _Schemas) -> Schema:
+def _operation(endpoint: Endpoint, schemas: _Schemas) -> Schema:
     text = inspect.cleandoc(endpoint.call.__doc__ or "")
     operation: Schema = {
         "operationId": _name(endpoint),
@@ -71,17 +71,17 @@ def _operation(endpoint: Endpoint[Any, Any], schemas: _Schemas) -> Schema:
         "parameters": _parameters(endpoint),
         "responses": {str(endpoint.status): _answer(endpoint, text, schemas)},
     }
-    if endpoint.takes_body:
+    if endpoint.body is not None:
         content = {Media.JSON.value: {"schema": schemas.of(endpoint.body)}}
         operation["requestBody"] = {"required": True, "content": content}
-    refusals = {*_ALWAYS, *endpoint.refusals, *(_OF_BODIES if endpoint.takes_body else ())}
+    refusals = {*_ALWAYS, *endpoint.refusals, *(() if endpoint.body is None else _OF_BODIES)}
     content = {PROBLEM_MEDIA: {"schema": schemas.of(wire.Problem)}}
     for status in sorted(refusals):
         operation["responses"][str(status)] = {"description": _REFUSALS[status], "content": content}
     return operation
 
 
-def _answer(endpoint: Endpoint[Any, Any], text: str, schemas: _Schemas) -> Schema:
+def _answer(endpoint: Endpoint, text: str, schemas: _Schemas) -> Schema:
     answer: Schema = {"description": text}
     if endpoint.answer_headers:
         answer["headers"] = {
@@ -95,13 +95,13 @@ def _answer(endpoint: Endpoint[Any, Any], text: str, schemas: _Schemas) -> Schem
     return answer
 
 
-def _name(endpoint: Endpoint[Any, Any]) -> str:
+def _name(endpoint: Endpoint) -> str:
     """Return the operation id: `get_ls`, `get_gpupeasy_jobinfo`."""
     words = endpoint.path.removeprefix(f"/{VERSION}").strip("/").split("/")
     return "_".join([endpoint.method.lower(), *(word for word in words if word[0] != "{")])
 
 
-def _parameters(endpoint: Endpoint[Any, Any]) -> list[Schema]:
+def _parameters(endpoint: Endpoint) -> list[Schema]:
     query = endpoint.query
     (_ref,), components = msgspec.json.schema_components([query], ref_template=_REF)
     schema = components[query.__name__]

@@ -1,1 +1,1 @@
-"""The daemon's verbs, one module each: what the API calls, one transaction at a time."""
+"""The daemon's verbs: `api/endpoints.py` calls them as `verb(context, body or query)`."""

@@ -21,6 +21,7 @@ from stoker.engine.gpu_models import refuse_too_large
 from stoker.engine.launch_spec import join_words
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.failpoints import reach
+from stoker.service.blocking_calls import call_in_thread
 from stoker.service.dependencies import read_needs
 from stoker.service.pending_states import settle
 from stoker.service.placement_check import check_where
@@ -38,12 +39,14 @@ MAX_COMMAND_BYTES = 32 * 2**20
 
 
 async def add(context: QueueContext, submission: Submission) -> Added:
-    """Add jobs, all of them; a request that was made before gets its first answer.
+    """Add jobs to the queue; they are on disk when the answer comes. A repeated request adds nothing.
 
-    A large submission goes in slices, between which the engine turns. What a crash cut short goes
-    on where it ended when the client asks again. Once it has begun it ends well: where the disk is
-    full, it waits for space, for some of its jobs may have run already.
+    A large submission goes in slices, and the engine plans turns between them. After a crash, the repeated
+    request continues where the first one ended. If the disk becomes full after the first slice, it waits for
+    space, because some of its jobs may have run already.
     """
+    if submission.by_page:
+        await call_in_thread(_check_folder, submission.cwd)
     _check(submission)
     rows = await _rows(submission)
     common = _common(submission)
@@ -180,6 +183,14 @@ def _shelve(
     if submission.begin_at is not None:
         context.pending.delay(job, int(submission.begin_at * 1e6))
     settle(context, job)
+
+
+def _check_folder(cwd: Bytes) -> None:
+    """Refuse a folder of the web page that does not exist. The command line checks its own."""
+    folder = _decode(cwd, "cwd")
+    if os.path.isabs(folder) and not os.path.isdir(folder):
+        shown = folder.decode(errors="backslashreplace")
+        raise UsageError(f"there is no folder {shown}: name one of this machine", field="cwd")
 
 
 def _check(submission: Submission) -> None:

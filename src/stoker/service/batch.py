@@ -1,14 +1,23 @@
-"""`batch`: the jobs that a text means, to be looked at before they are added."""
+"""`batch`: parses a text with several jobs, so that a user can check them before they are added."""
 
 from __future__ import annotations
 
 from stoker.engine.command_reader import Splitter
+from stoker.engine.context import QueueContext
 from stoker.engine.gpupeasy_batch import is_batch, parse_batch
+from stoker.errors import UsageError
+from stoker.service.blocking_calls import call_in_thread
 from stoker.wire import MAX_JOBS, BatchJobs, BatchText, NewJob, to_wire
 
 
-def read_batch(batch: BatchText) -> BatchJobs:
-    """The jobs of a batch, and what is wrong with it. It looks at files, and so may take its time."""
+async def batch(_context: QueueContext, text: BatchText) -> BatchJobs:
+    """Return the jobs of a text, and all errors in it. Nothing is added."""
+    if not text.cwd.startswith("/") or "\0" in text.cwd:
+        raise UsageError("cwd is not an absolute path", field="cwd")
+    return await call_in_thread(_read_batch, text)  # it checks files, perhaps of a slow file server
+
+
+def _read_batch(batch: BatchText) -> BatchJobs:
     text = batch.text.encode()
     if batch.form == "gpupeasy" or (batch.form == "auto" and is_batch(text)):
         found, errors = parse_batch(text, batch.cwd.encode())

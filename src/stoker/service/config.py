@@ -1,4 +1,4 @@
-"""`config`: reads and changes the daemon's settings."""
+"""`config`: reads and changes the daemon's configuration."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _GPUS_OF = "gpus."
 _MAX_FAILURES_OF = "max-failures."
 
 
-def read(context: QueueContext) -> list[Setting]:
-    """Every setting, with its default and meaning."""
+def read_config(context: QueueContext) -> list[Setting]:
+    """Return every entry of the configuration, with its default and its meaning."""
     return context.config.all()
 
 
-def change(context: QueueContext, setting: NewSetting) -> Setting:
-    """Set one; what it steers follows at once, but for slots and cluster, which a restart makes anew."""
+def change_config(context: QueueContext, setting: NewSetting) -> Setting:
+    """Change one entry of the configuration. Slots and cluster change after a restart, others at once."""
     if setting.value is not None:
         _check(context, setting.name, setting.value)
     if setting.name == "ray.address" and (setting.value or "none") != context.config.text(
@@ -43,7 +43,7 @@ def change(context: QueueContext, setting: NewSetting) -> Setting:
 
 
 def apply(context: QueueContext) -> None:
-    """Let what the settings steer follow them."""
+    """Apply the configuration to the parts of the queue."""
     context.engine.slot_table.cpu_places = context.config.cpu_places
     context.admission.limits = context.config.limits()
     context.admission.gpus = context.config.gpus_of_projects()
@@ -54,7 +54,7 @@ def apply(context: QueueContext) -> None:
 
 
 def choose_policy(context: QueueContext) -> None:
-    """Let the policy plan that the settings name; if it cannot be had, the default, and say so."""
+    """Use the configured policy; if it cannot be loaded, use the default and publish a notice."""
     name = context.config.text("policy")
     context.engine.planner.policy = plan
     if name != DEFAULT:
@@ -67,7 +67,7 @@ def choose_policy(context: QueueContext) -> None:
 
 
 def _check(context: QueueContext, name: str, value: str) -> None:
-    """Refuse what only the daemon can know to be wrong."""
+    """Refuse values that only the daemon can find wrong."""
     if name == "policy":
         find_policy(value)
     if name.startswith(_GPUS_OF) and value != "all":
@@ -79,7 +79,7 @@ def _check(context: QueueContext, name: str, value: str) -> None:
 
 
 def _refuse_while_busy(slot_table: SlotTable) -> None:
-    """Nobody would hear how jobs on nodes of the cluster end, and the next daemon take them for its own."""
+    """Refuse while jobs run on other nodes: the daemon would miss their ends."""
     wheres = {running.where for running in slot_table.running.values()}
     nodes = ", ".join(sorted(node for node in wheres if not slot_table.is_own(node)))
     if nodes:

@@ -1,4 +1,4 @@
-"""`gpus`: slots that come and go while jobs run."""
+"""`gpus`: shows GPUs, and adds, drains and removes slots while jobs run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from stoker.engine.slots import DRAINED, REMOVED, SlotState
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
 from stoker.service.status import is_shown, why_closed
-from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, History
+from stoker.wire import GpuChange, GpuEvent, GpuInfo, GpuOrder, GpusQuery, History
 
 _SHOWN = 24
 _LOOK_S = 3.0
 Sample = tuple[float, int | None, float | None]
 
 
-def gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
-    """Add a slot, or take one out of use; what runs there is never touched."""
+def change_gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
+    """Add, drain or remove a slot. Jobs that run there go on."""
     labels = _add(context, order.gpu) if order.action == "add" else [_take_out(context, order)]
     _remember(context)
     for label in labels:
@@ -47,8 +47,8 @@ def gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
     return GpuChange(slots=labels, jobs=jobs, notice=_notice(context, order))
 
 
-async def have_a_look(context: QueueContext) -> None:
-    """Have nodes look at their GPUs where nobody did, and wait a moment for what they tell."""
+async def _sample_nodes(context: QueueContext) -> None:
+    """Ask nodes that have not sampled their GPUs yet to do so, and wait a moment for the samples."""
     gpu_monitor = context.engine.gpu_monitor
     if not isinstance(gpu_monitor, GpuSources):
         return
@@ -59,14 +59,15 @@ async def have_a_look(context: QueueContext) -> None:
         await asyncio.sleep(0.05)
 
 
-def read(context: QueueContext, *, history: bool) -> list[GpuInfo]:
-    """Every GPU of the machine: how it is, what the queue does there, who else uses it."""
+async def read_gpus(context: QueueContext, query: GpusQuery) -> list[GpuInfo]:
+    """Return the state of every GPU, what the queue does there, and which other processes use it."""
+    await _sample_nodes(context)
     places = [place for place in context.engine.slot_table.whole_slots() if is_shown(place)]
     gpu_monitor = context.engine.gpu_monitor
     if gpu_monitor is None:
         return [_unseen(context, place) for place in places]
     if not context.viewers:
-        gpu_monitor.rouse()  # for this one look: the next turn of the loop lets it rest again
+        gpu_monitor.rouse()  # for one sample: the next turn lets it rest again
         context.driver.poke()
     seen = gpu_monitor.gpus()
     found = [
@@ -75,7 +76,7 @@ def read(context: QueueContext, *, history: bool) -> list[GpuInfo]:
             gpu_monitor,
             use,
             [place for place in places if key in place.slot.keys],
-            history=history,
+            history=query.history,
         )
         for key, use in seen.items()
     ]
@@ -111,13 +112,13 @@ def _seen(
 
 
 def _label(context: QueueContext, gpu: str) -> str:
-    """A GPU of this machine, with its node where there are others."""
+    """Return the label of a GPU of this machine, with its node in a cluster."""
     head = context.engine.slot_table.head
     return f"{head}/{gpu}" if head in context.engine.slot_table.nodes else gpu
 
 
 def _reserved(context: QueueContext, place: SlotState, use: GpuUse) -> int:
-    """What the jobs on a GPU may use: of a GPU that is not shared, all of it."""
+    """Return the memory that the jobs on a GPU may use: all of it unless the GPU is shared."""
     if place.current is not None:
         return use.total_bytes
     sharing = context.engine.sharing
@@ -126,7 +127,7 @@ def _reserved(context: QueueContext, place: SlotState, use: GpuUse) -> int:
 
 
 def _unseen(context: QueueContext, place: SlotState) -> GpuInfo:
-    """A GPU of whose present nobody here can tell: there is no NVML, or it is on another node."""
+    """Describe a GPU without samples: there is no NVML, or it is on another node."""
     return GpuInfo(
         label=place.slot.label,
         name=next(map(context.engine.slot_table.models.get, place.slot.keys), None),
@@ -144,7 +145,7 @@ def _unseen(context: QueueContext, place: SlotState) -> GpuInfo:
 
 
 def _in_queue(context: QueueContext, places: list[SlotState]) -> dict[str, Any]:
-    """What the queue does on a GPU, which several of its slots may have."""
+    """Return what the queue does on a GPU; several slots may contain it."""
     if not places:
         return {"slot": None, "jobs": [], "closed": None, "drained": None}
     tenants = [each for place in places for each in context.engine.slot_table.attempts_on(place)]
@@ -157,7 +158,7 @@ def _in_queue(context: QueueContext, places: list[SlotState]) -> dict[str, Any]:
 
 
 def history_of(samples: Sequence[Sample]) -> History:
-    """Samples of the sampler, which has a clock of its own, as the wire has them."""
+    """Convert samples to the wire: from the monotonic clock to Unix time."""
     ahead_s = time.time() - time.monotonic()
     return History(
         at=[at_s + ahead_s for at_s, _mem_bytes, _busy_pct in samples],
@@ -173,7 +174,7 @@ def _notice(context: QueueContext, order: GpuOrder) -> str | None:
 
 
 def _add(context: QueueContext, text: str) -> list[str]:
-    """Use slots again that were taken out, or have new ones."""
+    """Use drained, removed or faulty slots again, or add new ones."""
     named = _named(context, text)
     closed = [place for place in named if place.drained is not None]
     if closed:
@@ -223,7 +224,7 @@ def _take_out(context: QueueContext, order: GpuOrder) -> str:
 
 
 def _named(context: QueueContext, text: str) -> list[SlotState]:
-    """The places of that label; this machine's may be called without its node."""
+    """Return the slots with a label; the node is optional for slots of this machine."""
     slot_table = context.engine.slot_table
     node, gpus = split_label(text) if slot_table.head else ("", text)
     same = slot_table.is_own if slot_table.is_own(node) else node.__eq__
@@ -231,7 +232,7 @@ def _named(context: QueueContext, text: str) -> list[SlotState]:
 
 
 def _new_slots(context: QueueContext, text: str) -> tuple[Slot, ...]:
-    """Slots of this machine that are not on the slot table yet; those of others come with their nodes."""
+    """Parse new slots of this machine; other nodes report their own slots."""
     slot_table = context.engine.slot_table
     node, gpus = split_label(text) if slot_table.head else ("", text)
     if not slot_table.is_own(node):
@@ -248,11 +249,11 @@ def _list(places: list[SlotState]) -> str:
 
 
 def _remember(context: QueueContext) -> None:
-    """Keep over a restart which slots there are and which are drained or removed."""
+    """Record the slots, and which are drained or removed, for the next start."""
     places = context.engine.slot_table.whole_slots()
     with context.database.transaction(durable=True):
         if context.config.gpus is None:
-            # By default there are those that are found, so it is remembered which of them are not.
+            # By default the queue uses all GPUs it finds, so the removed ones are recorded.
             context.config.write("gpus-removed", context.engine.slot_table.drained_labels(REMOVED))
         else:
             own = [place for place in places if context.engine.slot_table.is_own(place.slot.node)]

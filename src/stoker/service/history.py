@@ -1,4 +1,4 @@
-"""`history`: what a job has used of its GPUs in its last minutes."""
+"""`history`: GPU use of a job in its last minutes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from stoker.core.job import Attempt
 from stoker.engine.context import QueueContext
 from stoker.service.gpus import history_of
 from stoker.service.job_selection import find_one
-from stoker.wire import History
+from stoker.wire import History, JobQuery
 
 
-def history(context: QueueContext, job: str) -> History:
-    """Its memory on the GPU where it holds most, and its share of a GPU's time, in its last attempt.
+def history(context: QueueContext, query: JobQuery) -> History:
+    """Return what the last attempt of a job has used of its GPUs in its last minutes.
 
-    Nothing if it has not been on a GPU, or if too many others have ended since.
+    That is its memory on the GPU where it uses most, and its share of a GPU's time. The history is empty if
+    the job used no GPU, or if too many other jobs have ended since.
     """
-    number = find_one(context, job)
+    number = find_one(context, query.job)
     gpu_monitor = context.engine.gpu_monitor
     if gpu_monitor is None:
         return History()

@@ -1,4 +1,4 @@
-"""`hold`: lets jobs that have not begun wait until somebody releases them."""
+"""`hold` and `release`: keep jobs from starting, and let them start again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from stoker.core.lifecycle import State, is_pending
 from stoker.engine.context import QueueContext
 from stoker.service.bulk_change import change_each
 from stoker.service.pending_states import settle
-from stoker.wire import Changed, Hold
+from stoker.wire import Changed, Hold, Release
 
 
 async def hold(context: QueueContext, order: Hold) -> Changed:
-    """Hold jobs."""
+    """Hold jobs that have not started until they are released."""
 
     def change(job: int, state: State) -> str | None:
         if state is State.HELD:
@@ -22,3 +22,16 @@ async def hold(context: QueueContext, order: Hold) -> Changed:
         return None
 
     return await change_each(context, order, change, fits=is_pending)
+
+
+async def release(context: QueueContext, order: Release) -> Changed:
+    """Release held jobs. They start when nothing else keeps them waiting."""
+
+    def change(job: int, state: State) -> str | None:
+        if state is not State.HELD:
+            return f"job {job} is {state.value}, not held"
+        context.pending.hold(job, False)
+        settle(context, job)
+        return None
+
+    return await change_each(context, order, change, fits=State.HELD.__eq__)

@@ -1,4 +1,4 @@
-"""`kill`: ends jobs, whole trees of them."""
+"""`kill`: ends jobs with all their processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REASON = "killed by request"
 
 
 async def kill(context: QueueContext, order: Kill) -> Changed:
-    """End what runs (TERM, grace, KILL) and take what waits out of the queue."""
+    """End running jobs (stop signal, grace time, KILL) and cancel waiting jobs."""
     found = find(context, order)
     named = order.ids is not None
     ended: list[int] = []
@@ -57,7 +57,7 @@ def _kill_slice(
                     context.jobs.mark_ending(job, REASON, grace_s)
                     running.append(job)
     except FullDiskError as error:
-        # It may be the very job that has filled the disk.
+        # End the running jobs anyway: one of them may have filled the disk.
         _end(context, jobs, grace_s)
         context.driver.poke()
         raise FullDiskError(

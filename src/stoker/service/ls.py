@@ -1,4 +1,4 @@
-"""`ls`: pages of jobs, what runs first, then what waits in its order, then what ended last."""
+"""`ls`: pages of jobs: running jobs, then waiting jobs in their order, then ended jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stoker.core.node import gpus_in
 from stoker.engine.context import QueueContext
 from stoker.errors import UsageError
 from stoker.service.job_rows import job_of
-from stoker.service.job_selection import find
+from stoker.service.job_selection import check_project, find
 from stoker.store import job_listing
 from stoker.store.job_listing import ListedJob
-from stoker.wire import Job, Page, Selection
+from stoker.wire import Job, LsQuery, Page, Selection
 
 _ON_PENDING = (State.HELD, State.BLOCKED, State.DELAYED)
 _NEVER_US = 2**62
@@ -51,35 +51,28 @@ class _Filter(msgspec.Struct, frozen=True):
         return wanted in (job.name or "").lower() or wanted in command
 
 
-def ls(
-    context: QueueContext,
-    selection: Selection,
-    *,
-    text: str | None,
-    gpu: str | None = None,
-    sort: str | None = None,
-    after: str | None,
-    limit: int,
-) -> Page:
-    """A page of the jobs selected (by default all); `after` is the cursor that the last one gave.
+def ls(context: QueueContext, query: LsQuery) -> Page:
+    """List jobs, a page at a time.
 
-    Where few fit, a page may hold less than its limit, or nothing, and still have a next one: the
-    others want to be served too.
+    If few jobs match, a page may have fewer jobs than its limit and still a next page: a request reads a
+    limited number of jobs, so that others do not wait for it.
     """
-    if selection.ids is not None:
-        rows = _named(context, selection, _read_cursor(after, _NAMED))
-    elif sort == "name":
-        rows = _by_name(context, after)
-    elif sort is not None:
-        rows = _by_id(context, selection.states, sort, _read_cursor(after, _NUMBERED))
+    if query.strict and query.project is not None:
+        check_project(context, query.project)
+    if query.ids is not None:
+        rows = _named(context, query, _read_cursor(query.after, _NAMED))
+    elif query.sort == "name":
+        rows = _by_name(context, query.after)
+    elif query.sort is not None:
+        rows = _by_id(context, query.states, query.sort, _read_cursor(query.after, _NUMBERED))
     else:
-        rows = _in_order(context, selection, _read_cursor(after, _ORDERED))
-    wanted = _Filter(selection.states, selection.project, text, gpu)
+        rows = _in_order(context, query, _read_cursor(query.after, _ORDERED))
+    wanted = _Filter(query.states, query.project, query.text, query.gpu)
     jobs: list[Job] = []
-    last = after
+    last = query.after
     for looked_at, (position, row) in enumerate(rows):
         fits = wanted.fits(row)
-        if looked_at >= _LOOK_AT or (fits and len(jobs) == limit):
+        if looked_at >= _LOOK_AT or (fits and len(jobs) == query.limit):
             return Page(jobs=jobs, next=last)
         if fits:
             jobs.append(foretell(context, job_of(row)))

@@ -1,4 +1,4 @@
-"""`move`: puts a waiting job at another position of the queue."""
+"""`move`: changes the position of a waiting job in the queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from stoker.wire import Move, Moved
 
 
 def move(context: QueueContext, order: Move) -> Moved:
-    """Put a job at a position, 1 being the next to start; past another priority it takes that over."""
+    """Move a waiting job to a position of the queue; 1 is the next to start.
+
+    A job that passes jobs of another priority gets that priority.
+    """
     job = _find_waiting(context, order.job)
     position = _position(context, job, order)
     mine = priority = context.jobs.facts(job).priority
@@ -44,7 +47,7 @@ def _find_waiting(context: QueueContext, text: str) -> int:
 
 
 def _position(context: QueueContext, job: int, order: Move) -> int:
-    """The position that is meant, counted without the job itself."""
+    """Return the wanted position, counted without the job itself."""
     if order.before is None and order.behind is None:
         return order.position
     if order.before is not None and order.behind is not None:

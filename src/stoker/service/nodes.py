@@ -1,4 +1,4 @@
-"""`cluster`: the machines that the queue reaches over."""
+"""`nodes`: shows the machines of the cluster, and forgets one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from stoker.errors import ConflictError, NotFoundError
 from stoker.wire import NodeInfo, NodeOrder
 
 
-def read(context: QueueContext) -> list[NodeInfo]:
-    """Every node, this machine first; none where there is no cluster."""
+def read_nodes(context: QueueContext) -> list[NodeInfo]:
+    """Return every node of the cluster, this machine first; an empty list without a cluster."""
     slot_table, nodes = context.engine.slot_table, context.nodes
     if nodes is None:
         return []
@@ -39,8 +39,8 @@ def read(context: QueueContext) -> list[NodeInfo]:
     return sorted(found, key=lambda node: (not node.is_head, node.name))
 
 
-def nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
-    """Forget a node that is away, once nothing of the queue can be running there."""
+def change_nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
+    """Forget a node that does not come back, once no job can run there."""
     slot_table, known = context.engine.slot_table, context.nodes
     facts = slot_table.nodes.get(order.node)
     if known is None or facts is None:
@@ -57,4 +57,4 @@ def nodes(context: QueueContext, order: NodeOrder) -> list[NodeInfo]:
         )
     known.forget(order.node)
     context.driver.poke()
-    return read(context)
+    return read_nodes(context)

@@ -1,4 +1,4 @@
-"""`pause`: stops running jobs where they are, or lets the queue start nothing more."""
+"""`pause` and `resume`: stop and continue running jobs, the queue, or a project."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ import time
 
 from stoker.core.lifecycle import State
 from stoker.engine.context import QueueContext
+from stoker.errors import ConflictError
 from stoker.failpoints import reach
 from stoker.service.bulk_change import change_each
-from stoker.wire import Changed, Pause
+from stoker.wire import Changed, Pause, Resume
 
 _BY_HAND = "paused by hand"
 
 
 async def pause(context: QueueContext, order: Pause) -> Changed:
-    """Stop trees with SIGSTOP; their GPUs and memory stay theirs. Or pause the queue."""
+    """Pause running jobs with SIGSTOP, or the queue, or a project. Paused jobs keep their GPUs."""
     if order.queue:
-        with context.database.transaction(durable=True):
-            if order.project is None:
-                context.admission.pause_queue(_BY_HAND)
-            else:
-                context.admission.pause_project(order.project, _BY_HAND)
-        reach("pause-committed")
-        context.engine.revoke_followers(order.project)
-        context.events.touch()
-        return Changed(ids=[])
+        return _pause_queue(context, order.project)
 
     def change(job: int, state: State) -> str | None:
         if state is State.PAUSED:
@@ -39,10 +32,51 @@ async def pause(context: QueueContext, order: Pause) -> Changed:
         context.jobs.pause(job, time.time_ns() // 1000)
         return None
 
-    return await change_each(
-        context,
-        order,
-        change,
-        fits=lambda state: state is State.RUNNING,
-        then=context.engine.termination.pause,
-    )
+    stop = context.engine.termination.pause
+    return await change_each(context, order, change, fits=State.RUNNING.__eq__, then=stop)
+
+
+async def resume(context: QueueContext, order: Resume) -> Changed:
+    """Resume paused jobs with SIGCONT, or the queue, or a project.
+
+    Resuming the queue also resumes the jobs without a project, if a failure limit has paused them.
+    """
+    if order.queue:
+        return _resume_queue(context, order.project)
+
+    def change(job: int, state: State) -> str | None:
+        if state is not State.PAUSED:
+            return f"job {job} is {state.value}, not paused"
+        context.jobs.resume(job, time.time_ns() // 1000)
+        return None
+
+    go_on = context.engine.termination.resume
+    return await change_each(context, order, change, fits=State.PAUSED.__eq__, then=go_on)
+
+
+def _pause_queue(context: QueueContext, project: str | None) -> Changed:
+    with context.database.transaction(durable=True):
+        if project is None:
+            context.admission.pause_queue(_BY_HAND)
+        else:
+            context.admission.pause_project(project, _BY_HAND)
+    reach("pause-committed")
+    context.engine.revoke_followers(project)
+    context.events.touch()
+    return Changed(ids=[])
+
+
+def _resume_queue(context: QueueContext, project: str | None) -> Changed:
+    admission = context.admission
+    with context.database.transaction(durable=True):
+        was_paused = admission.resume_project(project)
+        if project is not None and not was_paused:
+            raise ConflictError(f"project {project} is not paused")
+        if project is None:
+            if not was_paused and admission.queue_paused is None:
+                raise ConflictError("the queue is not paused")
+            admission.resume_queue()
+    reach("resume-committed")
+    context.events.touch()
+    context.driver.poke()
+    return Changed(ids=[])

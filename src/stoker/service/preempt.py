@@ -1,4 +1,4 @@
-"""`preempt`: lets running jobs make room and wait again."""
+"""`preempt`: stops running jobs, which then wait again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REASON = "preempted by request"
 
 
 async def preempt(context: QueueContext, order: Preempt) -> Changed:
-    """Ask jobs to stop, with the signal and the grace they were added with; then they wait again."""
+    """Stop running jobs to make room, with their own stop signal and grace time; they wait again."""
 
     def change(job: int, state: State) -> str | None:
         if not is_live(state):

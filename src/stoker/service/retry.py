@@ -1,4 +1,4 @@
-"""`retry`: lets jobs that are over run once more."""
+"""`retry`: queues ended jobs again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Found = tuple[int, State]
 
 
 async def retry(context: QueueContext, order: Retry) -> Changed:
-    """Queue ended jobs again, at their old place; without ids only what did not succeed."""
+    """Queue ended jobs again, in their old position; without ids only those that did not succeed."""
     found = find(context, order)
     if order.ids is None:
         meant = [state for state in order.states or State if is_final(state)]
@@ -33,7 +33,7 @@ async def retry(context: QueueContext, order: Retry) -> Changed:
         found = [
             row for row in found if wanted in (reason_of(context.database, row[0]) or "").lower()
         ]
-    # What was skipped may be revived by the retry of what it needs.
+    # Skipped jobs last: retrying the jobs that they need may queue them too.
     found.sort(key=lambda row: (row[1] is State.SKIPPED, row[0]))
     again: list[int] = []
     refused: list[Refusal] = []
@@ -68,7 +68,7 @@ def _retry_one(context: QueueContext, job: int, found_as: State, order: Retry) -
     """Queue a job again, or say why not."""
     state = state_of(context.database, job)
     if state is not None and found_as is State.SKIPPED and is_pending(state):
-        return None  # what it needs was retried just now, and has revived it
+        return None  # the retry of a job that it needs has queued it
     if state is None or not is_final(state):
         word = "gone" if state is None else state.value
         return f"job {job} is {word}: only what is over can be retried"

@@ -1,4 +1,4 @@
-"""`rm`: forgets jobs, with their logs."""
+"""`rm`: removes jobs with their logs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from stoker.wire import Changed, Refusal, Remove
 
 
 async def rm(context: QueueContext, order: Remove) -> Changed:
-    """Forget jobs that are over or wait; with `kill` also those that run, once they have ended."""
+    """Remove ended and waiting jobs with their logs; with `kill` also running jobs, once they have ended."""
     found = [job for job, _state in find(context, order)]
     named = order.ids is not None
     gone: list[int] = []
     if order.kill:
-        # What waits goes first: it would take the place of what is ended.
+        # Waiting jobs go first: they would start on the slots of those that are killed.
         gone += await _forget_those(context, found, is_pending)
         await _kill(
             context,
             [job for job in found if is_live(state_of(context.database, job) or State.DONE)],
         )
-    # What waits goes only if it is meant: by id, by its state, or with all that lives.
+    # Waiting jobs go only if they are selected by id or state, or with `kill`.
     meant = named or order.kill or any(map(is_pending, order.states))
     gone += await _forget_those(
         context, found, lambda state: not is_live(state) and (meant or not is_pending(state))
@@ -65,7 +65,7 @@ async def _forget_those(
 
 
 async def _kill(context: QueueContext, jobs: list[int]) -> None:
-    """End trees, and return when they have ended."""
+    """Kill running jobs, and return when they have ended."""
     with context.database.transaction(durable=True):
         for job in jobs:
             context.jobs.mark_ending(job, REASON)
@@ -81,9 +81,9 @@ async def _kill(context: QueueContext, jobs: list[int]) -> None:
 
 
 def forget(context: QueueContext, rows: list[tuple[int, State]]) -> None:
-    """Delete jobs from the record, then the files that are ours: logs by id, scripts, checkpoints.
+    """Delete jobs from the database, then their files in the home: logs, scripts, checkpoints.
 
-    A note of the files is recorded with the deletion, so that they go also if this process dies here.
+    The list of files is recorded with the deletion, so that a restart finishes it after a crash.
     """
     if not rows:
         return
@@ -105,7 +105,7 @@ def forget(context: QueueContext, rows: list[tuple[int, State]]) -> None:
 
 
 def finish_removals(context: QueueContext) -> None:
-    """Remove the files of jobs that an earlier daemon has deleted, and no more."""
+    """Remove the files of jobs whose deletion an earlier daemon did not finish."""
     for first, note in context.jobs.removals():
         for each in msgspec.json.decode(note, type=list[_Files]):
             _remove(context.home, each)
@@ -114,7 +114,7 @@ def finish_removals(context: QueueContext) -> None:
 
 
 class _Files(msgspec.Struct, frozen=True, array_like=True):
-    """What a job has in the home: so many logs, and a script; its checkpoints have a folder."""
+    """The files of a job in the home, besides its folder of checkpoints."""
 
     job: int
     logs: int

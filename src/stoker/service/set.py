@@ -1,4 +1,4 @@
-"""`set`: changes what a job asks for."""
+"""`set`: changes the settings of jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_CLASS = {"gpus", "timeout_s", "project", "share", "gpu_mem_bytes", *_OF_PLAC
 
 
 async def set_(context: QueueContext, order: Set) -> Changed:
-    """Change the given settings of jobs; a job that runs keeps what it was started with."""
+    """Change settings of jobs: all of waiting jobs, some of running jobs."""
     given = {name: getattr(order.to, name) for name in order.to.__struct_fields__}
     values: dict[str, Any] = {
         name: value for name, value in given.items() if value is not msgspec.UNSET

@@ -1,4 +1,4 @@
-"""`show`: everything about one job."""
+"""`show`: all details of one job."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from stoker.store.jobs import decode_use
 from stoker.store.queue_jobs import Facts
 from stoker.store.sharing_records import SharingRecords
 from stoker.store.submissions import SubmissionOrigin, origin_of
-from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, Need, to_wire
+from stoker.wire import AttemptInfo, Git, JobDetail, JobOptions, JobQuery, Need, to_wire
 
 _SECRET = re.compile(r"(?i)KEY|TOKEN|SECRET|PASS|_PWD$|_PAT$|CRED|AUTH|COOKIE|PRIVATE|DSN")
 _URL_SECRET = re.compile(r"(://)[^/\s]+@")
 _TAIL_BYTES = 8192
 
 
-def show(context: QueueContext, job: str) -> JobDetail:
-    """All that is known, the environment with its secrets hidden."""
-    number = find_one(context, job)
+def show(context: QueueContext, query: JobQuery) -> JobDetail:
+    """Return everything about one job; secrets in the environment are hidden."""
+    number = find_one(context, query.job)
     listed = job_listing.one(context.database, number)
     assert listed is not None
     brief = foretell(context, job_of(listed))
@@ -102,14 +102,14 @@ def _attempt(
 
 
 def _use_now(context: QueueContext, facts: Facts, number: int) -> AttemptUse | None:
-    """What an attempt that runs has used so far."""
+    """Return what a running attempt has used so far."""
     look = context.look()
     job = None if look is None else look.jobs.get(Attempt(facts.id, number).key)
     return None if job is None else job.so_far
 
 
 def redact(env: dict[str, str]) -> dict[str, str]:
-    """An environment that may be shown: what looks like a secret is hidden."""
+    """Hide values that look like secrets in an environment."""
     return {
         _text(name): "***" if _SECRET.search(name) else _text(_URL_SECRET.sub(r"\1***@", value))
         for name, value in sorted(env.items())
@@ -124,7 +124,7 @@ def _last_line(context: QueueContext, facts: Facts) -> str | None:
     if not facts.attempt:
         return None
     try:
-        # Without waiting for a writer, where the log is a pipe.
+        # O_NONBLOCK: if the log is a pipe, opening it must not wait for a writer.
         fd = os.open(log_path(context.home, facts, facts.attempt), os.O_RDONLY | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             file.seek(max(0, os.fstat(fd).st_size - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""`start`: lets jobs start as the very next."""
+"""`start`: starts jobs before all others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker.wire import Changed, Start
 
 
 async def start(context: QueueContext, order: Start) -> Changed:
-    """Put jobs before all others: past holds, times, needs, pauses and limits, but not onto taken GPUs."""
+    """Start jobs next, whatever holds, times, dependencies, pauses and limits say, on free GPUs."""
     if order.queue:
         context.driver.poke()
         return Changed(ids=[])

@@ -1,4 +1,4 @@
-"""`status`: how the daemon is."""
+"""`status`: the state of the daemon and its slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 
 def status(context: QueueContext) -> Status:
-    """What runs where, what waits, and what a person should know."""
+    """Return the state of the daemon: its slots, the number of jobs in each state, and notices."""
     notices = list(context.publisher.notices)
     if context.no_gpu_reason is not None:
         notices.insert(0, context.no_gpu_reason)
@@ -56,7 +56,7 @@ def status(context: QueueContext) -> Status:
 
 
 def _shared(context: QueueContext, place: SlotState) -> Shared | None:
-    """The sums of a GPU that is shared at this moment."""
+    """Return the memory sums of a GPU that jobs share now."""
     sharing = context.engine.sharing
     gpu = sharing.view(place) if sharing is not None and place.tenants else None
     if gpu is None or sharing is None:
@@ -73,17 +73,17 @@ def _shared(context: QueueContext, place: SlotState) -> Shared | None:
 
 
 def is_shown(place: SlotState) -> bool:
-    """Whether people are shown a slot: one that was removed, while a job still runs there."""
+    """Whether a slot is shown: a removed slot only while a job still runs there."""
     return place.drained != REMOVED or not place.is_idle
 
 
 def why_closed(place: SlotState) -> str | None:
-    """Why a slot has no jobs, where that is nobody's wish; None if it may have some."""
+    """Return why a slot can take no job although it is not drained; None if it can."""
     return place.shut or _held_by(place)
 
 
 def _held_by(place: SlotState) -> str | None:
-    """What kept a slot from us when it was asked for last, if its holder has it still."""
+    """Return who holds the lease of a slot, as of our last try, if it is still held."""
     if place.held or place.waits_for is None:
         return None
     fault = lease_fault(place)

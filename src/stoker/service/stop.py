@@ -1,4 +1,4 @@
-"""`stop`: ends the daemon; what runs goes on, unless it is to be killed."""
+"""`stop`: stops the daemon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stoker.wire import Stop
 
 
 def stop(context: QueueContext, order: Stop) -> None:
-    """Ask the daemon to go once this answer is out."""
+    """Stop the daemon. Running jobs go on, unless `kill` is set."""
     reach("stop-asked")
     if not context.stopping.done():
         context.stopping.set_result(order.kill)

@@ -1,4 +1,4 @@
-"""`usage`: what GPUs and jobs use, now and in the last minutes."""
+"""`usage`: GPU use of all jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker.wire import GpuCurve, JobCurve, Usage
 
 
 def usage(context: QueueContext) -> Usage:
-    """The last look of the sampler, with what it remembers."""
+    """Return what GPUs and jobs use, now and in the last minutes."""
     look = context.look()
     gpu_monitor = context.engine.gpu_monitor
     if look is None or gpu_monitor is None:

@@ -1,4 +1,4 @@
-"""`web`: opens and closes the page; whether it is open is remembered."""
+"""`web`: opens and closes the web page, also for the next start of the daemon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from stoker.wire import WebOrder, WebPlace
 
 
 async def web(context: QueueContext, order: WebOrder) -> WebPlace | None:
-    """Open the page, on this machine alone unless a host is named, move it, or close it."""
+    """Open, move or close the web page; returns its address and the file with its token.
+
+    Without a host, only this machine can reach it.
+    """
     if context.page is None:
         raise ConflictError("this process has no web page: the daemon has")
     if order.action == "close":

@@ -16,15 +16,15 @@ from stoker.store.queue_jobs import Facts, candidate_of
 from stoker.store.queue_order import QueuePosition as Position
 from stoker.store.queue_order import count_ahead
 from stoker.warm.command import why_cold
-from stoker.wire import Why
+from stoker.wire import JobQuery, Why
 
 _COUNTED = 10_000
 _NODES_SHOWN = 4
 
 
-def why(context: QueueContext, job: str) -> Why:
-    """One sentence with numbers."""
-    number = find_one(context, job)
+def why(context: QueueContext, query: JobQuery) -> Why:
+    """Explain the state of a job in one sentence."""
+    number = find_one(context, query.job)
     facts = context.jobs.facts(number)
     state = State(facts.state)
     text = f"job {number} {_text(context, facts, state)}"

@@ -12,9 +12,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from stoker.api.app import make_app
 from stoker.api.connection import ServerConnection, Serving
+from stoker.api.endpoints import ENDPOINTS
 from stoker.api.headers import LOOPBACK
 from stoker.api.peer_credentials import is_owner
-from stoker.api.routes import ENDPOINTS
 from stoker.api.server import ACCEPT_AT_ONCE, make_config, part
 from stoker.api.server import ApiServer as UnixSocket
 from stoker.web.assets import load_assets

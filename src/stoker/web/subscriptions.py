@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stoker.api.app import answer_get
 from stoker.api.problem import answer_error
@@ -30,7 +30,7 @@ Deliver = Callable[[str], None]
 class View:
     """One answer, and the tabs that want to know when it changes."""
 
-    def __init__(self, endpoint: Endpoint[Any, Any], query: str) -> None:
+    def __init__(self, endpoint: Endpoint, query: str) -> None:
         self.endpoint = endpoint
         self.query = query
         self.watchers: dict[tuple[object, int], Callable[[int, bytes, bool], None]] = {}
@@ -62,7 +62,7 @@ class View:
 class Subscriptions:
     """Tells tabs what they watch, and again after every change; asleep while nobody watches."""
 
-    def __init__(self, context: QueueContext, endpoints: tuple[Endpoint[Any, Any], ...]) -> None:
+    def __init__(self, context: QueueContext, endpoints: tuple[Endpoint, ...]) -> None:
         self._context = context
         self._endpoints = {each.path: each for each in endpoints if each.is_watchable}
         self._views: dict[Key, View] = {}

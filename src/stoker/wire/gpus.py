@@ -9,6 +9,12 @@ import msgspec
 from stoker.core.usage import Foreigner, GpuUse, JobUse
 
 
+class GpusQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Selects whether the answer has the samples of the last minutes."""
+
+    history: bool = False
+
+
 class GpuOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Change a slot: `add` it (or use it again), `drain` it, or `remove` it."""
 

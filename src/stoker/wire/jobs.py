@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import msgspec
 
 from stoker.core.failure import FailureClass
 from stoker.core.job import Options
 from stoker.core.lifecycle import State
 from stoker.core.usage import AttemptUse
+from stoker.wire.changes import Selection
 from stoker.wire.submission import Git
 from stoker.wire.values import Bytes
+
+
+class JobQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names one job as typed: an id, `@`, a name, `project/name`."""
+
+    job: str
+
+
+class LsQuery(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects a page of jobs: `after` is the `next` of the page before.
+
+    Without `sort`, running jobs come first, then waiting jobs in their order, then ended jobs, the latest
+    first. Sorted by `name`, jobs without a name come last. `gpu` is one that they run or ran on. `text`
+    occurs in the name or in the command. With `strict`, an unknown project is an error.
+    """
+
+    text: str | None = None
+    gpu: str | None = None
+    strict: bool = False
+    sort: Literal["oldest", "newest", "name"] | None = None
+    after: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+
+
+class CountsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects the jobs to count, as in LsQuery; by default all."""
+
+    project: str | None = None
+    text: str | None = None
+    gpu: str | None = None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

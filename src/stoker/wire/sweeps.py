@@ -12,6 +12,33 @@ from stoker.core.usage import AttemptUse
 from stoker.wire.values import Bytes, GpuMemory, Gpus, Name, NodeLabels, Priority, Retries, Text
 
 
+class SweepsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits the number of sweeps."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
+
+
+class ResultsQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Names a sweep by its name and the folder that it was submitted from."""
+
+    name: Name
+    cwd: str
+
+
+class SweepQuery(ResultsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Selects a page of the runs of a sweep: those of jobs after `after`."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    params: bool = False
+
+
+class CurveQuery(ResultsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Names a sweep and a metric of its runs."""
+
+    metric: Name
+
+
 class SweepDraft(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sweep as it is written: a command and `words` (`lr=1,2`), or a file's text in YAML or TOML.
 

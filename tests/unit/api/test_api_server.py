@@ -77,13 +77,14 @@ def test_a_request_that_is_being_worked_on_is_answered_before_the_end(
     api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stoker.service import add
+    from stoker.wire import Submission
 
-    real = add.add
+    real = add._rows
 
-    async def slow(*details: object) -> object:
+    async def slow(submission: Submission) -> object:
         api_server.server.cancel()
         await asyncio.sleep(0.1)
-        return await real(*details)  # type: ignore[arg-type]
+        return await real(submission)
 
-    monkeypatch.setattr(add, "add", slow)
+    monkeypatch.setattr(add, "_rows", slow)
     assert api_server.add("true") == 1

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import msgspec
 
+from stoker.api.endpoint import NoQuery
+from stoker.api.endpoints import ENDPOINTS
 from stoker.api.openapi import make_document
-from stoker.api.routes import ENDPOINTS
 from stoker.client.transport import Connection
 
 if TYPE_CHECKING:
@@ -21,7 +22,16 @@ def test_every_endpoint_is_in_the_document_with_a_summary_and_its_refusals() -> 
         assert operation["summary"].endswith(".")
         assert str(endpoint.status) in operation["responses"]
         assert "403" in operation["responses"]
-        assert ("requestBody" in operation) is endpoint.takes_body
+        assert ("requestBody" in operation) is (endpoint.body is not None)
+
+
+def test_every_endpoint_declares_the_types_of_its_service_function() -> None:
+    for endpoint in ENDPOINTS:
+        if endpoint.call.__module__.startswith("stoker.service"):
+            _context, *takes, returns = get_type_hints(endpoint.call).values()
+            query = None if endpoint.query is NoQuery else endpoint.query
+            assert takes == [each for each in (query, endpoint.body) if each is not None]
+            assert returns in (endpoint.answer, msgspec.Raw, type(None)), endpoint.path
 
 
 def test_every_reference_leads_somewhere() -> None:

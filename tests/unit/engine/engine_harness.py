@@ -21,16 +21,14 @@ from stoker.engine.engine import Engine
 from stoker.executors.contract import Launch
 from stoker.gpus.slot_grammar import parse_slots
 from stoker.service.add import add
-from stoker.service.config import change
-from stoker.service.gpus import gpus
-from stoker.service.hold import hold
+from stoker.service.config import change_config
+from stoker.service.gpus import change_gpus
+from stoker.service.hold import hold, release
 from stoker.service.kill import kill
 from stoker.service.move import move
-from stoker.service.pause import pause
+from stoker.service.pause import pause, resume
 from stoker.service.preempt import preempt
 from stoker.service.queue_builder import QueueSources, assemble
-from stoker.service.release import release
-from stoker.service.resume import resume
 from stoker.service.retry import retry
 from stoker.service.rm import rm
 from stoker.service.set import set_
@@ -45,6 +43,7 @@ from stoker.wire import (
     GpuChange,
     GpuOrder,
     Hold,
+    JobQuery,
     Kill,
     Move,
     Moved,
@@ -252,18 +251,18 @@ class Harness:
 
     def gpus(self, action: Any, gpu: str) -> GpuChange:
         """Change the slots."""
-        changed = gpus(self.context, GpuOrder(action=action, gpu=gpu))
+        changed = change_gpus(self.context, GpuOrder(action=action, gpu=gpu))
         self.settle()
         return changed
 
     def config(self, name: str, value: str | None) -> None:
         """Change a setting."""
-        change(self.context, NewSetting(name=name, value=value))
+        change_config(self.context, NewSetting(name=name, value=value))
         self.settle()
 
     def why(self, job: int) -> str:
         """Why a job stands where it stands."""
-        return why(self.context, str(job)).text
+        return why(self.context, JobQuery(str(job))).text
 
     def _change(self, story: Coroutine[Any, Any, Changed]) -> Changed:
         changed = self.run(story)

@@ -6,21 +6,21 @@ import pytest
 
 from stoker.engine.config import ENTRIES
 from stoker.errors import NotFoundError, UsageError
-from stoker.service.config import change, read
+from stoker.service.config import change_config, read_config
 from stoker.wire import NewSetting, Setting
 from unit.engine.engine_harness import Harness, MakeHarness
 
 
 def put(harness: Harness, name: str, value: str | None) -> Setting:
-    return change(harness.context, NewSetting(name=name, value=value))
+    return change_config(harness.context, NewSetting(name=name, value=value))
 
 
 def test_every_setting_has_a_default_that_it_would_accept_itself(harness: Harness) -> None:
-    for setting in read(harness.context):
+    for setting in read_config(harness.context):
         assert setting.value == setting.default
         assert setting.meaning
         ENTRIES[setting.name].check(setting.default)
-    assert [setting.name for setting in read(harness.context)] == list(ENTRIES)
+    assert [setting.name for setting in read_config(harness.context)] == list(ENTRIES)
 
 
 def test_what_is_set_stays_set_through_a_restart(harness: Harness) -> None:
@@ -87,12 +87,12 @@ def test_values_that_make_sense_are_taken(harness: Harness, name: str, values: l
 def test_values_that_make_no_sense_are_refused_in_one_line_and_change_nothing(
     harness: Harness, name: str, values: list[str]
 ) -> None:
-    before = read(harness.context)
+    before = read_config(harness.context)
     for value in values:
         with pytest.raises(UsageError, match=name) as caught:
             put(harness, name, value)
         assert len(str(caught.value).splitlines()) == 1
-    assert read(harness.context) == before
+    assert read_config(harness.context) == before
 
 
 def test_a_setting_that_does_not_exist_is_an_error_that_lists_those_that_do(

@@ -6,7 +6,7 @@ from stoker.core.lifecycle import State
 from stoker.engine import eta
 from stoker.service.ls import ls
 from stoker.service.status import status
-from stoker.wire import Selection
+from stoker.wire import LsQuery
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 
@@ -27,7 +27,7 @@ def live(harness: Harness, job: int, seconds: float, status: int = 0) -> None:
 
 
 def left_s(harness: Harness, job: int) -> float | None:
-    page = ls(harness.context, Selection(ids=str(job)), text=None, after=None, limit=9)
+    page = ls(harness.context, LsQuery(ids=str(job)))
     ends_at = page.jobs[0].ends_at
     return None if ends_at is None else ends_at - harness.now
 

@@ -19,7 +19,7 @@ from stoker.errors import NotFoundError, UsageError
 from stoker.service.ls import ls
 from stoker.service.show import show
 from stoker.service.status import status
-from stoker.wire import Selection
+from stoker.wire import JobQuery, LsQuery
 from unit.engine.engine_harness import Harness, MakeHarness
 
 MODELS = {"h1": "NVIDIA A100-SXM4-80GB", "h2": "NVIDIA H100 80GB HBM3"}
@@ -211,13 +211,16 @@ def test_what_runs_on_other_nodes_is_taken_over_after_a_restart(cluster: Cluster
 
 def test_where_a_job_may_run_is_shown_listed_and_can_be_set(cluster: Cluster) -> None:
     cluster.add("a", hold=True, nodes=["h2", "h1"], on="h100", node_labels={})
-    detail = show(cluster.context, "1")
-    listed = ls(cluster.context, Selection(), text=None, after=None, limit=9).jobs[0]
+    detail = show(cluster.context, JobQuery("1"))
+    listed = ls(cluster.context, LsQuery()).jobs[0]
 
     assert (detail.nodes, detail.on, detail.node_labels) == (["h1", "h2"], "h100", {})
     assert (listed.nodes, listed.on) == (["h1", "h2"], "h100")
     cluster.set("1", nodes=None, on="a100")
-    assert (show(cluster.context, "1").nodes, show(cluster.context, "1").on) == ([], "a100")
+    assert (
+        show(cluster.context, JobQuery("1")).nodes,
+        show(cluster.context, JobQuery("1")).on,
+    ) == ([], "a100")
     refused = cluster.set("1", nodes=["h9"]).refused
     assert "there is no node h9" in refused[0].reason
 
@@ -340,5 +343,5 @@ class TestANodeThatLacksWhatAJobNeeds:
         self, cluster: Cluster, wish: dict[str, Any]
     ) -> None:
         self.refuse(cluster, **wish)
-        job = show(cluster.context, "1")
+        job = show(cluster.context, JobQuery("1"))
         assert (job.state, job.reason) == (State.FAILED, "could not start: h2 has no folder /data")

@@ -19,6 +19,7 @@ from stoker.errors import UsageError
 from stoker.service.show import show
 from stoker.service.status import status
 from stoker.store.sharing_records import SharingRecords
+from stoker.wire import JobQuery
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def test_what_is_set_aside_is_on_record_before_the_start(
     harness.add("train 9", share="auto")
     rows = harness.database.execute("SELECT number, bytes, cold FROM reservation WHERE job = 5")
     assert rows.fetchall() == [(1, int(5.5 * GIB), 0)]
-    assert show(harness.context, "5").attempts[0].reserved_bytes == int(5.5 * GIB)
+    assert show(harness.context, JobQuery("5")).attempts[0].reserved_bytes == int(5.5 * GIB)
 
 
 def test_after_a_crash_the_sums_are_right_again(harness: Harness, machine: Machine) -> None:
@@ -491,12 +492,18 @@ def test_a_job_on_two_gpus_is_not_kept_waiting_by_those_who_share(
 def test_how_a_waiting_job_shares_can_be_set(harness: Harness) -> None:
     harness.add("train", hold=True)
     harness.set("1", share="always:2", gpu_mem_bytes=GIB)
-    assert (show(harness.context, "1").share, show(harness.context, "1").gpu_mem_bytes) == (
+    assert (
+        show(harness.context, JobQuery("1")).share,
+        show(harness.context, JobQuery("1")).gpu_mem_bytes,
+    ) == (
         "always:2",
         GIB,
     )
     harness.set("1", share="never", gpu_mem_bytes=None)
-    assert (show(harness.context, "1").share, show(harness.context, "1").gpu_mem_bytes) == (
+    assert (
+        show(harness.context, JobQuery("1")).share,
+        show(harness.context, JobQuery("1")).gpu_mem_bytes,
+    ) == (
         None,
         None,
     )

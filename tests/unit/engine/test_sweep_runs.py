@@ -11,7 +11,7 @@ import pytest
 from stoker.core.lifecycle import State
 from stoker.errors import UsageError
 from stoker.service.sweep import sweep
-from stoker.wire import NewJob, NewRun
+from stoker.wire import NewJob, NewRun, SweepQuery
 
 if TYPE_CHECKING:
     from unit.engine.engine_harness import Harness
@@ -29,7 +29,9 @@ def new_run(harness: Harness, number: int) -> NewJob:
 
 
 def states(harness: Harness, name: str = "s", limit: int = 1000) -> list[tuple[int, State]]:
-    page = sweep(harness.context, name, str(harness.home), after=0, limit=limit)
+    page = sweep(
+        harness.context, SweepQuery(name=name, cwd=str(harness.home), after=0, limit=limit)
+    )
     return [(run.job, run.state) for run in page.runs]
 
 
@@ -66,15 +68,17 @@ def test_sweeps_of_other_names_and_folders_are_others(harness: Harness) -> None:
 
     assert [job for job, _state in states(harness, "s")] == [1]
     assert [job for job, _state in states(harness, "t")] == [2]
-    assert sweep(harness.context, "s", "/elsewhere", after=0, limit=10).runs == []
+    assert (
+        sweep(harness.context, SweepQuery(name="s", cwd="/elsewhere", after=0, limit=10)).runs == []
+    )
 
 
 def test_runs_come_in_pages(harness: Harness) -> None:
     harness.add(*(new_run(harness, number) for number in range(250)), sweep="s")
 
-    first = sweep(harness.context, "s", str(harness.home), after=0, limit=100)
+    first = sweep(harness.context, SweepQuery(name="s", cwd=str(harness.home), after=0, limit=100))
     assert (len(first.runs), first.next) == (100, 100)
-    last = sweep(harness.context, "s", str(harness.home), after=200, limit=100)
+    last = sweep(harness.context, SweepQuery(name="s", cwd=str(harness.home), after=200, limit=100))
     assert [run.job for run in last.runs] == list(range(201, 251))
     assert last.next is None
     assert last.runs[0].identity == hashlib.sha256(b"200").hexdigest()

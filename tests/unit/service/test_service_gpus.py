@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from stoker.core.slot import Slot
 from stoker.errors import ConflictError, NotFoundError, UsageError
-from stoker.service.gpus import read
+from stoker.service.gpus import read_gpus
+from stoker.wire import GpusQuery
 from unit.engine.engine_harness import Harness, MakeHarness
 
 
@@ -120,6 +123,6 @@ def test_without_nvml_the_slots_are_told_and_what_runs_there(make_harness: MakeH
     harness.add("a")
     harness.gpus("drain", "1")
 
-    first, second = read(harness.context, history=True)
+    first, second = asyncio.run(read_gpus(harness.context, GpusQuery(history=True)))
     assert (first.slot, first.jobs, first.drained, first.mem_total_bytes) == ("0", [1], None, 0)
     assert (second.slot, second.jobs, second.drained) == ("1", [], "drained")

@@ -13,23 +13,14 @@ from stoker.errors import NotFoundError, UsageError
 from stoker.service import ls as service
 from stoker.service.ls import ls
 from stoker.store import job_listing
-from stoker.wire import Base64, Job, NewJob, Page, Selection
+from stoker.wire import Base64, Job, LsQuery, NewJob, Page
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 steady = settings(derandomize=True, deadline=None, max_examples=25)
 
 
-def page(
-    harness: Harness,
-    after: str | None = None,
-    limit: int = 100,
-    text: str | None = None,
-    gpu: str | None = None,
-    sort: str | None = None,
-    **selection: Any,
-) -> Page:
-    wanted = Selection(**selection)
-    return ls(harness.context, wanted, text=text, gpu=gpu, sort=sort, after=after, limit=limit)
+def page(harness: Harness, after: str | None = None, limit: int = 100, **query: Any) -> Page:
+    return ls(harness.context, LsQuery(after=after, limit=limit, **query))
 
 
 def pages(harness: Harness, limit: int, **how: Any) -> list[Job]:

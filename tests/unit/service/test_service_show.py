@@ -8,7 +8,7 @@ import pytest
 from stoker.core.lifecycle import State
 from stoker.errors import NotFoundError, UsageError
 from stoker.service.show import redact, show
-from stoker.wire import Base64, Git, NewJob
+from stoker.wire import Base64, Git, JobQuery, NewJob
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 
@@ -37,7 +37,7 @@ def test_everything_about_a_job_is_shown(harness: Harness) -> None:
     harness.now += 5
     harness.end("1.1", 7 << 8)
     write_log(harness, b"first\nsecond \xff\n\n  \n", attempt=2)
-    detail = show(harness.context, "one")
+    detail = show(harness.context, JobQuery("one"))
 
     assert (detail.id, detail.state, detail.command) == (1, State.RUNNING, "python 'a b.py'")
     assert (detail.argv, detail.line, detail.script) == (["python", "a b.py"], None, False)
@@ -69,7 +69,7 @@ def test_what_is_no_text_survives(harness: Harness) -> None:
         env_b64=base64.b64encode(b"N\xff=v\xfe\0").decode(),
         log=b64(b"/logs/\xff.log"),
     )
-    words, line = show(harness.context, "1"), show(harness.context, "2")
+    words, line = show(harness.context, JobQuery("1")), show(harness.context, JobQuery("2"))
 
     assert words.argv == ["echo", b64(b"\xff")]
     assert words.line is None
@@ -81,7 +81,7 @@ def test_what_is_no_text_survives(harness: Harness) -> None:
 
 def test_a_script_is_shown_as_it_was_given(harness: Harness) -> None:
     harness.add(NewJob(command="#!/bin/sh\necho a\n", script=True))
-    detail = show(harness.context, "1")
+    detail = show(harness.context, JobQuery("1"))
 
     assert (detail.line, detail.script, detail.argv) == ("#!/bin/sh\necho a\n", True, None)
 
@@ -92,7 +92,7 @@ def test_a_job_that_has_not_started_has_no_attempt_and_no_last_line(
     harness = make_harness(gpus=1)
     harness.add("a", "b")
     write_log(harness, b"somebody else's\n", job=2)
-    detail = show(harness.context, "2")
+    detail = show(harness.context, JobQuery("2"))
 
     assert (detail.attempts, detail.last_line, detail.started_at) == ([], None, None)
 
@@ -107,7 +107,7 @@ def test_one_that_was_cancelled_while_it_waited_for_a_retry_shows_the_attempt_it
     harness.end("1.1", FAILED)
     assert harness.executor.running == ["2.1"]
     harness.kill("1")
-    detail = show(harness.context, "1")
+    detail = show(harness.context, JobQuery("1"))
 
     assert (detail.state, detail.reason) == (State.KILLED, "killed by request")
     assert [(each.number, each.state) for each in detail.attempts] == [(1, State.FAILED)]
@@ -118,7 +118,7 @@ def test_after_a_fresh_retry_the_snapshot_is_not_shown_any_more(harness: Harness
     harness.end("1.1", FAILED)
     harness.retry("1", fresh=True)
 
-    assert show(harness.context, "1").snapshot is None
+    assert show(harness.context, JobQuery("1")).snapshot is None
 
 
 def test_a_log_that_is_a_pipe_is_not_waited_for(harness: Harness) -> None:
@@ -126,14 +126,14 @@ def test_a_log_that_is_a_pipe_is_not_waited_for(harness: Harness) -> None:
     os.mkfifo(pipe)
     harness.add("a", log=str(pipe))
 
-    assert show(harness.context, "1").last_line is None
+    assert show(harness.context, JobQuery("1")).last_line is None
 
 
 def test_of_a_long_log_only_the_end_is_read(harness: Harness) -> None:
     harness.add("a")
     write_log(harness, b"x" * 10_000_000 + b"\nlast\n")
 
-    assert show(harness.context, "1").last_line == "last"
+    assert show(harness.context, JobQuery("1")).last_line == "last"
 
 
 @pytest.mark.parametrize(("job", "error"), [("9", NotFoundError), ("1-2", UsageError)])
@@ -142,7 +142,7 @@ def test_one_job_at_a_time_that_is_there(
 ) -> None:
     harness.add("a", "b")
     with pytest.raises(error):
-        show(harness.context, job)
+        show(harness.context, JobQuery(job))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from stoker.core.slot import Slot
 from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.service.show import show
 from stoker.service.usage import usage
+from stoker.wire import JobQuery
 from unit.engine.engine_harness import Harness, MakeHarness
 from unit.gpus.driver import GIB, GPU, Driver
 
@@ -63,9 +64,9 @@ def test_an_attempt_shows_what_it_has_used_while_it_runs_and_afterwards(
     gpu_monitor = harness.engine.gpu_monitor
     assert isinstance(gpu_monitor, GpuMonitor)
     gpu_monitor.look_again()
-    during = show(harness.context, "1").attempts[0].gpu_use
+    during = show(harness.context, JobQuery("1")).attempts[0].gpu_use
     harness.end("1.1")
-    after = show(harness.context, "1").attempts[0].gpu_use
+    after = show(harness.context, JobQuery("1")).attempts[0].gpu_use
 
     assert during is not None
     assert after is not None

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.api.access import asker_of
+from stoker.api.access import is_from_owner
+from stoker.api.endpoints import ENDPOINTS
 from stoker.api.headers import LOOPBACK
 from stoker.api.problem import RefusedError
-from stoker.api.routes import ENDPOINTS
 from stoker.web.assets import load_assets
 from stoker.web.auth import LIVE_PATH, PROVE_PATH, TokenAuth
 from stoker.web.handshake import Session, new_nonce, page_proof, server_proof
@@ -55,7 +55,7 @@ class Inside:
             await receive()
         self.came.append(scope["path"])
         if scope["type"] == "http":
-            assert asker_of(scope) is not None
+            assert is_from_owner(scope)
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"in"})
 

@@ -149,13 +149,13 @@ def test_a_tab_cannot_watch_without_end(place: Place) -> None:
 
 def test_what_many_watch_is_worked_out_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    real = ls.ls
+    real = ls._in_order
 
-    def counting(*details: Any, **more: Any) -> Any:
+    def counting(*details: Any) -> Any:
         asked.append(details)
-        return real(*details, **more)
+        return real(*details)
 
-    monkeypatch.setattr(ls, "ls", counting)
+    monkeypatch.setattr(ls, "_in_order", counting)
     with contextlib.ExitStack() as stack:
         tabs = [stack.enter_context(place.tab()) for _ in range(10)]
         for tab in tabs:

@@ -1,4 +1,4 @@
-"""GET /v1/events."""
+"""GET /v1/events: streams events."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from stoker import wire
-from stoker.api.endpoint import OWNER, Endpoint, Media, NoQuery
+from stoker.api.endpoint import Endpoint, Media
 from stoker.api.stream import Chunks, Stream
 
 if TYPE_CHECKING:
     from stoker.engine.context import QueueContext
 
 
-async def events(context: QueueContext, _query: NoQuery, _body: None) -> Stream:
-    """Tell of everything that happens to jobs and slots from now on, a line of JSON for each."""
+def events(context: QueueContext) -> Stream:
+    """Stream everything that happens to jobs and slots from now on, one line of JSON per event."""
     return Stream(_lines(context), Media.LINES.value)
 
 
@@ -29,13 +29,4 @@ async def _lines(context: QueueContext) -> Chunks:
         listener.close()
 
 
-EVENTS = Endpoint(
-    method="GET",
-    path="/v1/events",
-    call=events,
-    query=NoQuery,
-    body=type(None),
-    answer=wire.StreamEvent,
-    media=Media.LINES,
-    lets_in=OWNER,
-)
+ENDPOINT = Endpoint("GET", "/v1/events", events, wire.StreamEvent, media=Media.LINES)

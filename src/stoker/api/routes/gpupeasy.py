@@ -1,26 +1,25 @@
-"""/gpupeasy/…: GPUPeasy's own routes, with the names and words that its scripts know.
+"""/gpupeasy/…: GPUPeasy's routes, with the paths, field names and texts that its scripts use.
 
-What fails is told as it always was: with status 200, `failed` and a message.
+As in GPUPeasy, an error is an answer with status 200, `failed` and a message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from stoker import wire
-from stoker.api.blocking_calls import call_in_thread
-from stoker.api.endpoint import OWNER, Endpoint, NoQuery
+from stoker.api.endpoint import Endpoint
 from stoker.api.gpupeasy import (
-    JobQuery,
     NewPeasyJob,
     PeasyAdded,
     PeasyDevices,
     PeasyInfo,
     PeasyJobInfo,
+    PeasyJobQuery,
     PeasyRow,
     PeasyRows,
     Word,
@@ -28,23 +27,27 @@ from stoker.api.gpupeasy import (
 from stoker.core.lifecycle import State, is_final, is_live, is_pending
 from stoker.engine import gpupeasy_batch
 from stoker.errors import NotFoundError, StokerError
-from stoker.service import add, ls, show, status
-from stoker.submit_context import new_request_id
+from stoker.service.add import add
+from stoker.service.blocking_calls import call_in_thread
+from stoker.service.ls import ls
+from stoker.service.show import show
+from stoker.service.status import status
+from stoker.submit_context import build_submission, to_wire
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from stoker.engine.context import QueueContext
 
-_MOST = 10_000  # as many jobs as GPUPeasy could queue; /v1/ls has all, a page at a time
+_MOST = 10_000  # GPUPeasy's limit for its queue; /v1/ls has all jobs, a page at a time
 _PAGE = 1000
 _PENDING: list[State] = [state for state in State if is_pending(state)]
 _LIVE: list[State] = [state for state in State if is_live(state)]
 _FAILED: list[State] = [state for state in State if is_final(state) and state is not State.DONE]
 
 
-async def add_new_job(context: QueueContext, _query: NoQuery, body: NewPeasyJob) -> PeasyAdded:
-    """Put one job into the queue, as GPUPeasy's addnewjob."""
+async def add_new_job(context: QueueContext, body: NewPeasyJob) -> PeasyAdded:
+    """Add one job to the queue, as GPUPeasy's addnewjob."""
     job = body.job
     if job is None:
         return PeasyAdded(status="failed", message="Key 'job' not found")
@@ -62,25 +65,18 @@ async def add_new_job(context: QueueContext, _query: NoQuery, body: NewPeasyJob)
     if fault is not None:
         return PeasyAdded(status="failed", message=str(fault))
     try:
-        added = await add.add(
-            context,
-            wire.Submission(
-                request_id=new_request_id(),
-                jobs=[wire.NewJob(command=job.job_command, name=job.job_name)],  # type: ignore[arg-type]
-                log=wire.to_wire(outfile),
-                cwd=wire.to_wire(cwd),
-                env={name: value for name, value in os.environ.items() if name != "STOKER_PART"},
-            ),
-        )
-    except StokerError as error:
+        jobs = [{"command": job.job_command, "name": job.job_name}]
+        submission = build_submission(jobs, cwd, {"log": to_wire(outfile)})
+        added = await add(context, msgspec.convert(submission, wire.Submission))
+    except (StokerError, msgspec.ValidationError) as error:
         return PeasyAdded(status="failed", message=str(error))
     return PeasyAdded(status="successful", message="Job added successfully", job_id=added.first)
 
 
-async def job_info(context: QueueContext, query: JobQuery, _body: None) -> PeasyJobInfo:
-    """Tell about one job, as GPUPeasy's jobinfo."""
+def job_info(context: QueueContext, query: PeasyJobQuery) -> PeasyJobInfo:
+    """Return one job, as GPUPeasy's jobinfo."""
     try:
-        job = show.show(context, query.jobID) if query.jobID.isdecimal() else None
+        job = show(context, wire.JobQuery(query.jobID)) if query.jobID.isdecimal() else None
     except NotFoundError:
         job = None
     if job is None:
@@ -99,23 +95,17 @@ async def job_info(context: QueueContext, query: JobQuery, _body: None) -> Peasy
     return PeasyJobInfo(status="successful", value=info)
 
 
-async def available_devices(context: QueueContext, _query: NoQuery, _body: None) -> PeasyDevices:
-    """Name the queue's slots, as GPUPeasy's availabledevices."""
-    return PeasyDevices(
-        status="successful", value=[slot.label for slot in status.status(context).slots]
-    )
+def available_devices(context: QueueContext) -> PeasyDevices:
+    """Return the queue's slots, as GPUPeasy's availabledevices."""
+    return PeasyDevices(status="successful", value=[slot.label for slot in status(context).slots])
 
 
-def _lister(
-    states: list[State], text: str
-) -> Callable[[QueueContext, NoQuery, None], Awaitable[PeasyRows]]:
-    async def call(context: QueueContext, _query: NoQuery, _body: None) -> PeasyRows:
+def _lister(states: list[State], text: str) -> Callable[[QueueContext], Awaitable[PeasyRows]]:
+    async def call(context: QueueContext) -> PeasyRows:
         rows: list[PeasyRow] = []
         after = None
         while len(rows) < _MOST:
-            page = ls.ls(
-                context, wire.Selection(states=states), text=None, after=after, limit=_PAGE
-            )
+            page = ls(context, wire.LsQuery(states=states, after=after, limit=_PAGE))
             rows += map(_row, page.jobs)
             after = page.next
             if after is None:
@@ -138,7 +128,7 @@ def _row(job: wire.Job) -> PeasyRow:
 
 
 def _return_code(job: wire.Job) -> int | None:
-    """As Python's subprocess tells it: negative for a signal, -1 for what never was a process."""
+    """Return the exit code as Python's subprocess does: negative for a signal; -1 without a process."""
     if not is_final(job.state):
         return None
     if job.exit_code is not None:
@@ -154,32 +144,17 @@ def _word(state: State) -> Word:
     return "Succeeded" if state is State.DONE else "Failed"
 
 
-def _get(path: str, call: Any, answer: Any, query: type[msgspec.Struct] = NoQuery) -> Any:
-    return Endpoint(
-        method="GET",
-        path=f"/gpupeasy/{path}",
-        call=call,
-        query=query,
-        body=type(None),
-        answer=answer,
-        lets_in=OWNER,
-    )
-
-
-ENDPOINTS: tuple[Endpoint[Any, Any], ...] = (
-    Endpoint(
-        method="POST",
-        path="/gpupeasy/addnewjob",
-        call=add_new_job,
-        query=NoQuery,
-        body=NewPeasyJob,
-        answer=PeasyAdded,
-        lets_in=OWNER,
+ENDPOINTS = (
+    Endpoint("POST", "/gpupeasy/addnewjob", add_new_job, answer=PeasyAdded, body=NewPeasyJob),
+    Endpoint("GET", "/gpupeasy/jobinfo/{jobID}", job_info, PeasyJobInfo, PeasyJobQuery),
+    Endpoint("GET", "/gpupeasy/availabledevices", available_devices, PeasyDevices),
+    *(
+        Endpoint("GET", f"/gpupeasy/{name}", _lister(states, text), PeasyRows)
+        for name, states, text in (
+            ("deviceutilization", _LIVE, "List the running jobs with their GPUs."),
+            ("scheduledjobs", _PENDING, "List the waiting jobs."),
+            ("successfuljobs", [State.DONE], "List the jobs that succeeded."),
+            ("failedjobs", _FAILED, "List the jobs that did not succeed."),
+        )
     ),
-    _get("jobinfo/{jobID}", job_info, PeasyJobInfo, JobQuery),
-    _get("availabledevices", available_devices, PeasyDevices),
-    _get("deviceutilization", _lister(_LIVE, "List what runs, and where."), PeasyRows),
-    _get("scheduledjobs", _lister(_PENDING, "List what waits."), PeasyRows),
-    _get("successfuljobs", _lister([State.DONE], "List what succeeded."), PeasyRows),
-    _get("failedjobs", _lister(_FAILED, "List what did not succeed."), PeasyRows),
 )

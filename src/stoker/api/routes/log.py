@@ -1,4 +1,4 @@
-"""GET /v1/log."""
+"""GET /v1/log: streams the output of a job."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from stoker.api.blocking_calls import call_in_thread
-from stoker.api.endpoint import OWNER, Endpoint, Media
+from stoker.api.endpoint import Endpoint, Media
 from stoker.api.log_follow import follow_log, read_log
 from stoker.api.log_tail import offset_of_last
 from stoker.api.stream import Chunks, Stream
 from stoker.errors import UsageError
 from stoker.service import log as service
+from stoker.service.blocking_calls import call_in_thread
 
 if TYPE_CHECKING:
     from stoker.engine.context import QueueContext
@@ -25,10 +25,10 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX_LINES)]
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose log (`daemon` for the daemon's own), which attempt's (the last one's), from where on.
+    """Selects the log of a job (`daemon`: the daemon's own) and attempt (default: the last), and its part.
 
-    `tail` is a number of lines at its end, `offset` a number of bytes to leave out at its beginning;
-    at most one of them. With `follow` the answer goes on until this attempt can write no more.
+    `tail` is a number of lines at the end, `offset` a number of bytes to skip; at most one of them is
+    allowed. With `follow` the answer continues until this attempt has ended.
     """
 
     job: str
@@ -49,13 +49,13 @@ class OpenLog:
 
 
 async def open_log(context: QueueContext, query: LogQuery, *, follow: bool) -> OpenLog:
-    """Find what a query means, and where in it to begin."""
+    """Find the log that a query selects, and the offset to begin at."""
     if query.tail is not None and query.offset is not None:
         raise UsageError("give 'tail' or 'offset', not both")
     found = service.find(context, query.job, query.attempt)
     offset = query.offset or 0
     if query.tail is not None:
-        # In a thread: the lines asked for may be a gigabyte.
+        # In a thread: these lines may be a gigabyte.
         offset = await call_in_thread(offset_of_last, found.path, query.tail)
     is_local = found.path.startswith(context.home + "/")
     if follow:
@@ -65,8 +65,8 @@ async def open_log(context: QueueContext, query: LogQuery, *, follow: bool) -> O
     return OpenLog(found.id, found.attempt, offset, chunks)
 
 
-async def log(context: QueueContext, query: LogQuery, _body: None) -> Stream:
-    """Give the output of a job as it is in its log, byte for byte."""
+async def log(context: QueueContext, query: LogQuery) -> Stream:
+    """Stream the output of a job, byte for byte as in its log."""
     found = await open_log(context, query, follow=query.follow)
     headers = {
         "stoker-job": str(found.job),
@@ -76,19 +76,17 @@ async def log(context: QueueContext, query: LogQuery, _body: None) -> Stream:
     return Stream(found.chunks, Media.BYTES.value, headers)
 
 
-LOG = Endpoint(
-    method="GET",
-    path="/v1/log",
-    call=log,
-    query=LogQuery,
-    body=type(None),
-    answer=bytes,
+ENDPOINT = Endpoint(
+    "GET",
+    "/v1/log",
+    log,
+    bytes,
+    LogQuery,
     media=Media.BYTES,
     refusals=(404, 409),
-    lets_in=OWNER,
     answer_headers={
-        "stoker-job": "the job's id",
-        "stoker-attempt": "whose output it is, of the job's attempts",
-        "stoker-offset": "where in the log it begins, in bytes",
+        "stoker-job": "the id of the job",
+        "stoker-attempt": "the number of the attempt",
+        "stoker-offset": "the offset of the first byte in the log",
     },
 )
