@@ -20,7 +20,7 @@ from stoker.store.queue_jobs import Facts, QueueJobs, candidate_of
 def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
     """Seat what was live when the last engine ended; the executor will tell what became of it."""
     # What is known to run comes before what was claimed in advance, behind it, on the same slot.
-    reserved = {} if engine.sharing is None else engine.sharing.recorded()
+    reserved = {} if engine.gpus.sharing is None else engine.gpus.sharing.recorded()
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
         room = reserved.get(attempt)
@@ -44,8 +44,8 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
             node=find_node(engine.slot_table, facts.slots),
         )
         engine.adopt(running)
-        if room is not None and running.slots and engine.sharing is not None:
-            engine.sharing.take_over(running, room, candidate_of(facts))
+        if room is not None and running.slots and engine.gpus.sharing is not None:
+            engine.gpus.sharing.take_over(running, room, candidate_of(facts))
 
 
 def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:

@@ -6,6 +6,8 @@ import errno
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from stoker.core.failure import Again, Failure, Remedy
 from stoker.core.job import Ending, Outcome, describe_leftovers
 from stoker.core.lifecycle import Event, State
@@ -27,33 +29,24 @@ _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
 _PASSING = _NO_SPACE | {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
-class AttemptEnds:
+class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
     """Takes attempts off the slot table: those that ended, and those that never began."""
 
-    def __init__(
-        self,
-        *,
-        slot_table: SlotTable,
-        queue: Queue,
-        jobs: Jobs,
-        retry_policy: RetryPolicy,
-        gpus: GpuFeatures,
-        progress: RunProgress,
-        listener: EngineListener,
-        notices: Notices,
-    ) -> None:
-        self._slot_table = slot_table
-        self._queue = queue
-        self._jobs = jobs
-        self._retry_policy = retry_policy
-        self._gpus = gpus
-        self._progress = progress
-        self._listener = listener
-        self._notices = notices
+    slot_table: SlotTable
+    queue: Queue
+    jobs: Jobs
+    retry_policy: RetryPolicy
+    progress: RunProgress
+    listener: EngineListener
+    notices: Notices
+
+    @property
+    def _gpus(self) -> GpuFeatures:
+        return self.retry_policy.gpus
 
     def end(self, running: RunningAttempt, outcome: Outcome, ended: Ended | None = None) -> None:
         """Record the end of an attempt; `ended` is None if nobody saw its process end."""
-        failure = self._retry_policy.examine(running, outcome) if outcome.status else None
+        failure = self.retry_policy.examine(running, outcome) if outcome.status else None
         use = self._gpus.measure(running)
         verdict = self._judge_memory(running, failure, use)
         outcome = self._explain(running, outcome, failure, verdict, ended)
@@ -66,24 +59,22 @@ class AttemptEnds:
         else:
             self._retry(running, outcome, again)
             if failure is not None:
-                self._retry_policy.carry_out(running, failure, usage.max_rss_kb)
+                self.retry_policy.carry_out(running, failure, usage.max_rss_kb)
         if self._gpus.sharing is not None:
             self._gpus.sharing.leave(running, outcome, use, is_over=again is Again.NO)
-        self._listener.on_end(running, outcome, ended, again is not Again.NO)
+        self.listener.on_end(running, outcome, ended, again is not Again.NO)
 
     def refuse(self, running: RunningAttempt, code: int, reason: str, now: float) -> None:
         """An attempt could not be started: its job waits again if that may pass, else it fails."""
         if code in _PASSING:
-            self._progress.pause_briefly(now)
+            self.progress.pause_briefly(now)
             space = "free some space; " if code in _NO_SPACE else ""
-            self._notices.tell_once(
-                f"cannot start commands for now ({reason}): {space}trying again"
-            )
+            self.notices.tell_once(f"cannot start commands for now ({reason}): {space}trying again")
             self.take_back(running)
             return
-        lacks = code == errno.ENOENT and not self._slot_table.is_own(running.where)
-        if lacks and self._retry_policy.go_elsewhere(running, reason):
-            self._notices.tell_once(f"{reason}: jobs that need it run elsewhere")
+        lacks = code == errno.ENOENT and not self.slot_table.is_own(running.where)
+        if lacks and self.retry_policy.go_elsewhere(running, reason):
+            self.notices.tell_once(f"{reason}: jobs that need it run elsewhere")
             self.take_back(running)
             return
         self.end(running, Outcome(event=Event.FAIL, reason=f"could not start: {reason}"))
@@ -91,28 +82,28 @@ class AttemptEnds:
     def take_back(self, running: RunningAttempt) -> None:
         """An attempt never began: its job waits again, unless it was to be ended."""
         ours = running.killed_because is not None and not running.is_preempted
-        if not ours or (self._progress.draining and not running.asked_to_end):
+        if not ours or (self.progress.draining and not running.asked_to_end):
             self.revoke(running)
         else:
             self.end(running, Outcome(event=Event.KILL, reason=running.killed_because))
 
     def revoke(self, running: RunningAttempt) -> None:
         """Record that an attempt never began, and let its job wait again."""
-        self._slot_table.vacate(running)
+        self.slot_table.vacate(running)
         if self._gpus.sharing is not None:
             self._gpus.sharing.withdraw(running)
-        self._jobs.revoke(running.attempt.job)
+        self.jobs.revoke(running.attempt.job)
         running.entry.tries -= 1
         self._wait_again(running, attempts=running.attempt.number - 1)
 
     def reject(self, entry: QueueEntry, reason: str) -> None:
         """Record a command that can never run as failed."""
-        attempt = self._queue.record(entry, "")
+        attempt = self.queue.record(entry, "")
         outcome = Outcome(event=Event.FAIL, reason=reason)
-        self._jobs.end(attempt.job, outcome)
-        self._progress.count_end(Event.FAIL)
+        self.jobs.end(attempt.job, outcome)
+        self.progress.count_end(Event.FAIL)
         running = RunningAttempt(key=attempt.key, attempt=attempt, entry=entry, slots=())
-        self._listener.on_end(running, outcome, None, False)
+        self.listener.on_end(running, outcome, None, False)
 
     def _judge_memory(
         self, running: RunningAttempt, failure: Failure | None, use: AttemptUse | None
@@ -127,7 +118,7 @@ class AttemptEnds:
             return None
         verdict = sharing.judge_oom(running, failure, use)
         if verdict is not None and verdict.is_elsewhere:
-            self._retry_policy.avoid(running)
+            self.retry_policy.avoid(running)
         return verdict
 
     def _explain(
@@ -144,8 +135,8 @@ class AttemptEnds:
             reason = failure.reason if verdict is None else f"{failure.reason}; {verdict.why}"
         if ended is not None and (ended.leftovers or ended.stuck):
             note = describe_leftovers(ended.leftovers, ended.stuck) or ""
-            if self._notices.is_new(note):  # the same processes may be left by several jobs
-                self._notices.tell(f"job {running.attempt.job}: {note}")
+            if self.notices.is_new(note):  # the same processes may be left by several jobs
+                self.notices.tell(f"job {running.attempt.job}: {note}")
             reason = f"{reason}; {note}" if reason else note
         if reason is outcome.reason:
             return outcome
@@ -161,11 +152,11 @@ class AttemptEnds:
     ) -> None:
         job = running.attempt.job
         begun = running.pid, running.started_at_us, running.taken_by
-        self._jobs.end(job, outcome, usage, *begun)
+        self.jobs.end(job, outcome, usage, *begun)
         if failure is not None:
-            self._jobs.note_failure(job, failure.kind.value)
+            self.jobs.note_failure(job, failure.kind.value)
         if use is not None:
-            self._jobs.note_gpu_use(job, use)
+            self.jobs.note_gpu_use(job, use)
 
     def _decide(
         self,
@@ -177,35 +168,35 @@ class AttemptEnds:
         """Whether a job is tried again; while the engine drains, only what was preempted is."""
         if outcome.is_success:
             return Again.NO
-        again = self._retry_policy.decide(running, outcome, failure)
+        again = self.retry_policy.decide(running, outcome, failure)
         if verdict is not None:
             again = verdict.again or again
-        if self._progress.draining and outcome.event is not Event.PREEMPT:
+        if self.progress.draining and outcome.event is not Event.PREEMPT:
             return Again.NO
         return again
 
     def _retry(self, running: RunningAttempt, outcome: Outcome, again: Again) -> None:
         job = running.attempt.job
-        self._jobs.retry(job)
-        self._slot_table.vacate(running)
+        self.jobs.retry(job)
+        self.slot_table.vacate(running)
         if again is Again.UNCOUNTED:
             running.entry.tries -= 1
         self._wait_again(running, attempts=running.attempt.number)
         if again is Again.UNCOUNTED:
             behind = outcome.event is Event.PREEMPT and running.ending is Ending.PREEMPT
-            self._queue.on_preempted(job, behind=behind)
+            self.queue.on_preempted(job, behind=behind)
         else:
-            self._queue.back_off(running.entry, job)
+            self.queue.back_off(running.entry, job)
 
     def _conclude(self, running: RunningAttempt, outcome: Outcome) -> None:
         job = running.attempt.job
-        self._slot_table.vacate(running)
-        self._retry_policy.forget(job)
-        self._queue.on_over(job)
-        self._progress.count_end(outcome.event)
+        self.slot_table.vacate(running)
+        self.retry_policy.forget(job)
+        self.queue.on_over(job)
+        self.progress.count_end(outcome.event)
 
     def _wait_again(self, running: RunningAttempt, attempts: int) -> None:
-        self._queue.put_back(running.entry, Known(running.attempt.job, State.WAITING, attempts))
+        self.queue.put_back(running.entry, Known(running.attempt.job, State.WAITING, attempts))
 
 
 def _usage_of(ended: Ended | None) -> Usage:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from stoker.core.job import Outcome, judge
 from stoker.core.lifecycle import Event
 from stoker.engine.attempt_ends import AttemptEnds
@@ -17,52 +19,41 @@ from stoker.store.jobs import Jobs
 from stoker.supervisor.journal import Record
 
 
-class AttemptReports:
+class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     """Brings attempts from claimed to started to ended, as reports come in.
 
     With `kills_unknown` a process is killed that was given up while its node could not be reached.
     """
 
-    def __init__(
-        self,
-        *,
-        slot_table: SlotTable,
-        executor: Executor,
-        jobs: Jobs,
-        ends: AttemptEnds,
-        termination: Termination,
-        listener: EngineListener,
-        kills_unknown: bool,
-    ) -> None:
-        self._slot_table = slot_table
-        self._executor = executor
-        self._jobs = jobs
-        self._ends = ends
-        self._termination = termination
-        self._listener = listener
-        self._kills_unknown = kills_unknown
+    slot_table: SlotTable
+    executor: Executor
+    jobs: Jobs
+    ends: AttemptEnds
+    termination: Termination
+    listener: EngineListener
+    kills_unknown: bool
 
     def on_started(self, report: Started, now: float, *, is_over: bool) -> None:
         """An attempt is a process; `is_over` if its end is reported too."""
-        running = self._slot_table.running.get(report.key)
+        running = self.slot_table.running.get(report.key)
         if running is None:
-            if not is_over and self._kills_unknown:
-                self._executor.kill(report.key)
+            if not is_over and self.kills_unknown:
+                self.executor.kill(report.key)
             return  # told again, and on record already
         placed = self._note_place(running, report)
         known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
         running.begun = report.at_s
         timeout_s = running.entry.request.timeout_s
         if running.killed_because is not None:
-            self._termination.terminate(running, now)
+            self.termination.terminate(running, now)
         elif timeout_s is not None:
             running.deadline = report.at_s + timeout_s + running.stopped_s
-            self._slot_table.deadlines.note(running)
-        self._termination.repeat(running)
+            self.slot_table.deadlines.note(running)
+        self.termination.repeat(running)
         if not is_over and known is None:
             slots = running.taken_by if placed else None
-            self._jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
-        self._listener.on_start(running)
+            self.jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
+        self.listener.on_start(running)
 
     def _note_place(self, running: RunningAttempt, report: Started) -> bool:
         """Seat an attempt that waited in line, or did so for an earlier engine; False for all others."""
@@ -72,13 +63,13 @@ class AttemptReports:
             return self._seat(running, report.place)
         if running.slots:
             return False
-        self._slot_table.assign(running, (self._slot_table.states[report.slot].slot,))
+        self.slot_table.assign(running, (self.slot_table.states[report.slot].slot,))
         running.taken_by = report.place
         return True
 
     def on_placed(self, report: Placed) -> None:
         """A slot has taken an attempt from the line."""
-        running = self._slot_table.running.get(report.key)
+        running = self.slot_table.running.get(report.key)
         if running is not None:
             self._seat(running, report.place)
 
@@ -86,71 +77,71 @@ class AttemptReports:
         """Seat an attempt on the slot that is known by its label alone; False if it has slots already."""
         if running.slots:
             return False
-        self._slot_table.assign(running, find_slots(self._slot_table, place))
+        self.slot_table.assign(running, find_slots(self.slot_table, place))
         running.taken_by = place
         return True
 
     def on_ended(self, report: Ended, now: float) -> None:
         """An attempt's process has ended."""
-        running = self._slot_table.running.get(report.key)
+        running = self.slot_table.running.get(report.key)
         if running is None:
             return
         outcome = _judge_end(running, report)
         if len(running.slots) != 1:
-            self._ends.end(running, outcome, report)
+            self.ends.end(running, outcome, report)
             return
-        place = self._slot_table.states[running.slots[0].index]
+        place = self.slot_table.states[running.slots[0].index]
         if running.started_at_us is not None:
             place.learn((report.at_us - running.started_at_us) / 1e6)
-        self._ends.end(running, outcome, report)
+        self.ends.end(running, outcome, report)
         if place.current is not None:
             place.current.begun = now
 
     def on_refused(self, report: Refused, now: float) -> None:
         """An attempt could not be started."""
-        running = self._slot_table.running.get(report.key)
+        running = self.slot_table.running.get(report.key)
         if running is not None:
-            self._ends.refuse(running, report.errno, report.reason, now)
+            self.ends.refuse(running, report.errno, report.reason, now)
 
     def on_revoked(self, key: str) -> None:
         """An attempt was taken back before it began."""
-        running = self._slot_table.running.get(key)
+        running = self.slot_table.running.get(key)
         if running is not None:
-            self._ends.take_back(running)
+            self.ends.take_back(running)
 
     def on_lost(self, report: Lost) -> None:
         """Nobody will ever know how an attempt ended."""
-        running = self._slot_table.running.get(report.key)
+        running = self.slot_table.running.get(report.key)
         if running is not None:
             running.cut_off = report.cut_off
-            self._ends.end(running, Outcome(event=Event.LOSE, reason=report.reason))
+            self.ends.end(running, Outcome(event=Event.LOSE, reason=report.reason))
 
     def on_synced(self, report: Synced) -> None:
         """The executor has told all it knows: what it does not know never began, or is lost."""
-        for running in list(self._slot_table.running.values()):
-            if report.node != (running.where if running.where != self._slot_table.head else ""):
+        for running in list(self.slot_table.running.values()):
+            if report.node != (running.where if running.where != self.slot_table.head else ""):
                 continue
             if running.key in report.keys:
                 running.adopted = True
             elif running.pid is None:
-                self._ends.take_back(running)
+                self.ends.take_back(running)
             else:
                 reason = "nobody knows what became of it"
-                self._ends.end(running, Outcome(event=Event.LOSE, reason=reason))
-        self._slot_table.spread_adopted()
+                self.ends.end(running, Outcome(event=Event.LOSE, reason=reason))
+        self.slot_table.spread_adopted()
 
     def settle(self, records: Mapping[str, Record]) -> None:
         """With the executor lost: record for each attempt what its journal knows."""
-        for running in list(self._slot_table.running.values()):
+        for running in list(self.slot_table.running.values()):
             record = records.get(running.key)
             if record is None and running.pid is None:
-                self._ends.revoke(running)
+                self.ends.revoke(running)
                 continue
             if record is not None and record.place is not None:
                 self._seat(running, record.place)
             ending = record.last_known if record else None
             ended = Ended(running.key, *ending) if ending else None
-            self._ends.end(running, outcome_of(ending), ended)
+            self.ends.end(running, outcome_of(ending), ended)
 
 
 def _judge_end(running: RunningAttempt, report: Ended) -> Outcome:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from stoker.core.job import Attempt
 from stoker.core.planner import Start
 from stoker.engine.attempt_ends import AttemptEnds
@@ -22,31 +24,28 @@ Prepare = Callable[[Attempt, QueueEntry], Order]
 """Says how an attempt is started; raises OSError if what it needs cannot be written."""
 
 
-class LaunchBuilder:
+class LaunchBuilder(msgspec.Struct, eq=False):
     """Builds the launch of a claimed attempt, with its log, MPS and warm start."""
 
-    def __init__(
-        self, prepare: Prepare, jobs: Jobs, retry_policy: RetryPolicy, warm_status: WarmStatus
-    ) -> None:
-        self._prepare = prepare
-        self._jobs = jobs
-        self._retry_policy = retry_policy
-        self._warm_status = warm_status
+    prepare: Prepare
+    jobs: Jobs
+    retry_policy: RetryPolicy
+    warm_status: WarmStatus
 
     def needs_slot_first(self, running: RunningAttempt) -> bool:
         """Whether the words of an attempt depend on its GPU, which an attempt in line does not know."""
-        mps = self._retry_policy.gpus.mps
+        mps = self.retry_policy.gpus.mps
         return running.in_line and running.entry.request.options.mps and mps is not None
 
     def build(self, running: RunningAttempt) -> Launch:
         """Build the launch of an attempt; raises OSError."""
-        order = self._prepare(running.attempt, running.entry)
+        order = self.prepare(running.attempt, running.entry)
         self._note_log(running, order)
         if order.cold is not None:
-            self._warm_status.on_cold(running.attempt.job, order.cold)
+            self.warm_status.on_cold(running.attempt.job, order.cold)
         argv, env = order.argv, order.env
-        mps = self._retry_policy.gpus.mps
-        if mps is not None and self._retry_policy.wants_mps(running):
+        mps = self.retry_policy.gpus.mps
+        if mps is not None and self.retry_policy.wants_mps(running):
             argv = mps.serve(running, argv)
             if order.warm is not None:  # its words are not run through another program
                 env = {**(env or {}), **mps.variables(running)}
@@ -69,61 +68,51 @@ class LaunchBuilder:
         if (story := order.trace or order.log) is not None:
             running.log_since = size_of(story)
             if running.log_since:
-                self._jobs.note_log_since(running.attempt.job, running.log_since)
+                self.jobs.note_log_since(running.attempt.job, running.log_since)
 
 
-class AttemptStarts:
+class AttemptStarts(msgspec.Struct, kw_only=True, eq=False):
     """Claims jobs for slots, or for the line, inside the turn's transaction."""
 
-    def __init__(
-        self,
-        *,
-        slot_table: SlotTable,
-        queue: Queue,
-        launches: LaunchBuilder,
-        ends: AttemptEnds,
-        claims_ahead: ClaimsAhead,
-        listener: EngineListener,
-    ) -> None:
-        self._slot_table = slot_table
-        self._queue = queue
-        self._launches = launches
-        self._ends = ends
-        self._claims_ahead = claims_ahead
-        self._listener = listener
+    slot_table: SlotTable
+    queue: Queue
+    launches: LaunchBuilder
+    ends: AttemptEnds
+    claims_ahead: ClaimsAhead
+    listener: EngineListener
 
     def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | None:
         """Record the intent of a start; None if it cannot be made for the moment."""
         running = self._record_claim(entry, start, now)
-        if self._launches.needs_slot_first(running):
-            self._claims_ahead.needs_slot_first = True
-            self._ends.take_back(running)
+        if self.launches.needs_slot_first(running):
+            self.claims_ahead.needs_slot_first = True
+            self.ends.take_back(running)
             return None
         try:
-            launch = self._launches.build(running)
+            launch = self.launches.build(running)
         except OSError as error:
-            self._ends.refuse(running, error.errno or 0, error.strerror or str(error), now)
+            self.ends.refuse(running, error.errno or 0, error.strerror or str(error), now)
             return None
-        self._listener.on_launch(running)
+        self.listener.on_launch(running)
         return launch
 
     def reject_impossible(self) -> None:
         """Record commands that can never run as failed."""
-        while self._queue.rejected:
-            self._ends.reject(*self._queue.rejected.popleft())
+        while self.queue.rejected:
+            self.ends.reject(*self.queue.rejected.popleft())
 
     def _record_claim(self, entry: QueueEntry, start: Start, now: float) -> RunningAttempt:
         """Record the intent to start a job, and put its attempt on its slots or into the line."""
-        slots = tuple([self._slot_table.states[index].slot for index in start.slots])
-        node = slots[0].node if slots else self._slot_table.node_without_gpu(entry.candidate)
+        slots = tuple([self.slot_table.states[index].slot for index in start.slots])
+        node = slots[0].node if slots else self.slot_table.node_without_gpu(entry.candidate)
         label = "" if start.in_advance else label_of(slots, node)
-        attempt = self._queue.claim(entry, label)
+        attempt = self.queue.claim(entry, label)
         running = RunningAttempt(
             key=attempt.key, attempt=attempt, entry=entry, slots=(), begun=now, node=node
         )
         if start.in_advance:
-            self._slot_table.claim_ahead(running)
+            self.slot_table.claim_ahead(running)
         else:
             running.slots = slots
-            self._slot_table.occupy(running)
+            self.slot_table.occupy(running)
         return running

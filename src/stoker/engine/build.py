@@ -33,6 +33,7 @@ from stoker.store.jobs import Jobs
 if TYPE_CHECKING:
     from stoker.engine.mps import Mps
     from stoker.engine.preemption import Preemption
+    from stoker.engine.shared_slots import SharedSlots
     from stoker.engine.sharing import KindOf, Sharing
     from stoker.engine.torch_memory_cap import TorchMemoryCap
     from stoker.executors.node_reports import News
@@ -61,63 +62,9 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
 
 def build_engine(parts: EngineParts) -> Engine:
     """Join the parts of an engine."""
-    slot_table, executor, listener = parts.slot_table, parts.executor, parts.listener
-    parts.database.on_unsynced = listener.on_notice
-    executor.define_slots([place.slot for place in slot_table.states])
-    notices = Notices(listener.on_notice)
-    claims_ahead = ClaimsAhead(slot_table, executor, enabled=parts.rules.in_advance)
-    progress = RunProgress(parts.rules, claims_ahead, notices)
-    gpu_leases = GpuLeases(slot_table, executor, notices.tell_once)
-    warm_status = WarmStatus(notices.tell_once)
-    termination = Termination(executor, parts.clock, parts.queue.note_ending, slot_table.deadlines)
-    retry_policy = _build_retry_policy(parts, claims_ahead)
-    ends = AttemptEnds(
-        slot_table=slot_table,
-        queue=parts.queue,
-        jobs=parts.jobs,
-        retry_policy=retry_policy,
-        gpus=retry_policy.gpus,
-        progress=progress,
-        listener=listener,
-        notices=notices,
-    )
-    attempts = AttemptReports(
-        slot_table=slot_table,
-        executor=executor,
-        jobs=parts.jobs,
-        ends=ends,
-        termination=termination,
-        listener=listener,
-        kills_unknown=parts.on_node_news is not None,
-    )
-    reports = ReportHandler(
-        attempts=attempts,
-        slot_table=slot_table,
-        gpu_leases=gpu_leases,
-        claims_ahead=claims_ahead,
-        warm_status=warm_status,
-        progress=progress,
-        notices=notices,
-        on_node_news=parts.on_node_news,
-    )
-    starts = AttemptStarts(
-        slot_table=slot_table,
-        queue=parts.queue,
-        launches=LaunchBuilder(parts.prepare, parts.jobs, retry_policy, warm_status),
-        ends=ends,
-        claims_ahead=claims_ahead,
-        listener=listener,
-    )
-    return Engine(
-        slot_table=slot_table,
-        executor=executor,
-        recorder=TurnRecorder(parts.database, listener, outlived=parts.rules.outlived),
-        reports=reports,
-        planner=_build_planner(parts, retry_policy, gpu_leases, claims_ahead, starts, termination),
-        termination=termination,
-        progress=progress,
-        clock=parts.clock,
-    )
+    parts.database.on_unsynced = parts.listener.on_notice
+    parts.executor.define_slots([place.slot for place in parts.slot_table.states])
+    return _EngineBuilder(parts).build()
 
 
 def make_foreground_sharing(slot_table: SlotTable, database: Database, kind_of: KindOf) -> Sharing:
@@ -130,53 +77,118 @@ def make_foreground_sharing(slot_table: SlotTable, database: Database, kind_of: 
     return sharing
 
 
-def _build_retry_policy(parts: EngineParts, claims_ahead: ClaimsAhead) -> RetryPolicy:
-    gpus = GpuFeatures(parts.clock, sharing=parts.sharing, mps=parts.mps)
-    pause_queue = parts.pause_queue
+class _EngineBuilder:
+    """Makes the collaborators of an engine, each once, in the order in which they need each other."""
 
-    def pause(reason: str) -> None:
-        assert pause_queue is not None
-        pause_queue(reason)
-        claims_ahead.revoke()
+    def __init__(self, parts: EngineParts) -> None:
+        slot_table, executor = parts.slot_table, parts.executor
+        self._parts = parts
+        self._notices = Notices(parts.listener.on_notice)
+        self._claims_ahead = ClaimsAhead(slot_table, executor, enabled=parts.rules.in_advance)
+        self._progress = RunProgress(parts.rules, self._claims_ahead, self._notices)
+        self._gpu_leases = GpuLeases(slot_table, executor, self._notices.tell_once)
+        self._warm_status = WarmStatus(self._notices.tell_once)
+        self._termination = Termination(
+            executor, parts.clock, parts.queue.note_ending, slot_table.deadlines
+        )
+        self._retry_policy = self._make_retry_policy()
+        self._ends = AttemptEnds(
+            slot_table=slot_table,
+            queue=parts.queue,
+            jobs=parts.jobs,
+            retry_policy=self._retry_policy,
+            progress=self._progress,
+            listener=parts.listener,
+            notices=self._notices,
+        )
 
-    return RetryPolicy(
-        parts.slot_table,
-        parts.jobs,
-        parts.listener.on_notice,
-        gpus,
-        parts.places,
-        None if pause_queue is None else pause,
-    )
+    def build(self) -> Engine:
+        parts = self._parts
+        return Engine(
+            slot_table=parts.slot_table,
+            executor=parts.executor,
+            recorder=TurnRecorder(parts.database, parts.listener, outlived=parts.rules.outlived),
+            reports=self._make_report_handler(),
+            planner=self._make_planner(),
+            termination=self._termination,
+            progress=self._progress,
+            clock=parts.clock,
+        )
 
+    def _make_retry_policy(self) -> RetryPolicy:
+        parts, pause_queue = self._parts, self._parts.pause_queue
 
-def _build_planner(
-    parts: EngineParts,
-    retry_policy: RetryPolicy,
-    gpu_leases: GpuLeases,
-    claims_ahead: ClaimsAhead,
-    starts: AttemptStarts,
-    termination: Termination,
-) -> TurnPlanner:
-    shared_slots = None
-    if parts.sharing is not None:
+        def pause(reason: str) -> None:
+            assert pause_queue is not None
+            pause_queue(reason)
+            self._claims_ahead.revoke()
+
+        return RetryPolicy(
+            parts.slot_table,
+            parts.jobs,
+            parts.listener.on_notice,
+            GpuFeatures(parts.clock, sharing=parts.sharing, mps=parts.mps),
+            parts.places,
+            None if pause_queue is None else pause,
+        )
+
+    def _make_report_handler(self) -> ReportHandler:
+        parts = self._parts
+        attempts = AttemptReports(
+            slot_table=parts.slot_table,
+            executor=parts.executor,
+            jobs=parts.jobs,
+            ends=self._ends,
+            termination=self._termination,
+            listener=parts.listener,
+            kills_unknown=parts.on_node_news is not None,
+        )
+        return ReportHandler(
+            attempts=attempts,
+            slot_table=parts.slot_table,
+            gpu_leases=self._gpu_leases,
+            claims_ahead=self._claims_ahead,
+            warm_status=self._warm_status,
+            progress=self._progress,
+            notices=self._notices,
+            on_node_news=parts.on_node_news,
+        )
+
+    def _make_planner(self) -> TurnPlanner:
+        parts = self._parts
+        launches = LaunchBuilder(parts.prepare, parts.jobs, self._retry_policy, self._warm_status)
+        starts = AttemptStarts(
+            slot_table=parts.slot_table,
+            queue=parts.queue,
+            launches=launches,
+            ends=self._ends,
+            claims_ahead=self._claims_ahead,
+            listener=parts.listener,
+        )
+        make_preemption = parts.make_preemption
+        preemption = None if make_preemption is None else make_preemption(self._termination)
+        return TurnPlanner(
+            slot_table=parts.slot_table,
+            queue=parts.queue,
+            retry_policy=self._retry_policy,
+            gpu_leases=self._gpu_leases,
+            claims_ahead=self._claims_ahead,
+            starts=starts,
+            shared_slots=self._make_shared_slots(starts),
+            make_room=None if preemption is None else preemption.make_room,
+        )
+
+    def _make_shared_slots(self, starts: AttemptStarts) -> SharedSlots | None:
+        parts = self._parts
+        if parts.sharing is None:
+            return None
         from stoker.engine.shared_slots import SharedSlots  # late: most runs do not share
 
-        shared_slots = SharedSlots(
+        return SharedSlots(
             parts.sharing,
             parts.slot_table,
             parts.executor,
-            gpu_leases,
+            self._gpu_leases,
             starts.claim,
             parts.torch_memory_cap,
         )
-    preemption = None if parts.make_preemption is None else parts.make_preemption(termination)
-    return TurnPlanner(
-        slot_table=parts.slot_table,
-        queue=parts.queue,
-        retry_policy=retry_policy,
-        gpu_leases=gpu_leases,
-        claims_ahead=claims_ahead,
-        starts=starts,
-        shared_slots=shared_slots,
-        make_room=None if preemption is None else preemption.make_room,
-    )

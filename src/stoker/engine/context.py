@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from stoker.core.slot import Slot
 from stoker.core.usage import Look
 from stoker.engine.admission import Admission
@@ -36,58 +38,36 @@ class PageSwitch(Protocol):
         """Close it, if it is open."""
 
 
-class QueueContext:
+class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     """Everything a service function needs. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        *,
-        home: str,
-        database: Database,
-        jobs: QueueJobs,
-        engine: Engine,
-        driver: AsyncioDriver,
-        events: Broadcast,
-        publisher: Publisher,
-        pending: PendingJobs,
-        admission: Admission,
-        failure_limit: FailureLimit,
-        hooks: Hooks,
-        eta: Eta,
-        config: Config,
-        since: float,
-        supervisor_pids: Callable[[], list[int]],
-        parse_slots: Callable[[str], tuple[Slot, ...]],
-        slots_changed: Callable[[], None],
-        no_gpu_reason: str | None = None,
-    ) -> None:
-        self.home = home
-        self.database = database
-        self.jobs = jobs
-        self.engine = engine
-        self.driver = driver
-        self.events = events
-        self.publisher = publisher
-        self.pending = pending
-        self.admission = admission
-        self.failure_limit = failure_limit
-        self.hooks = hooks
-        self.eta = eta
-        self.config = config
-        self.since = since
-        self.supervisor_pids = supervisor_pids
-        self.parse_slots = parse_slots
-        self.slots_changed = slots_changed
-        self.no_gpu_reason = no_gpu_reason
-        self.worker_tasks = WorkerProcesses(home)
-        self.page: PageSwitch | None = None
-        self.nodes: Nodes | None = None  # of a cluster, where there is one
-        self.viewers = 0  # how many look at GPUs just now: somebody must be shown how they are
-        self.stopping: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    home: str
+    database: Database
+    jobs: QueueJobs
+    engine: Engine
+    driver: AsyncioDriver
+    events: Broadcast
+    publisher: Publisher
+    pending: PendingJobs
+    admission: Admission
+    failure_limit: FailureLimit
+    hooks: Hooks
+    eta: Eta
+    config: Config
+    since: float
+    supervisor_pids: Callable[[], list[int]]
+    parse_slots: Callable[[str], tuple[Slot, ...]]
+    slots_changed: Callable[[], None]
+    no_gpu_reason: str | None = None
+    worker_tasks: WorkerProcesses
+    stopping: asyncio.Future[bool]  # done when the daemon is to stop; True kills all jobs
+    page: PageSwitch | None = None
+    nodes: Nodes | None = None  # of a cluster
+    viewers: int = 0  # clients that watch the GPUs now
 
     def look(self) -> Look | None:
         """What the sampler saw last; None where there is none to rely on."""
-        gpu_monitor = self.engine.gpu_monitor
+        gpu_monitor = self.engine.gpus.monitor
         return None if gpu_monitor is None else gpu_monitor.look()
 
     def running(self, job: int) -> RunningAttempt | None:

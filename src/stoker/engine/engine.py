@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from stoker.core.slot import Slot
 from stoker.engine.engine_rules import Preview, Tally
@@ -22,40 +22,23 @@ from stoker.executors.contract import Executor, Launch, Lost
 from stoker.failpoints import reach
 from stoker.supervisor.journal import Record
 
-if TYPE_CHECKING:
-    from stoker.engine.gpu_sources import GpuSource
-    from stoker.engine.sharing import Sharing
-
 _RECORD_AGAIN_S = 1.0
 _NEVER = float("inf")
 
 
-class Engine:
+class Engine(msgspec.Struct, kw_only=True, eq=False):
     """Runs a queue's commands on slots. All effects go through the executor and the database."""
 
-    def __init__(
-        self,
-        *,
-        slot_table: SlotTable,
-        executor: Executor,
-        recorder: TurnRecorder,
-        reports: ReportHandler,
-        planner: TurnPlanner,
-        termination: Termination,
-        progress: RunProgress,
-        clock: Callable[[], float],
-    ) -> None:
-        self.slot_table = slot_table
-        self.recorder = recorder
-        self.planner = planner
-        self.termination = termination
-        self._executor = executor
-        self._reports = reports
-        self._progress = progress
-        self._clock = clock
-        # What follows from a turn once it is on record.
-        self._over: list[str] = []
-        self._launches: list[Launch] = []
+    slot_table: SlotTable
+    executor: Executor
+    recorder: TurnRecorder
+    reports: ReportHandler
+    planner: TurnPlanner
+    termination: Termination
+    progress: RunProgress
+    clock: Callable[[], float]
+    _over: list[str] = []  # to acknowledge once the turn is recorded
+    _launches: list[Launch] = []  # to start once the turn is recorded
 
     @property
     def queue(self) -> Queue:
@@ -73,38 +56,18 @@ class Engine:
         return self.planner.gpus
 
     @property
-    def gpu_monitor(self) -> GpuSource | None:
-        """Knows what the GPUs do, where that can be known."""
-        return self.gpus.monitor
-
-    @property
-    def sharing(self) -> Sharing | None:
-        """Lets jobs share GPUs, where they may."""
-        return self.gpus.sharing
-
-    @property
     def warm_status(self) -> WarmStatus:
         """Knows which warm workers there are."""
-        return self._reports.warm_status
+        return self.reports.warm_status
 
     @property
     def tally(self) -> Tally:
         """How many commands ended how."""
-        return self._progress.tally
-
-    @property
-    def draining(self) -> bool:
-        """Whether nothing more starts."""
-        return self._progress.draining
-
-    @property
-    def finished(self) -> bool:
-        """Whether what jobs left behind has come to its end; asked for by `finish`."""
-        return self._progress.finished
+        return self.progress.tally
 
     def turn(self) -> None:
         """Take one step: hear what happened, record it, and start what can start."""
-        now = self._clock()
+        now = self.clock()
         if self.recorder.is_held_up:  # limits and kills count as ever
             for running in [*self.slot_table.running.values()]:
                 self.termination.check_deadline(running, now)
@@ -115,8 +78,8 @@ class Engine:
         self._conclude()
 
     def _apply_reports(self, now: float) -> None:
-        if reports := self._executor.observe():
-            over = self._reports.apply(reports, now)
+        if reports := self.executor.observe():
+            over = self.reports.apply(reports, now)
             if self.recorder.outlived:
                 self._over += over
 
@@ -128,8 +91,8 @@ class Engine:
             self.planner.claims_ahead.exclude_long(now)
 
     def _plan(self, now: float) -> list[Launch]:
-        if self._progress.is_paused(now) or self.retry_policy.lacks_space(now):
-            return self.planner.skip_turn(release_slots=self.draining)
+        if self.progress.is_paused(now) or self.retry_policy.lacks_space(now):
+            return self.planner.skip_turn(release_slots=self.progress.draining)
         return self.planner.plan_turn(now)
 
     def _conclude(self) -> None:
@@ -141,11 +104,11 @@ class Engine:
             return
         reach("after-commit")
         if self._over:
-            self._executor.acknowledge(self._over)
+            self.executor.acknowledge(self._over)
             self._over = []
             reach("after-acknowledge")
         if self._launches:
-            self._executor.launch(self._launches)
+            self.executor.launch(self._launches)
             self._launches = []
             reach("after-launch")
         self.termination.carry_out()
@@ -153,11 +116,11 @@ class Engine:
 
     def is_over(self) -> bool:
         """Whether nothing runs and nothing will."""
-        return not self.slot_table.running and (self.draining or self.queue.exhausted())
+        return not self.slot_table.running and (self.progress.draining or self.queue.exhausted())
 
     def patience_s(self) -> float | None:
         """How long the loop may wait for events; None for as long as it likes."""
-        now = self._clock()
+        now = self.clock()
         if self.recorder.is_held_up:
             deadlines = [running.deadline for running in self.slot_table.running.values()]
             return max(0.0, min([now + _RECORD_AGAIN_S, *filter(None, deadlines)]) - now)
@@ -169,14 +132,14 @@ class Engine:
 
     def _next_due(self, now: float) -> float:
         """The moment of the next promise that no event will remind us of."""
-        due = self.planner.due_at(now, may_start=not self.draining)
-        if self._progress.paused_until > now:
-            due = min(due, self._progress.paused_until)
+        due = self.planner.due_at(now, may_start=not self.progress.draining)
+        if self.progress.paused_until > now:
+            due = min(due, self.progress.paused_until)
         return min(due, self.slot_table.deadlines.next())
 
     def drain(self) -> None:
         """Start nothing more; what runs may end."""
-        self._progress.drain()
+        self.progress.drain()
 
     def revoke_followers(self, project: str | None = None) -> None:
         """Take back what was claimed in advance: all of it, or a project's."""
@@ -193,30 +156,22 @@ class Engine:
         for running in [*self.slot_table.running.values()]:
             if running.where == node:
                 self._over.append(running.key)
-                self._reports.attempts.on_lost(Lost(running.key, reason, cut_off=True))
+                self.reports.attempts.on_lost(Lost(running.key, reason, cut_off=True))
 
     def shared_slot_on(self, place: SlotState) -> SlotState:
         """A free seat on the GPU of a place."""
         assert self.planner.shared_slots is not None
         return self.planner.shared_slots.shared_slot_on(place)
 
-    def now(self) -> float:
-        """The time by the clock that limits go by."""
-        return self._clock()
-
-    def wall_clock(self) -> float:
-        """The time of day."""
-        return time.time()
-
     def preview(self) -> Preview:
         """What the planner would do now with the head of the queue; changes nothing."""
-        return self.planner.preview(self._clock())
+        return self.planner.preview(self.clock())
 
     def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> SlotState:
         """Have one more slot from now on, on a node of the cluster if there is one."""
         slot = Slot(len(self.slot_table.states), gpus, keys, node)
         self.slot_table.add(slot)
-        self._executor.define_slots([slot])
+        self.executor.define_slots([slot])
         return self.slot_table.states[-1]
 
     def kill_all(self, reason: str) -> None:
@@ -224,16 +179,16 @@ class Engine:
         self.drain()
         for running in self.slot_table.running.values():
             running.killed_because = running.killed_because or reason
-            self._executor.kill(running.key)
+            self.executor.kill(running.key)
 
     def finish(self) -> None:
         """Let what the jobs left behind come to its end; `finished` tells when it has."""
-        self._executor.finish()
+        self.executor.finish()
 
     def settle(self, records: Mapping[str, Record]) -> None:
         """With the executor lost: record for each attempt what its journal knows."""
-        self._progress.draining = True
-        self._reports.attempts.settle(records)
+        self.progress.draining = True
+        self.reports.attempts.settle(records)
         self.recorder.commit_now()
 
     def all_succeeded(self) -> bool:
@@ -247,4 +202,4 @@ class Engine:
 
     def tell_once(self, text: str) -> None:
         """Tell something that would be true again and again."""
-        self._reports.notices.tell_once(text)
+        self.reports.notices.tell_once(text)

@@ -184,7 +184,9 @@ class ForegroundEngine:
     def _listen_to_source(self) -> None:
         """Wait for more commands only while none are at hand: what is not read stays in the pipe."""
         source = self._source
-        wanted = not (source.always_ready or source.ended or len(source) or self.engine.draining)
+        wanted = not (
+            source.always_ready or source.ended or len(source) or self.engine.progress.draining
+        )
         if wanted and source.fd not in self._poll_driver:
             self.listen(source.fd, source.read_some)
         elif not wanted and source.fd in self._poll_driver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -118,13 +119,13 @@ class Nodes:
         facts = self._slot_table.nodes.get(name)
         if facts is None or facts.away not in {None, _UNHEARD}:
             return
-        since = self._engine.wall_clock()
+        since = time.time()
         self._slot_table.note_node(msgspec.structs.replace(facts, away=reason, since=since))
         self._tell(f"{name} is away: {reason}")
 
     def _enter(self, facts: Introduction, away: str | None) -> None:
         self.known[facts.name] = facts
-        since = None if away is None else self._engine.wall_clock()
+        since = None if away is None else time.time()
         self._slot_table.note_node(NodeFacts(facts.name, facts.labels, away, since))
         for slot in facts.slots:
             for key in slot.keys:

@@ -72,7 +72,7 @@ class PollDriver:
             self._go_on_until(engine.is_over, refresh)
             self._when_over()
             engine.finish()
-            self._go_on_until(lambda: engine.finished, refresh)
+            self._go_on_until(lambda: engine.progress.finished, refresh)
         except BaseException:
             self._executor.end_orphans()
             engine.settle(read_journals(self._journal, engine.slot_table.running).records)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from stoker.engine.attempt_reports import AttemptReports
 from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.events import Notices
@@ -41,29 +43,17 @@ from stoker.executors.node_reports import (
 )
 
 
-class ReportHandler:
+class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
     """Hands reports of attempts, slots, warm workers and nodes on, in the order in which they came."""
 
-    def __init__(
-        self,
-        *,
-        attempts: AttemptReports,
-        slot_table: SlotTable,
-        gpu_leases: GpuLeases,
-        claims_ahead: ClaimsAhead,
-        warm_status: WarmStatus,
-        progress: RunProgress,
-        notices: Notices,
-        on_node_news: Callable[[News], None] | None,
-    ) -> None:
-        self.attempts = attempts
-        self.warm_status = warm_status
-        self.notices = notices
-        self._slot_table = slot_table
-        self._gpu_leases = gpu_leases
-        self._claims_ahead = claims_ahead
-        self._progress = progress
-        self._on_node_news = on_node_news
+    attempts: AttemptReports
+    slot_table: SlotTable
+    gpu_leases: GpuLeases
+    claims_ahead: ClaimsAhead
+    warm_status: WarmStatus
+    progress: RunProgress
+    notices: Notices
+    on_node_news: Callable[[News], None] | None
 
     def apply(self, reports: list[Report], now: float) -> list[str]:
         """Apply all reports of a turn. Returns the keys of the attempts that are over."""
@@ -91,27 +81,27 @@ class ReportHandler:
     def _apply_other(self, report: Report, now: float) -> None:
         match report:
             case Held():
-                self._gpu_leases.on_held(report.slot)
+                self.gpu_leases.on_held(report.slot)
             case Unheld():
-                self._gpu_leases.on_unheld(report, now)
+                self.gpu_leases.on_unheld(report, now)
             case Released():
-                self._slot_table.states[report.slot].held = False
+                self.slot_table.states[report.slot].held = False
             case Warmed() | Cooled() | Cold():
                 self.warm_status.apply(report)
             case Finished():
-                self._progress.finished = True
+                self.progress.finished = True
             case Strays():
                 pids = ", ".join(map(str, report.pids))
                 self.notices.tell(
                     f"processes that commands left behind have 5 s to end: pid {pids}"
                 )
             case Joined() | Away() | Parted() | Leaving() | Left() | Sighted() | Told():
-                assert self._on_node_news is not None
-                self._on_node_news(report)
+                assert self.on_node_news is not None
+                self.on_node_news(report)
 
     def _on_synced(self, report: Synced) -> None:
         self.attempts.on_synced(report)
-        self._claims_ahead.forget_offers()
+        self.claims_ahead.forget_offers()
         self.warm_status.forget()
         if report.fresh:
-            self._gpu_leases.forget(report.node or self._slot_table.head)
+            self.gpu_leases.forget(report.node or self.slot_table.head)

@@ -12,6 +12,7 @@ from stoker.engine.attempt_starts import AttemptStarts
 from stoker.engine.candidates import Candidates
 from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.engine_rules import Preview
+from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
 from stoker.engine.policy import Later, Policy
 from stoker.engine.queue import Queue, QueueEntry
@@ -39,37 +40,29 @@ class _Vacancies(msgspec.Struct):
         return not (self.free or self.room or self.cpu_places)
 
 
-class TurnPlanner:
+class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     """Selects candidates, lets the policy plan, and claims what starts.
 
     `make_room` is called with the first job that has to wait for slots; it may preempt others.
     """
 
-    def __init__(
-        self,
-        *,
-        slot_table: SlotTable,
-        queue: Queue,
-        retry_policy: RetryPolicy,
-        gpu_leases: GpuLeases,
-        claims_ahead: ClaimsAhead,
-        starts: AttemptStarts,
-        shared_slots: SharedSlots | None,
-        make_room: Callable[[QueueEntry], None] | None,
-    ) -> None:
-        self.queue = queue
-        self.retry_policy = retry_policy
-        self.gpus = retry_policy.gpus
-        self.claims_ahead = claims_ahead
-        self.starts = starts
-        self.shared_slots = shared_slots
-        self.policy: Policy = plan
-        self._slot_table = slot_table
-        self._gpu_leases = gpu_leases
-        self._make_room = make_room
-        self._turn_again = False  # more could start, and no event will say so
-        self._lacks_slots = False
-        self._kept: Mapping[int, int] = {}
+    slot_table: SlotTable
+    queue: Queue
+    retry_policy: RetryPolicy
+    gpu_leases: GpuLeases
+    claims_ahead: ClaimsAhead
+    starts: AttemptStarts
+    shared_slots: SharedSlots | None
+    make_room: Callable[[QueueEntry], None] | None
+    policy: Policy = plan
+    _turn_again: bool = False  # more could start, and no event will say so
+    _lacks_slots: bool = False
+    _kept: Mapping[int, int] = {}
+
+    @property
+    def gpus(self) -> GpuFeatures:
+        """Optional GPU features of the engine."""
+        return self.retry_policy.gpus
 
     def plan_turn(self, now: float) -> list[Launch]:
         """Start everything that can start now. Returns the launches; all of them are recorded."""
@@ -83,8 +76,8 @@ class TurnPlanner:
             self.claims_ahead.needs_slot_first = False
             return []
         if vacancies.is_empty:
-            if self._make_room is not None and (first := candidates.first()) is not None:
-                self._make_room(first)
+            if self.make_room is not None and (first := candidates.first()) is not None:
+                self.make_room(first)
             return self._join(candidates, set(), now)
         starts = self._choose_starts(candidates, vacancies, now)
         launches = self._claim(candidates, starts, now)
@@ -97,13 +90,13 @@ class TurnPlanner:
         """Start nothing in this turn."""
         self._turn_again = self._lacks_slots = False
         if release_slots:
-            self._gpu_leases.release_idle()
+            self.gpu_leases.release_idle()
         return []
 
     def preview(self, now: float) -> Preview:
         """What would start now of the head of the queue; changes nothing."""
-        free = self._slot_table.free()
-        cpu_places = self._slot_table.free_cpu_places()
+        free = self.slot_table.free()
+        cpu_places = self.slot_table.free_cpu_places()
         wanted = max(len(free), 1) + self.retry_policy.held_back
         entries = self.queue.peek(wanted, cpu_places)
         candidates = self._candidates(entries)
@@ -116,7 +109,7 @@ class TurnPlanner:
             return now
         due = min(self.claims_ahead.due_at(), default=_NEVER)
         if self._lacks_slots:
-            due = min(due, self._gpu_leases.ask_again_at())
+            due = min(due, self.gpu_leases.ask_again_at())
         sharing = self.gpus.sharing
         if sharing is not None and (review_at := sharing.due_at()) is not None:
             due = min(due, review_at)
@@ -127,30 +120,30 @@ class TurnPlanner:
 
     def _find_vacancies(self, now: float) -> _Vacancies:
         self.claims_ahead.offer_slots(in_queue_order=self.policy is plan)
-        self._gpu_leases.release_closed()
+        self.gpu_leases.release_closed()
         self.queue.wake()
-        if self._slot_table.shared and self.gpus.sharing is not None:
+        if self.slot_table.shared and self.gpus.sharing is not None:
             self.gpus.sharing.review(now)
-        free = self.claims_ahead.leave_slots(self._slot_table.free())
+        free = self.claims_ahead.leave_slots(self.slot_table.free())
         room = self.claims_ahead.room()
         # Of a cluster's free slots many may be kept for the same jobs as in the turn before.
         loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
         wanted = max(loose + sum(room.values()), 1) + self.retry_policy.held_back
-        return _Vacancies(free, room, self._slot_table.free_cpu_places(), loose, wanted)
+        return _Vacancies(free, room, self.slot_table.free_cpu_places(), loose, wanted)
 
     def _select_candidates(self, vacancies: _Vacancies) -> Candidates:
-        deep = DEPTH if self._slot_table.grid else 0
+        deep = DEPTH if self.slot_table.grid else 0
         return self._candidates(self.queue.peek(vacancies.wanted, vacancies.cpu_places, deep))
 
     def _candidates(self, entries: list[QueueEntry]) -> Candidates:
-        return Candidates(entries, self._slot_table, self.retry_policy, self.gpus.sharing)
+        return Candidates(entries, self.slot_table, self.retry_policy, self.gpus.sharing)
 
     def _request_slots(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> bool:
         """Ask for leases if slots lack; returns whether any slots are wanted."""
         slots_wanted = candidates.slots_wanted(enough=vacancies.loose)
         self._lacks_slots = slots_wanted > vacancies.loose or candidates.lacks_slots(vacancies.free)
         if self._lacks_slots:
-            self._gpu_leases.ask(now)
+            self.gpu_leases.ask(now)
         return slots_wanted > 0
 
     def _keep_queue_order(
@@ -160,28 +153,28 @@ class TurnPlanner:
         if self.claims_ahead.has_to_give_way(candidates):
             self.claims_ahead.revoke()
             vacancies.room = {}
-        elif not (wants_slots or self._slot_table.claimed_ahead):
-            self._gpu_leases.release_idle()
+        elif not (wants_slots or self.slot_table.claimed_ahead):
+            self.gpu_leases.release_idle()
 
     def _choose_starts(
         self, candidates: Candidates, vacancies: _Vacancies, now: float
     ) -> Sequence[Start]:
         made = self._plan(candidates, vacancies, now)
-        if self._slot_table.grid is not None:
+        if self.slot_table.grid is not None:
             self._kept = made.reserved
             # More may fit on slots that were counted as kept: it has not been read yet.
             all_used = len(made.starts) >= vacancies.wanted
             self._turn_again = vacancies.loose < len(vacancies.free) and all_used
-        if made.reserved_for is not None and self._make_room is not None:
-            self._make_room(candidates[made.reserved_for])
+        if made.reserved_for is not None and self.make_room is not None:
+            self.make_room(candidates[made.reserved_for])
         return made.starts
 
     def _plan(self, candidates: Candidates, vacancies: _Vacancies, now: float) -> Plan:
-        nodes = self._slot_table.grid
+        nodes = self.slot_table.grid
         return self.policy(
             candidates.candidates,
             free=vacancies.free,
-            busy=self._slot_table.busy() if nodes is None else Later(self._slot_table.busy),
+            busy=self.slot_table.busy() if nodes is None else Later(self.slot_table.busy),
             room=vacancies.room,
             cpu_places=vacancies.cpu_places,
             now=now,
@@ -203,7 +196,7 @@ class TurnPlanner:
 
     def _join(self, candidates: Candidates, begun: set[int], now: float) -> list[Launch]:
         """Let jobs start on GPUs that others use, as far as they share and there is room."""
-        if self.shared_slots is None or not (candidates.sharers or self._slot_table.shared):
+        if self.shared_slots is None or not (candidates.sharers or self.slot_table.shared):
             return []
         launches, complete = self.shared_slots.join(candidates, begun, now)
         self._turn_again = self._turn_again or not complete

@@ -268,7 +268,9 @@ def _where(submission: Submission) -> PlacementRule:
 
 def check_gpu_mem(context: QueueContext, asked: int | None) -> None:
     """Refuse what no GPU of this queue has."""
-    largest = None if context.engine.sharing is None else context.engine.sharing.largest_bytes()
+    largest = (
+        None if context.engine.gpus.sharing is None else context.engine.gpus.sharing.largest_bytes()
+    )
     refuse_too_large(asked, largest)
 
 

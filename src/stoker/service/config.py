@@ -48,8 +48,8 @@ def apply(context: QueueContext) -> None:
     context.admission.limits = context.config.limits()
     context.admission.gpus = context.config.gpus_of_projects()
     context.failure_limit.limit = context.config.count("brake")
-    if context.engine.sharing is not None:
-        context.engine.sharing.rules = context.config.sharing_rules
+    if context.engine.gpus.sharing is not None:
+        context.engine.gpus.sharing.rules = context.config.sharing_rules
     context.failure_limit.most = context.config.max_failures()
 
 

@@ -31,7 +31,7 @@ def change_gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
     _remember(context)
     for label in labels:
         closed = REMOVED if order.action == "remove" else None
-        context.events.publish(GpuEvent(slot=label, closed=closed, at=context.engine.wall_clock()))
+        context.events.publish(GpuEvent(slot=label, closed=closed, at=time.time()))
     context.slots_changed()
     context.driver.poke()
     touched = [
@@ -49,7 +49,7 @@ def change_gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
 
 async def _sample_nodes(context: QueueContext) -> None:
     """Ask nodes that have not sampled their GPUs yet to do so, and wait a moment for the samples."""
-    gpu_monitor = context.engine.gpu_monitor
+    gpu_monitor = context.engine.gpus.monitor
     if not isinstance(gpu_monitor, GpuSources):
         return
     deadline = time.monotonic() + _LOOK_S
@@ -63,7 +63,7 @@ async def read_gpus(context: QueueContext, query: GpusQuery) -> list[GpuInfo]:
     """Return the state of every GPU, what the queue does there, and which other processes use it."""
     await _sample_nodes(context)
     places = [place for place in context.engine.slot_table.whole_slots() if is_shown(place)]
-    gpu_monitor = context.engine.gpu_monitor
+    gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is None:
         return [_unseen(context, place) for place in places]
     if not context.viewers:
@@ -121,7 +121,7 @@ def _reserved(context: QueueContext, place: SlotState, use: GpuUse) -> int:
     """Return the memory that the jobs on a GPU may use: all of it unless the GPU is shared."""
     if place.current is not None:
         return use.total_bytes
-    sharing = context.engine.sharing
+    sharing = context.engine.gpus.sharing
     shared = sharing.view(place) if sharing is not None and place.tenants else None
     return 0 if shared is None else shared.reserved_bytes
 
@@ -181,7 +181,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
         for place in closed:
             place.drained = None
         return [closed[0].slot.label]
-    gpu_monitor = context.engine.gpu_monitor
+    gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is not None:
         sick = [p.slot for p in named if not gpu_monitor.sick.keys().isdisjoint(p.slot.keys)]
         for slot in sick:

@@ -16,7 +16,7 @@ def history(context: QueueContext, query: JobQuery) -> History:
     the job used no GPU, or if too many other jobs have ended since.
     """
     number = find_one(context, query.job)
-    gpu_monitor = context.engine.gpu_monitor
+    gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is None:
         return History()
     key = Attempt(number, context.jobs.facts(number).attempt).key

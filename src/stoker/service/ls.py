@@ -86,7 +86,7 @@ def foretell(context: QueueContext, job: Job) -> Job:
     if running is None:
         return job
     left_s = context.eta.left_s(running)
-    sharing, look = context.engine.sharing, context.look()
+    sharing, look = context.engine.gpus.sharing, context.look()
     seat = None if sharing is None else sharing.seat_of(running)
     seen = None if look is None else look.jobs.get(running.key)
     return structs.replace(

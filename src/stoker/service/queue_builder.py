@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 
@@ -31,6 +32,7 @@ from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
 from stoker.engine.slots import DRAINED, REMOVED, RunningAttempt, SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
+from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
 from stoker.executors.node_reports import News
 from stoker.service.config import apply, choose_policy
@@ -171,6 +173,8 @@ def assemble(
         parse_slots=parse_slots,
         slots_changed=slots_changed,
         no_gpu_reason=no_gpu_reason,
+        worker_tasks=WorkerProcesses(sources.home),
+        stopping=asyncio.get_running_loop().create_future(),
     )
     publisher.followers += [context.failure_limit.on_end, context.eta.on_end, context.hooks.on_end]
     _follow_config(context)

@@ -57,7 +57,7 @@ def status(context: QueueContext) -> Status:
 
 def _shared(context: QueueContext, place: SlotState) -> Shared | None:
     """Return the memory sums of a GPU that jobs share now."""
-    sharing = context.engine.sharing
+    sharing = context.engine.gpus.sharing
     gpu = sharing.view(place) if sharing is not None and place.tenants else None
     if gpu is None or sharing is None:
         return None

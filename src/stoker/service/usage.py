@@ -12,7 +12,7 @@ from stoker.wire import GpuCurve, JobCurve, Usage
 def usage(context: QueueContext) -> Usage:
     """Return what GPUs and jobs use, now and in the last minutes."""
     look = context.look()
-    gpu_monitor = context.engine.gpu_monitor
+    gpu_monitor = context.engine.gpus.monitor
     if look is None or gpu_monitor is None:
         return Usage(age_s=None, gpus=[], jobs=[])
     now = time.monotonic()

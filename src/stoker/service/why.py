@@ -132,7 +132,7 @@ def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> lis
     """The slots at the place where a job may run, but for those of nodes that are away."""
     here = context.admission.placed(facts.where)
     allowed = context.admission.allowed(facts.project)
-    now = context.engine.now()
+    now = context.engine.clock()
     return [
         SlotView(
             label=place.slot.label,
@@ -162,13 +162,13 @@ def _unfit(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
 
 def _too_small(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
     """Why a GPU has too little memory for a job, whoever uses it; None if it may have enough."""
-    sharing = context.engine.sharing
+    sharing = context.engine.gpus.sharing
     return None if sharing is None else sharing.too_small(candidate_of(facts), place)
 
 
 def _shared(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
     """Why a job does not join those who share a GPU; None if nobody shares it, or it could."""
-    sharing = context.engine.sharing
+    sharing = context.engine.gpus.sharing
     if sharing is None or not place.tenants:
         return None
     candidate = sharing.direct(candidate_of(facts))
@@ -195,7 +195,7 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
         where += f" on node {running.node}"
     if running is None or state is State.STARTING:
         return f"is being started {where}"
-    occupant = _occupant(running, context.engine.now())
+    occupant = _occupant(running, context.engine.clock())
     word = "paused" if state is State.PAUSED else "running"
     text = f"is {word} {where} ({clock(occupant.since_s)})"
     if running.killed_because is not None:
@@ -211,7 +211,7 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
 
 def _room(context: QueueContext, running: RunningAttempt) -> str | None:
     """What a job that shares its GPU was promised of it, and what it has."""
-    sharing = context.engine.sharing
+    sharing = context.engine.gpus.sharing
     seat = None if sharing is None else sharing.seat_of(running)
     if seat is None:
         return None

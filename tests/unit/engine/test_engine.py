@@ -602,11 +602,11 @@ def test_the_loop_wakes_to_push_commits_to_the_disk(stage: Stage) -> None:
 def test_finished_is_told_by_the_executor(stage: Stage) -> None:
     engine = stage.set_up(b"a", slots=ONE)
     stage.end("1.1")
-    assert not engine.finished
+    assert not engine.progress.finished
 
     engine.finish()
     stage.settle()
-    assert engine.finished
+    assert engine.progress.finished
 
 
 def test_an_end_that_comes_with_its_start_is_recorded_once(stage: Stage) -> None:

@@ -193,7 +193,7 @@ def test_a_gpu_is_emptied_for_who_has_waited_long(harness: Harness, machine: Mac
     harness.add("alone", gpus=1)
     harness.add(*(f"train {n}" for n in range(20)), share="auto")
     harness.wait(61)
-    sharing = harness.engine.sharing
+    sharing = harness.engine.gpus.sharing
     assert sharing is not None
     assert 13 in sharing.kept.values()
     for _ in range(40):

@@ -85,7 +85,7 @@ class SharedQueue(RuleBasedStateMachine):
 
     @invariant()
     def what_is_on_record_is_what_is_there(self) -> None:
-        sharing = self.harness.engine.sharing
+        sharing = self.harness.engine.gpus.sharing
         assert sharing is not None
         there = {
             running.attempt: seat.tenant.reserved_bytes

@@ -45,7 +45,7 @@ def test_without_a_driver_there_is_nothing_to_tell(harness: Harness) -> None:
 
 def test_gpus_and_jobs_are_told_with_their_last_minutes(harness: Harness, driver: Driver) -> None:
     harness.add("train")
-    gpu_monitor = harness.engine.gpu_monitor
+    gpu_monitor = harness.engine.gpus.monitor
     assert isinstance(gpu_monitor, GpuMonitor)
     gpu_monitor.look_again()
 
@@ -61,7 +61,7 @@ def test_an_attempt_shows_what_it_has_used_while_it_runs_and_afterwards(
     harness: Harness, driver: Driver
 ) -> None:
     harness.add("train")
-    gpu_monitor = harness.engine.gpu_monitor
+    gpu_monitor = harness.engine.gpus.monitor
     assert isinstance(gpu_monitor, GpuMonitor)
     gpu_monitor.look_again()
     during = show(harness.context, JobQuery("1")).attempts[0].gpu_use
