@@ -202,8 +202,8 @@ def _slots() -> tuple[Slot, ...]:
 
 def _open(home: str, executor: Willing) -> QueueContext:
     from stoker.core.node import NodeFacts
+    from stoker.engine.attempt_starts import LaunchSpec
     from stoker.engine.config import Config
-    from stoker.engine.engine_rules import Order
     from stoker.service.queue_builder import QueueSources, assemble
     from stoker.store.database import Database
 
@@ -218,7 +218,7 @@ def _open(home: str, executor: Willing) -> QueueContext:
         head="n0",
         nodes=[NodeFacts(f"n{node}") for node in range(NODES)],
         clock=time.monotonic,
-        prepare=lambda _attempt, _entry: Order(["true"]),
+        prepare=lambda _attempt, _entry: LaunchSpec(["true"]),
     )
     context = assemble(sources)
     context.engine.slot_table.note_models(

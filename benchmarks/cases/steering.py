@@ -105,8 +105,8 @@ async def _measure(arena: Arena, home: str, waiting: int) -> tuple[list[float], 
 
 def _open(home: str, name: str) -> tuple[QueueContext, FakeExecutor]:
     from stoker.core.slot import Slot
+    from stoker.engine.attempt_starts import LaunchSpec
     from stoker.engine.config import Config
-    from stoker.engine.engine_rules import Order
     from stoker.service.queue_builder import QueueSources, assemble
     from stoker.store.database import Database
     from stoker.testing.executor import FakeExecutor
@@ -120,7 +120,7 @@ def _open(home: str, name: str) -> tuple[QueueContext, FakeExecutor]:
         executor=executor,
         slots=tuple(Slot(n, (str(n),), (f"GPU-{n}",)) for n in range(SLOTS)),
         clock=time.monotonic,
-        prepare=lambda _attempt, _entry: Order(["true"]),
+        prepare=lambda _attempt, _entry: LaunchSpec(["true"]),
     )
     context = assemble(sources)
     return context, executor

@@ -16,7 +16,7 @@ MODULES = (
     "stoker.core.diagnosis",
     "stoker.core.log_symptoms",
     "stoker.engine.shared_slots",
-    "stoker.engine.warm_launch",
+    "stoker.warm.command",
     "concurrent.futures.thread",
     "importlib.metadata",
     "traceback",

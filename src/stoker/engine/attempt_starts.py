@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,7 +12,6 @@ from stoker.core.job import Attempt
 from stoker.core.planner import Start
 from stoker.engine.attempt_ends import AttemptEnds
 from stoker.engine.claims_ahead import ClaimsAhead
-from stoker.engine.engine_rules import Order
 from stoker.engine.events import EngineListener
 from stoker.engine.failure_inspection import size_of
 from stoker.engine.queue import Queue, QueueEntry
@@ -20,8 +21,48 @@ from stoker.engine.warm_status import WarmStatus
 from stoker.executors.contract import Launch
 from stoker.store.jobs import Jobs
 
-Prepare = Callable[[Attempt, QueueEntry], Order]
-"""Says how an attempt is started; raises OSError if what it needs cannot be written."""
+if TYPE_CHECKING:
+    from stoker.executors.attempt_transfer import AttemptTransfer
+    from stoker.warm.messages import ForkRequest
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """How an attempt is to be started."""
+
+    argv: list[str]
+    log: str | None = None
+    context: int = 0
+    env: Mapping[str, str] | None = None
+    warm: ForkRequest | None = None
+    cold: str | None = None  # why it does not start warm, although it was asked for
+    transfer: AttemptTransfer | None = None  # what another node needs to start it
+    trace: str | None = None  # the file that holds its error, if that is not the log
+
+    def start_warm(
+        self,
+        words: list[str] | None,
+        modules: Sequence[str],
+        *,
+        cwd: str,
+        home: str,
+        name: str = "",
+    ) -> LaunchSpec:
+        """The same command forked from a warm worker, or with the reason why it starts cold.
+
+        `words` is None for a command that needs a shell. `name` separates uses of one program.
+        """
+        from stoker.warm.command import NEEDS_SHELL, make_warm  # late: few jobs start warm
+
+        if words is None:
+            return msgspec.structs.replace(self, cold=NEEDS_SHELL)
+        found = make_warm(words, list(modules), cwd, os.path.join(home, "warm"), name)
+        if isinstance(found, str):
+            return msgspec.structs.replace(self, cold=found)
+        return msgspec.structs.replace(self, warm=found)
+
+
+Prepare = Callable[[Attempt, QueueEntry], LaunchSpec]
+"""Says how an attempt is started; raises OSError if a file that it needs cannot be written."""
 
 
 class LaunchBuilder(msgspec.Struct, eq=False):
@@ -39,33 +80,33 @@ class LaunchBuilder(msgspec.Struct, eq=False):
 
     def build(self, running: RunningAttempt) -> Launch:
         """Build the launch of an attempt; raises OSError."""
-        order = self.prepare(running.attempt, running.entry)
-        self._note_log(running, order)
-        if order.cold is not None:
-            self.warm_status.on_cold(running.attempt.job, order.cold)
-        argv, env = order.argv, order.env
+        spec = self.prepare(running.attempt, running.entry)
+        self._note_log(running, spec)
+        if spec.cold is not None:
+            self.warm_status.on_cold(running.attempt.job, spec.cold)
+        argv, env = spec.argv, spec.env
         mps = self.retry_policy.gpus.mps
         if mps is not None and self.retry_policy.wants_mps(running):
             argv = mps.serve(running, argv)
-            if order.warm is not None:  # its words are not run through another program
+            if spec.warm is not None:  # its words are not run through another program
                 env = {**(env or {}), **mps.variables(running)}
         return Launch(
             running.key,
             tuple([slot.index for slot in running.slots]),
             argv,
-            order.log,
-            order.context,
+            spec.log,
+            spec.context,
             env,
-            order.warm,
+            spec.warm,
             running.node,
-            order.transfer,
+            spec.transfer,
             running.in_line,
         )
 
-    def _note_log(self, running: RunningAttempt, order: Order) -> None:
+    def _note_log(self, running: RunningAttempt, spec: LaunchSpec) -> None:
         """Remember where an attempt tells of its failure, and how much of that is of earlier attempts."""
-        running.log, running.trace = order.log, order.trace
-        if (story := order.trace or order.log) is not None:
+        running.log, running.trace = spec.log, spec.trace
+        if (story := spec.trace or spec.log) is not None:
             running.log_since = size_of(story)
             if running.log_since:
                 self.jobs.note_log_since(running.attempt.job, running.log_since)

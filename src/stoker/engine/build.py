@@ -12,7 +12,6 @@ from stoker.engine.attempt_reports import AttemptReports
 from stoker.engine.attempt_starts import AttemptStarts, LaunchBuilder, Prepare
 from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.engine import Engine
-from stoker.engine.engine_rules import EngineRules
 from stoker.engine.events import EngineListener, Notices
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
@@ -20,7 +19,7 @@ from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
 from stoker.engine.retry_policy import JobPlaces, RetryPolicy
-from stoker.engine.run_progress import RunProgress
+from stoker.engine.run_progress import EngineRules, RunProgress
 from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
 from stoker.engine.turn_planner import TurnPlanner

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from stoker.core.slot import Slot
-from stoker.engine.engine_rules import Preview, Tally
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
 from stoker.engine.retry_policy import RetryPolicy
-from stoker.engine.run_progress import RunProgress
+from stoker.engine.run_progress import RunProgress, Tally
 from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
 from stoker.engine.termination import Termination
-from stoker.engine.turn_planner import TurnPlanner
+from stoker.engine.turn_planner import Preview, TurnPlanner
 from stoker.engine.turn_recorder import TurnRecorder
 from stoker.engine.warm_status import WarmStatus
 from stoker.executors.contract import Executor, Launch, Lost

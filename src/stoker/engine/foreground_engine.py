@@ -16,16 +16,17 @@ from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
 from stoker.core.planner import Candidate
 from stoker.core.slot import Slot
+from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.command_reader import Source
 from stoker.engine.engine import Engine
-from stoker.engine.engine_rules import EngineRules, Order
 from stoker.engine.events import EngineListener
 from stoker.engine.foreground_queue import ForegroundQueue
 from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE
+from stoker.engine.run_progress import EngineRules
 from stoker.engine.slots import SlotTable
 from stoker.errors import StokerError
 from stoker.executors.command import CommandLine
@@ -228,23 +229,20 @@ class ForegroundEngine:
                 what = f"pid {left} could not be killed" if left else "leftovers were killed"
                 raise StokerError(f"interrupted: {what}")
 
-    def _prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
+    def _prepare(self, attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
         words = self._command_line.words_or_script(
             entry.command, lambda: self._run.path("scripts", f"{attempt.key}.sh")
         )
         folder = self._settings.folder_of(entry.command)
         if folder is None:
-            order = Order(words, self._settings.log_of(attempt))
+            spec = LaunchSpec(words, self._settings.log_of(attempt))
         else:
             log = os.path.join(folder, LOG)
             self._run.jobs.note_log(attempt.job, log)
-            order = Order(words, log, env={VARIABLE: folder})
+            spec = LaunchSpec(words, log, env={VARIABLE: folder})
         if not self._settings.warm:
-            return order
-        from stoker.engine.warm_launch import make_order_warm
-
-        return make_order_warm(
-            order,
+            return spec
+        return spec.start_warm(
             self._command_line.literal_words(entry.command),
             self._settings.warm,
             cwd=self._settings.cwd,

@@ -1,9 +1,10 @@
-"""From a queued job to the order that starts it: its words, its log, its surroundings."""
+"""Builds the launch spec of a queued job: its words, log, environment and folder."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
@@ -11,24 +12,25 @@ import msgspec
 
 from stoker.checkpoints import checkpoint_path
 from stoker.core.job import Attempt, Options
-from stoker.engine.engine_rules import Order
+from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
-from stoker.engine.staged_command import COLD, make_words_sync, transfer_of
 from stoker.executors.attempt_transfer import AttemptTransfer
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
 from stoker.executors.contract import Executor
 from stoker.failpoints import reach
 from stoker.home import make_folder
+from stoker.staging.local_stage import LocalStage, visit_words
 from stoker.store.queue_jobs import Facts, QueueJobs
 from stoker.store.submissions import JobEnvironment
 
 _CONTEXTS = 64
+_COLD_SYNC = "it runs in a copy of its own (--sync)"
 _NOTHING: Mapping[str, str] = {}
 
 
 class LaunchContext:
-    """An environment in a folder, made known to the executor under a number."""
+    """An environment and a folder that the executor knows by a number."""
 
     def __init__(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
         self.number = number
@@ -39,7 +41,7 @@ class LaunchContext:
 
 
 class LaunchSpecs:
-    """Makes orders; remembers the surroundings used last."""
+    """Builds the launch specs of queued jobs; caches the launch contexts used last."""
 
     def __init__(
         self,
@@ -56,78 +58,92 @@ class LaunchSpecs:
         self._contexts: OrderedDict[tuple[JobEnvironment, bool, bool], LaunchContext] = (
             OrderedDict()
         )
-        self._numbers = 0
+        self._last_number = 0
         self._made_folders: set[str] = set()
 
-    def prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
-        """How an attempt is to be started; raises OSError where a file of it cannot be made."""
-        facts = entry.facts
+    def prepare(self, attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
+        """Build the launch spec of an attempt; raises OSError if a file of it cannot be made."""
+        facts, options = entry.facts, entry.request.options
         assert facts is not None
         context = self._context(facts)
-        log = log_path(self._home, facts, attempt.number)
-        folder = os.path.dirname(log)
-        if facts.log is not None and not os.path.isdir(folder):
-            self._made_folders.discard(folder)  # people tidy up where they look
-        self._make_folder(folder)
-        if attempt.number == 1 and facts.log is not None and b"{index}" in facts.log:
-            # Indices begin at 0 in every queue: a file of that name is of another one.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(log)
-        if _may_keep(attempt, entry):
+        log = self._prepare_log(attempt, facts)
+        if _needs_checkpoints(attempt, entry):
             self._make_checkpoint_folder(facts.id)
         words = self._words(facts, context)
-        transfer = self._transfer(entry, words)
-        if entry.request.options.sync:
-            words = self._sync(attempt, entry, words)
-        order = Order(words, log, context.number, transfer=transfer)
+        transfer = self._transfer(facts, options, words)
+        if options.sync:
+            words = self._run_in_copy(attempt, facts, options, words)
+        env = None
         if facts.run_dir is not None:
             run_dir = os.fsdecode(facts.run_dir)
             make_run_folder(run_dir, self._jobs.params_of(facts.id))
-            argv = enter_run_folder(run_dir, words)
-            order = Order(argv, log, context.number, {VARIABLE: run_dir}, transfer=transfer)
-        if not entry.request.options.warm:
-            return order
-        if entry.request.options.sync:
-            return msgspec.structs.replace(order, cold=COLD)
-        from stoker.engine.warm_launch import make_order_warm
+            words = enter_run_folder(run_dir, words)
+            env = {VARIABLE: run_dir}
+        spec = LaunchSpec(words, log, context.number, env, transfer=transfer)
+        if not options.warm:
+            return spec
+        if options.sync:
+            return msgspec.structs.replace(spec, cold=_COLD_SYNC)
+        plain = self._plain_words(facts, context)
+        return spec.start_warm(plain, options.warm, cwd=context.cwd, home=self._home)
 
-        return make_order_warm(
-            order,
-            self._plain_words(facts, context),
-            entry.request.options.warm,
-            cwd=context.cwd,
-            home=self._home,
-        )
+    def _prepare_log(self, attempt: Attempt, facts: Facts) -> str:
+        log = log_path(self._home, facts, attempt.number)
+        folder = os.path.dirname(log)
+        if facts.log is not None and not os.path.isdir(folder):
+            self._made_folders.discard(folder)  # the user has removed it
+        self._make_folder(folder)
+        if attempt.number == 1 and facts.log is not None and b"{index}" in facts.log:
+            # Indices begin at 0 in every queue: an existing file belongs to another queue.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(log)
+        return log
 
-    def _transfer(self, entry: QueueEntry, words: list[str]) -> AttemptTransfer | None:
-        facts = entry.facts
-        assert facts is not None
-        surroundings = self._jobs.surroundings(facts.submission)
-        if surroundings.snapshot is None or facts.fresh:
+    def _transfer(self, facts: Facts, options: Options, words: list[str]) -> AttemptTransfer | None:
+        """What another node needs to run a job with a snapshot; with --sync, results come back."""
+        environment = self._jobs.surroundings(facts.submission)
+        if environment.snapshot is None or facts.fresh:
             return None
-        return transfer_of(
-            words,
-            surroundings,
-            entry.request.options,
-            home=self._home,
-            run_dir=None if facts.run_dir is None else os.fsdecode(facts.run_dir),
-            limit_bytes=self._sync_limit_bytes(),
+        identity, _, inside = environment.snapshot.partition("/")
+        cwd = os.fsdecode(environment.cwd)
+        run, results, target = None, options.results, os.path.join(cwd, options.results)
+        if facts.run_dir is not None:
+            target = os.fsdecode(facts.run_dir)
+            results = os.path.relpath(target, cwd)
+            run = (os.path.normpath(os.path.join(inside, results)), target)
+        return AttemptTransfer(
+            argv=words,
+            snapshot=os.path.join(self._home, "snapshots", identity),
+            inside=inside,
+            run=run,
+            results=os.path.normpath(os.path.join(inside, results)) if options.sync else None,
+            target=target,
+            limit_bytes=self._sync_limit_bytes() or sys.maxsize,
         )
 
-    def _sync(self, attempt: Attempt, entry: QueueEntry, words: list[str]) -> list[str]:
-        assert entry.facts is not None
-        return make_words_sync(
-            words,
-            attempt,
-            self._jobs.surroundings(entry.facts.submission),
-            entry.request.options,
-            home=self._home,
-            is_run=entry.facts.run_dir is not None,
-            limit_bytes=self._sync_limit_bytes(),
+    def _run_in_copy(
+        self, attempt: Attempt, facts: Facts, options: Options, words: list[str]
+    ) -> list[str]:
+        """The words that run an attempt of --sync in a copy of its own, on this machine.
+
+        A sweep's run writes to its folder directly: no results are copied back.
+        """
+        environment = self._jobs.surroundings(facts.submission)
+        assert environment.snapshot is not None
+        identity, _, inside = environment.snapshot.partition("/")
+        stage = LocalStage(
+            node_cache=os.path.join(self._home, "node_cache"),
+            name=attempt.key,
+            snapshot=os.path.join(self._home, "snapshots", identity),
+            inside=inside,
+            results=None if facts.run_dir is not None else options.results,
+            target=os.path.join(os.fsdecode(environment.cwd), options.results),
+            limit_bytes=self._sync_limit_bytes() or sys.maxsize,
         )
+        return visit_words(stage, words)
 
     def surroundings(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
-        """The words of a command, None for what only a shell understands, and its environment."""
+        """The words of a command, or None if it needs a shell; and its environment."""
         facts = entry.facts
         assert facts is not None
         context = self._context(facts)
@@ -144,7 +160,7 @@ class LaunchSpecs:
         key = (surroundings, bool(facts.fresh), shares)
         context = self._contexts.get(key)
         if context is None:
-            self._numbers += 1
+            self._last_number += 1
             env = read_environment(self._jobs.environment(surroundings.environment))
             env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             if shares:
@@ -154,7 +170,9 @@ class LaunchSpecs:
             if surroundings.linger:
                 env["STOKER_LINGER"] = "1"
             cwd = run_folder(self._home, surroundings, fresh=bool(facts.fresh))
-            context = LaunchContext(self._numbers, env, cwd, surroundings.shell or DEFAULT_SHELL)
+            context = LaunchContext(
+                self._last_number, env, cwd, surroundings.shell or DEFAULT_SHELL
+            )
             self._contexts[key] = context
             if len(self._contexts) > _CONTEXTS:
                 self._contexts.popitem(last=False)
@@ -177,7 +195,7 @@ class LaunchSpecs:
     def _write_script(self, facts: Facts) -> str:
         path = script_path(self._home, facts.id)
         self._make_folder(os.path.dirname(path))
-        # A file that somebody still has open for writing cannot be executed.
+        # Renamed after it is closed: the kernel does not execute a file that is open for writing.
         with open(
             os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700), "wb"
         ) as file:
@@ -195,7 +213,7 @@ class LaunchSpecs:
         except FileExistsError:
             return
         except FileNotFoundError:
-            os.makedirs(path, exist_ok=True)  # somebody has tidied up meanwhile
+            os.makedirs(path, exist_ok=True)  # the user has removed its parent
 
     def _make_folder(self, folder: str) -> None:
         if folder not in self._made_folders:
@@ -203,7 +221,7 @@ class LaunchSpecs:
             try:
                 make_folder(folder) if is_ours else os.makedirs(folder, exist_ok=True)
             except OSError as error:
-                # In text that can be kept, whatever the path is made of.
+                # The database keeps text: escape bytes of the path that are no UTF-8.
                 name = os.fsencode(error.filename or folder).decode("utf-8", "backslashreplace")
                 raise OSError(error.errno, f"{error.strerror}: {name}") from error
             if len(self._made_folders) > 1000:
@@ -212,9 +230,9 @@ class LaunchSpecs:
 
 
 def share_memory(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> None:
-    """Keep frameworks from taking a whole GPU at their start, unless the user has said how.
+    """Set variables that keep frameworks from taking a whole GPU, unless the user sets them.
 
-    What is `given` besides need not be said again.
+    `given` are variables that are set elsewhere.
     """
     for name, value in (
         ("XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
@@ -225,12 +243,12 @@ def share_memory(env: dict[str, str], given: Mapping[str, str] = _NOTHING) -> No
 
 
 def checkpoint_folder(home: str, job: int) -> str:
-    """Where a job keeps what its next attempt goes on from: the same over all attempts."""
+    """The folder for checkpoints of a job, the same for all its attempts."""
     return os.path.join(home, "checkpoints", checkpoint_path(job))
 
 
-def _may_keep(attempt: Attempt, entry: QueueEntry) -> bool:
-    """Whether a job finds its checkpoint folder: if it needs a GPU, or has said that it may come again."""
+def _needs_checkpoints(attempt: Attempt, entry: QueueEntry) -> bool:
+    """Whether a job gets a checkpoint folder: it needs a GPU, or it can run more than once."""
     request, usual = entry.request, Options()
     options = request.options
     return bool(
@@ -244,7 +262,7 @@ def _may_keep(attempt: Attempt, entry: QueueEntry) -> bool:
 
 
 def words_of(jobs: QueueJobs, job: int) -> tuple[list[str], str, str | None]:
-    """The words of a stored job's command, its folder, and the folder that is its own as a run."""
+    """The words of a stored job's command, its working folder, and its run folder in a sweep."""
     facts = jobs.facts(job)
     words = split_words(facts.command) if facts.form == "argv" else facts.command.split()
     cwd = jobs.surroundings(facts.submission).cwd
@@ -253,18 +271,18 @@ def words_of(jobs: QueueJobs, job: int) -> tuple[list[str], str, str | None]:
 
 
 def is_script(facts: Facts) -> bool:
-    """Whether a job runs from a file of ours: a script, or a line too long for an argument."""
+    """Whether a job runs from a script file: it is a script, or too long for an argument."""
     is_long = facts.form is None and len(facts.command) >= MAX_ARGUMENT_BYTES
     return facts.form == "script" or is_long
 
 
 def script_path(home: str, job: int) -> str:
-    """Where that file is."""
+    """The script file of a job."""
     return os.path.join(home, "scripts", str(job))
 
 
 def log_path(home: str, facts: Facts, number: int) -> str:
-    """Where an attempt's output goes: a file by id, or where the user wants it."""
+    """The log file of an attempt: the user's, the run folder's or Stoker's own."""
     if facts.log is None and facts.run_dir is not None:
         return os.path.join(os.fsdecode(facts.run_dir), LOG)
     if facts.log is None:
@@ -273,12 +291,12 @@ def log_path(home: str, facts: Facts, number: int) -> str:
 
 
 def own_log_path(home: str, job: int, number: int) -> str:
-    """Where an attempt's output goes if nobody wants it elsewhere."""
+    """The log file of an attempt whose user names no other."""
     return os.path.join(home, "logs", str(job // 1000), f"{job}.{number}.log")
 
 
 def fill_template(template: str, job: int, name: str | None, project: str | None) -> str:
-    """A path with its placeholders filled in."""
+    """Fill the placeholders of a log path."""
     return (
         template.replace("{id}", str(job))
         .replace("{index}", str(job - 1))
@@ -288,23 +306,23 @@ def fill_template(template: str, job: int, name: str | None, project: str | None
 
 
 def run_folder(home: str, surroundings: JobEnvironment, *, fresh: bool) -> str:
-    """Where a job runs: in its snapshot if it has one."""
+    """The working folder of a job: its snapshot, or the folder it was submitted from."""
     if surroundings.snapshot is None or fresh:
         return os.fsdecode(surroundings.cwd)
     return os.path.join(home, "snapshots", surroundings.snapshot)
 
 
 def read_environment(block: bytes) -> dict[str, str]:
-    """An environment out of its entries."""
+    """Parse an environment from its NUL-separated entries."""
     entries = (os.fsdecode(entry).partition("=") for entry in block.split(b"\0") if entry)
     return {name: value for name, _, value in entries}
 
 
 def join_words(words: list[bytes]) -> bytes:
-    """The words of a command as one value."""
+    """Join the words of a command to one value for the database."""
     return b"\0".join(words)
 
 
 def split_words(command: bytes) -> list[bytes]:
-    """The words of a command again."""
+    """Split what `join_words` has joined."""
     return command.split(b"\0")

@@ -1,13 +1,43 @@
-"""How far an engine's run is: what has ended how, and whether more starts."""
+"""Progress of an engine: how many jobs ended how, and whether more jobs start."""
 
 from __future__ import annotations
 
+import msgspec
+
 from stoker.core.lifecycle import Event
 from stoker.engine.claims_ahead import ClaimsAhead
-from stoker.engine.engine_rules import EngineRules, Tally
 from stoker.engine.events import Notices
 
 _PAUSE_S = 1.0
+
+
+class EngineRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine treats its jobs."""
+
+    max_failures: int | None = None  # the engine drains after so many failures
+    in_advance: bool = True  # claim jobs ahead for busy slots
+    outlived: bool = False  # the executor outlives this engine and wants ends acknowledged
+
+
+class Tally(msgspec.Struct):
+    """How many commands ended how."""
+
+    done: int = 0
+    failed: int = 0
+    killed: int = 0
+    lost: int = 0
+
+    def add(self, event: Event) -> None:
+        """Count one final end."""
+        match event:
+            case Event.SUCCEED:
+                self.done += 1
+            case Event.KILL:
+                self.killed += 1
+            case Event.LOSE:
+                self.lost += 1
+            case _:
+                self.failed += 1
 
 
 class RunProgress:

@@ -11,7 +11,6 @@ from stoker.core.planner import DEPTH, Plan, Start, plan
 from stoker.engine.attempt_starts import AttemptStarts
 from stoker.engine.candidates import Candidates
 from stoker.engine.claims_ahead import ClaimsAhead
-from stoker.engine.engine_rules import Preview
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
 from stoker.engine.policy import Later, Policy
@@ -24,6 +23,13 @@ if TYPE_CHECKING:
     from stoker.engine.shared_slots import SharedSlots
 
 _NEVER = float("inf")
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """What would start now, and for which job each free slot is kept."""
+
+    starting: set[int]
+    reserved: dict[int, int]
 
 
 class _Vacancies(msgspec.Struct):

@@ -18,7 +18,6 @@ from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.database_queue import DatabaseQueue
 from stoker.engine.engine import Engine
-from stoker.engine.engine_rules import EngineRules
 from stoker.engine.eta import Eta
 from stoker.engine.event_broadcast import Broadcast
 from stoker.engine.event_publisher import Publisher
@@ -28,6 +27,7 @@ from stoker.engine.launch_spec import LaunchSpecs, run_folder, words_of
 from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
 from stoker.engine.retry_policy import JobPlaces
+from stoker.engine.run_progress import EngineRules
 from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
 from stoker.engine.slots import DRAINED, REMOVED, RunningAttempt, SlotTable

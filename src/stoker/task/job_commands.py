@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from stoker.core.job import Attempt
-from stoker.engine.engine_rules import Order
+from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.launch_spec import share_memory
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, make_run_folder
@@ -41,7 +41,7 @@ class JobCommands:
         job = job_of(entry)
         return self._literal_words(job), {**self.env, **decode_texts(job.env)}
 
-    def prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
+    def prepare(self, attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
         """Make the folder of a job and return how to start its next attempt."""
         job = job_of(entry)
         env = decode_texts(job.env)
@@ -55,13 +55,12 @@ class JobCommands:
             log = log or os.path.join(folder, LOG)
             self._record.jobs.note_log(attempt.job, log)
         trace = None if job.trace is None else os.fsdecode(job.trace)
-        order = Order(argv, log, env=env, trace=trace)
+        spec = LaunchSpec(argv, log, env=env, trace=trace)
         if job.warm is None:
-            return order
-        from stoker.engine.warm_launch import make_order_warm  # late: not all jobs start warm
+            return spec
 
         words = argv if job.argv is not None else self._literal_words(job)
-        return make_order_warm(order, words, [AUTO], cwd=self.cwd, home=find_home(), name=job.warm)
+        return spec.start_warm(words, [AUTO], cwd=self.cwd, home=find_home(), name=job.warm)
 
     def _literal_words(self, job: messages.Submit) -> list[str] | None:
         if job.argv is None:

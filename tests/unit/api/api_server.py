@@ -18,8 +18,8 @@ from stoker.api.server import bind, serve
 from stoker.client.client import Client
 from stoker.core.job import Attempt
 from stoker.core.slot import Slot
+from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.config import Config
-from stoker.engine.engine_rules import Order
 from stoker.engine.launch_spec import log_path
 from stoker.engine.queue import QueueEntry
 from stoker.executors.contract import Launch
@@ -115,9 +115,9 @@ class ApiServer:
         database = Database(f"{self.home}/stoker.db")
         self.executor = FakeExecutor(script=self._script)
 
-        def prepare(attempt: Attempt, entry: QueueEntry) -> Order:
+        def prepare(attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
             assert entry.facts is not None
-            return Order(["true"], log_path(self.home, entry.facts, attempt.number))
+            return LaunchSpec(["true"], log_path(self.home, entry.facts, attempt.number))
 
         sources = QueueSources(
             home=self.home,

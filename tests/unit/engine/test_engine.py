@@ -15,12 +15,13 @@ import pytest
 from stoker.core.job import Attempt, Outcome, Request
 from stoker.core.lifecycle import Event, State
 from stoker.core.slot import Slot
+from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.build import EngineParts, build_engine
 from stoker.engine.engine import Engine
-from stoker.engine.engine_rules import EngineRules, Order, Tally
 from stoker.engine.foreground_queue import ForegroundQueue
 from stoker.engine.journal_recovery import recover
 from stoker.engine.queue import QueueEntry
+from stoker.engine.run_progress import EngineRules, Tally
 from stoker.engine.slots import QUICK_S, RunningAttempt, SlotTable
 from stoker.executors.contract import Ended
 from stoker.store.database import Database
@@ -91,10 +92,10 @@ class Stage:
         self.engine: Engine = None  # type: ignore[assignment]
         self.unwritable: set[str] = set()
 
-    def prepare(self, attempt: Attempt, entry: QueueEntry) -> Order:
+    def prepare(self, attempt: Attempt, entry: QueueEntry) -> LaunchSpec:
         if attempt.key in self.unwritable:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return Order([entry.command.decode()], f"log/{attempt.key}")
+        return LaunchSpec([entry.command.decode()], f"log/{attempt.key}")
 
     def set_up(
         self,
