@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
 from stoker.engine.events import EngineListener
+from stoker.engine.gpu_sources import GpuSource, Sample
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.executors.node_reports import GpuState
 from stoker.gpus.availability import taken_by
@@ -28,7 +29,7 @@ _UNANSWERED = (
 )
 
 
-class GpuMonitor:
+class GpuMonitor(GpuSource):
     """Has the GPUs of a slot table sampled in a thread, and judges what was seen in the engine's own.
 
     With `mind_others`, a slot is closed while a process that is not ours uses its GPU; a change of it
@@ -50,7 +51,7 @@ class GpuMonitor:
         remember: Callable[[Mapping[str, str]], None] = lambda _sick: None,
         period_s: float = 1.0,
     ) -> None:
-        self.sick = dict(sick or {})
+        self._sick = dict(sick or {})
         self._remember = remember
         self._nvml = nvml
         self._slot_table = slot_table
@@ -113,15 +114,19 @@ class GpuMonitor:
             return None
         if look.is_fresh(time.monotonic(), _STALE_S) or not self._sampler.active.is_set():
             self._told.discard(_UNANSWERED)
-            sick = {key: use for key, use in look.gpus.items() if key in self.sick}
+            sick = {key: use for key, use in look.gpus.items() if key in self._sick}
             if not sick:
                 return look
             marked = {
-                key: msgspec.structs.replace(use, sick=self.sick[key]) for key, use in sick.items()
+                key: msgspec.structs.replace(use, sick=self._sick[key]) for key, use in sick.items()
             }
             return msgspec.structs.replace(look, gpus={**look.gpus, **marked})
         self._tell_once(_UNANSWERED)
         return None
+
+    def is_sick(self, keys: Iterable[str]) -> bool:
+        """Whether one of these GPUs may have no jobs because of a fault."""
+        return not self._sick.keys().isdisjoint(keys)
 
     def reading(self, key: str) -> Reading | None:
         """The last reading of a GPU."""
@@ -149,11 +154,11 @@ class GpuMonitor:
         """The last minutes of a GPU."""
         return list(self._sampler.history.get(key, ()))
 
-    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
+    def history_of(self, attempt: str) -> list[Sample]:
         """The last minutes of an attempt, also of one that has ended lately."""
         return self._sampler.history_of(attempt)
 
-    def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
+    def histories(self) -> Mapping[str, list[Sample]]:
         """The last minutes of every attempt that runs."""
         return self._sampler.histories()
 
@@ -182,8 +187,8 @@ class GpuMonitor:
     def forgive(self, keys: tuple[str, ...]) -> None:
         """Take GPUs for healthy again: somebody has seen to them."""
         for key in keys:
-            self.sick.pop(key, None)
-        self._remember(self.sick)
+            self._sick.pop(key, None)
+        self._remember(self._sick)
         self._judge()
 
     def rest(self) -> None:
@@ -236,12 +241,12 @@ class GpuMonitor:
         while self._unheard:
             fault = self._unheard.popleft()
             why = sickness(fault)
-            if why is not None and fault.uuid not in self.sick:
+            if why is not None and fault.uuid not in self._sick:
                 label = self._label_of(fault.uuid)
-                self.sick[fault.uuid] = (
+                self._sick[fault.uuid] = (
                     f"{why}; once it was seen to: stoker gpus add {label} uses it again"
                 )
-                self._remember(self.sick)
+                self._remember(self._sick)
 
     def _welcome(self) -> None:
         """Tell of GPUs that were not there before."""

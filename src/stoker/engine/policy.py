@@ -1,4 +1,4 @@
-"""Whose plan is carried out: the planner's own, or one that a user has named, checked before use."""
+"""Planning policies: the default, and checked ones that users install."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DEFAULT = "default"
 
 
 class Policy(Protocol):
-    """Decides what starts; the signature of `stoker.core.planner.plan`.
+    """Decides which jobs start; has the signature of `stoker.core.planner.plan`.
 
-    One that a user has named gets `nodes` only where there are several.
+    A user's policy gets `nodes` only in a cluster.
     """
 
     def __call__(
@@ -31,11 +31,11 @@ class Policy(Protocol):
         now: float,
         nodes: Nodes | None = None,
     ) -> Plan:
-        """Plan."""
+        """Plan one turn."""
 
 
-class Later(Sequence[Busy]):
-    """The slots at work, counted when somebody asks: in a cluster there are many, and few do."""
+class LazyBusy(Sequence[Busy]):
+    """The busy slots, counted at the first access: a cluster has many, and few policies need them."""
 
     def __init__(self, count: Callable[[], Sequence[Busy]]) -> None:
         self._count = count
@@ -56,10 +56,10 @@ class Later(Sequence[Busy]):
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of a name among the installed ones; raises UsageError with those that there are."""
+    """Find an installed policy by name; raises UsageError with the names of all policies."""
     if name == DEFAULT:
         return plan
-    from importlib.metadata import entry_points  # late: it brings sixty modules along
+    from importlib.metadata import entry_points  # late: it imports sixty modules
 
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
@@ -73,52 +73,47 @@ def find_policy(name: str) -> Policy:
 
 
 class CheckedPolicy:
-    """A user's policy; with the first plan that breaks a rule the default takes over, and says so."""
+    """A user's policy whose plans are checked.
 
-    def __init__(self, name: str, policy: Policy, tell: Callable[[str], None]) -> None:
+    After the first plan that fails or breaks a rule, the default policy takes over, with a notice.
+    """
+
+    def __init__(self, name: str, policy: Policy, notify: Callable[[str], None]) -> None:
         self._name = name
         self._policy: Policy = policy
-        self._tell = tell
+        self._notify = notify
 
     def __call__(
-        self,
-        waiting: Sequence[Candidate],
-        *,
-        free: Sequence[int],
-        busy: Sequence[Busy],
-        room: Mapping[int, int],
-        cpu_places: int,
-        now: float,
-        nodes: Nodes | None = None,
+        self, waiting: Sequence[Candidate], *, nodes: Nodes | None = None, **slots: Any
     ) -> Plan:
-        """Plan, and look at the plan before anybody acts on it."""
+        """Plan as `Policy` does, and check the plan before the engine carries it out."""
         node_of = None if nodes is None else tuple(nodes.node_of)
-        more: dict[str, Any] = {} if nodes is None else {"nodes": nodes}
+        # Copies: whatever the policy does with them, the plan is checked against the originals.
+        copies = {
+            **slots,
+            "free": tuple(slots["free"]),
+            "busy": tuple(slots["busy"]),
+            "room": dict(slots["room"]),
+        }
+        if nodes is not None:
+            copies["nodes"] = nodes
         try:
-            # Copies: whatever it does with them, the plan is held against the truth.
-            made = self._policy(
-                tuple(waiting),
-                free=tuple(free),
-                busy=tuple(busy),
-                room=dict(room),
-                cpu_places=cpu_places,
-                now=now,
-                **more,
+            made = self._policy(tuple(waiting), **copies)
+            free, rooms, cpu_places = slots["free"], slots["room"], slots["cpu_places"]
+            check_plan(
+                made, waiting, free=free, rooms=rooms, cpu_places=cpu_places, node_of=node_of
             )
-            check_plan(made, waiting, free=free, rooms=room, cpu_places=cpu_places, node_of=node_of)
         except InvariantError as error:
             self._give_up(str(error))
         except Exception as error:
             self._give_up(f"it failed with {error!r}")
         else:
             return made
-        return plan(
-            waiting, free=free, busy=busy, room=room, cpu_places=cpu_places, now=now, nodes=nodes
-        )
+        return plan(waiting, nodes=nodes, **slots)
 
     def _give_up(self, reason: str) -> None:
         self._policy = plan
-        self._tell(
+        self._notify(
             f"policy {self._name}: {reason}; the default policy plans from now on"
             f" (stoker config policy {self._name} tries it again)"
         )

@@ -13,7 +13,7 @@ from stoker.engine.candidates import Candidates
 from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.gpu_leases import GpuLeases
-from stoker.engine.policy import Later, Policy
+from stoker.engine.policy import LazyBusy, Policy
 from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.slots import SlotTable
@@ -180,7 +180,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         return self.policy(
             candidates.candidates,
             free=vacancies.free,
-            busy=self.slot_table.busy() if nodes is None else Later(self.slot_table.busy),
+            busy=self.slot_table.busy() if nodes is None else LazyBusy(self.slot_table.busy),
             room=vacancies.room,
             cpu_places=vacancies.cpu_places,
             now=now,

@@ -13,7 +13,7 @@ from stoker.core.node import split_label
 from stoker.core.slot import Slot
 from stoker.core.usage import GpuUse
 from stoker.engine.context import QueueContext
-from stoker.engine.gpu_sources import GpuSource, GpuSources
+from stoker.engine.gpu_sources import GpuSource
 from stoker.engine.slots import DRAINED, REMOVED, SlotState
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
@@ -50,10 +50,10 @@ def change_gpus(context: QueueContext, order: GpuOrder) -> GpuChange:
 async def _sample_nodes(context: QueueContext) -> None:
     """Ask nodes that have not sampled their GPUs yet to do so, and wait a moment for the samples."""
     gpu_monitor = context.engine.gpus.monitor
-    if not isinstance(gpu_monitor, GpuSources):
+    if gpu_monitor is None:
         return
     deadline = time.monotonic() + _LOOK_S
-    while not gpu_monitor.far.has_seen_all() and time.monotonic() < deadline:
+    while not gpu_monitor.has_seen_all() and time.monotonic() < deadline:
         gpu_monitor.rouse()
         context.driver.poke()
         await asyncio.sleep(0.05)
@@ -183,7 +183,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
         return [closed[0].slot.label]
     gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is not None:
-        sick = [p.slot for p in named if not gpu_monitor.sick.keys().isdisjoint(p.slot.keys)]
+        sick = [p.slot for p in named if gpu_monitor.is_sick(p.slot.keys)]
         for slot in sick:
             gpu_monitor.forgive(slot.keys)
         if sick:

@@ -21,12 +21,16 @@ from hypothesis.stateful import (
 )
 
 from stoker.core.lifecycle import State, is_final
+from stoker.core.planner import Start
 from stoker.core.slot import Slot
 from stoker.engine.adoption import find_node
+from stoker.engine.attempt_starts import AttemptStarts
 from stoker.engine.placement import find_slots
+from stoker.engine.queue import QueueEntry
 from stoker.engine.slots import SlotTable
 from stoker.executors.contract import (
     Ended,
+    Executor,
     Launch,
     Lost,
     Placed,
@@ -581,6 +585,17 @@ def then_die(call: Callable[..., Any]) -> Callable[..., Any]:
     return both
 
 
+class LaunchingStarts(AttemptStarts, kw_only=True, eq=False):
+    """Launches each job when it is claimed, before the claim is committed."""
+
+    executor: Executor
+
+    def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | None:
+        launch = AttemptStarts.claim(self, entry, start, now)
+        self.executor.launch([launch] if launch else [])
+        return launch
+
+
 class CarelessLife(Life):
     """The same story with an engine that starts first, and saves what it has started afterwards."""
 
@@ -590,16 +605,11 @@ class CarelessLife(Life):
 
         def begin_carelessly() -> None:
             begin()
-            engine, executor = self.harness.engine, self.harness.executor
-            starts = engine.planner.starts
-            claim = starts.claim
-
-            def claim_and_launch(*words: Any) -> Launch | None:
-                launch = claim(*words)
-                executor.launch([launch] if launch else [])
-                return launch
-
-            starts.claim = claim_and_launch  # type: ignore[assignment,method-assign]
+            planner, executor = self.harness.engine.planner, self.harness.executor
+            fields = {
+                name: getattr(planner.starts, name) for name in AttemptStarts.__struct_fields__
+            }
+            planner.starts = LaunchingStarts(executor=executor, **fields)
 
         self.harness.begin = begin_carelessly  # type: ignore[method-assign]
         self.harness.restart()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stoker.engine.engine import Engine
 from stoker.service.add import add
 from unit.engine.engine_harness import Harness
 
@@ -18,6 +19,19 @@ async def until(fact: Callable[[], object]) -> None:
             return
         await asyncio.sleep(0)
     raise AssertionError("it did not come to be")
+
+
+def count_turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with each turn from now on."""
+    turns: list[int] = []
+    turn = Engine.turn
+
+    def count(engine: Engine) -> None:
+        turns.append(1)
+        turn(engine)
+
+    monkeypatch.setattr(Engine, "turn", count)
+    return turns
 
 
 def test_it_starts_what_is_added_and_hears_of_its_end_with_nobody_else_turning(
@@ -40,15 +54,8 @@ def test_it_starts_what_is_added_and_hears_of_its_end_with_nobody_else_turning(
     harness.settle()
 
 
-def test_pokes_between_two_turns_are_one(harness: Harness) -> None:
-    turns = []
-    turn = harness.engine.turn
-
-    def count() -> None:
-        turns.append(1)
-        turn()
-
-    harness.engine.turn = count  # type: ignore[method-assign]
+def test_pokes_between_two_turns_are_one(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = count_turns(monkeypatch)
 
     async def story() -> None:
         for _ in range(5):
@@ -60,24 +67,17 @@ def test_pokes_between_two_turns_are_one(harness: Harness) -> None:
     assert len(turns) == 1
 
 
-def test_it_rests_when_nothing_is_due(harness: Harness) -> None:
-    turns = [0]
-    turn = harness.engine.turn
-
-    def count() -> None:
-        turns[0] += 1
-        turn()
-
+def test_it_rests_when_nothing_is_due(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         harness.context.driver.start()
         await add(harness.context, harness.submission("a"))
         await until(lambda: harness.states() == {1: "running"} and not harness.executor.has_news)
-        harness.engine.turn = count  # type: ignore[method-assign]
+        turns = count_turns(monkeypatch)
         for _ in range(50):
             await asyncio.sleep(0)
+        assert turns == []
 
     harness.run(story())
-    assert turns == [0]
 
 
 def test_it_turns_when_a_time_limit_is_due(
@@ -103,14 +103,16 @@ def test_it_turns_when_a_time_limit_is_due(
     assert set(due) == {60.0}
 
 
-def test_a_failure_of_the_engine_is_told_once_and_ends_its_turns(harness: Harness) -> None:
+def test_a_failure_of_the_engine_is_told_once_and_ends_its_turns(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     turns = []
 
-    def fail() -> None:
+    def fail(_engine: Engine) -> None:
         turns.append(1)
         raise RuntimeError("broken")
 
-    harness.engine.turn = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(Engine, "turn", fail)
 
     async def story() -> None:
         harness.context.driver.start()
@@ -122,7 +124,7 @@ def test_a_failure_of_the_engine_is_told_once_and_ends_its_turns(harness: Harnes
 
     harness.run(story())
     assert turns == [1]
-    del harness.engine.turn
+    monkeypatch.undo()
 
 
 def test_after_stop_it_hears_nothing_more(harness: Harness) -> None:

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from stoker.core.lifecycle import State
+from stoker.engine.engine import Engine
 from stoker.errors import NotFoundError, StokerError, UsageError
 from stoker.service.kill import kill
 from stoker.wire import JobEvent, Kill, Refusal
@@ -60,18 +61,18 @@ def test_by_state_by_project_or_all_says_nothing_of_what_is_over(make_harness: M
 
 
 def test_what_waits_in_great_numbers_is_ended_between_turns_of_the_engine(
-    make_harness: MakeHarness,
+    make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = make_harness(gpus=1)
     harness.add(*["a"] * 1300)
     turns = []
-    turn = harness.engine.turn
+    turn = Engine.turn
 
-    def look_and_turn() -> None:
-        turns.append(len(harness.engine.queue))
-        turn()
+    def look_and_turn(engine: Engine) -> None:
+        turns.append(len(engine.queue))
+        turn(engine)
 
-    harness.engine.turn = look_and_turn  # type: ignore[method-assign]
+    monkeypatch.setattr(Engine, "turn", look_and_turn)
     changed = harness.run(kill(harness.context, Kill(states=[State.WAITING])))
 
     assert len(changed.ids) == 1299
