@@ -14,10 +14,10 @@ from stoker.core.planner import Candidate
 from stoker.core.slot import Slot
 from stoker.engine.build import EngineParts, build_engine, make_foreground_sharing
 from stoker.engine.engine import Engine
-from stoker.engine.run_progress import EngineRules
 from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
+from stoker.engine.run_progress import EngineRules
 from stoker.engine.slots import RunningAttempt, SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.errors import StokerError, UsageError
