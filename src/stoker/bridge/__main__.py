@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from stoker import pid_lock
 from stoker.bridge.agent_client import AgentLostError
 from stoker.bridge.lease_record import LeaseRecord
 from stoker.bridge.node_session import NodeSession
@@ -224,10 +224,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.set_inheritable(READY_FD, False)
     time.sleep(float(pause_s))
-    lock = os.open(os.path.join(home, "cluster", "bridge.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if pid_lock.take(os.path.join(home, "cluster", "bridge.lock")) is None:
         _say("busy")
         return
     asyncio.run(_work(home, queue, address, _say))

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from stoker import pid_lock
 from stoker.cluster.admission import AdmissionServer
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder
@@ -91,18 +92,8 @@ class RaySupervisor:
 
     def take_lock(self) -> None:
         """Become the only Ray supervisor of the home; raise StokerError if there is one already."""
-        path = os.path.join(folder_of(self._home), "ray_supervisor.lock")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for pause_s in (0.01, 0.02, 0.0):  # `ray_supervisor_pid` may hold the lock for a moment
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(pause_s)
-            else:
-                os.ftruncate(fd, os.pwrite(fd, str(os.getpid()).encode(), 0))
-                return
-        os.close(fd)
-        raise StokerError("a Ray supervisor is already running")
+        if pid_lock.take(lock_path(self._home)) is None:
+            raise StokerError("a Ray supervisor is already running")
 
     def ask_to_stop(self) -> None:
         """Ask Ray and the Ray supervisor to end; safe in a signal handler."""
@@ -254,10 +245,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     # Ray's processes watch their parent and end with it; those that do not are killed after a while.
     deadline = time.monotonic() + _PATIENCE_S
     for fd in family:
-        left_ms = max(0.0, deadline - time.monotonic()) * 1000
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        if not poll.poll(left_ms):
+        if not pid_lock.has_ended(fd, deadline - time.monotonic()):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         os.close(fd)
@@ -292,6 +280,11 @@ def find_reason(said: str, status: int) -> tuple[str, list[str]]:
             return line, lines[-_TAIL_LINES:]
     faults = [line for line in lines if "Error" in line]
     return (faults or lines or [f"exit {status}"])[-1], lines[-_TAIL_LINES:]
+
+
+def lock_path(home: str) -> str:
+    """Return the path of the file that the Ray supervisor of a home locks."""
+    return os.path.join(folder_of(home), "ray_supervisor.lock")
 
 
 def state_path(home: str) -> str:

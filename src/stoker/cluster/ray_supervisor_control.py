@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
-import signal
 from collections.abc import Iterator
 
 import msgspec
 
+from stoker import pid_lock
 from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_supervisor import RayState as RayState
-from stoker.cluster.ray_supervisor import state_path
+from stoker.cluster.ray_supervisor import lock_path, state_path
 from stoker.cluster.settings import folder_of, load_settings
 from stoker.detached import start, start_and_hear
 from stoker.errors import StokerError
@@ -44,19 +43,7 @@ def turn(home: str) -> Iterator[None]:
 
 def ray_supervisor_pid(home: str) -> int | None:
     """Return the pid of the Ray supervisor of a home; None if there is none."""
-    path = os.path.join(folder_of(home), "ray_supervisor.lock")
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(fd, 20, 0)
-        return int(text) if text.isdigit() else None
-    finally:
-        os.close(fd)
-    return None
+    return pid_lock.holder_pid(lock_path(home)) or None
 
 
 def read_state(home: str) -> RayState | None:
@@ -107,24 +94,11 @@ def stop_ray_supervisor(home: str) -> bool:
     pid = ray_supervisor_pid(home)
     if pid is None:
         return False
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if ray_supervisor_pid(home) != pid:  # it has ended, and another process may have its pid
-            return False
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(process, signal.SIGTERM)
-        poll = select.poll()
-        poll.register(process, select.POLLIN)
-        if not poll.poll(_END_PATIENCE_S * 1000):
-            raise StokerError(
-                f"the Ray supervisor (process {pid}) has not ended within {_END_PATIENCE_S:.0f} s:"
-                f" {log_path(home)} may say why"
-            )
-    finally:
-        os.close(process)
+    if not pid_lock.end_holder(lock_path(home), pid, _END_PATIENCE_S):
+        raise StokerError(
+            f"the Ray supervisor (process {pid}) has not ended within {_END_PATIENCE_S:.0f} s:"
+            f" {log_path(home)} may say why"
+        )
     return True
 
 

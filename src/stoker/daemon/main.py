@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from stoker import __version__
+from stoker import __version__, pid_lock
+from stoker.client.holder import daemon_pid, lock_path
 from stoker.daemon.accept_errors import AcceptErrors
 from stoker.daemon.build import Daemon
-from stoker.daemon.lock import Lock
 from stoker.engine.event_publisher import log
 from stoker.errors import StokerError
 from stoker.failpoints import reach
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         home = find_home()
-        lock = Lock(home)
+        _take_lock(home)
         reach("daemon-locked")
         raise_limit()
         asyncio.run(_serve(home, args))
@@ -50,8 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except sqlite3.DatabaseError as error:
         reason = f"{find_home()}/stoker.db is damaged ({error}): move it away to start anew"
         return _give_up(args.ready_fd, reason)
-    del lock
     return 0
+
+
+def _take_lock(home: str) -> None:
+    """Become the only daemon of a home, until this process ends."""
+    if pid_lock.take(lock_path(home)) is None:
+        raise StokerError(
+            f"a daemon runs already (process {daemon_pid(home) or 'unknown'}) for {home}:"
+            " stoker daemon status"
+        )
 
 
 async def _serve(home: str, args: argparse.Namespace) -> None:

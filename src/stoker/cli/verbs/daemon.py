@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import glob
 import os
-import select
 import sys
 from typing import TYPE_CHECKING
 
 from stoker.cli.verbs.status import print_status
 from stoker.client.autostart import DAEMON, start_daemon
 from stoker.client.client import Client
-from stoker.client.holder import daemon_pid, end_daemon
+from stoker.client.holder import daemon_pid, lock_path
 from stoker.client.transport import NoDaemonError, unreachable
 from stoker.core.lifecycle import State, is_live
 from stoker.errors import StokerError, UsageError
 from stoker.home import find_home
 from stoker.interpreter import module_command
+from stoker.pid_lock import end_holder, has_ended
 
 if TYPE_CHECKING:
     import argparse
@@ -167,9 +167,7 @@ def _end(home: str, status: Status, *, kill: bool) -> None:
     try:
         with Client(home) as client:
             client.stop(kill=kill)
-        poll = select.poll()
-        poll.register(process, select.POLLIN)
-        if not poll.poll(_PATIENCE_S * 1000):
+        if not has_ended(process, _PATIENCE_S):
             raise StokerError(
                 f"the daemon (pid {status.pid}) has not ended within {_PATIENCE_S:.0f} s:"
                 f" {home}/daemon.log may say why"
@@ -187,7 +185,7 @@ def _end_unreachable(home: str) -> bool:
         raise StokerError(
             f"a daemon holds {home}/daemon.lock, but which process it is cannot be told: end it yourself"
         )
-    if not end_daemon(home, pid, _PATIENCE_S):
+    if not end_holder(lock_path(home), pid, _PATIENCE_S):
         raise StokerError(
             f"the daemon (pid {pid}) has not ended within {_PATIENCE_S:.0f} s: {home}/daemon.log may"
             f" say why; kill -KILL {pid} ends it, and jobs run on"
