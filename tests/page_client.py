@@ -30,7 +30,11 @@ class PageClient:
         self.is_proven = False
         self._number = 0
         url = f"ws://{self.host}/v1/live"
-        more: dict[str, Any] = {"origin": Origin(f"http://{self.host}"), "max_size": None}
+        more: dict[str, Any] = {
+            "origin": Origin(f"http://{self.host}"),
+            "max_size": None,
+            "close_timeout": 1,
+        }
         self.socket: ClientConnection
         self._stack = contextlib.ExitStack()
         if path is not None:

@@ -1,1 +1,1 @@
-"""The dashboard: the daemon's interface over TCP, for a browser that has the token."""
+"""The web page: the daemon's HTTP interface over TCP, for browsers that have the token."""

@@ -1,4 +1,4 @@
-"""The files of the page. They hold nobody's data, so they are what a browser gets without a token."""
+"""Static files of the page. They contain no data, so browsers get them without a token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALL_MODULES = "/all.js"
 
 @dataclass(frozen=True)
 class Asset:
-    """One file, as it goes over the wire."""
+    """One file, plain and compressed."""
 
     media: str
     body: bytes
@@ -32,7 +32,7 @@ class Asset:
     etag: str
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it, or word that the browser has it already."""
+        """Send the file, or 304 if the browser has it."""
         asked = dict(scope["headers"])
         known = asked.get(b"if-none-match", b"").decode("latin-1") == self.etag
         is_packed = b"gzip" in asked.get(b"accept-encoding", b"")
@@ -50,7 +50,7 @@ class Asset:
 
 
 def load_assets() -> dict[str, Asset]:
-    """All files of the page by their path; whatever else is asked for is not one of them."""
+    """Return all files of the page by their path."""
     with resources.as_file(resources.files("stoker.web") / "static") as folder:
         bodies = {
             _path(os.path.relpath(os.path.join(root, name), folder)): _read(root, name)

@@ -1,4 +1,4 @@
-"""The access check in front of the page: lets in requests that a session has signed, and no others."""
+"""Access check of the page: accepts only requests that a session has signed."""
 
 from __future__ import annotations
 
@@ -34,21 +34,20 @@ _ALWAYS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
-_UNLESS_SAID = (b"cache-control", b"no-store")
+_DEFAULT_CACHE = (b"cache-control", b"no-store")
 
 
 class _ProveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The nonce that the daemon is to sign."""
+    """The nonce that the daemon signs."""
 
     nonce: Nonce
 
 
 class TokenAuth:
-    """Passes on, as the owner's, what a session has signed; the page's own files need no signature.
+    """Forwards signed requests to the app as requests of the owner. The page's files need no signature.
 
-    A request must name this machine by one of `hosts`, so that no other site's name can lead here,
-    and come from a page of that very name, if it comes from one. A WebSocket proves itself by its
-    first messages: browsers give it no headers.
+    The Host header must be one of `hosts`, which prevents DNS rebinding. An Origin header must match it.
+    A WebSocket proves itself with its first messages, because browsers cannot set its headers.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class TokenAuth:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let in, or turn away."""
+        """Forward or refuse a request."""
         if scope["type"] == "websocket":
             await self._admit_socket(scope, receive, send)
         else:
@@ -103,45 +102,45 @@ class TokenAuth:
             await send({"type": "websocket.close", "code": 1008})  # answered as 403
 
     def _check_names(self, scope: Scope) -> None:
-        """Refuse a request that goes by a name of its own, or comes from another page."""
+        """Refuse a request with an unknown host name, or from another site's page."""
         repeated = find_repeated(scope)
         if repeated is not None:
-            raise RefusedError(400, f"the header {repeated} is there twice", hang_up=True)
+            raise RefusedError(400, f"the header {repeated} is repeated", hang_up=True)
         host, origin = header(scope, b"host"), header(scope, b"origin")
         if host is None or name_of(host) not in self._hosts:
             names = ", ".join(sorted(self._hosts))
-            raise RefusedError(403, f"this page goes by other names: {names}", hang_up=True)
+            raise RefusedError(403, f"unknown host name; this page is at: {names}", hang_up=True)
         if origin is not None and origin != f"http://{host}":
-            raise RefusedError(403, "pages from elsewhere have no business here", hang_up=True)
+            raise RefusedError(403, "requests from pages of other sites are refused", hang_up=True)
 
     def _check_signature(self, scope: Scope) -> str:
-        """The digest that the body must have; refuse a request that no session has signed."""
+        """Return the digest that the body must have; refuse a request that no session has signed."""
         target = scope["raw_path"].decode("ascii")
         if scope["query_string"]:
             target += f"?{scope['query_string'].decode('ascii')}"
         given = header(scope, b"authorization") or ""
-        said = self._sessions.find_request(scope["method"], target, given)
-        if said is None:
+        authorization = self._sessions.find_request(scope["method"], target, given)
+        if authorization is None:
             raise RefusedError(
                 401,
-                "this needs a page that was let in: open the link of stoker web",
+                "this needs an authenticated page: open the link that stoker web prints",
                 hang_up=True,
                 headers={"www-authenticate": "Stoker"},
             )
-        return said.digest
+        return authorization.digest
 
     def _prove(self, scope: Scope) -> App:
-        """Prove to `stoker web`, or to whoever asks, that this is the daemon."""
+        """Return the proof that this is the daemon, which `stoker web` asks for."""
         query = read_query(scope["query_string"], _ProveQuery)
         body = msgspec.json.encode(self._sessions.challenge(query.nonce))
         return Response(body, headers={"connection": "close"}, media_type="application/json")
 
 
 def _check_body(receive: Receive, digest: str) -> Receive:
-    """Refuse the end of a body that is not the one that was signed."""
+    """Refuse a body that is not the signed one when it has come completely."""
     found = hashlib.sha256()
 
-    async def receive_on() -> MutableMapping[str, Any]:
+    async def receive_checked() -> MutableMapping[str, Any]:
         message = await receive()
         if message["type"] == "http.request":
             found.update(message.get("body", b""))
@@ -149,16 +148,16 @@ def _check_body(receive: Receive, digest: str) -> Receive:
                 raise RefusedError(400, "the body is not the one that was signed", hang_up=True)
         return message
 
-    return receive_on
+    return receive_checked
 
 
 def _with_headers(send: Send) -> Send:
-    async def send_on(message: dict[str, object]) -> None:
+    async def send_with_headers(message: dict[str, object]) -> None:
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))  # type: ignore[call-overload]
-            if _UNLESS_SAID[0] not in {name.lower() for name, _value in headers}:
-                headers.append(_UNLESS_SAID)
+            if _DEFAULT_CACHE[0] not in {name.lower() for name, _value in headers}:
+                headers.append(_DEFAULT_CACHE)
             message = {**message, "headers": headers + _ALWAYS}
         await send(message)
 
-    return send_on  # type: ignore[return-value]
+    return send_with_headers  # type: ignore[return-value]

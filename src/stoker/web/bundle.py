@@ -1,4 +1,4 @@
-"""The page's modules as one file: a browser that has nothing yet asks once, and not forty times."""
+"""Bundles the page's JavaScript modules into one file, so that a browser sends one request, not forty."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _IMPORT = re.compile(r"^import \{([^}]*)\} from '([^']+)';$", re.MULTILINE)
 _LAZY_IMPORT = re.compile(r"(?<=\(\) => )import\('([^']+)'\)")
 _EXPORT = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
-# A module is run when the first one wants it, and its exports are kept.
+# A module runs when it is first imported; its exports are kept.
 _HEAD = """\
 const $kept = new Map();
 function $need(path) {
@@ -21,10 +21,10 @@ const $modules = {
 
 
 def bundle(sources: Mapping[str, str], main: str) -> str:
-    """A script that runs the module `main` as a browser would, with all that it imports, also later.
+    """Return a script that runs the module `main` and everything it imports, as a browser would.
 
-    Modules keep to what is read here: named imports on one line, by their whole path, `() => import(…)`
-    for those wanted later, and exports of functions, constants and classes where they are declared.
+    Modules may use only named imports on one line with absolute paths, lazy `() => import(…)`, and exports
+    at the declaration of functions, constants and classes.
     """
     wanted, found = [main], {}
     while wanted:
@@ -38,13 +38,13 @@ def bundle(sources: Mapping[str, str], main: str) -> str:
 
 
 def _wrap(path: str, source: str) -> str:
-    """A module as a method that returns what it exports."""
+    """Return a module as a method that returns its exports."""
     names = [name for _kind, name in _EXPORT.findall(source)]
     text = _IMPORT.sub(_read_import, source)
     text = _LAZY_IMPORT.sub(r"Promise.resolve($need('\1'))", text)
     text = _EXPORT.sub(r"\1 \2", text)
     if other := _OTHER.search(text):
-        raise ValueError(f"{path}: no bundle can hold {other[0]!r}")
+        raise ValueError(f"{path}: a bundle cannot contain {other[0]!r}")
     return f"'{path}'() {{\n{text}\nreturn {{{', '.join(names)}}};\n}},\n"
 
 

@@ -1,4 +1,4 @@
-"""Checks that it is the daemon that listens at the page's port, before the link to it is printed."""
+"""Checks that the daemon listens on the page's port, before `stoker web` prints the link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_BYTES = 4096
 
 
 def check_listener(host: str, port: int, token: str) -> None:
-    """Raise a StokerError unless what listens there proves that it knows the token; nothing is told."""
+    """Raise StokerError unless the listener proves that it knows the token. The token is not sent."""
     nonce = new_nonce()
     challenge = _ask(host, port, nonce)
     if challenge is not None:
@@ -26,8 +26,8 @@ def check_listener(host: str, port: int, token: str) -> None:
     holder = holder_of(port)
     who = "another program" if holder is None else f"a process of user {holder}"
     raise StokerError(
-        f"at {host}:{port} it is not the daemon that answers, but {who}: stoker web --port N opens"
-        " the page at another port"
+        f"{who} answers at {host}:{port}, not the daemon: stoker web --port N opens the page at"
+        " another port"
     )
 
 

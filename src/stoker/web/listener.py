@@ -1,4 +1,4 @@
-"""Serves the page on its sockets: a TCP port, and a unix socket that only its owner can open."""
+"""Serves the page on a TCP port and on a unix socket that only the owner can open."""
 
 from __future__ import annotations
 
@@ -30,28 +30,24 @@ if TYPE_CHECKING:
     from stoker.engine.context import QueueContext
 
 _MAX_MESSAGE_BYTES = 64 * 1024
-_ANY = ("", "0.0.0.0", "::")  # noqa: S104 - named to tell the names that lead to them
-
-
-def _is_anybody(sock: socket.socket) -> bool:  # noqa: ARG001 - the caller names it
-    return True
+_ANY = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 class TokenConnection(ServerConnection):
-    """A connection over TCP: whose it is, its signature tells."""
+    """A TCP connection. Every user may connect; the signatures of requests show who the owner is."""
 
-    is_peer_allowed = staticmethod(_is_anybody)
+    is_peer_allowed = staticmethod(lambda sock: True)  # noqa: ARG005 - the caller names it
     visitors: Visitors
     _is_upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Let anybody come this far, but not too many at once."""
+        """Accept the connection and count it."""
         super().connection_made(transport)
         if not transport.is_closing():
             keep_visit(self.app_state, self.visitors.admit(transport))
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand over to the WebSocket's own protocol; no further head will come."""
+        """Change to the WebSocket protocol; no further request head will come."""
         self._is_upgraded = True
         self._head_came()
         super().handle_websocket_upgrade(event)
@@ -62,16 +58,16 @@ class TokenConnection(ServerConnection):
 
 
 class SocketConnection(TokenConnection):
-    """A connection over the unix socket: the owner's, as the kernel says, and signed all the same.
+    """A connection over the unix socket: from the owner, according to the kernel, and signed too.
 
-    The process that connects may be sshd, and then anybody on the computer where ssh runs.
+    The connecting process can be sshd, and then any user on the other computer.
     """
 
     is_peer_allowed = staticmethod(is_owner)
 
 
 class WebListener:
-    """Serves the page until it is closed. `sock` is None where it is to have no TCP port."""
+    """Serves the page until it is closed. `sock` is None for a page without a TCP port."""
 
     def __init__(
         self,
@@ -84,14 +80,13 @@ class WebListener:
     ) -> None:
         self._sock = sock
         self._unix_socket = unix_socket
-        self._feed = Subscriptions(context, ENDPOINTS)
+        self._subscriptions = Subscriptions(context, ENDPOINTS)
         limits = current_limits()
-        self._live = TabConnections(context, self._feed, sessions, limits.tabs)
-        door = TokenAuth(
-            make_app(context), self._live, load_assets(), sessions, LOOPBACK | _names_of(host)
-        )
+        self._tab_connections = TabConnections(context, self._subscriptions, sessions, limits.tabs)
+        hosts = LOOPBACK | _names_of(host)
+        auth = TokenAuth(make_app(context), self._tab_connections, load_assets(), sessions, hosts)
         self._config = make_config(
-            door,
+            auth,
             ws=WebSocketsSansIOProtocol,
             ws_max_size=_MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False,
@@ -104,11 +99,11 @@ class WebListener:
 
     @property
     def tabs(self) -> set[Tab]:
-        """Who looks on."""
-        return self._live.tabs
+        """The connected tabs."""
+        return self._tab_connections.tabs
 
     async def start(self) -> None:
-        """Serve from now on."""
+        """Start to serve."""
         loop = asyncio.get_running_loop()
         if self._sock is not None:
             self._servers.append(
@@ -125,12 +120,12 @@ class WebListener:
         )
 
     async def close(self) -> None:
-        """Serve no more; tabs learn that they should look for another daemon."""
+        """Stop serving; the tabs then try to reconnect."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._unix_socket.path)
         for server in self._servers:
             server.close()
-        self._feed.close()
+        self._subscriptions.close()
         with contextlib.suppress(asyncio.CancelledError):
             await part(self._state)
 
@@ -146,7 +141,7 @@ class WebListener:
 
 
 def _names_of(host: str) -> frozenset[str]:
-    """By which names a browser may come to an address, beside those of the machine itself."""
+    """Return the host names that browsers may use for an address, in addition to the loopback names."""
     if host in LOOPBACK or host in ("::1", "none"):
         return frozenset()
     names = {socket.gethostname().lower(), socket.getfqdn().lower()}

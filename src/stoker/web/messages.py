@@ -1,4 +1,4 @@
-"""What a tab and the daemon say to each other over their WebSocket; docs/reference/web.md tells more."""
+"""Messages between a tab and the daemon over a WebSocket; see docs/reference/web.md."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ MAX_QUERY = 8000
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
 
 
-class Hello(msgspec.Struct, frozen=True, tag="hello", tag_field="type", forbid_unknown_fields=True):
+class _TabMessage(msgspec.Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
+    """Base of the messages that a tab sends."""
+
+
+class Hello(_TabMessage, frozen=True, tag="hello"):
     """The first message of a tab: asks the daemon to prove itself."""
 
     nonce: Nonce
 
 
-class Prove(msgspec.Struct, frozen=True, tag="prove", tag_field="type", forbid_unknown_fields=True):
+class Prove(_TabMessage, frozen=True, tag="prove"):
     """The second message of a tab: its own proof, of the token or of the handover secret."""
 
     proof: Proof
     by: Literal["token", "handover"] = "token"
 
 
-class Watch(msgspec.Struct, frozen=True, tag="watch", tag_field="type", forbid_unknown_fields=True):
-    """Keep telling what a GET of this path, with this query, answers."""
+class Watch(_TabMessage, frozen=True, tag="watch"):
+    """Send the answer of a GET of this path and query, now and after every change."""
 
     id: Number
     path: Annotated[str, msgspec.Meta(max_length=100)]
     query: Annotated[str, msgspec.Meta(max_length=MAX_QUERY)] = ""
 
 
-class Follow(
-    msgspec.Struct, frozen=True, tag="follow", tag_field="type", forbid_unknown_fields=True
-):
-    """Send a log and what is added to it; the query is that of GET /v1/log without `follow`."""
+class Follow(_TabMessage, frozen=True, tag="follow"):
+    """Send a log and what is added to it. The query is as for GET /v1/log, without `follow`."""
 
     id: Number
     query: Annotated[str, msgspec.Meta(max_length=MAX_QUERY)]
 
 
-class Drop(msgspec.Struct, frozen=True, tag="drop", tag_field="type", forbid_unknown_fields=True):
-    """Tell no more of what was asked for by this number."""
+class Drop(_TabMessage, frozen=True, tag="drop"):
+    """End the watch or the log with this number."""
 
     id: Number
 
 
-Said = Hello | Prove | Watch | Follow | Drop
+TabMessage = Hello | Prove | Watch | Follow | Drop
 
 
 class Challenge(msgspec.Struct, frozen=True, tag="challenge", tag_field="type", omit_defaults=True):
-    """The daemon's proof, and its nonce for the tab's; `handover` proves the secret of before."""
+    """The daemon's proof and nonce; `handover` is its proof of the last daemon's handover secret."""
 
     nonce: str
     proof: str
@@ -60,7 +62,7 @@ class Challenge(msgspec.Struct, frozen=True, tag="challenge", tag_field="type", 
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="type", omit_defaults=True):
-    """The tab is let in. `handover` and `token` are hidden by the session's key."""
+    """The tab's session is open. `handover` and `token` are encrypted with the session's key."""
 
     version: str
     host: str
@@ -70,7 +72,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="type", omit
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin", tag_field="type"):
-    """A log begins: of which job and attempt, and at which of its bytes."""
+    """A log begins: its job and attempt, and the offset of the first byte."""
 
     id: int
     job: int
@@ -79,16 +81,16 @@ class Begin(msgspec.Struct, frozen=True, tag="begin", tag_field="type"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end", tag_field="type"):
-    """A log is over: no more can come."""
+    """A log is complete."""
 
     id: int
 
 
 def data_frame(number: int, body: bytes) -> str:
-    """An answer, as JSON that was encoded before."""
+    """Return the frame of an answer whose body is encoded JSON."""
     return f'{{"type":"data","id":{number},"body":{body.decode("utf-8")}}}'
 
 
 def problem_frame(number: int, body: bytes) -> str:
-    """A refusal, as JSON that was encoded before."""
+    """Return the frame of an error whose body is encoded JSON."""
     return f'{{"type":"problem","id":{number},"problem":{body.decode("utf-8")}}}'

@@ -1,4 +1,4 @@
-"""Opens and closes the page for the daemon."""
+"""Opens, moves and closes the page of a daemon."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SOCKET_NAME = "web.sock"
 
 
 class PageControl:
-    """The page of a context: closed until a user asks for it, and then remembered over restarts.
+    """The page of a queue: closed until a user opens it, and opened again after a restart.
 
-    Its secrets are made anew whenever it is opened anywhere. What serves it is imported late, so that a
-    daemon starts quickly (see `daemon/preload.py`).
+    Each opening makes new secrets. The server is imported late, so that a daemon starts quickly (see
+    `daemon/preload.py`).
     """
 
     def __init__(self, context: QueueContext) -> None:
@@ -34,10 +34,10 @@ class PageControl:
         self._listener: WebListener | None = None
 
     async def reopen(self) -> None:
-        """Open the page where it was before the daemon was restarted; say so if that cannot be.
+        """Open the page where it was before the restart; a notice says so if that fails.
 
-        Open tabs are let in again by the secret that was handed over to them, unless another
-        process has taken the port: they would come to that one.
+        Open tabs reconnect with their handover secret. If another process has taken the port, the
+        secrets are removed: the tabs would connect to that process.
         """
         place = self._context.config.text("web")
         if place == "none":
@@ -49,11 +49,11 @@ class PageControl:
             await self._serve(host, int(port), self._bind(host, (int(port),)), handed_over)
         except StokerError as error:
             forget_secrets(self._context.home)
-            notice = f"the web page is closed: {error}; stoker web opens it again, or elsewhere"
+            notice = f"the web page is closed: {error}; stoker web opens it again, --port N at another port"
             self._context.publisher.on_notice(notice)
 
     async def open(self, host: str | None, port: int | None, *, new_token: bool) -> wire.WebPlace:
-        """Open the page, or find it open; one that is open elsewhere, or is to get a new token, moves."""
+        """Open the page, or move it to another address or token if it is open."""
         now = self._listener
         if now is not None:
             host, port = host or now.host, port or now.port
@@ -68,18 +68,18 @@ class PageControl:
         return self._place(await self._serve(host, port, sock, None))
 
     async def close(self) -> None:
-        """Close the page, if it is open, for good: links to it end."""
+        """Close the page; links to it become invalid."""
         await self.leave()
         forget_secrets(self._context.home)
 
     async def leave(self) -> None:
-        """Stop serving; open tabs may come back when the page is opened again at the same place."""
+        """Stop serving; open tabs can reconnect when the page opens again at the same address."""
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.close()
 
     async def _take_port(self, host: str, choices: tuple[int, ...]) -> socket.socket | None:
-        """Listen at one of these ports, also at one that the page itself holds at another address."""
+        """Listen at one of these ports, even if the page itself uses it at another address."""
         now = self._listener
         if now is None or now.port != choices[0]:
             return self._bind(host, choices)
@@ -98,7 +98,7 @@ class PageControl:
     async def _serve(
         self, host: str, port: int, sock: socket.socket | None, handed_over: str | None
     ) -> WebListener:
-        """Serve with new secrets, in place of what is served now."""
+        """Serve with new secrets, in place of the present listener."""
         from stoker.api.server import bind
         from stoker.web.listener import WebListener
         from stoker.web.sessions import Sessions
@@ -119,7 +119,7 @@ class PageControl:
         return self._listener
 
     def _choices(self, host: str, port: int | None) -> tuple[int, ...]:
-        """The ports to try: the one that is named, else where it was last, the user's own, any."""
+        """Return the ports to try: the given one, or the last one, the user's default port and any."""
         from stoker.web.port import default_port
 
         if port is not None:

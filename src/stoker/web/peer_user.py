@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a TCP connection within this machine, as the kernel says."""
+"""Finds the user of the process at the other end of a local TCP connection, by netlink sock_diag."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _MAX_ANSWER_BYTES = 4096
 
 
 def user_of_peer(sock: socket.socket) -> int | None:
-    """The uid of the peer's socket; None if it is on another machine, or the kernel does not say."""
+    """Return the uid of the peer's socket; None if it is on another machine or unknown."""
     with contextlib.suppress(OSError, struct.error):
         here, there = sock.getsockname(), sock.getpeername()
         with socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG
         ) as netlink:
             netlink.setblocking(False)  # the kernel answers before `send` returns
-            netlink.send(_question(sock.family, there, here))
+            netlink.send(_make_request(sock.family, there, here))
             return _read_uid(netlink.recv(_MAX_ANSWER_BYTES))
     return None
 
 
-def _question(family: int, source: tuple[str, int], target: tuple[str, int]) -> bytes:
-    """Ask for the socket that is bound to `source` and connected to `target`."""
+def _make_request(family: int, source: tuple[str, int], target: tuple[str, int]) -> bytes:
+    """Return the request for the socket that is bound to `source` and connected to `target`."""
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _ALL_STATES)
     body += _PORTS_AND_ADDRESSES.pack(
         source[1],
@@ -49,7 +49,7 @@ def _question(family: int, source: tuple[str, int], target: tuple[str, int]) -> 
 
 
 def _read_uid(answer: bytes) -> int | None:
-    """The uid in an answer; an answer of another type says that there is no such socket."""
+    """Return the uid in an answer; None if the answer says that there is no such socket."""
     if _HEAD.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     return int(_UID.unpack_from(answer, _UID_AT)[0])

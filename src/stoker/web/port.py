@@ -1,4 +1,4 @@
-"""The page's TCP port: which one is a user's own, and who holds one that is taken."""
+"""The page's TCP port: the default port of a user, and who uses a port that is taken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import socket
 
 from stoker.errors import StokerError
 
-# Each user has a port of their own to begin with. The range lies below the ports that the kernel gives to
-# outgoing connections, so only a program that wants such a port can be there.
+# Each user has a default port. The range is below the ports that the kernel gives to outgoing connections,
+# so only a program that chose such a port can use it.
 FIRST_PORT = 20000
 PORTS = 10000
 _BACKLOG = 128
@@ -20,20 +20,20 @@ _LISTENING = "0A"
 
 
 def default_port(uid: int | None = None) -> int:
-    """The port of a user: 20000 and the last four digits of the uid."""
+    """Return the default port of a user: 20000 plus the last four digits of the uid."""
     return FIRST_PORT + (os.getuid() if uid is None else uid) % PORTS
 
 
 class PortSocket(socket.socket):
-    """A socket whose backlog is as it should be, whatever the event loop asks for."""
+    """A socket that ignores the event loop's backlog."""
 
     def listen(self, _backlog: int = 0, /) -> None:
-        """Listen."""
+        """Listen with our own backlog."""
         super().listen(_BACKLOG)
 
 
 def bind_port(host: str, *choices: int) -> socket.socket:
-    """Listen at the first of these ports that is free; 0 means any."""
+    """Listen at the first free port of these; 0 means any."""
     reason: Exception | None = None
     for choice in choices:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -52,7 +52,7 @@ def bind_port(host: str, *choices: int) -> socket.socket:
 
 
 def holder_of(port: int) -> str | None:
-    """The user whose process listens at a port of this machine; None if the kernel does not say."""
+    """Return the user whose process listens at a local port; None if unknown."""
     for table in _TABLES:
         with contextlib.suppress(OSError), open(table, encoding="ascii") as file:
             for line in file.readlines()[1:]:

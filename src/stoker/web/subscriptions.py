@@ -1,4 +1,4 @@
-"""Answers that keep themselves up to date: each is worked out once for all tabs that watch it."""
+"""Watched answers: each is computed once for all tabs that watch it, and sent when it changes."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ if TYPE_CHECKING:
     from stoker.api.endpoint import Endpoint
     from stoker.engine.context import QueueContext
 
-# Of the daemon's time the page gets one part in so many, but for a change now and then, which is told
-# at once: jobs come first.
+# The page gets at most 1/_SHARE of the daemon's time. A burst sends a rare change at once.
 _SHARE = 20
 _BURST_S = 0.5
 _SHORTEST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 2.0
-_LONGEST_SEND_S = 0.001  # one that takes longer waits for a slow tab, and the daemon does not
+_LONGEST_SEND_S = 0.001  # a longer one waits for a slow tab, which costs the daemon nothing
 
 Key = tuple[str, str]
 Deliver = Callable[[str], None]
 
 
 class View:
-    """One answer, and the tabs that want to know when it changes."""
+    """One answer and the tabs that watch it."""
 
     def __init__(self, endpoint: Endpoint, query: str) -> None:
         self.endpoint = endpoint
@@ -40,7 +39,7 @@ class View:
         self.is_refused = False
 
     async def refresh(self, context: QueueContext) -> bool:
-        """Ask again; whether the answer is another one now."""
+        """Compute the answer again; whether it changed."""
         self.version = context.events.version
         self.looked_at = time.monotonic()
         before = self.body
@@ -53,14 +52,14 @@ class View:
         return self.body != before
 
     def is_due(self, version: int, now: float) -> bool:
-        """Whether it may be another one by now."""
+        """Whether the answer can have changed."""
         if self.endpoint.period_s is not None and now - self.looked_at >= self.endpoint.period_s:
             return True
         return self.version != version
 
 
 class Subscriptions:
-    """Tells tabs what they watch, and again after every change; asleep while nobody watches."""
+    """Sends tabs the answers they watch, again after every change; sleeps while no tab watches."""
 
     def __init__(self, context: QueueContext, endpoints: tuple[Endpoint, ...]) -> None:
         self._context = context
@@ -70,56 +69,56 @@ class Subscriptions:
         self._sent_s = 0.0
 
     def can_watch(self, path: str) -> bool:
-        """Whether there is such an answer."""
+        """Whether the answers of a path can be watched."""
         return path in self._endpoints
 
     async def watch(
         self, tab: object, number: int, path: str, query: str, deliver: Deliver
     ) -> None:
-        """Deliver an answer now, and whenever it is another one."""
+        """Deliver an answer now and after every change."""
         view = self._views.get((path, query))
         if view is None:
             view = self._views[path, query] = View(self._endpoints[path], query)
-            self._mind_viewers(view, 1)
+            self._count_viewers(view, 1)
         view.watchers[tab, number] = lambda number, body, is_refused: deliver(
             problem_frame(number, body) if is_refused else data_frame(number, body)
         )
         if view.is_due(self._context.events.version, time.monotonic()) and await view.refresh(
             self._context
         ):
-            self._tell(view)
+            self._deliver(view)
         else:
             view.watchers[tab, number](number, view.body, view.is_refused)
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
     def forget(self, tab: object, number: int | None = None) -> None:
-        """Tell a tab no more of one thing, or of anything."""
+        """End one watch of a tab, or all of them."""
         for key, view in list(self._views.items()):
             for watcher in [each for each in view.watchers if each[0] is tab]:
                 if number is None or watcher[1] == number:
                     del view.watchers[watcher]
             if not view.watchers:
                 del self._views[key]
-                self._mind_viewers(view, -1)
+                self._count_viewers(view, -1)
         if not self._views:
             self.close()
 
     def charge(self, spent_s: float) -> None:
-        """Count the time that it took to send an answer: with many tabs that is most of all."""
+        """Count the time of sending an answer; with many tabs that is most of the time."""
         self._sent_s += min(spent_s, _LONGEST_SEND_S)
 
     def close(self) -> None:
-        """Stop telling."""
+        """End all watches."""
         for view in self._views.values():
-            self._mind_viewers(view, -1)
+            self._count_viewers(view, -1)
         self._views.clear()
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
-    def _mind_viewers(self, view: View, change: int) -> None:
-        """What changes by itself must be looked at while somebody is shown it, and only then."""
+    def _count_viewers(self, view: View, change: int) -> None:
+        """Keep the engine sampling values that change by themselves while a tab shows them."""
         if view.endpoint.period_s is not None:
             self._context.viewers += change
             self._context.driver.poke()
@@ -132,8 +131,8 @@ class Subscriptions:
             for view in list(self._views.values()):
                 if view.watchers and view.is_due(version, began):
                     if await view.refresh(self._context):
-                        self._tell(view)
-                    await asyncio.sleep(0)  # whatever else there is to do goes first
+                        self._deliver(view)
+                    await asyncio.sleep(0)  # other work of the daemon goes first
             spent_s, self._sent_s = self._sent_s + time.monotonic() - began, 0.0
             owed_s = max(0.0, owed_s - (began - last)) + _SHARE * spent_s
             last = began
@@ -155,6 +154,6 @@ class Subscriptions:
             change.cancel()
 
     @staticmethod
-    def _tell(view: View) -> None:
+    def _deliver(view: View) -> None:
         for (_tab, number), deliver in list(view.watchers.items()):
             deliver(number, view.body, view.is_refused)

@@ -1,4 +1,4 @@
-"""One tab's WebSocket: what it watches and the logs it follows, and never more in memory than that."""
+"""The WebSocket of a browser tab: the answers it watches and the logs it follows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stoker.web.sessions import Sessions
     from stoker.web.subscriptions import Subscriptions
 
-# Private codes of a WebSocket's end: the page tells them apart.
+# Close codes of the WebSocket, from the private range.
 WRONG_TOKEN = 4401
 TOO_MANY = 4429
 NOT_UNDERSTOOD = 4400
@@ -35,24 +35,24 @@ _HELLO_TIMEOUT_S = 10.0
 _MAX_WATCHES = 64
 _LOG_HEAD = struct.Struct("<I")
 
-_decode_json = msgspec.json.Decoder(messages.Said).decode
+_decode_json = msgspec.json.Decoder(messages.TabMessage).decode
 _encode = msgspec.json.Encoder().encode
 
 
 class TabConnections:
-    """All tabs."""
+    """All connected tabs."""
 
     def __init__(
-        self, context: QueueContext, feed: Subscriptions, sessions: Sessions, max_tabs: int
+        self, context: QueueContext, subscriptions: Subscriptions, sessions: Sessions, max_tabs: int
     ) -> None:
         self._context = context
-        self._feed = feed
+        self._subscriptions = subscriptions
         self._sessions = sessions
         self._max_tabs = max_tabs
         self.tabs: set[Tab] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a tab until it goes."""
+        """Authenticate a tab and serve it until it disconnects."""
         if (await receive())["type"] != "websocket.connect":
             return
         await send({"type": "websocket.accept"})
@@ -65,7 +65,7 @@ class TabConnections:
             await send({"type": "websocket.close", "code": code})
             return
         let_in(scope)
-        tab = Tab(self._context, self._feed, send, session)
+        tab = Tab(self._context, self._subscriptions, send, session)
         self.tabs.add(tab)
         try:
             await tab.serve(receive)
@@ -74,7 +74,7 @@ class TabConnections:
             self._sessions.close(session)
 
     async def _shake_hands(self, receive: Receive, send: Send) -> Session | None:
-        """Prove the daemon to the tab, then the tab to the daemon; None for a wrong tab."""
+        """Prove the daemon to the tab, then the tab to the daemon; None if the tab's proof is wrong."""
         hello = _decode(_text_of(await receive()))
         if not isinstance(hello, messages.Hello):
             return None
@@ -91,17 +91,17 @@ class TabConnections:
 
 
 class Tab:
-    """A browser's tab. Of each thing it watches only the newest answer waits to be sent.
+    """A browser tab. Only the newest version of each watched answer waits to be sent.
 
-    So one that reads slowly, or not at all, costs a page of memory and holds up nobody: it misses
-    what was true meanwhile, and gets what is true when it reads on.
+    So a tab that reads slowly, or not at all, needs little memory and delays no other tab. It misses
+    intermediate versions.
     """
 
     def __init__(
-        self, context: QueueContext, feed: Subscriptions, send: Send, session: Session
+        self, context: QueueContext, subscriptions: Subscriptions, send: Send, session: Session
     ) -> None:
         self._context = context
-        self._feed = feed
+        self._subscriptions = subscriptions
         self._send = send
         self._session = session
         self._waiting: dict[int, str] = {}
@@ -110,56 +110,66 @@ class Tab:
         self._watched: set[int] = set()
 
     async def serve(self, receive: Receive) -> None:
-        """Do as the tab says until it goes."""
-        sending = asyncio.ensure_future(self._send_on())
-        reading = asyncio.ensure_future(self._read_on(receive))
+        """Handle the tab's messages until it disconnects."""
+        sending = asyncio.ensure_future(self._send_answers())
+        reading = asyncio.ensure_future(self._read_messages(receive))
         try:
             await asyncio.wait((sending, reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._feed.forget(self)
+            self._subscriptions.forget(self)
             tasks = (sending, reading, *self._logs.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read_on(self, receive: Receive) -> None:
+    async def _read_messages(self, receive: Receive) -> None:
         while (message := await receive())["type"] != "websocket.disconnect":
-            said = _decode(self._session.read_message(_text_of(message)))
-            match said:
+            request = _decode(self._session.read_message(_text_of(message)))
+            match request:
                 case messages.Watch():
-                    await self._watch(said)
+                    await self._watch(request)
                 case messages.Follow():
-                    self._follow(said)
+                    self._follow(request)
                 case messages.Drop():
-                    self._drop(said.id)
+                    self._drop(request.id)
                 case _:
                     await self._close(NOT_UNDERSTOOD)
                     return
 
-    async def _watch(self, said: messages.Watch) -> None:
-        self._drop(said.id)
-        if not self._feed.can_watch(said.path) or not said.query.isascii():
-            self._refuse(said.id, NotFoundError(f"there is nothing to watch at {said.path!r}"))
+    async def _watch(self, request: messages.Watch) -> None:
+        self._drop(request.id)
+        if not self._subscriptions.can_watch(request.path) or not request.query.isascii():
+            self._refuse(request.id, NotFoundError(f"nothing can be watched at {request.path!r}"))
         elif self._is_full():
-            self._refuse(said.id, UsageError(f"a tab can watch {_MAX_WATCHES} things, no more"))
+            self._refuse(
+                request.id, UsageError(f"a tab can watch at most {_MAX_WATCHES} answers and logs")
+            )
         else:
-            self._watched.add(said.id)
-            await self._feed.watch(
-                self, said.id, said.path, said.query, lambda text: self._put(said.id, text)
+            self._watched.add(request.id)
+            await self._subscriptions.watch(
+                self,
+                request.id,
+                request.path,
+                request.query,
+                lambda text: self._put(request.id, text),
             )
 
-    def _follow(self, said: messages.Follow) -> None:
-        self._drop(said.id)
+    def _follow(self, request: messages.Follow) -> None:
+        self._drop(request.id)
         if self._is_full():
-            self._refuse(said.id, UsageError(f"a tab can watch {_MAX_WATCHES} things, no more"))
+            self._refuse(
+                request.id, UsageError(f"a tab can watch at most {_MAX_WATCHES} answers and logs")
+            )
         else:
-            self._logs[said.id] = asyncio.ensure_future(self._send_log(said.id, said.query))
+            self._logs[request.id] = asyncio.ensure_future(
+                self._send_log(request.id, request.query)
+            )
 
     def _is_full(self) -> bool:
         return len(self._watched) + len(self._logs) >= _MAX_WATCHES
 
     def _drop(self, number: int) -> None:
-        self._feed.forget(self, number)
+        self._subscriptions.forget(self, number)
         self._watched.discard(number)
         self._waiting.pop(number, None)
         log = self._logs.pop(number, None)
@@ -173,7 +183,7 @@ class Tab:
         self._waiting[number] = text
         self._awake.set()
 
-    async def _send_on(self) -> None:
+    async def _send_answers(self) -> None:
         while True:
             await self._awake.wait()
             self._awake.clear()
@@ -181,10 +191,10 @@ class Tab:
                 number = next(iter(self._waiting))
                 began = time.monotonic()
                 await self._send({"type": "websocket.send", "text": self._waiting.pop(number)})
-                self._feed.charge(time.monotonic() - began)
+                self._subscriptions.charge(time.monotonic() - began)
 
     async def _send_log(self, number: int, query: str) -> None:
-        """Send a log's bytes, each behind the number it was asked by, and say when it is over."""
+        """Send the bytes of a log, each chunk after the number of its request, then End."""
         try:
             wanted = read_query(query.encode("utf-8"), LogQuery)
             log = await open_log(self._context, wanted, follow=True)
@@ -192,13 +202,13 @@ class Tab:
             self._refuse(number, error)
             return
         head = _LOG_HEAD.pack(number)
-        await self._say(messages.Begin(number, log.job, log.attempt, log.offset))
+        await self._send_message(messages.Begin(number, log.job, log.attempt, log.offset))
         async with contextlib.aclosing(log.chunks) as chunks:
             async for chunk in chunks:
                 await self._send({"type": "websocket.send", "bytes": head + chunk})
-        await self._say(messages.End(number))
+        await self._send_message(messages.End(number))
 
-    async def _say(self, message: msgspec.Struct) -> None:
+    async def _send_message(self, message: msgspec.Struct) -> None:
         await self._send(_text_message(message))
 
     async def _close(self, code: int) -> None:
@@ -206,16 +216,16 @@ class Tab:
 
 
 def _text_of(message: Any) -> str:
-    """The text of a tab's message; empty if it is none."""
+    """Return the text of a WebSocket message; empty if it has none."""
     return message.get("text") or "" if message["type"] == "websocket.receive" else ""
 
 
-def _text_message(said: msgspec.Struct) -> dict[str, Any]:
-    return {"type": "websocket.send", "text": _encode(said).decode("utf-8")}
+def _text_message(message: msgspec.Struct) -> dict[str, Any]:
+    return {"type": "websocket.send", "text": _encode(message).decode("utf-8")}
 
 
-def _decode(text: str | None) -> messages.Said | None:
-    """What a tab has said; None if it is not one of its messages."""
+def _decode(text: str | None) -> messages.TabMessage | None:
+    """Return the message of a tab; None if it is not valid."""
     try:
         return None if text is None else _decode_json(text)
     except (msgspec.DecodeError, UnicodeError):

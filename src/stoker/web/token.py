@@ -1,7 +1,7 @@
-"""The page's secrets, in a file that only its owner can read.
+"""The page's secrets, in a file that only the owner can read.
 
-They live as long as the page is open at one place. Each time the daemon opens the page it makes new
-ones, so whoever takes the port afterwards can do nothing with what a browser has stored.
+Each time the daemon opens the page it makes new secrets. So a program that takes the port later cannot
+use what a browser has stored.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _NAME = "token"
 
 
 class Secrets(NamedTuple):
-    """What lets a browser in.
+    """The secrets that authenticate a browser.
 
-    `token` is in the link, and browsers store it. `handover` is only in the memory of open tabs: with it
-    they are let in once more by the next daemon.
+    `token` is in the link, and browsers store it. `handover` is only in the memory of open tabs; the next
+    daemon accepts it once.
     """
 
     token: str
@@ -30,12 +30,12 @@ class Secrets(NamedTuple):
 
 
 def token_path(home: str) -> str:
-    """Where a home keeps its secrets; the first line is the token."""
+    """Return the secrets file of a home; its first line is the token."""
     return os.path.join(home, _NAME)
 
 
 def read_secrets(home: str) -> Secrets | None:
-    """The secrets of a home; None if there are none, or if others could have read or written them."""
+    """Return the secrets of a home; None if there are none, or if other users could access them."""
     try:
         fd = os.open(token_path(home), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -52,7 +52,7 @@ def read_secrets(home: str) -> Secrets | None:
 
 
 def renew_secrets(home: str) -> Secrets:
-    """Make new secrets; the file never holds a part of them."""
+    """Write new secrets atomically."""
     made = Secrets(secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES))
     path = token_path(home)
     draft = f"{path}.{secrets.token_hex(8)}"

@@ -1,7 +1,7 @@
-"""Limits how many connections may wait at the page without having proved themselves.
+"""Limits the number of unauthenticated connections to the page.
 
-Another user of the machine must not use up the daemon's descriptors. When there are too many, the oldest
-connection of the same kind is closed for the new one, so the limit locks nobody out.
+Another user of the machine must not use up the daemon's file descriptors. At the limit, a new connection
+replaces the oldest one of its kind, so the limit never locks the owner out.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Limits(NamedTuple):
 
 
 def limits_for(descriptors: int) -> Limits:
-    """A quarter of the process' descriptors for the page; all others are for the queue itself."""
+    """Return the limits: the page gets a quarter of the descriptors, the queue keeps the rest."""
     share = min(_MAX_SHARE, max(_MIN_SHARE, descriptors // 4))
     return Limits(strangers=share // 8, own=share // 4, tabs=share // 2)
 
 
 class Visit:
-    """One connection that has not proved itself yet."""
+    """One unauthenticated connection."""
 
     def __init__(self, transport: asyncio.Transport, kind: dict[Visit, None]) -> None:
         self._transport = transport
@@ -51,7 +51,7 @@ class Visit:
         return self._transport.is_closing()
 
     def let_in(self) -> None:
-        """Count it no more: it is the owner's."""
+        """Stop counting it: it is authenticated."""
         self._kind.pop(self, None)
 
     def end(self) -> None:
@@ -61,7 +61,7 @@ class Visit:
 
 
 class Visitors:
-    """All connections that have not proved themselves: those of this user's processes, and others."""
+    """All unauthenticated connections, those of the owner's processes apart from others."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -69,7 +69,7 @@ class Visitors:
         self._strangers: dict[Visit, None] = {}
 
     def admit(self, transport: asyncio.Transport) -> Visit:
-        """Count a new connection; the oldest of its kind is closed if there are too many."""
+        """Count a new connection; at the limit, close the oldest of its kind."""
         is_own = _is_own(transport.get_extra_info("socket"))
         kind = self._own if is_own else self._strangers
         limit = self._limits.own if is_own else self._limits.strangers
@@ -81,18 +81,18 @@ class Visitors:
 
 
 def current_limits() -> Limits:
-    """The limits for this process."""
+    """Return the limits for this process."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return limits_for(_MAX_SHARE * 4 if soft == resource.RLIM_INFINITY else soft)
 
 
 def keep_visit(state: dict[str, Any], visit: Visit) -> None:
-    """Note in a connection's state whose visit it is; its requests' scopes show it."""
+    """Store a visit in the state of its connection, which its requests share."""
     state[_KEY] = visit
 
 
 def let_in(scope: Scope) -> None:
-    """Count the connection of a request no more: it is the owner's."""
+    """Stop counting the connection of a request: it is authenticated."""
     visit = scope.get("state", {}).get(_KEY)
     if isinstance(visit, Visit):
         visit.let_in()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.web.handshake import Session, Words, is_same, page_proof, server_proof
+from stoker.web.handshake import Authorization, Session, is_same, page_proof, server_proof
 
 NONCES = ("a" * 32, "b" * 32)
 
 
-def sign(session: Session, number: int = 1, body: bytes = b"{}") -> Words:
-    return Words(session.sign_request("POST", "/v1/add", body, number))
+def sign(session: Session, number: int = 1, body: bytes = b"{}") -> Authorization:
+    return Authorization(session.sign_request("POST", "/v1/add", body, number))
 
 
 def test_the_daemons_proof_is_not_the_pages() -> None:
@@ -68,7 +68,7 @@ def test_numbers_may_come_in_another_order_but_not_very_late_and_are_not_all_kep
 )
 def test_other_headers_are_none_of_ours(header: str) -> None:
     with pytest.raises(ValueError, match="not an Authorization header"):
-        Words(header)
+        Authorization(header)
 
 
 @pytest.mark.parametrize("given", ["", "a", "abcd", "abcé", "\ud800"])

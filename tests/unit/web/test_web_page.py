@@ -43,7 +43,7 @@ def test_a_full_disk_keeps_the_page_closed_and_not_the_daemon(
     reason = f"cannot write {api_server.home}/token: No space left on device"
     for _ in range(2):  # it holds no socket afterwards
         asyncio.run_coroutine_threadsafe(page.reopen(), api_server.loop).result(10)
-    again = "stoker web opens it again, or elsewhere"
+    again = "stoker web opens it again, --port N at another port"
     assert told == [f"the web page is closed: {reason}; {again}"] * 2
     opening = page.open("127.0.0.1", port, new_token=False)
     with pytest.raises(StokerError, match="No space left on device"):

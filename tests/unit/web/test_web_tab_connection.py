@@ -144,7 +144,7 @@ def test_a_tab_cannot_watch_without_end(place: Place) -> None:
         for number in range(70):
             tab.say(type="watch", id=number, path="/v1/status")
         heard = tab.hear_until(lambda heard: heard["type"] == "problem")
-        assert "no more" in heard["problem"]["detail"]
+        assert "at most 64" in heard["problem"]["detail"]
 
 
 def test_what_many_watch_is_worked_out_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
