@@ -221,7 +221,7 @@ def _open(home: str, executor: Willing) -> QueueContext:
         prepare=lambda _attempt, _entry: LaunchSpec(["true"]),
     )
     context = assemble(sources)
-    context.engine.slot_table.note_models(
+    context.engine.slot_table.update_models(
         {key: MODELS[slot.index // GPUS % len(MODELS)] for slot in slots for key in slot.keys}
     )
     return context

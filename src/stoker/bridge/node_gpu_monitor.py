@@ -10,7 +10,9 @@ from stoker.core.usage import Look
 from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import Running, RunningAttempt
+from stoker.engine.slot_state import ClosedBy
+from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Ended
 from stoker.executors.node_reports import GpuState, Sight
 from stoker.gpus.nvml import Nvml
@@ -55,7 +57,7 @@ class NodeGpuMonitor:
                     for place in self._slot_table.states
                     if not gpus.isdisjoint(place.slot.keys)
                 ),
-                pid=running[key],
+                phase=Running(running[key], started_at_us=0),
             )
 
     def see(self, *, wanted: bool) -> Sight | None:
@@ -72,7 +74,11 @@ class NodeGpuMonitor:
 
     def _states(self, look: Look) -> dict[str, GpuState]:
         assert self._gpu_monitor is not None
-        closed = {key: place.closed for place in self._slot_table.states for key in place.slot.keys}
+        closed = {
+            key: place.closed.get(ClosedBy.GPU)
+            for place in self._slot_table.states
+            for key in place.slot.keys
+        }
         states = {}
         for key in look.gpus:
             reading = self._gpu_monitor.reading(key)

@@ -15,7 +15,7 @@ from stoker.core.job import Outcome
 from stoker.core.lifecycle import TABLE
 from stoker.engine.command_reader import has_open_quote
 from stoker.engine.foreground_engine import ForegroundEngine
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.contract import Ended
 
 _FAILURES_LISTED = 20

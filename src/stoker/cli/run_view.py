@@ -18,7 +18,8 @@ from stoker.core.durations import format_duration
 from stoker.core.job import Outcome
 from stoker.engine.engine import Engine
 from stoker.engine.gpu_monitor import GpuMonitor
-from stoker.engine.slots import RunningAttempt, SlotState
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import SlotState
 from stoker.executors.contract import Ended
 
 _PERIOD_S = 0.2
@@ -154,9 +155,9 @@ class RunView(Report):
         label = Text(place.slot.label)
         running = place.current
         if running is None or running.started_at_us is None:
-            state = f"closed: {place.closed}" if place.closed else "idle"
-            if place.waits_for:
-                state = place.waits_for
+            state = f"closed: {place.fault}" if place.fault else "idle"
+            if place.refusal is not None:
+                state = place.refusal.reason
             return (label, used, rate, Text(), Text(), Text(state, "dim"))
         return (
             label,

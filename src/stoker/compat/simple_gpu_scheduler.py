@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from stoker.core.job import Outcome
     from stoker.core.slot import Slot
-    from stoker.engine.slots import RunningAttempt, SlotTable
+    from stoker.engine.running_attempt import RunningAttempt
+    from stoker.engine.slots import SlotTable
     from stoker.executors.contract import Ended
 
 PROGRAM = "simple_gpu_scheduler"
@@ -45,7 +46,7 @@ class Announcer(Report):
         """Announce a command before it starts; one that stands in line may yet go elsewhere."""
         assert self.slot_table is not None
         self._in_line.add(running.key)
-        if not running.in_line:
+        if not running.is_claimed_ahead:
             self.on_start(running)
 
     def on_start(self, running: RunningAttempt) -> None:

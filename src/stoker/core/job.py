@@ -88,11 +88,15 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an attempt ended. `status` is the raw wait status; None if there was no process."""
+    """How an attempt ended. `status` is the raw wait status; None if there was no process.
+
+    `cut_off`: it counts as ended because its node cannot be reached.
+    """
 
     event: Event
     status: int | None = None
     reason: str | None = None
+    cut_off: bool = False
 
     @property
     def state(self) -> State:

@@ -25,7 +25,7 @@ from stoker.engine.gpu_models import Model, models_of
 from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.process_owners import ProcessOwners
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import StokerError
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
@@ -155,8 +155,6 @@ class Daemon:
         self._database.close()
 
     async def _kill_everything(self) -> None:
-        for running in self.engine.slot_table.running.values():
-            running.killed_because = running.killed_because or _STOPPED
         self.engine.kill_all(_STOPPED)
         self.context.driver.poke()
         while self.engine.slot_table.running and not (
@@ -212,8 +210,8 @@ class Daemon:
     def _watch_all(self) -> None:
         """Watch the GPUs of all slots that there are by now, and know their kinds."""
         slot_table = self.engine.slot_table
-        slot_table.note_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
-        if self._nvml is None or not slot_table.of_node.get(slot_table.head):
+        slot_table.update_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
+        if self._nvml is None or not slot_table.by_node.get(slot_table.head):
             return
         mind_others = self._finds_gpus and not self._config.gpus_with_others
         if self._gpu_monitor is not None:

@@ -57,7 +57,7 @@ class Cluster:
         """Let the engine know of nodes: those on record at once, others as they come."""
         engine, slot_table = context.engine, context.engine.slot_table
         slot_table.head = self.name
-        slot_table.note_node(NodeFacts(self.name, self._labels))
+        slot_table.update_node(NodeFacts(self.name, self._labels))
         cluster_gpus = ClusterGpus(slot_table)
         cluster_gpus.on_notice = context.publisher.on_notice
         self.gpu_sources = GpuSources(cluster_gpus)

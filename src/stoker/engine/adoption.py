@@ -12,7 +12,15 @@ from stoker.engine.engine import Engine
 from stoker.engine.launch_spec import log_path
 from stoker.engine.placement import find_slots
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import (
+    STARTING,
+    EndRequest,
+    Paused,
+    Phase,
+    Running,
+    RunningAttempt,
+)
+from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Known
 from stoker.store.queue_jobs import Facts, QueueJobs, candidate_of
 
@@ -24,7 +32,6 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
         room = reserved.get(attempt)
-        ending, reason = facts.being_ended or (None, None)
         running = RunningAttempt(
             key=attempt.key,
             attempt=attempt,
@@ -32,15 +39,10 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
             slots=_seat(engine, facts) if room else find_slots(engine.slot_table, facts.slots),
             log=log_path(home, facts, facts.attempt),
             log_since=facts.log_since or 0,
-            pid=facts.pid,
-            started_at_us=facts.started_at_us,
+            phase=_phase(facts, now),
+            end_request=_end_request(facts),
             begun=now,
-            killed_because=reason,
-            ending=ending,
-            asked_to_end=ending is not None,
-            paused_at=_paused_at(facts, now),
-            stopped_s=(facts.stopped_us or 0) / 1e6,
-            grace_s=_grace_s(facts),
+            paused_s=(facts.stopped_us or 0) / 1e6,
             node=find_node(engine.slot_table, facts.slots),
         )
         engine.adopt(running)
@@ -58,14 +60,21 @@ def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:
     return (engine.shared_slot_on(base).slot,)
 
 
-def _grace_s(facts: Facts) -> float:
-    return facts.request.options.grace_s if facts.grace_s is None else facts.grace_s
-
-
-def _paused_at(facts: Facts, now: float) -> float | None:
+def _phase(facts: Facts, now: float) -> Phase:
+    if facts.pid is None:
+        return STARTING
+    started_at_us = facts.started_at_us or 0
     if facts.stopped_at_us is None:
+        return Running(facts.pid, started_at_us)
+    paused_s = max(0.0, time.time() - facts.stopped_at_us / 1e6)
+    return Paused(facts.pid, started_at_us, now - paused_s)
+
+
+def _end_request(facts: Facts) -> EndRequest | None:
+    if facts.being_ended is None:
         return None
-    return now - max(0.0, time.time() - facts.stopped_at_us / 1e6)
+    grace_s = facts.request.options.grace_s if facts.grace_s is None else facts.grace_s
+    return EndRequest(*facts.being_ended, grace_s, is_sent=True)
 
 
 def _entry(facts: Facts) -> QueueEntry:

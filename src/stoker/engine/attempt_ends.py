@@ -16,7 +16,8 @@ from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.run_progress import RunProgress
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Ended
 from stoker.store.jobs import Jobs, Known, Usage
 
@@ -81,11 +82,15 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
 
     def take_back(self, running: RunningAttempt) -> None:
         """An attempt never began: its job waits again, unless it was to be ended."""
-        ours = running.killed_because is not None and not running.is_preempted
-        if not ours or (self.progress.draining and not running.asked_to_end):
+        request = running.end_request
+        if (
+            request is None
+            or request.ending.is_preemption
+            or (self.progress.draining and not request.is_sent)
+        ):
             self.revoke(running)
         else:
-            self.end(running, Outcome(event=Event.KILL, reason=running.killed_because))
+            self.end(running, Outcome(event=Event.KILL, reason=request.reason))
 
     def revoke(self, running: RunningAttempt) -> None:
         """Record that an attempt never began, and let its job wait again."""

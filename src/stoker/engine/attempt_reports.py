@@ -12,7 +12,8 @@ from stoker.engine.attempt_ends import AttemptEnds
 from stoker.engine.events import EngineListener
 from stoker.engine.journal_recovery import outcome_of
 from stoker.engine.placement import find_slots
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import Paused, Running, RunningAttempt
+from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
 from stoker.executors.contract import Ended, Executor, Lost, Placed, Refused, Started, Synced
 from stoker.store.jobs import Jobs
@@ -41,16 +42,20 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
                 self.executor.kill(report.key)
             return  # told again, and on record already
         placed = self._note_place(running, report)
-        known, running.pid, running.started_at_us = running.pid, report.pid, report.at_us
+        is_new = running.pid is None
+        if isinstance(running.phase, Paused):
+            running.phase = Paused(report.pid, report.at_us, running.phase.since)
+        else:
+            running.phase = Running(report.pid, report.at_us)
         running.begun = report.at_s
         timeout_s = running.entry.request.timeout_s
-        if running.killed_because is not None:
+        if running.end_request is not None:
             self.termination.terminate(running, now)
         elif timeout_s is not None:
-            running.deadline = report.at_s + timeout_s + running.stopped_s
+            running.deadline = report.at_s + timeout_s + running.paused_s
             self.slot_table.deadlines.note(running)
         self.termination.repeat(running)
-        if not is_over and known is None:
+        if not is_over and is_new:
             slots = running.taken_by if placed else None
             self.jobs.mark_running(running.attempt.job, report.pid, report.at_us, slots)
         self.listener.on_start(running)
@@ -92,7 +97,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             return
         place = self.slot_table.states[running.slots[0].index]
         if running.started_at_us is not None:
-            place.learn((report.at_us - running.started_at_us) / 1e6)
+            place.learn_duration((report.at_us - running.started_at_us) / 1e6)
         self.ends.end(running, outcome, report)
         if place.current is not None:
             place.current.begun = now
@@ -113,8 +118,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         """Nobody will ever know how an attempt ended."""
         running = self.slot_table.running.get(report.key)
         if running is not None:
-            running.cut_off = report.cut_off
-            self.ends.end(running, Outcome(event=Event.LOSE, reason=report.reason))
+            outcome = Outcome(event=Event.LOSE, reason=report.reason, cut_off=report.cut_off)
+            self.ends.end(running, outcome)
 
     def on_synced(self, report: Synced) -> None:
         """The executor has told all it knows: what it does not know never began, or is lost."""
@@ -150,7 +155,10 @@ def _judge_end(running: RunningAttempt, report: Ended) -> Outcome:
     SIGKILL never leads to a status of 0: such an attempt had succeeded before it was killed. If processes
     of a job that had ended by itself were killed, that says nothing about the job.
     """
-    if running.is_preempted and not report.leftovers:
-        return Outcome(event=Event.PREEMPT, status=report.status, reason=running.killed_because)
-    spared = bool(report.leftovers) or (report.status == 0 and not running.asked_to_end)
-    return judge(report.status, killed_because=None if spared else running.killed_because)
+    request = running.end_request
+    if request is None or report.leftovers:
+        return judge(report.status)
+    if request.ending.is_preemption:
+        return Outcome(event=Event.PREEMPT, status=report.status, reason=request.reason)
+    succeeded = report.status == 0 and not request.is_sent
+    return judge(report.status, killed_because=None if succeeded else request.reason)

@@ -16,7 +16,8 @@ from stoker.engine.events import EngineListener
 from stoker.engine.failure_inspection import size_of
 from stoker.engine.queue import Queue, QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
-from stoker.engine.slots import RunningAttempt, SlotTable, label_of
+from stoker.engine.running_attempt import RunningAttempt, label_of
+from stoker.engine.slots import SlotTable
 from stoker.engine.warm_status import WarmStatus
 from stoker.executors.contract import Launch
 from stoker.store.jobs import Jobs
@@ -76,7 +77,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
     def needs_slot_first(self, running: RunningAttempt) -> bool:
         """Whether the words of an attempt depend on its GPU, which an attempt in line does not know."""
         mps = self.retry_policy.gpus.mps
-        return running.in_line and running.entry.request.options.mps and mps is not None
+        return running.is_claimed_ahead and running.entry.request.options.mps and mps is not None
 
     def build(self, running: RunningAttempt) -> Launch:
         """Build the launch of an attempt; raises OSError."""
@@ -100,7 +101,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
             spec.warm,
             running.node,
             spec.transfer,
-            running.in_line,
+            running.is_claimed_ahead,
         )
 
     def _note_log(self, running: RunningAttempt, spec: LaunchSpec) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from stoker.core.planner import Candidate
 from stoker.engine.queue import QueueEntry
 from stoker.engine.retry_policy import RetryPolicy
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slots import SlotTable
 
 if TYPE_CHECKING:
     from stoker.engine.sharing import Sharing

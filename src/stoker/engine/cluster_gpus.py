@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look
-from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import ClosedBy, SlotState
+from stoker.engine.slots import SlotTable
 from stoker.executors.node_reports import GpuState, Sight
 from stoker.executors.remote_executor import far_key
 from stoker.gpus.memory_release import PATIENCE_S
@@ -108,7 +110,7 @@ class ClusterGpus:
 
     def _go_on(self, node: str, now: float) -> None:
         """Wait no longer than elsewhere for memory of which a node cannot tell whether it is back."""
-        for state in self._slot_table.of_node.get(node, ()):
+        for state in self._slot_table.by_node.get(node, ()):
             if state.releasing and now >= self._awaited_until_s.get(state.slot.index, 0.0):
                 state.releasing = False
                 if state.whole_slot is None:
@@ -125,7 +127,7 @@ class ClusterGpus:
             for name, facts in self._slot_table.nodes.items()
             if facts.away is None
             and not self._slot_table.is_own(name)
-            and self._slot_table.of_node.get(name)
+            and self._slot_table.by_node.get(name)
         )
 
     def looks(self) -> Look:
@@ -154,15 +156,15 @@ class ClusterGpus:
         return {key: list(past) for key, past in self._uses.items()}
 
     def _judge(self, node: str, states: Mapping[str, GpuState], gpus: Mapping[str, GpuUse]) -> None:
-        for state in self._slot_table.of_node.get(node, ()):
+        for state in self._slot_table.by_node.get(node, ()):
             found = [
                 gpu_state.closed
                 for key in state.slot.keys
                 if (gpu_state := states.get(key)) is not None and gpu_state.closed
             ]
             closed = found[0] if found else None
-            if closed != state.closed:
-                state.closed = closed
+            if closed != state.closed.get(ClosedBy.GPU):
+                state.close(ClosedBy.GPU, closed)
                 if state.whole_slot is None:
                     how = f"is {closed}" if closed else "is free again"
                     self.on_notice(f"GPU {state.slot.label} {how}")

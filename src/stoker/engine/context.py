@@ -20,7 +20,7 @@ from stoker.engine.event_publisher import Publisher
 from stoker.engine.failure_limit import FailureLimit
 from stoker.engine.hooks import Hooks
 from stoker.engine.nodes import Nodes
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.store.database import Database
 from stoker.store.pending import PendingJobs

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stoker.engine.slots import RunningAttempt
+    from stoker.engine.running_attempt import RunningAttempt
 
 _SPARE = 64
 _NEVER = float("inf")
@@ -45,4 +45,4 @@ class Deadlines:
 
     def _counts(self, entry: tuple[float, str]) -> bool:
         running = self._running.get(entry[1])
-        return running is not None and running.deadline == entry[0] and running.paused_at is None
+        return running is not None and running.deadline == entry[0] and not running.is_paused

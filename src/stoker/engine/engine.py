@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from stoker.core.job import Ending
 from stoker.core.slot import Slot
 from stoker.engine.gpu_features import GpuFeatures
 from stoker.engine.queue import Queue
 from stoker.engine.report_handler import ReportHandler
 from stoker.engine.retry_policy import RetryPolicy
 from stoker.engine.run_progress import RunProgress, Tally
-from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
+from stoker.engine.running_attempt import EndRequest, RunningAttempt
+from stoker.engine.slot_state import SlotState
+from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
 from stoker.engine.turn_planner import Preview, TurnPlanner
 from stoker.engine.turn_recorder import TurnRecorder
@@ -177,7 +180,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         """End every tree at once."""
         self.drain()
         for running in self.slot_table.running.values():
-            running.killed_because = running.killed_because or reason
+            running.end_request = running.end_request or EndRequest(Ending.KILL, reason)
             self.executor.kill(running.key)
 
     def finish(self) -> None:

@@ -11,8 +11,9 @@ from stoker.core.kind import kind_of
 from stoker.core.lifecycle import State
 from stoker.core.planner import Candidate
 from stoker.engine.launch_spec import split_words
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.sharing_forecast import Expected, Forecast
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.slots import SlotTable
 from stoker.store.database import Database
 from stoker.store.duration_records import (
     LearnedDuration,
@@ -58,7 +59,7 @@ class Eta:
         started, facts = running.started_at_us, running.entry.facts
         if not outcome.is_success or started is None or facts is None:
             return
-        took_s = time.time() - started / 1e6 - running.stopped_s
+        took_s = time.time() - started / 1e6 - running.paused_s
         if took_s < _LEAST_S:
             return
         kind = _kind(facts)
@@ -78,7 +79,7 @@ class Eta:
         expected_s = None if facts is None else self.expected_s(facts)
         if expected_s is None or started is None:
             return None
-        return max(0.0, expected_s - (time.time() - started / 1e6 - running.stopped_s))
+        return max(0.0, expected_s - (time.time() - started / 1e6 - running.paused_s))
 
     def queue_s(self) -> float | None:
         """In how many seconds all that runs and waits may be over; None if nothing is known.
@@ -109,7 +110,7 @@ class Eta:
         more = max(1.0, self._jobs.count(State.WAITING) / len(head)) if head else 1.0
         work = {kind: seconds * more for kind, seconds in work.items()}
         for running, seconds in left_s:
-            with_gpu = bool(running.slots) or running.in_line
+            with_gpu = bool(running.slots) or running.is_claimed_ahead
             work[with_gpu] += (seconds or 0.0) * max(1, len(running.slots))
         slots, places = self._slot_table.count_open(), self._slot_table.cpu_places
         gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from stoker.core.job import Outcome
 from stoker.core.lifecycle import State
 from stoker.engine.event_broadcast import Broadcast
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.contract import Ended
 from stoker.wire import JobEvent, NoticeEvent
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from stoker.core.job import Outcome
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.contract import Ended
 
 

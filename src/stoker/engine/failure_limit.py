@@ -9,7 +9,7 @@ from stoker.core.job import Ending, Outcome
 from stoker.core.lifecycle import Event
 from stoker.core.sharing.rules import Mode
 from stoker.engine.admission import Admission, name_of, remedy_of
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 
 # Figures differ from run to run where the fault is the same: steps, pids, free memory.
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from stoker.engine.gpu_models import Model
     from stoker.engine.gpu_sources import GpuSource
     from stoker.engine.mps import Mps
+    from stoker.engine.running_attempt import RunningAttempt
     from stoker.engine.sharing import Sharing
-    from stoker.engine.slots import RunningAttempt
 
 
 class GpuFeatures:

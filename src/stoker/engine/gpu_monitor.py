@@ -13,7 +13,9 @@ import msgspec
 from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
 from stoker.engine.events import EngineListener
 from stoker.engine.gpu_sources import GpuSource, Sample
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import ClosedBy
+from stoker.engine.slots import SlotTable
 from stoker.executors.node_reports import GpuState
 from stoker.gpus.availability import taken_by
 from stoker.gpus.driver_faults import FaultListener, sickness
@@ -77,7 +79,7 @@ class GpuMonitor(GpuSource):
         self._sampler.start()
         self._fault_listener.start()
         self._look_at_once()
-        if all(place.closed for place in slot_table.states):
+        if all(ClosedBy.GPU in place.closed for place in slot_table.states):
             listener.on_notice(
                 "every GPU is taken: waiting for one; to share one, name it: --gpus 0"
             )
@@ -285,8 +287,8 @@ class GpuMonitor(GpuSource):
                 continue
             found = [reason for key in place.slot.keys if (reason := reasons.get(key))]
             closed = found[0] if found else None
-            if closed != place.closed:
-                place.closed = closed
+            if closed != place.closed.get(ClosedBy.GPU):
+                place.close(ClosedBy.GPU, closed)
                 state = f"is {closed}" if closed else "is free again"
                 if place.whole_slot is None:
                     self._listener.on_notice(f"GPU {place.slot.label} {state}")

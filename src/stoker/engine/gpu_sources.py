@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stoker.core.usage import AttemptUse, GpuUse, Look
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.executors.node_reports import GpuState
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from stoker.core.job import Outcome
 from stoker.engine.config import Config
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.interpreter import module_command
 from stoker.open_files import with_original_limit
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.open_files import with_original_limit
 from stoker.supervisor.process_tree import MARKER
 

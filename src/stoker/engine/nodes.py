@@ -120,13 +120,13 @@ class Nodes:
         if facts is None or facts.away not in {None, _UNHEARD}:
             return
         since = time.time()
-        self._slot_table.note_node(msgspec.structs.replace(facts, away=reason, since=since))
+        self._slot_table.update_node(msgspec.structs.replace(facts, away=reason, since=since))
         self._tell(f"{name} is away: {reason}")
 
     def _enter(self, facts: Introduction, away: str | None) -> None:
         self.known[facts.name] = facts
         since = None if away is None else time.time()
-        self._slot_table.note_node(NodeFacts(facts.name, facts.labels, away, since))
+        self._slot_table.update_node(NodeFacts(facts.name, facts.labels, away, since))
         for slot in facts.slots:
             for key in slot.keys:
                 if key in facts.gpus:
@@ -139,7 +139,7 @@ class Nodes:
         wanted = [
             (slot.gpus, tuple(far_key(name, key) for key in slot.keys)) for slot in facts.slots
         ]
-        for state in [*self._slot_table.of_node.get(name, ())]:
+        for state in [*self._slot_table.by_node.get(name, ())]:
             if state.whole_slot is not None:
                 continue
             has = (state.slot.gpus, state.slot.keys)

@@ -10,7 +10,8 @@ from stoker.core.planner import Candidate
 from stoker.core.slot import Slot
 
 if TYPE_CHECKING:
-    from stoker.engine.slots import SlotState, SlotTable
+    from stoker.engine.slot_state import SlotState
+    from stoker.engine.slots import SlotTable
 
 
 class PlacementCache:
@@ -34,7 +35,7 @@ class PlacementCache:
         return found
 
     def _find(self, where: PlacementRule) -> frozenset[int]:
-        nodes = {name: where.fits_node(self.facts(name)) for name in self._slot_table.of_node}
+        nodes = {name: where.fits_node(self.facts(name)) for name in self._slot_table.by_node}
         return frozenset(
             state.slot.index
             for state in self._slot_table.whole_slots()
@@ -76,7 +77,7 @@ def find_slots(slot_table: SlotTable, label: str | None) -> tuple[Slot, ...]:
     for word in label.split(",") if label else ():
         node, gpus = split_label(word) if slot_table.head else ("", word)
         near = [
-            state for own in _names(slot_table, node) for state in slot_table.of_node.get(own, ())
+            state for own in _names(slot_table, node) for state in slot_table.by_node.get(own, ())
         ]
         states = [state for state in near if state.whole_slot is None and state.slot not in found]
         named = [state for state in states if state.slot.bare == gpus]

@@ -7,7 +7,8 @@ from collections import Counter
 from stoker.core.job import Ending
 from stoker.core.preemption import Victim, choose
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import SlotState, SlotTable
+from stoker.engine.slot_state import SlotState
+from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
 from stoker.store.queue_jobs import Facts, QueueJobs
 
@@ -39,7 +40,7 @@ class Preemption:
         leaving = {
             slot.index
             for running in self._slot_table.running.values()
-            if running.killed_because is not None
+            if running.end_request is not None
             for slot in running.slots
         }
         # A job's slots are of one node: first the one where most of them come anyway.
@@ -64,7 +65,7 @@ class Preemption:
             )
             for running in self._slot_table.running.values()
             if running.entry.request.options.preemptible
-            and running.killed_because is None
+            and running.end_request is None
             and running.pid is not None
         ]
 
@@ -90,4 +91,4 @@ def _coming(usable: list[SlotState], leaving: set[int]) -> Counter[str]:
 
 def _is_coming(state: SlotState) -> bool:
     """Whether a slot is free, or will be once its lease is here."""
-    return state.is_idle and state.waits_for is None
+    return state.is_idle and state.refusal is None

@@ -85,7 +85,7 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
             case Unheld():
                 self.gpu_leases.on_unheld(report, now)
             case Released():
-                self.slot_table.states[report.slot].held = False
+                self.gpu_leases.on_released(report.slot)
             case Warmed() | Cooled() | Cold():
                 self.warm_status.apply(report)
             case Finished():

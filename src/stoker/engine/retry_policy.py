@@ -14,7 +14,8 @@ from stoker.core.lifecycle import Event
 from stoker.core.planner import Candidate
 from stoker.engine.failure_inspection import FailureInspection, is_full, read_memory
 from stoker.engine.gpu_features import GpuFeatures
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Jobs
 
 _CHECK_S = 2.0
@@ -94,9 +95,9 @@ class RetryPolicy:
             return Again.UNCOUNTED
         if outcome.event is Event.SUCCEED:
             return Again.NO
-        if running.killed_because is not None and running.ending is not Ending.OVERDUE:
+        if running.ending not in (None, Ending.OVERDUE):
             return Again.NO
-        if running.cut_off:
+        if outcome.cut_off:
             return Again.UNCOUNTED
         job, entry = running.attempt.job, running.entry
         before = 0

@@ -10,7 +10,8 @@ from stoker.engine.candidates import Candidates
 from stoker.engine.gpu_leases import GpuLeases
 from stoker.engine.queue import QueueEntry
 from stoker.engine.sharing import Join, Sharing
-from stoker.engine.slots import SlotState, SlotTable
+from stoker.engine.slot_state import SlotState
+from stoker.engine.slots import SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.executors.contract import Executor, Launch
 
@@ -61,7 +62,7 @@ class SharedSlots:
 
     def _start(self, entry: QueueEntry, join: Join, now: float) -> Launch | None:
         seat = self.shared_slot_on(join.place)
-        self._gpu_leases.claim(seat)
+        self._gpu_leases.request(seat)
         launch = self._claim(entry, Start(join.candidate.id, (seat.slot.index,)), now)
         if launch is None:
             return None

@@ -21,9 +21,10 @@ from stoker.core.sharing.rules import NEVER, Mode, Share, SharingRules, parse_sh
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.size import format_bytes
 from stoker.core.usage import AttemptUse, JobUse, Look, Sight
-from stoker.engine.gpu_leases import lease_fault
 from stoker.engine.gpu_models import Model, largest_of
-from stoker.engine.slots import RunningAttempt, SlotState, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import SlotState
+from stoker.engine.slots import SlotTable
 from stoker.store.sharing_records import Need, Reserved, SharingRecords
 
 _REVIEW_S = 2.0
@@ -285,7 +286,7 @@ class Sharing:
         ]
 
     def _is_shared(self, place: SlotState) -> bool:
-        is_usable = place.is_open and lease_fault(place) is None
+        is_usable = place.is_open and not (place.refusal is not None and place.refusal.is_fault)
         return place.tenants > 0 and is_usable and place.slot.keys[0] in self._models()
 
     def sit(self, running: RunningAttempt, join: Join, now: float, *, capped: bool) -> None:
@@ -345,7 +346,7 @@ class Sharing:
         if outcome.is_success and use is not None and seated_s > 0:
             crowd = seat.crowd_s / seated_s
             # Not since it was seated: it may have waited for a warm worker to import.
-            took_s = now - running.begun - running.stopped_s
+            took_s = now - running.begun - running.paused_s
             self._learn(seat, lambda known: known.learn(use, took_s, crowd, self.rules))
 
     def withdraw(self, running: RunningAttempt) -> None:

@@ -1,166 +1,24 @@
-"""The slots, and what runs on them now and next."""
+"""Table of slots: their states by index and node, and the attempts on them."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-import msgspec
-
-from stoker.core.job import Attempt, Ending
 from stoker.core.node import NodeFacts
 from stoker.core.planner import Busy, Candidate, Nodes
 from stoker.core.slot import Slot
 from stoker.engine.deadlines import Deadlines
 from stoker.engine.placement import PlacementCache
-from stoker.engine.queue import QueueEntry
+from stoker.engine.running_attempt import STARTING, ClaimedAhead, RunningAttempt
 from stoker.engine.slot_index import SlotIndex
+from stoker.engine.slot_state import REMOVED, ClosedBy, LeaseRequested, SlotState
 
-# Jobs shorter than QUICK_S are claimed in advance, about AHEAD_S of work for each slot. They wait in one
-# line for the first slot that becomes vacant.
-QUICK_S = 0.1
-AHEAD_S = 0.04
-_MAX_AHEAD = 32
-_MOST_IN_LINE = 512
-# Why a state has no new jobs, where somebody wants it so. One that was removed is as good as gone.
-DRAINED = "drained"
-REMOVED = "removed"
-
-
-class RunningAttempt(msgspec.Struct, kw_only=True):
-    """An attempt from its claim to its end."""
-
-    key: str
-    attempt: Attempt
-    entry: QueueEntry
-    slots: tuple[Slot, ...]
-    log: str | None = None
-    trace: str | None = None  # where it tells of its failure, if not in its log
-    log_since: int = 0  # how much of that, or of the log, is of earlier attempts
-    pid: int | None = None
-    started_at_us: int | None = None
-    begun: float = 0.0
-    deadline: float | None = None
-    killed_because: str | None = None
-    ending: Ending | None = None
-    grace_s: float = 0.0
-    asked_to_end: bool = False
-    paused_at: float | None = None
-    stopped_s: float = 0.0  # how long it has been paused before
-    in_line: bool = False  # it was claimed in advance, and the first vacant slot will take it
-    revoking: bool = False
-    taken_by: str | None = None  # the label of the slot that took it from the line
-    adopted: bool = False  # the executor does not know on which slots it sits
-    cut_off: bool = False  # it is over because nobody could reach its node
-    node: str = ""  # on which node it runs; this machine may also go without its name
-
-    @property
-    def label(self) -> str:
-        """Where it runs, as people are shown it: empty for a job without GPU on this machine."""
-        return label_of(self.slots, self.node)
-
-    @property
-    def where(self) -> str:
-        """The node it runs on; empty for this machine, if that has no name."""
-        return self.slots[0].node if self.slots else self.node
-
-    @property
-    def is_preempted(self) -> bool:
-        """Whether its job waits again once it has ended."""
-        return self.ending is not None and self.ending.is_preemption
-
-    @property
-    def gpus(self) -> list[str]:
-        """The GPUs it was given."""
-        return [gpu for slot in self.slots for gpu in slot.gpus]
-
-
-def label_of(slots: Collection[Slot], node: str = "") -> str:
-    """Slots in one word; without any, the node alone, if one is named."""
-    if not slots:
-        return f"{node}/" if node else ""
-    return ",".join([slot.label for slot in slots])
-
-
-_set = msgspec.Struct.__setattr__
-
-
-class SlotState(msgspec.Struct):
-    """A slot's present: whether it is ours, what runs on it, and what follows.
-
-    `touch` is told of every change.
-    """
-
-    slot: Slot
-    touch: Callable[[int], None]
-    held: bool = False
-    asked: bool = False
-    ask_again_at: float = 0.0
-    waits_for: str | None = None
-    closed: str | None = None
-    away: str | None = None  # why its node cannot be reached
-    releasing: bool = False  # the memory of what ran there last is not back yet
-    drained: str | None = None
-    current: RunningAttempt | None = None
-    whole_slot: int | None = (
-        None  # of a shared_slot: the state whose GPU is shared; nothing is planned on a shared_slot
-    )
-    tenants: int = 0  # how many shared_slots of its GPU are taken
-    followers: deque[RunningAttempt] = msgspec.field(default_factory=deque)
-    ahead: int = 0
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        _set(self, name, value)
-        self.touch(self.slot.index)
-
-    @property
-    def is_free(self) -> bool:
-        """Whether a job could start here now."""
-        return (
-            self.held
-            and self.current is None
-            and not self.tenants
-            and self.whole_slot is None
-            and self.is_open
-            and not self.releasing
-        )
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs here, nor shares its GPU."""
-        return self.current is None and not self.tenants and self.whole_slot is None
-
-    @property
-    def takes_ahead(self) -> bool:
-        """Whether it takes jobs from the line when it becomes vacant."""
-        adopted = self.current is not None and self.current.adopted
-        return (
-            self.ahead > 0
-            and self.held
-            and self.is_open
-            and not (adopted or self.followers or self.releasing or self.tenants)
-            and self.whole_slot is None
-        )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether jobs may be started here at all."""
-        return self.closed is None and self.drained is None and self.away is None
-
-    @property
-    def shut(self) -> str | None:
-        """Why it has no jobs, where that is nobody's wish."""
-        return self.away or self.closed
-
-    def learn(self, duration_s: float) -> None:
-        """Look ahead the further the shorter the jobs are."""
-        quick = duration_s < QUICK_S
-        self.ahead = min(_MAX_AHEAD, 1 + int(AHEAD_S / max(duration_s, 1e-4))) if quick else 0
+_MAX_CLAIMED_AHEAD = 512
 
 
 class SlotTable:
-    """All states of an engine."""
+    """All slots of an engine, and all running attempts."""
 
     def __init__(
         self,
@@ -170,147 +28,124 @@ class SlotTable:
         last_freed_first: bool = False,
         head: str = "",
     ) -> None:
-        self.states: list[SlotState] = []
+        self.states: list[SlotState] = []  # by the index of the slot, shared slots included
+        self.shared: list[SlotState] = []  # the shared slots among them
+        self.by_node: dict[str, list[SlotState]] = {}  # shared slots included, retired slots not
         self.index = SlotIndex(self.states)
-        touch = self.index.touch
-        for slot in slots:
-            self.states.append(SlotState(slot, touch))
-            touch(slot.index)
-        self.of_node: dict[
-            str, list[SlotState]
-        ] = {}  # all states of each node, also the shared_slots
-        for state in self.states:
-            self.of_node.setdefault(state.slot.node, []).append(state)
-        self._node_of = [slot.node for slot in slots]
-        self.placement = PlacementCache(self)
-        # What is on record of slots that people took out of use, also of nodes that are not here yet.
-        self._drained: dict[str, str] = {}
-        self.nodes: dict[str, NodeFacts] = {}
-        self.head = head  # what this machine is called in its cluster
-        self.models: dict[str, str] = {}  # what kind of GPU a key stands for, as far as known
-        # Grows when slots, nodes or models change: what was worked out from them is out of date then.
-        self.layout_version = 0
-        self.shared: list[SlotState] = []  # those of the states on which jobs share a GPU
-        # What nodes no longer have, by index: it may come back, and keeps its number until then.
-        self._gone: dict[int, SlotState] = {}
-        self.running: dict[str, RunningAttempt] = {}
-        self.deadlines = Deadlines(self.running)
-        # What is claimed in advance, in the order in which it is to start.
-        self.claimed_ahead: dict[str, RunningAttempt] = {}
-        self.cpu_places = cpu_places
-        # What runs on no slot: jobs without GPU, and those whose slot has been taken away since.
-        self.without_slot: dict[str, RunningAttempt] = {}
+        self._node_of: list[str] = []
+        self._retired: dict[int, SlotState] = {}  # nodes no longer have them, but may again
         # The order in which free slots are filled; with `last_freed_first`, from its end.
-        self._order = list(range(len(slots)))
+        self._order: list[int] = []
         self._last_freed_first = last_freed_first
-
-    def free(self) -> list[int]:
-        """The slots on which a job could start now, those to be filled first at the beginning."""
-        if not self._last_freed_first:
-            return self.index.free()
-        if any(state.asked for state in self.states):
-            return []  # an order over some of the slots would not be the order over all
-        return [index for index in reversed(self._order) if self.states[index].is_free]
+        self._drained: dict[
+            str, str
+        ] = {}  # recorded labels, also of nodes that have not joined yet
+        self.nodes: dict[str, NodeFacts] = {}
+        self.models: dict[str, str] = {}  # GPU models by lease key
+        self.layout_version = 0  # grows when slots, nodes or models change
+        self.head = head  # this machine's name in its cluster
+        self.placement = PlacementCache(self)
+        self.cpu_places = cpu_places
+        self.running: dict[str, RunningAttempt] = {}
+        self.claimed_ahead: dict[str, RunningAttempt] = {}  # in the order in which they start
+        self.without_slot: dict[str, RunningAttempt] = {}  # no GPU wanted, or its slot is gone
+        self.deadlines = Deadlines(self.running)
+        for slot in slots:
+            self.add(slot)
 
     def add(self, slot: Slot, whole_slot: int | None = None) -> SlotState:
-        """Have one more state; with a base, one more shared_slot on the GPU of that state."""
-        known = self.nodes.get(slot.node)
-        away = None if known is None else known.away
-        state = SlotState(slot, self.index.touch, whole_slot=whole_slot, away=away)
-        state.drained = self._drained.get(self._own_label(slot)) if whole_slot is None else None
+        """Add a slot or, with `whole_slot`, a shared slot on the GPU of that slot."""
+        state = SlotState(slot, self.index.touch, whole_slot)
         self.states.append(state)
-        self.of_node.setdefault(slot.node, []).append(state)
+        self.by_node.setdefault(slot.node, []).append(state)
         self._node_of.append(slot.node)
+        known = self.nodes.get(slot.node)
+        state.close(ClosedBy.NODE, None if known is None else known.away)
         if whole_slot is None:
+            state.close(ClosedBy.USER, self._drained.get(self._recorded_label(slot)))
             self.layout_version += 1
-        if whole_slot is None:
             self._order.append(slot.index)
         else:
             self.shared.append(state)
         return state
 
-    def remember_drained(self, labels: Iterable[str], how: str) -> None:
-        """Take slots out of use that were when last heard of, now or when they come."""
-        self._drained |= dict.fromkeys(labels, how)
-        for state in self.whole_slots():
-            state.drained = self._drained.get(self._own_label(state.slot))
-
-    def drained_labels(self, how: str, *, own: bool = True) -> str | None:
-        """The labels of slots that are out of use so, as they are put on record; None for none."""
-        for state in self.whole_slots():
-            label = self._own_label(state.slot)
-            self._drained.pop(label, None)
-            if state.drained is not None:
-                self._drained[label] = state.drained
-        names = {
-            self._own_label(state.slot)
-            for state in self.whole_slots()
-            if self.is_own(state.slot.node)
-        }
-        found = [label for label, why in self._drained.items() if why == how]
-        return ",".join(label for label in found if own or label not in names) or None
-
-    def _own_label(self, slot: Slot) -> str:
-        """A slot's label on record; this machine's slots keep theirs whether it is in a cluster or not."""
-        return slot.bare if self.is_own(slot.node) else slot.label
-
-    def note_node(self, facts: NodeFacts) -> None:
-        """Know a node, or know it better; nothing starts on one that is away."""
-        known = self.nodes.get(facts.name)
-        self.nodes[facts.name] = facts
-        for state in self.of_node.get(facts.name, ()):
-            state.away = facts.away
-        if known is None or known.labels != facts.labels:
-            self.layout_version += 1
-
-    def forget_node(self, name: str) -> None:
-        """A node has left for good: its states are gone, what runs there has to end."""
-        self.nodes.pop(name, None)
-        for state in [state for state in self.of_node.get(name, ()) if state.whole_slot is None]:
-            self.retire(state)
-        self.layout_version += 1
-
     def retire(self, state: SlotState) -> None:
-        """A node no longer has a state; whether people want it in use stays on record."""
-        self._gone[state.slot.index] = state
-        state.drained = REMOVED
+        """Take out a slot that its node no longer has. Whether a user drained it stays recorded."""
+        self._retired[state.slot.index] = state
+        state.close(ClosedBy.USER, REMOVED)
         for each in self._with_shared(state):
-            self.of_node[state.slot.node].remove(each)
-            each.held = each.asked = False
+            self.by_node[state.slot.node].remove(each)
+            each.drop_lease()
         self.layout_version += 1
 
     def restore(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str) -> bool:
-        """Have a state again that a node had before, as people want it; False if it had none like it."""
-        for state in self._gone.values():
+        """Bring back a retired slot of a node; False if there is none with these GPUs."""
+        for state in self._retired.values():
             slot = state.slot
             if (slot.gpus, slot.keys, slot.node) == (gpus, keys, node):
                 break
         else:
             return False
-        del self._gone[slot.index]
-        state.drained = self._drained.get(self._own_label(slot))
+        del self._retired[slot.index]
+        state.close(ClosedBy.USER, self._drained.get(self._recorded_label(slot)))
         for each in self._with_shared(state):
-            self.of_node[node].append(each)
-            each.away = self.nodes[node].away
-            each.held = each.asked = False  # whoever held it then may be gone
+            self.by_node[node].append(each)
+            each.close(ClosedBy.NODE, self.nodes[node].away)
+            each.drop_lease()
         self.layout_version += 1
         return True
 
     def _with_shared(self, state: SlotState) -> list[SlotState]:
-        return [
-            state,
-            *(
-                shared_slot
-                for shared_slot in self.shared
-                if shared_slot.whole_slot == state.slot.index
-            ),
-        ]
+        return [state, *(each for each in self.shared if each.whole_slot == state.slot.index)]
 
-    def note_models(self, models: Mapping[str, str]) -> None:
-        """Know what kinds of GPUs keys stand for."""
+    def remember_drained(self, labels: Iterable[str], how: str) -> None:
+        """Close slots that users took out of use earlier, now or when their node joins."""
+        self._drained |= dict.fromkeys(labels, how)
+        for state in self.whole_slots():
+            state.close(ClosedBy.USER, self._drained.get(self._recorded_label(state.slot)))
+
+    def drained_labels(self, how: str, *, own: bool = True) -> str | None:
+        """Join the labels to record of the slots that users took out of use; None for none."""
+        own_labels = set()
+        for state in self.whole_slots():
+            label = self._recorded_label(state.slot)
+            self._drained.pop(label, None)
+            if state.drained is not None:
+                self._drained[label] = state.drained
+            if self.is_own(state.slot.node):
+                own_labels.add(label)
+        found = [label for label, why in self._drained.items() if why == how]
+        return ",".join(label for label in found if own or label not in own_labels) or None
+
+    def _recorded_label(self, slot: Slot) -> str:
+        """A slot's label in the records. This machine's slots keep theirs in and out of a cluster."""
+        return slot.bare if self.is_own(slot.node) else slot.label
+
+    def update_node(self, facts: NodeFacts) -> None:
+        """Note the facts about a node. Nothing starts on a node that is away."""
+        known = self.nodes.get(facts.name)
+        self.nodes[facts.name] = facts
+        for state in self.by_node.get(facts.name, ()):
+            state.close(ClosedBy.NODE, facts.away)
+        if known is None or known.labels != facts.labels:
+            self.layout_version += 1
+
+    def forget_node(self, name: str) -> None:
+        """Retire the slots of a node that has left for good."""
+        self.nodes.pop(name, None)
+        for state in [each for each in self.by_node.get(name, ()) if each.whole_slot is None]:
+            self.retire(state)
+        self.layout_version += 1
+
+    def update_models(self, models: Mapping[str, str]) -> None:
+        """Note the models of GPUs, by lease key."""
         if not models.items() <= self.models.items():
             self.models |= models
             self.layout_version += 1
+
+    def is_own(self, node: str) -> bool:
+        """Whether a node's name means this machine. Outside a cluster its name is empty."""
+        return node in ("", self.head)
 
     def node_without_gpu(self, candidate: Candidate | None) -> str:
         """On which node a job without GPU starts; empty for this machine."""
@@ -319,34 +154,45 @@ class SlotTable:
         return self.placement.node_without_gpu(candidate.where) or ""
 
     def gpu_names(self) -> set[str]:
-        """What GPUs can be called: with their node, this machine's also without."""
+        """The names of all GPUs: with their node, and for this machine also without."""
         slots = [state.slot for state in self.states]
         named = {f"{slot.node}/{gpu}" for slot in slots if slot.node for gpu in slot.gpus}
         return named | {gpu for slot in slots if self.is_own(slot.node) for gpu in slot.gpus}
 
     def are_named(self, names: Collection[str], slot: Slot) -> bool:
-        """Whether names of GPUs say those of a slot; this machine's may go without its name."""
+        """Whether names of GPUs include all GPUs of a slot."""
         bare = self.is_own(slot.node)
         return all(
             (bare and gpu in names) or (slot.node and f"{slot.node}/{gpu}" in names)
             for gpu in slot.gpus
         )
 
-    def is_own(self, node: str) -> bool:
-        """Whether a node's name means this machine; before it had one, it had none."""
-        return node in ("", self.head)
+    def whole_slots(self) -> list[SlotState]:
+        """The slots of whole GPUs: neither shared nor retired."""
+        return [
+            state
+            for state in self.states
+            if state.whole_slot is None and state.slot.index not in self._retired
+        ]
 
-    @property
-    def grid(self) -> Nodes | None:
-        """Where the slots are, if they are on more than one node."""
-        return Nodes(self._node_of, self.busy_on) if len(self.of_node) > 1 else None
+    def free(self) -> list[int]:
+        """The slots on which a job could start now, in the order in which to fill them."""
+        if not self._last_freed_first:
+            return self.index.free()
+        if any(isinstance(state.lease, LeaseRequested) for state in self.states):
+            return []  # the order is by all slots, so it is not known before all answers are here
+        return [index for index in reversed(self._order) if self.states[index].is_free]
+
+    def free_cpu_places(self) -> int:
+        """How many more jobs without GPU may start."""
+        return max(0, self.cpu_places - len(self.without_slot)) if self.cpu_places else 0
 
     def count_open(self) -> int:
-        """How many slots may have jobs at all, as things are."""
+        """How many slots may get jobs at present, free or not."""
         return self.index.count_open()
 
     def can_have(self, slots: int, allowed: Collection[int] | None = None) -> bool:
-        """Whether a job may have so many slots, as things are: of one node, among these."""
+        """Whether one node has so many open slots, free or not, among these."""
         if allowed is None:
             return slots <= self.index.most_open()
         if not slots:
@@ -361,7 +207,7 @@ class SlotTable:
         return False
 
     def slots_left(self, allowed: Collection[int] | None = None) -> int:
-        """How many slots a job may ask for, among these: those of one node, but for removed ones."""
+        """The largest number of slots of one node among these, open or not, except removed slots."""
         return max(
             (
                 sum(
@@ -369,79 +215,62 @@ class SlotTable:
                     for state in states
                     if allowed is None or state.slot.index in allowed
                 )
-                for states in self.of_node.values()
+                for states in self.by_node.values()
             ),
             default=0,
         )
 
-    def free_cpu_places(self) -> int:
-        """How many more jobs without GPU may start."""
-        return max(0, self.cpu_places - len(self.without_slot)) if self.cpu_places else 0
+    @property
+    def grid(self) -> Nodes | None:
+        """The planner's view of the nodes; None if there is only one."""
+        return Nodes(self._node_of, self.busy_on) if len(self.by_node) > 1 else None
 
     def busy(self) -> list[Busy]:
-        """The slots at work."""
-        return self._busy(self.states, self.shared)
+        """The occupied slots, for the planner."""
+        return _busy(self.states, self.shared)
 
     def busy_on(self, node: str) -> list[Busy]:
-        """The slots at work on one node."""
-        states = self.of_node[node]
-        return self._busy(states, [state for state in states if state.whole_slot is not None])
-
-    def _busy(self, states: list[SlotState], shared_slots: list[SlotState]) -> list[Busy]:
-        found = [
-            Busy(state.slot.index, state.current.deadline)
-            for state in states
-            if state.current is not None and state.whole_slot is None
-        ]
-        return [*found, *_shared(shared_slots)] if shared_slots else found
-
-    def whole_slots(self) -> list[SlotState]:
-        """The states of whole GPUs: all that there are but the shared_slots."""
-        return [
-            state
-            for state in self.states
-            if state.whole_slot is None and state.slot.index not in self._gone
-        ]
+        """The occupied slots of one node, for the planner."""
+        states = self.by_node[node]
+        return _busy(states, [state for state in states if state.whole_slot is not None])
 
     def attempts_on(self, state: SlotState) -> list[RunningAttempt]:
-        """What runs on a state, or on the shared_slots of its GPU."""
+        """The attempts on a slot, or on the shared slots of its GPU."""
         if state.current is not None or not state.tenants:
             return [] if state.current is None else [state.current]
-        return [
-            shared_slot.current
-            for shared_slot in self.shared
-            if shared_slot.whole_slot == state.slot.index and shared_slot.current is not None
-        ]
+        return [each.current for each in self._with_shared(state) if each.current is not None]
 
     @property
     def has_one_supervisor(self) -> bool:
-        """Whether one supervisor, this machine's, starts the jobs of all slots in one order."""
-        return all(map(self.is_own, self.of_node))
+        """Whether this machine's supervisor starts the jobs of all slots."""
+        return all(map(self.is_own, self.by_node))
 
     def slots_taking_ahead(self) -> list[SlotState]:
-        """The states that take jobs from the line when they become vacant."""
+        """The slots that take attempts claimed ahead when they become vacant."""
         return [state for state in self.index.quick() if state.takes_ahead]
 
-    def room_ahead(self, takers: list[SlotState]) -> dict[int, int]:
-        """How many more jobs may be claimed in advance, told for the first of these states."""
-        most = min(_MOST_IN_LINE, sum(state.ahead for state in takers))
+    def room_ahead(self, slots: list[SlotState]) -> dict[int, int]:
+        """How many more attempts may be claimed ahead for these slots, as a number for the first."""
+        most = min(_MAX_CLAIMED_AHEAD, sum(state.ahead for state in slots))
         room = most - len(self.claimed_ahead)
-        return {takers[0].slot.index: room} if room > 0 else {}
+        return {slots[0].slot.index: room} if room > 0 else {}
 
     def claim_ahead(self, running: RunningAttempt) -> None:
-        """Let an attempt wait in line for the first slot that becomes vacant."""
-        running.in_line = True
+        """Let an attempt wait for the first slot that becomes vacant."""
+        running.phase = ClaimedAhead()
         self.running[running.key] = self.claimed_ahead[running.key] = running
 
     def assign(self, running: RunningAttempt, slots: tuple[Slot, ...]) -> None:
-        """Seat an attempt where it was started, which the executor alone decided."""
+        """Put an attempt that was claimed ahead on the slots that the executor chose for it."""
         self.claimed_ahead.pop(running.key, None)
         self.without_slot.pop(running.key, None)
-        running.in_line, running.slots = False, slots
+        if running.is_claimed_ahead:
+            running.phase = STARTING
+        running.slots = slots
         self.occupy(running)
 
     def occupy(self, running: RunningAttempt) -> None:
-        """Put an attempt on its slots, or behind those that are there."""
+        """Put an attempt on its slots, or behind the attempts there."""
         self.running[running.key] = running
         if not running.slots:
             self.without_slot[running.key] = running
@@ -456,7 +285,7 @@ class SlotTable:
                 self.index.touch(slot.index)
 
     def vacate(self, running: RunningAttempt) -> None:
-        """Take an attempt off its slots; the next in line moves up."""
+        """Take an attempt off its slots. The next attempt there moves up."""
         del self.running[running.key]
         self.claimed_ahead.pop(running.key, None)
         self.without_slot.pop(running.key, None)
@@ -475,28 +304,38 @@ class SlotTable:
                 self._order.append(slot.index)
 
     def spread_adopted(self) -> None:
-        """Of what runs, shared_slot nothing behind another while a slot with the same GPUs stands empty."""
+        """Move running attempts from behind others to empty slots with the same GPUs."""
         for state in self.states:
             for follower in [each for each in state.followers if each.pid is not None]:
-                near = self.of_node[state.slot.node]
-                twins = [p for p in near if p.slot.gpus == state.slot.gpus and p.is_idle]
-                if twins and len(follower.slots) == 1:
+                near = self.by_node[state.slot.node]
+                twins = [each for each in near if each.slot.gpus == state.slot.gpus]
+                idle = next((twin for twin in twins if twin.is_idle), None)
+                if idle is not None and len(follower.slots) == 1:
                     state.followers.remove(follower)
                     self.index.touch(state.slot.index)
-                    twins[0].current, follower.slots = follower, (twins[0].slot,)
+                    idle.current, follower.slots = follower, (idle.slot,)
 
     def unused_keys(self, state: SlotState) -> list[str]:
-        """Lease keys of a state that is held no more, but for those that others need too."""
+        """The lease keys of a slot that no held or requested slot needs."""
         users = self.index.users()
         return sorted(key for key in state.slot.keys if not users[key])
 
 
-def _shared(shared_slots: list[SlotState]) -> Iterator[Busy]:
-    """The states whose GPUs are shared: free once the last of those there has ended."""
+def _busy(states: list[SlotState], shared: list[SlotState]) -> list[Busy]:
+    found = [
+        Busy(state.slot.index, state.current.deadline)
+        for state in states
+        if state.current is not None and state.whole_slot is None
+    ]
+    return [*found, *_busy_by_tenants(shared)] if shared else found
+
+
+def _busy_by_tenants(shared: list[SlotState]) -> Iterator[Busy]:
+    """The slots of shared GPUs: free after the end of the last tenant."""
     deadlines: dict[int, list[float | None]] = {}
-    for shared_slot in shared_slots:
-        if shared_slot.current is not None and shared_slot.whole_slot is not None:
-            deadlines.setdefault(shared_slot.whole_slot, []).append(shared_slot.current.deadline)
-    for base, ends in deadlines.items():
+    for state in shared:
+        if state.current is not None and state.whole_slot is not None:
+            deadlines.setdefault(state.whole_slot, []).append(state.current.deadline)
+    for whole_slot, ends in deadlines.items():
         known = [end for end in ends if end is not None]
-        yield Busy(base, max(known) if len(known) == len(ends) else None)
+        yield Busy(whole_slot, max(known) if len(known) == len(ends) else None)

@@ -115,7 +115,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             return now
         due = min(self.claims_ahead.due_at(), default=_NEVER)
         if self._lacks_slots:
-            due = min(due, self.gpu_leases.ask_again_at())
+            due = min(due, self.gpu_leases.next_retry_at())
         sharing = self.gpus.sharing
         if sharing is not None and (review_at := sharing.due_at()) is not None:
             due = min(due, review_at)
@@ -149,7 +149,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         slots_wanted = candidates.slots_wanted(enough=vacancies.loose)
         self._lacks_slots = slots_wanted > vacancies.loose or candidates.lacks_slots(vacancies.free)
         if self._lacks_slots:
-            self.gpu_leases.ask(now)
+            self.gpu_leases.request_all(now)
         return slots_wanted > 0
 
     def _keep_queue_order(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from stoker.core.lifecycle import State
 from stoker.engine.context import QueueContext
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.failpoints import reach
 from stoker.service.job_selection import find
 from stoker.store.job_queries import state_of

@@ -14,7 +14,7 @@ from stoker.core.slot import Slot
 from stoker.core.usage import GpuUse
 from stoker.engine.context import QueueContext
 from stoker.engine.gpu_sources import GpuSource
-from stoker.engine.slots import DRAINED, REMOVED, SlotState
+from stoker.engine.slot_state import DRAINED, REMOVED, ClosedBy, SlotState
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
 from stoker.service.status import is_shown, why_closed
@@ -179,7 +179,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
     closed = [place for place in named if place.drained is not None]
     if closed:
         for place in closed:
-            place.drained = None
+            place.close(ClosedBy.USER, None)
         return [closed[0].slot.label]
     gpu_monitor = context.engine.gpus.monitor
     if gpu_monitor is not None:
@@ -202,7 +202,7 @@ def _add(context: QueueContext, text: str) -> list[str]:
     for slot in wanted:
         removed = _named(context, slot.label)
         if removed:
-            removed[0].drained = None
+            removed[0].close(ClosedBy.USER, None)
         else:
             context.engine.add_slot(slot.gpus, slot.keys, slot.node)
     context.no_gpu_reason = None
@@ -219,7 +219,7 @@ def _take_out(context: QueueContext, order: GpuOrder) -> str:
     if not usable:
         raise ConflictError(f"GPU {order.gpu} is drained already: stoker gpus add {order.gpu}")
     for place in usable:
-        place.drained = wanted
+        place.close(ClosedBy.USER, wanted)
     return usable[0].slot.label
 
 

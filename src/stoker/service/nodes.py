@@ -20,7 +20,7 @@ def read_nodes(context: QueueContext) -> list[NodeInfo]:
     found = []
     for name, facts in slot_table.nodes.items():
         known = nodes.known.get(name)
-        places = [place for place in slot_table.of_node.get(name, ()) if place.whole_slot is None]
+        places = [place for place in slot_table.by_node.get(name, ()) if place.whole_slot is None]
         found.append(
             NodeInfo(
                 name=name,

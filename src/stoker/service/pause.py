@@ -27,8 +27,8 @@ async def pause(context: QueueContext, order: Pause) -> Changed:
                 f"job {job} is {state.value}: only what runs can be paused (hold keeps it waiting)"
             )
         running = context.running(job)
-        if running is not None and running.killed_because is not None:
-            return f"job {job} is being ended: {running.killed_because}"
+        if running is not None and running.end_request is not None:
+            return f"job {job} is being ended: {running.end_request.reason}"
         context.jobs.pause(job, time.time_ns() // 1000)
         return None
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from stoker.core.placement import ANYWHERE, PlacementRule, write_where
 from stoker.engine.context import QueueContext
-from stoker.engine.slots import REMOVED, SlotTable
+from stoker.engine.slot_state import REMOVED
+from stoker.engine.slots import SlotTable
 from stoker.errors import UsageError
 
 _SHOWN = 12
@@ -33,7 +34,7 @@ def check_where(context: QueueContext, where: PlacementRule, gpus: int) -> None:
     if where.on is not None and not _has_model(slot_table, where):
         raise UsageError(f"no GPU is a {where.on!r}; {_models(slot_table)}", field="on")
     nodes = [facts for facts in slot_table.nodes.values() if where.fits_node(facts)]
-    waited_for = [n for n in nodes if n.away is not None and not slot_table.of_node.get(n.name)]
+    waited_for = [n for n in nodes if n.away is not None and not slot_table.by_node.get(n.name)]
     if not gpus or waited_for:
         if slot_table.nodes and not nodes:
             raise UsageError(f"no node fits {where}; {_nodes(slot_table)}", field="nodes")

@@ -18,8 +18,8 @@ async def preempt(context: QueueContext, order: Preempt) -> Changed:
         if not is_live(state):
             return f"job {job} is {state.value}: only what runs can be preempted"
         running = context.running(job)
-        if running is not None and running.killed_because is not None:
-            return f"job {job} is being ended already: {running.killed_because}"
+        if running is not None and running.end_request is not None:
+            return f"job {job} is being ended already: {running.end_request.reason}"
         context.jobs.mark_ending(job, REASON, ending=Ending.PREEMPT)
         return None
 

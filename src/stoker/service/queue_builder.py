@@ -28,9 +28,11 @@ from stoker.engine.mps import Mps
 from stoker.engine.preemption import Preemption
 from stoker.engine.retry_policy import JobPlaces
 from stoker.engine.run_progress import EngineRules
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.sharing import Sharing
 from stoker.engine.sharing_forecast import Forecast
-from stoker.engine.slots import DRAINED, REMOVED, RunningAttempt, SlotTable
+from stoker.engine.slot_state import DRAINED, REMOVED
+from stoker.engine.slots import SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
@@ -68,7 +70,7 @@ class _QueueBuilder:
         self.publisher = Publisher(self.events)
         self.slot_table = SlotTable(sources.slots, head=sources.head)
         for facts in sources.nodes:
-            self.slot_table.note_node(facts)
+            self.slot_table.update_node(facts)
         self.admission = Admission(sources.database, self.slot_table)
         self.pending = PendingJobs(self.jobs)
         self.sharing = Sharing(

@@ -14,7 +14,7 @@ from stoker.core.placement import PlacementRule, make_where, read_where, write_w
 from stoker.core.selector import check_name
 from stoker.core.sharing.rules import Mode
 from stoker.engine.context import QueueContext
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.add import check_gpu_mem
 from stoker.service.bulk_change import change_each

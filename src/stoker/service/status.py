@@ -6,8 +6,7 @@ import os
 
 from stoker import __version__
 from stoker.engine.context import QueueContext
-from stoker.engine.gpu_leases import lease_fault
-from stoker.engine.slots import REMOVED, SlotState
+from stoker.engine.slot_state import REMOVED, SlotState
 from stoker.engine.warm_status import mem_bytes_of
 from stoker.gpus.lease_holder import holder
 from stoker.wire import Shared, SlotInfo, Status, WarmWorker
@@ -31,8 +30,8 @@ def status(context: QueueContext) -> Status:
                 jobs=[each.attempt.job for each in context.engine.slot_table.attempts_on(place)],
                 closed=why_closed(place),
                 drained=place.drained,
-                held=place.held,
-                paused=place.current is not None and place.current.paused_at is not None,
+                held=place.is_held,
+                paused=place.current is not None and place.current.is_paused,
                 shared=_shared(context, place),
             )
             for place in context.engine.slot_table.states
@@ -79,12 +78,12 @@ def is_shown(place: SlotState) -> bool:
 
 def why_closed(place: SlotState) -> str | None:
     """Return why a slot can take no job although it is not drained; None if it can."""
-    return place.shut or _held_by(place)
+    return place.fault or _held_by(place)
 
 
 def _held_by(place: SlotState) -> str | None:
     """Return who holds the lease of a slot, as of our last try, if it is still held."""
-    if place.held or place.waits_for is None:
+    refusal = place.refusal
+    if refusal is None or not (refusal.is_fault or any(map(holder, place.slot.keys))):
         return None
-    fault = lease_fault(place)
-    return fault or (place.waits_for if any(map(holder, place.slot.keys)) else None)
+    return refusal.reason

@@ -9,7 +9,8 @@ from stoker.core.placement import read_where
 from stoker.core.size import format_bytes
 from stoker.core.wait_reason import Occupant, SlotView, clock, waits_for_slots
 from stoker.engine.context import QueueContext
-from stoker.engine.slots import REMOVED, RunningAttempt, SlotState
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
 from stoker.service.job_selection import find_one
 from stoker.store.job_queries import reason_of
 from stoker.store.queue_jobs import Facts, candidate_of
@@ -140,15 +141,15 @@ def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> lis
             if allowed is not None and place.slot.index not in allowed
             else _unfit(context, facts, place) or _too_small(context, facts, place),
             drained=place.drained,
-            closed=place.closed,
-            waits_for=None if place.held else place.waits_for,
+            closed=place.closed.get(ClosedBy.GPU),
+            waits_for=None if place.refusal is None else place.refusal.reason,
             occupant=None if place.current is None else _occupant(place.current, now),
             kept_for=reserved.get(place.slot.index),
             shared=_shared(context, facts, place),
         )
         for place in context.engine.slot_table.states
         if place.whole_slot is None
-        and place.away is None
+        and ClosedBy.NODE not in place.closed
         and (here is None or place.slot.index in here)
         and (place.drained != REMOVED or not place.is_idle)
     ]
@@ -182,13 +183,13 @@ def _occupant(running: RunningAttempt, now: float) -> Occupant:
         name=running.entry.facts.name if running.entry.facts else None,
         since_s=time.time() - started / 1e6 if started is not None else 0.0,
         limit_in_s=None if running.deadline is None else running.deadline - now,
-        paused=running.paused_at is not None,
+        paused=running.is_paused,
     )
 
 
 def _running(context: QueueContext, facts: Facts, state: State) -> str:
     running = context.running(facts.id)
-    if running is not None and running.in_line:
+    if running is not None and running.is_claimed_ahead:
         return "is being started on the first GPU that becomes free"
     where = f"on GPU {running.label}" if running is not None and running.slots else "without GPU"
     if running is not None and running.node and not running.slots:
@@ -198,8 +199,8 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
     occupant = _occupant(running, context.engine.clock())
     word = "paused" if state is State.PAUSED else "running"
     text = f"is {word} {where} ({clock(occupant.since_s)})"
-    if running.killed_because is not None:
-        return f"{text} and is being ended: {running.killed_because}"
+    if running.end_request is not None:
+        return f"{text} and is being ended: {running.end_request.reason}"
     if state is State.PAUSED:
         return f"{text}, and keeps its GPU memory: stoker resume {facts.id} lets it go on"
     if (room := _room(context, running)) is not None:

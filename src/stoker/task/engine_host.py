@@ -18,7 +18,8 @@ from stoker.engine.gpu_models import largest_of, models_of, refuse_too_large
 from stoker.engine.journal_recovery import name_supervisor, recover
 from stoker.engine.poll_driver import PollDriver, boot_clock_s
 from stoker.engine.run_progress import EngineRules
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slots import SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.errors import StokerError, UsageError
 from stoker.executors.contract import Ended, Launch

@@ -9,7 +9,8 @@ from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse, JobUse, Look
 from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slots import SlotTable
 from stoker.executors.node_reports import Sight
 from stoker.gpus.memory_release import PATIENCE_S
 

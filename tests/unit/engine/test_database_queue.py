@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from stoker.core.slot import Slot
-from stoker.engine.slots import QUICK_S
+from stoker.engine.slot_state import QUICK_S, ClosedBy
 from stoker.service.add import add
 from stoker.wire import Base64
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
@@ -129,12 +129,12 @@ class TestSeveralGpus:
         self, make_harness: MakeHarness
     ) -> None:
         harness = make_harness(gpus=2)
-        harness.engine.slot_table.states[1].closed = "lost"
+        harness.engine.slot_table.states[1].close(ClosedBy.GPU, "lost")
         harness.add("big", gpus=2)
         harness.add("small")
         assert harness.executor.running == ["2.1"]
 
-        harness.engine.slot_table.states[1].closed = None
+        harness.engine.slot_table.states[1].close(ClosedBy.GPU, None)
         harness.add("small")
         assert harness.executor.running == ["2.1"]
         harness.now += 5

@@ -3,7 +3,7 @@ from __future__ import annotations
 from stoker.core.job import Attempt, Request
 from stoker.engine.deadlines import Deadlines
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import Paused, Running, RunningAttempt
 
 NEVER = float("inf")
 
@@ -42,9 +42,9 @@ def test_a_job_that_is_paused_has_no_deadline_until_it_goes_on() -> None:
     job = run(running, 1, 10.0)
     deadlines.note(job)
 
-    job.paused_at = 5.0
+    job.phase = Paused(pid=7, started_at_us=1, since=5.0)
     assert deadlines.next() == NEVER
-    job.paused_at, job.deadline = None, 12.0
+    job.phase, job.deadline = Running(pid=7, started_at_us=1), 12.0
     deadlines.note(job)
     assert deadlines.next() == 12.0
 

@@ -22,7 +22,9 @@ from stoker.engine.foreground_queue import ForegroundQueue
 from stoker.engine.journal_recovery import recover
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_progress import EngineRules, Tally
-from stoker.engine.slots import QUICK_S, RunningAttempt, SlotTable
+from stoker.engine.running_attempt import RunningAttempt
+from stoker.engine.slot_state import QUICK_S, ClosedBy
+from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Ended
 from stoker.store.database import Database
 from stoker.store.jobs import Jobs
@@ -146,8 +148,11 @@ class Stage:
             self.now += 0.001
             self.end(key)
 
-    def waits_for(self) -> list[str | None]:
-        return [place.waits_for for place in self.engine.slot_table.states]
+    def refusals(self) -> list[str | None]:
+        return [
+            None if state.refusal is None else state.refusal.reason
+            for state in self.engine.slot_table.states
+        ]
 
     def states(self) -> dict[int, str]:
         return dict(self.database.execute("SELECT id, state FROM job").fetchall())
@@ -399,7 +404,7 @@ def test_a_slot_that_somebody_else_holds_is_asked_for_again(stage: Stage) -> Non
     engine = stage.set_up(b"a", b"b", b"c")
     assert stage.executor.running == ["1.1"]
     assert stage.executor.launched[0].slots == (1,)
-    assert stage.waits_for() == ["held by another", None]
+    assert stage.refusals() == ["held by another", None]
     assert engine.patience_s() == 1.0
 
     stage.wait(1.0)
@@ -409,7 +414,7 @@ def test_a_slot_that_somebody_else_holds_is_asked_for_again(stage: Stage) -> Non
     stage.executor.foreign.clear()
     stage.wait(1.0)
     assert stage.executor.running == ["2.1", "1.1"]
-    assert stage.waits_for() == [None, None]
+    assert stage.refusals() == [None, None]
     assert engine.patience_s() is None
 
 
@@ -458,7 +463,7 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
     on_its_way: list[Callable[[], None]] = []
     hold, release = stage.executor.hold, stage.executor.release
     engine = stage.set_up(slots=(*SHARED, Slot(2, ("1",), ("GPU-1",))), more_may_come=True)
-    engine.slot_table.states[1].closed = "in use by somebody"
+    engine.slot_table.states[1].close(ClosedBy.GPU, "in use by somebody")
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
     assert stage.executor.running == ["1.1", "2.1"]
@@ -469,7 +474,7 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
         "release",
         lambda slot, keys: on_its_way.append(partial(release, slot, keys)),
     )
-    engine.slot_table.states[1].closed = None
+    engine.slot_table.states[1].close(ClosedBy.GPU, None)
     stage.lines.at_hand.append(b"c")
     engine.turn()
     assert len(on_its_way) == 1
@@ -490,12 +495,12 @@ def test_a_shared_gpu_is_not_given_back_while_its_other_slot_asks_for_it(
 
 def test_a_closed_slot_gets_no_jobs_until_it_is_open_again(stage: Stage) -> None:
     engine = stage.set_up(more_may_come=True)
-    engine.slot_table.states[0].closed = "in use by somebody"
+    engine.slot_table.states[0].close(ClosedBy.GPU, "in use by somebody")
     stage.lines.at_hand.extend([b"a", b"b"])
     stage.settle()
     assert [launch.slots for launch in stage.executor.launched] == [(1,)]
 
-    engine.slot_table.states[0].closed = None
+    engine.slot_table.states[0].close(ClosedBy.GPU, None)
     stage.settle()
     assert [launch.slots for launch in stage.executor.launched] == [(1,), (0,)]
 

@@ -15,7 +15,9 @@ from stoker.core.slot import Slot
 from stoker.core.usage import AttemptUse
 from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import STARTING, Running, RunningAttempt
+from stoker.engine.slot_state import LeaseHeld
+from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Ended
 from stoker.gpus.nvml import Fault
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
@@ -69,8 +71,7 @@ class Post:
             attempt=Attempt.from_key(key),
             entry=QueueEntry(b"train", Request()),
             slots=(self.slot_table.states[0].slot,),
-            pid=pid,
-            started_at_us=time.time_ns() // 1000,
+            phase=Running(pid, time.time_ns() // 1000),
         )
         self.owners[pid] = key
         self.driver.held["GPU-0"][pid] = GIB
@@ -93,7 +94,7 @@ class Post:
 
     def end(self, job: RunningAttempt) -> AttemptUse | None:
         """Let a job end on a slot whose lease is kept."""
-        self.slot_table.states[0].held = True
+        self.slot_table.states[0].lease = LeaseHeld()
         use = self.gpu_monitor.on_end(job)
         self.slot_table.vacate(job)
         return use
@@ -134,7 +135,7 @@ def test_a_stranger_whom_proc_does_not_show_closes_a_slot_whenever_he_comes(post
 def test_whoever_appears_where_a_job_is_about_to_start_is_no_stranger(post: Post) -> None:
     post.gpu_monitor.rest()
     job = post.run("1.1", os.getpid())
-    job.pid = None
+    job.phase = STARTING
     post.driver.held["GPU-0"] = {FAR_PID: GIB}
     post.gpu_monitor.rouse()
 
@@ -146,7 +147,7 @@ def test_a_sick_gpu_is_closed_named_and_remembered_until_somebody_sees_to_it(pos
     post.review_until("GPU 1 is sick: XID 79, fell off the bus")
 
     assert post.remembered.keys() == {"GPU-1"}
-    assert "stoker gpus add 1" in (post.slot_table.states[1].closed or "")
+    assert "stoker gpus add 1" in (post.slot_table.states[1].fault or "")
     look = post.gpu_monitor.look()
     assert look is not None
     assert not look.gpus["GPU-1"].may_be_packed

@@ -13,7 +13,7 @@ from stoker.engine import hooks
 from stoker.engine.config import Config
 from stoker.engine.hooks import Hooks
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.store.database import Database
 
 DONE = Outcome(event=Event.SUCCEED, status=0)

@@ -13,7 +13,7 @@ from stoker.core.job import Attempt, Request
 from stoker.core.slot import Slot
 from stoker.engine.mps import CONTROL, Mps
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from unit.engine.engine_harness import Harness, MakeHarness
 from unit.engine.test_retry_policy import FAULT, fail
 

@@ -44,10 +44,10 @@ class Cluster(Harness):
         """Be a daemon from now on, who is told of the kinds of GPUs."""
         super().begin()
         models = {key(node, gpu): model for node, model in MODELS.items() for gpu in (0, 1)}
-        self.engine.slot_table.note_models(models)
+        self.engine.slot_table.update_models(models)
 
     def note(self, name: str, **facts: Any) -> None:
-        self.engine.slot_table.note_node(NodeFacts(name, **facts))
+        self.engine.slot_table.update_node(NodeFacts(name, **facts))
         self.settle()
 
     def places(self) -> dict[int, str]:
@@ -130,7 +130,7 @@ def test_a_queue_of_one_machine_has_no_nodes_but_may_have_kinds_of_gpus(
     make_harness: MakeHarness,
 ) -> None:
     harness = make_harness(gpus=2)
-    harness.engine.slot_table.note_models({"GPU-0": "Tesla V100", "GPU-1": "NVIDIA A100"})
+    harness.engine.slot_table.update_models({"GPU-0": "Tesla V100", "GPU-1": "NVIDIA A100"})
 
     harness.add("train", on="a100")
 

@@ -11,7 +11,8 @@ import pytest
 from stoker.core.job import Attempt, Request
 from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.queue import QueueEntry
-from stoker.engine.slots import RunningAttempt, SlotTable
+from stoker.engine.running_attempt import STARTING, Running, RunningAttempt
+from stoker.engine.slots import SlotTable
 from stoker.supervisor.process_tree import COOKIE, MARKER, marks_of
 
 Start = Callable[..., int]
@@ -40,7 +41,11 @@ def owners(pid: int | None = None, parents: tuple[int, ...] = ()) -> ProcessOwne
     slot_table = SlotTable(())
     slot_table.occupy(
         RunningAttempt(
-            key="7.1", attempt=Attempt(7, 1), entry=QueueEntry(b"", Request()), slots=(), pid=pid
+            key="7.1",
+            attempt=Attempt(7, 1),
+            entry=QueueEntry(b"", Request()),
+            slots=(),
+            phase=STARTING if pid is None else Running(pid, started_at_us=0),
         )
     )
     return ProcessOwners(slot_table, "stoker-x", lambda: list(parents))

@@ -14,7 +14,7 @@ from stoker.core.usage import AttemptUse, Foreigner, GpuUse, JobUse, Look, Sight
 from stoker.engine import eta
 from stoker.engine.gpu_models import Model
 from stoker.engine.gpu_monitor import GpuMonitor
-from stoker.engine.slots import RunningAttempt
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.errors import UsageError
 from stoker.service.show import show
 from stoker.service.status import status

@@ -2,38 +2,40 @@ from __future__ import annotations
 
 from stoker.core.node import NodeFacts
 from stoker.core.slot import Slot
-from stoker.engine.slots import SlotTable, label_of
+from stoker.engine.running_attempt import label_of
+from stoker.engine.slot_state import LeaseHeld
+from stoker.engine.slots import SlotTable
 
 
 def two_nodes() -> SlotTable:
     slot_table = SlotTable(tuple(Slot(n, (str(n),), (f"GPU-{n}",), "h1") for n in range(2)))
     slot_table.add(Slot(2, ("0",), ("h2/GPU-0",), "h2"))
     for place in slot_table.states:
-        place.held = True
+        place.lease = LeaseHeld()
     return slot_table
 
 
 def test_the_places_of_a_node_are_found_at_once() -> None:
     slot_table = two_nodes()
 
-    assert [place.slot.label for place in slot_table.of_node["h1"]] == ["h1/0", "h1/1"]
-    assert [place.slot.label for place in slot_table.of_node["h2"]] == ["h2/0"]
+    assert [place.slot.label for place in slot_table.by_node["h1"]] == ["h1/0", "h1/1"]
+    assert [place.slot.label for place in slot_table.by_node["h2"]] == ["h2/0"]
 
 
 def test_nothing_starts_on_a_node_that_is_away_until_it_is_back() -> None:
     slot_table = two_nodes()
 
-    slot_table.note_node(NodeFacts("h2", away="its link is cut", since=5.0))
+    slot_table.update_node(NodeFacts("h2", away="its link is cut", since=5.0))
 
     assert slot_table.free() == [0, 1]
-    assert slot_table.states[2].shut == "its link is cut"
-    slot_table.note_node(NodeFacts("h2"))
+    assert slot_table.states[2].fault == "its link is cut"
+    slot_table.update_node(NodeFacts("h2"))
     assert slot_table.free() == [0, 1, 2]
 
 
 def test_a_slot_that_comes_to_a_node_that_is_away_is_shut_too() -> None:
     slot_table = two_nodes()
-    slot_table.note_node(NodeFacts("h2", away="its link is cut"))
+    slot_table.update_node(NodeFacts("h2", away="its link is cut"))
 
     slot_table.add(Slot(3, ("1",), ("h2/GPU-1",), "h2"))
 
@@ -44,8 +46,8 @@ def test_what_was_worked_out_from_slots_nodes_and_models_is_known_to_be_out_of_d
     slot_table = two_nodes()
     shapes = [slot_table.layout_version]
     for change in (
-        lambda: slot_table.note_node(NodeFacts("h2", {"disk": "fast"})),
-        lambda: slot_table.note_models({"GPU-0": "A100"}),
+        lambda: slot_table.update_node(NodeFacts("h2", {"disk": "fast"})),
+        lambda: slot_table.update_models({"GPU-0": "A100"}),
         lambda: slot_table.add(Slot(3, ("1",), ("h2/GPU-1",), "h2")),
         lambda: slot_table.forget_node("h2"),
     ):
@@ -53,7 +55,7 @@ def test_what_was_worked_out_from_slots_nodes_and_models_is_known_to_be_out_of_d
         shapes.append(slot_table.layout_version)
 
     assert shapes == sorted(set(shapes))
-    slot_table.note_models({"GPU-0": "A100"})
+    slot_table.update_models({"GPU-0": "A100"})
     assert slot_table.layout_version == shapes[-1]
 
 

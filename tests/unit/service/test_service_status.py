@@ -7,6 +7,7 @@ import pytest
 
 from stoker import __version__
 from stoker.core.lifecycle import State
+from stoker.engine.slot_state import ClosedBy
 from stoker.gpus.lease import take
 from stoker.service.status import status
 from stoker.service.stop import stop
@@ -35,7 +36,7 @@ def test_it_tells_why_nothing_can_run_on_a_slot_as_long_as_it_is_so(
 ) -> None:
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path / "leases"))
     harness.executor.foreign.add("GPU-0")
-    harness.engine.slot_table.states[1].closed = "in use by somebody"
+    harness.engine.slot_table.states[1].close(ClosedBy.GPU, "in use by somebody")
     lease = take("GPU-0", "another run")
     assert lease is not None
     harness.add("a")

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from stoker.engine.slot_state import ClosedBy
 from unit.engine.engine_harness import FAILED, Harness, MakeHarness
 
 
@@ -32,7 +33,7 @@ def test_every_slot_is_accounted_for(still: Harness) -> None:
     still.pause("2")
     still.gpus("drain", "0")
     assert "GPU 0 drained, GPU 1 held by job 2 (30 s, paused)" in still.why(3)
-    still.engine.slot_table.states[1].closed = "in use by ann (pid 7, 14.2 GiB)"
+    still.engine.slot_table.states[1].close(ClosedBy.GPU, "in use by ann (pid 7, 14.2 GiB)")
     assert "GPU 1 in use by ann (pid 7, 14.2 GiB)" in still.why(3)
 
 
