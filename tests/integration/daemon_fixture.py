@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import json
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from patience import PATIENCE_S
+from stoker.cli.arguments import Args
 from stoker.cli.verbs import daemon
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Queue:
 
     def _daemon(self, action: str, *, gpus: str | None = None, kill: bool = False) -> None:
         """Do what `stoker daemon` does, without an interpreter of its own: most tests need that twice."""
-        args = argparse.Namespace(action=action, gpus=gpus, kill=kill)
+        args = Args(action=action, gpus=gpus, kill=kill)
         with patch.dict(os.environ, self.env, clear=True):
             assert daemon.run(args) == 0
 

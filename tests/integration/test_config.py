@@ -40,6 +40,8 @@ def test_what_counts_from_the_next_daemon_on_is_said(queue: Queue) -> None:
     for name, value in (("cluster.lease", "60"), ("gpus", "0")):
         changed = queue("config", name, value)
         assert changed.out == f"{name} is {value} now\n"
-        assert changed.err == f"stoker: {name} counts after stoker daemon restart; jobs run on\n"
+        assert (
+            changed.err == f"stoker: {name} takes effect after stoker daemon restart; jobs run on\n"
+        )
     assert queue("config", "keep.days", "30").err == ""
     assert queue("config", "cluster.lease").err == ""

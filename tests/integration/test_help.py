@@ -34,17 +34,14 @@ def examples() -> list[str]:
 def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
     from importlib import import_module
 
-    from stoker.cli.parser import Parser, join_signed
+    from stoker.cli.parser import parser_of
 
     words = shlex.split(example, comments=True)
     for sign in (">", ">>", "&&", "|", ";"):
         if sign in words:
             words = words[: words.index(sign)]
     module = import_module(f"stoker.cli.verbs.{words[1]}")
-    parser = Parser("stoker", "", "")
-    module.configure(parser)
-    typed = [word.rstrip(";") for word in words[2:]]
-    parser.parse_args(join_signed(typed, getattr(module, "SIGNED", ())))
+    parser_of(words[1], module).read([word.rstrip(";") for word in words[2:]])
 
 
 def test_a_verb_is_explained_as_by_itself() -> None:
@@ -61,10 +58,7 @@ def test_an_unknown_topic_is_answered_with_the_nearest() -> None:
     ended = stoker("help", "dependency")
 
     assert ended.returncode == 2
-    assert (
-        ended.stderr
-        == "stoker: there is nothing about 'dependency': did you mean 'dependencies'?\n"
-    )
+    assert ended.stderr == "stoker: no topic 'dependency': did you mean 'dependencies'?\n"
 
 
 @pytest.mark.parametrize("tool", TOOLS)

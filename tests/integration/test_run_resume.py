@@ -70,7 +70,7 @@ def test_with_no_earlier_run_there_is_nothing_to_resume(stoker: Stoker) -> None:
     ended = stoker.run(file, "--gpus", "0", "--resume")
 
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("stoker: there is no earlier run of ")
+    assert ended.err.startswith("stoker: no earlier run of ")
     assert ended.err.count("\n") == 1
 
 

@@ -66,7 +66,7 @@ def test_of_a_running_job_it_says_what_can_still_be_set(queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["1"], "what is to be set?"),
+        (["1"], "no setting was given: stoker set 12 priority=5"),
         (["priority=1"], "which jobs?"),
         (["1", "colour=red"], "there is no setting 'colour'; there are: name, project"),
         (["1", "priority=high"], "priority=high: a whole number is wanted"),

@@ -377,7 +377,7 @@ def test_parameters_without_a_command_queue_nothing(queue: Queue) -> None:
 
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
-        "stoker: 'lr=1,2' is a parameter, and there is no command:"
+        "stoker: 'lr=1,2' is a parameter, but the command is missing:"
         " stoker sweep 'python t.py --lr {lr}' lr=1,2\n"
     )
     assert queue.states() == {}

@@ -18,7 +18,7 @@ def test_one_failure_among_successes_is_exit_1(queue: Queue) -> None:
     ended = queue("wait", "--all")
 
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "stoker: 1 failed: stoker ls -s failed tells which\n"
+    assert ended.err == "stoker: 1 failed: stoker ls -s failed lists them\n"
     assert queue("wait", "2").code == 0
     assert queue("wait", "1").code == 1
 
@@ -99,7 +99,7 @@ def test_without_ids_a_failure_of_what_waited_counts_and_what_comes_later_does_n
         later = queue.add("sleep 600")
         (queue.work / "go").touch()
         assert terminal.read_all() == 1
-        assert "waiting for what is there now: 1 running" in terminal.plain()
+        assert "waiting for what waits or runs now: 1 running" in terminal.plain()
     assert queue.show(later)["state"] == "running"
 
 

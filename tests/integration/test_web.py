@@ -190,7 +190,7 @@ def test_what_makes_no_sense_is_refused(queue: Queue) -> None:
     assert queue("web", "--port", "70000").err == (
         "stoker: --port 70000: a port is a number from 1 to 65535\n"
     )
-    assert queue("web", "--close", "--port", "1").err == "stoker: --close stands alone\n"
+    assert queue("web", "--close", "--port", "1").err == "stoker: --close takes no other option\n"
     assert "stoker web changes it" in queue("config", "web", "127.0.0.1:80").err
     ended = queue("web", "--host", "no.such.host.invalid")
     assert (ended.code, ended.out) == (1, "")

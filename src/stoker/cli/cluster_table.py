@@ -1,12 +1,12 @@
-"""What `stoker cluster status` shows: this box's part of the cluster, and everybody in it."""
+"""`stoker cluster status`: shows this machine's role, and all machines of the cluster."""
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 from stoker.cli.join_lines import describe_join_token, describe_listeners
+from stoker.cli.messages import print_json
 from stoker.cli.tables import Column, print_facts, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
@@ -25,11 +25,11 @@ _STYLES = {"up": "green", "away": "red"}
 
 
 def show_status(home: str, *, as_json: bool) -> int:
-    """Print it; 1 if this box belongs to no cluster."""
+    """Print the status; 1 if this machine belongs to no cluster."""
     known = settings.load_settings(home)
     if known is None:
         if as_json:
-            print(json.dumps({"member": False}))
+            print_json({"member": False}, indent=None)
             return 1
         raise StokerError(
             "this box belongs to no cluster: stoker cluster up starts one, stoker cluster join enters one"
@@ -38,14 +38,26 @@ def show_status(home: str, *, as_json: bool) -> int:
     ray_supervisor = ray_supervisor_control.read_state(home)
     nodes, trouble = _find_nodes(home, known)
     if as_json:
-        tls = load_certificates(home) is not None
-        print(json.dumps(_as_json(known, node, ray_supervisor, nodes, trouble, tls=tls), indent=2))
+        print_json(
+            {
+                "member": True,
+                "role": known.role,
+                "address": known.target,
+                "id": node.id,
+                "name": node.name,
+                "labels": known.labels,
+                "tls": load_certificates(home) is not None,
+                "ray_supervisor": ray_supervisor,
+                "nodes": nodes,
+                "trouble": trouble,
+            }
+        )
         return 0
     print_facts(
         [
             ("cluster", known.target),
             ("this box", f"{node.name}, {'its first' if known.is_head else 'a node'}"),
-            ("Ray here", _say(ray_supervisor, home)),
+            ("Ray here", _describe_ray(ray_supervisor, home)),
             ("network", _describe_network(home, known)),
             *([("joining", describe_join_token(home))] if known.is_head else []),
             *([("trouble", (trouble, "red"))] if trouble else []),
@@ -68,7 +80,9 @@ def show_status(home: str, *, as_json: bool) -> int:
     return 0
 
 
-def _say(ray_supervisor: ray_supervisor_control.RayState | None, home: str) -> tuple[str, str]:
+def _describe_ray(
+    ray_supervisor: ray_supervisor_control.RayState | None, home: str
+) -> tuple[str, str]:
     if ray_supervisor is None:
         return "the Ray supervisor does not run: stoker cluster up or join starts it again", "red"
     lasts = format_duration(max(0.0, time.time() - ray_supervisor.since))
@@ -91,10 +105,10 @@ def _describe_network(home: str, known: settings.ClusterSettings) -> str:
 def _find_nodes(
     home: str, known: settings.ClusterSettings
 ) -> tuple[list[dict[str, Any]], str | None]:
-    """Everybody in the cluster, as the daemon tells or else Ray; and why they cannot be told."""
-    told = _ask_daemon(home) if known.is_head else None
-    if told is not None:
-        return told, None
+    """Ask the daemon, or else Ray, for all machines; the reason if neither answers."""
+    nodes = _ask_daemon(home) if known.is_head else None
+    if nodes is not None:
+        return nodes, None
     try:
         ray_survey.require_ray()
         token = settings.load_token(home) or ""
@@ -106,7 +120,7 @@ def _find_nodes(
 
 
 def _ask_daemon(home: str) -> list[dict[str, Any]] | None:
-    """The nodes as the daemon knows them; None where it does not run, or knows of none."""
+    """Ask the daemon for its nodes; None if it does not run, or has none."""
     import msgspec
 
     try:
@@ -118,7 +132,7 @@ def _ask_daemon(home: str) -> list[dict[str, Any]] | None:
 
 
 def _latest(members: list[ray_survey.Member]) -> list[dict[str, Any]]:
-    """One entry for each box: Ray remembers each of its starts as a node that died."""
+    """Return one entry for each machine: Ray keeps each earlier start as a dead node."""
     found: dict[str, ray_survey.Member] = {}
     for member in members:
         key = member.id or member.address
@@ -141,28 +155,3 @@ def _latest(members: list[ray_survey.Member]) -> list[dict[str, Any]]:
         }
         for member in ordered
     ]
-
-
-def _as_json(
-    known: settings.ClusterSettings,
-    node: settings.ClusterNode,
-    ray_supervisor: ray_supervisor_control.RayState | None,
-    nodes: list[dict[str, Any]],
-    trouble: str | None,
-    *,
-    tls: bool,
-) -> dict[str, Any]:
-    import msgspec
-
-    return {
-        "member": True,
-        "role": known.role,
-        "address": known.target,
-        "id": node.id,
-        "name": node.name,
-        "labels": known.labels,
-        "tls": tls,
-        "ray_supervisor": msgspec.to_builtins(ray_supervisor),
-        "nodes": nodes,
-        "trouble": trouble,
-    }

@@ -1,4 +1,4 @@
-"""What lets this box into a cluster: Ray's token and, with TLS, certificates."""
+"""Credentials of this machine in a cluster: Ray's token and, with TLS, certificates."""
 
 from __future__ import annotations
 
@@ -18,29 +18,24 @@ from stoker.cluster.authority import (
 )
 from stoker.cluster.join_tokens import JoinToken, parse_join_token
 from stoker.cluster.ray_command import TOKEN_VARIABLE
-from stoker.cluster.tls import (
-    Certificates,
-    find_certificates,
-    load_certificates,
-    save_certificates,
-)
+from stoker.cluster.tls import Certificates, find_certificates, load_certificates, save_certificates
 from stoker.errors import StokerError, UsageError
 
 
 class Credentials(NamedTuple):
-    """Ray's token, and the certificates of this box; none in a cluster without TLS."""
+    """Ray's token, and this machine's certificates; None in a cluster without TLS."""
 
     token: str
     certificates: Certificates | None
 
     def save(self, home: str) -> None:
-        """Use them from now on."""
+        """Save both in the home."""
         settings.save_token(home, self.token)
         save_certificates(home, self.certificates)
 
 
 def make_credentials(home: str, address: str, *, use_tls: bool) -> Credentials:
-    """Credentials of a new cluster whose head has this address."""
+    """Make the credentials of a new cluster whose head has this address."""
     certificates = find_certificates(os.environ, address)
     if certificates is None and use_tls:
         try:
@@ -53,7 +48,7 @@ def make_credentials(home: str, address: str, *, use_tls: bool) -> Credentials:
 
 
 def _names_of(address: str) -> list[str]:
-    """The addresses at which Ray reaches the head: Ray replaces the loopback's by the machine's own."""
+    """Return the head's addresses for its certificate: Ray replaces a loopback address by another."""
     names = [address]
     if address.startswith("127."):
         with contextlib.suppress(StokerError):
@@ -63,9 +58,9 @@ def _names_of(address: str) -> list[str]:
 
 @contextlib.contextmanager
 def find_credentials(home: str, address: str, port: int) -> Iterator[Credentials]:
-    """Credentials for a cluster: from a join token, from the user, or kept from before.
+    """Return credentials for a cluster: from a join token, from the user, or saved before.
 
-    Certificates that were made for them are removed if the block fails.
+    Certificates that are made here are removed if the block fails.
     """
     given = _find_token(home)
     own = find_certificates(os.environ, ray_survey.own_address(address, port))
@@ -90,13 +85,13 @@ def _exchange_for_token(given: str, join_token: JoinToken | None, address: str, 
 
 
 def _exchange(home: str, address: str, port: int, join_token: JoinToken) -> Credentials:
-    """Ray's token and a certificate from the head."""
+    """Exchange a join token for Ray's token and a certificate of the head."""
     missing: StokerError | None = None
     key = request = ""
     try:
         key, request = make_request()
     except StokerError as error:
-        missing = error  # it matters only if the cluster speaks TLS
+        missing = error  # it matters only in a cluster with TLS
     made = exchange_join_token(address, settings.join_port(port), join_token, request)
     if made.authority is None:
         return Credentials(made.token, None)
@@ -106,7 +101,7 @@ def _exchange(home: str, address: str, port: int, join_token: JoinToken) -> Cred
 
 
 def _find_token(home: str) -> str | None:
-    """The token that the user gives; None if one is kept from before."""
+    """Return the token that the user gives; None if one was saved before."""
     given = os.environ.get(TOKEN_VARIABLE)
     if given:
         return settings.check_token(given)

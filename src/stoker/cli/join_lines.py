@@ -1,10 +1,11 @@
-"""What `stoker cluster` says about joining: join tokens, and where a cluster listens."""
+"""The join line of `stoker cluster`: join tokens, and the ports of a cluster."""
 
 from __future__ import annotations
 
 import sys
 import time
 
+from stoker.cli.messages import note
 from stoker.cluster import settings
 from stoker.cluster.join_tokens import (
     DEFAULT_EXPIRES_S,
@@ -20,20 +21,20 @@ from stoker.errors import ConflictError
 
 
 def parse_expires(text: str | None) -> float | None:
-    """Seconds until a join token expires, as `--expires` gives them; None for `never`."""
+    """Parse `--expires` to seconds; None for `never`."""
     if text is None:
         return DEFAULT_EXPIRES_S
     return None if text == "never" else parse_duration(text)
 
 
 def show_join_line(home: str, known: settings.ClusterSettings, expires: str | None) -> None:
-    """Print the line for the other boxes, with the newest join token that works.
+    """Print the line for the other machines, with the newest valid join token.
 
-    A new token is made for a new cluster and for `--expires` only: `up` may run at every boot.
+    Only a new cluster and `--expires` make a new token: `up` may run at every boot.
     """
     token = newest_join_token(home, time.time()) if expires is None else None
     if token is None and expires is None and has_join_tokens(home):
-        sys.stderr.write(f"stoker: {describe_join_token(home)}\n")
+        note(describe_join_token(home))
     else:
         _print_line(home, known, token, expires)
     sys.stderr.write(
@@ -48,7 +49,7 @@ def show_new_join_line(home: str, expires: str | None) -> int:
 
 
 def revoke(home: str) -> int:
-    """Let no join token work any more."""
+    """Revoke all join tokens."""
     _require_head(home)
     count = revoke_join_tokens(home, time.time())
     what = "1 join token is" if count == 1 else f"{count} join tokens are"
@@ -57,15 +58,15 @@ def revoke(home: str) -> int:
 
 
 def describe_join_token(home: str) -> str:
-    """How long the newest join token works."""
+    """Describe how long the newest join token works."""
     token = newest_join_token(home, time.time())
     if token is None:
         return "no join token works: stoker cluster token makes one"
-    return f"the newest join token {_say_end(token)}"
+    return f"the newest join token {_describe_expiry(token)}"
 
 
 def describe_listeners(known: settings.ClusterSettings) -> str:
-    """Where a cluster listens: Ray binds all interfaces, whatever address it is given."""
+    """Describe the ports of a cluster: Ray binds all interfaces, whatever address it is given."""
     first, last = settings.RESERVED_PORTS[0], settings.RESERVED_PORTS[-1]
     join = settings.join_address(known.address, known.join_port)
     return (
@@ -83,12 +84,12 @@ def _print_line(
     print("Run this on every other box, with Stoker and Ray installed as they are here:")
     print(f"\n  {TOKEN_VARIABLE}={token.text} stoker cluster join {short}\n")
     sys.stderr.write(
-        f"The join token {_say_end(token)}. Keep it to yourself: whoever has it can run anything on every"
+        f"The join token {_describe_expiry(token)}. Keep it secret: it lets its holder run anything on every"
         " box of the cluster.\n"
     )
 
 
-def _say_end(token: JoinToken) -> str:
+def _describe_expiry(token: JoinToken) -> str:
     if token.expires_at is None:
         return "works until stoker cluster revoke"
     return f"works for {format_duration(token.expires_at - time.time())} from now"

@@ -1,4 +1,4 @@
-"""`--tag`: whole lines of output, each with its command's number before it."""
+"""`stoker run --tag`: prints whole lines, each with its command's number before it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Tagger:
-    """Gives each attempt a FIFO to write to, and passes on what comes out line by line."""
+    """Gives each attempt a FIFO for its output, and prints that output line by line."""
 
-    def __init__(self, record: ForegroundRun) -> None:
+    def __init__(self, record: ForegroundRun, foreground: ForegroundEngine) -> None:
         self._record = record
-        self._foreground: ForegroundEngine | None = None
+        self._foreground = foreground
         self._open: dict[int, tuple[bytes, bytearray]] = {}
         self._paths: dict[int, str] = {}
 
-    def attach(self, foreground: ForegroundEngine) -> None:
-        """Read within this loop."""
-        self._foreground = foreground
-
     def fifo_for(self, attempt: Attempt) -> str:
-        """Make the FIFO that an attempt's output goes to."""
-        assert self._foreground is not None
+        """Make the FIFO for an attempt's output, and read it in the engine's loop."""
         path = self._record.path("tags", attempt.key)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -36,17 +31,17 @@ class Tagger:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._paths[fd] = path
         self._open[fd] = (f"[{attempt.job}] ".encode(), bytearray())
-        self._foreground.listen(fd, lambda: self._pass_on(fd))
+        self._foreground.listen(fd, lambda: self._print_lines(fd))
         return path
 
     def close(self) -> None:
-        """Pass on what is left; nobody writes any more."""
+        """Print what is left after all attempts have ended."""
         for fd in list(self._open):
-            self._pass_on(fd)
+            self._print_lines(fd)
             if fd in self._open:
                 self._end(fd)
 
-    def _pass_on(self, fd: int) -> None:
+    def _print_lines(self, fd: int) -> None:
         tag, rest = self._open[fd]
         try:
             data = os.read(fd, _CHUNK_BYTES)
@@ -62,7 +57,6 @@ class Tagger:
             rest[:] = partial
 
     def _end(self, fd: int) -> None:
-        assert self._foreground is not None
         tag, rest = self._open.pop(fd)
         if rest:
             write_all(1, tag + bytes(rest) + b"\n")

@@ -1,4 +1,4 @@
-"""`stoker ls --watch`: the list on a screen of its own, drawn anew when something happens."""
+"""`stoker ls --watch`: the list on a screen of its own, drawn again after each event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stoker.cli.job_overview import JobOverview, take_listing
 from stoker.cli.job_table import COLUMNS, lines_of
 from stoker.cli.state_colours import sum_up
 from stoker.cli.tables import draw_titled, harmless
-from stoker.cli.verbs.status import paused_projects, pauses
+from stoker.cli.verbs.status import describe_pauses, paused_projects
 from stoker.client.client import Client
 from stoker.core.durations import format_left
 from stoker.errors import StokerError
@@ -39,49 +39,49 @@ def watch(selection: Selection) -> int:
             try:
                 _follow(selection, live)
             except StokerError as error:
-                gone = Text(f"{error}\nlooking again every second; Ctrl-C ends this", "yellow")
+                gone = Text(f"{error}\ntrying again every second; Ctrl-C ends this", "yellow")
                 live.update(gone, refresh=True)
                 time.sleep(_TICK_S)
     return 0
 
 
 def _follow(selection: Selection, live: Live) -> None:
-    bell = _Bell()
-    bell.start()
+    listener = _EventListener()
+    listener.start()
     with Client() as client:
         while True:
-            bell.rung.clear()
+            listener.changed.clear()
             status = client.status()
             listing = take_listing(client, selection, live.console.height - _LINES_AROUND)
             asked_at = time.monotonic()
             live.update(_draw(listing, status), refresh=True)
-            while not bell.rung.wait(_TICK_S):
-                # Nothing has happened: only the clocks go on, and nobody is asked.
+            while not listener.changed.wait(_TICK_S):
+                # Nothing has happened: only the clocks change.
                 live.update(_draw(listing, status), refresh=True)
-            if bell.is_over:
-                raise StokerError("the daemon has gone: stoker daemon start")
+            if listener.is_over:
+                raise StokerError("the daemon has stopped: stoker daemon start starts it")
             time.sleep(max(0.0, asked_at + _ASK_AGAIN_S - time.monotonic()))
 
 
-class _Bell(threading.Thread):
-    """Rings when something happens in the queue, and when there is no more to hear."""
+class _EventListener(threading.Thread):
+    """Sets `changed` after each event of the queue, and when the daemon has gone."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.rung = threading.Event()
+        self.changed = threading.Event()
         self.is_over = False
 
     def run(self) -> None:
-        """Listen until the daemon goes."""
+        """Read events until the daemon goes."""
         with contextlib.suppress(StokerError), Client() as client:
-            # What happened before we could listen was perhaps not seen.
-            timer = threading.Timer(_TICK_S, self.rung.set)
+            # An event before this connection may have been missed.
+            timer = threading.Timer(_TICK_S, self.changed.set)
             timer.daemon = True
             timer.start()
             for _event in client.events():
-                self.rung.set()
+                self.changed.set()
         self.is_over = True
-        self.rung.set()
+        self.changed.set()
 
 
 def _draw(listing: JobOverview, status: Status) -> Group:
@@ -91,7 +91,7 @@ def _draw(listing: JobOverview, status: Status) -> Group:
         headline.append(f"   {format_left(status.eta_s)}", "dim")
     headline.append(f"   {time.strftime('%H:%M:%S')}", "dim")
     lines: list[RenderableType] = [headline]
-    lines += [Text(harmless(pause), "bold yellow") for pause in pauses(status)]
+    lines += [Text(harmless(pause), "bold yellow") for pause in describe_pauses(status)]
     lines += [Text(harmless(notice), "yellow") for notice in status.notices]
     lines.append(Text())
     if listing.jobs:

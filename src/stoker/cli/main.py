@@ -1,4 +1,4 @@
-"""`stoker VERB …`: finds the verb's own module and nothing else, so that every verb starts fast."""
+"""`stoker VERB …`: imports the verb's module and little else, so that every verb starts fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 TYPE_CHECKING = False  # importing it from typing would cost more than the rest of `--version`
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
 VERBS = {
     "run": "run commands from a file or a pipe, each on a free GPU",
@@ -45,8 +44,7 @@ VERBS = {
     "completion": "print what lets bash, zsh or fish complete stoker's words",
     "help": "explain a verb or a topic, with examples",
 }
-# For scripts of ours; people have no use for them.
-_HIDDEN = ("complete",)
+_HIDDEN = ("complete",)  # for the shells' completion scripts
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -58,20 +56,20 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write(f"stoker {__version__}\n")
         return 0
     if not words or words[0] in ("-h", "--help") or words == ["help"]:
-        _mend_standard_streams()
+        _repair_standard_streams()
         sys.stdout.write(_overview())
         return 0 if words else 2
-    code = answer_for("stoker", lambda: _run_verb(words[0], words[1:]))
+    code = report_errors("stoker", lambda: run_verb(words[0], words[1:]))
     if argv is None and words[0] == "add":
-        _leave(code)
+        _exit_at_once(code)
     return code
 
 
-def answer_for(program: str, action: Callable[[], int]) -> int:
-    """Do something for a user: the exit code, and one line for whatever they can put right."""
+def report_errors(program: str, action: Callable[[], int]) -> int:
+    """Run a program's action; an error that its user can meet becomes one line and an exit code."""
     from stoker.errors import StokerError
 
-    _mend_standard_streams()
+    _repair_standard_streams()
     try:
         code = action()
         sys.stdout.flush()
@@ -79,12 +77,12 @@ def answer_for(program: str, action: Callable[[], int]) -> int:
         sys.stderr.write(f"{program}: {error}\n")
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody left to tell.
+        # The reader of our output has gone, as `head` does.
         sys.stderr.close()
         return 1
     except OSError as error:
-        # A full disk behind our output, a device that fails: nothing a traceback would explain.
-        sys.stderr.write(f"{program}: {_tell_os_error(error)}\n")
+        # A full disk, or a device that fails: a traceback would not explain it.
+        sys.stderr.write(f"{program}: {_describe_os_error(error)}\n")
         _discard_output()
         return 1
     except KeyboardInterrupt:
@@ -93,13 +91,13 @@ def answer_for(program: str, action: Callable[[], int]) -> int:
 
 
 def _discard_output() -> None:
-    """Let what is left in the buffer go nowhere: Python would complain about it once more at its end."""
+    """Discard buffered output: Python would report the error once more when it exits."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _tell_os_error(error: OSError) -> str:
+def _describe_os_error(error: OSError) -> str:
     import errno
 
     text = error.strerror or str(error)
@@ -109,42 +107,41 @@ def _tell_os_error(error: OSError) -> str:
     return f"{error.filename}: {text}" if error.filename else text
 
 
-def _leave(code: int) -> None:
-    """End this process: nothing is left to tidy, and Python's own goodbye is a tenth of an `add`."""
+def _exit_at_once(code: int) -> None:
+    """End this process without Python's clean-up, which takes a tenth of the time of an `add`."""
     import os
 
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except (OSError, ValueError):  # nobody reads what is left, or we have closed it ourselves
+    except (OSError, ValueError):  # the reader has gone, or the stream is closed
         code = code or 1
     os._exit(code)
 
 
-def _run_verb(verb: str, words: list[str]) -> int:
+def run_verb(verb: str, words: list[str]) -> int:
+    """Run a verb with its arguments; raises StokerError."""
     from importlib import import_module
 
-    from stoker.cli.fast_parser import parse_quickly
+    from stoker.cli.arguments import parse_quickly
     from stoker.errors import UsageError
 
     if verb not in VERBS and verb not in _HIDDEN:
-        raise UsageError(_unknown(verb))
+        raise UsageError(_describe_unknown_verb(verb))
 
     module = import_module(f"stoker.cli.verbs.{verb}")
-    args: Any = parse_quickly(module.configure, words)
+    args = parse_quickly(module.ARGUMENTS, words)
     if args is None:
-        from stoker.cli.parser import Parser, join_signed
+        from stoker.cli.parser import parser_of
 
-        parser = Parser(f"stoker {verb}", module.SUMMARY, module.EXAMPLES)
-        module.configure(parser)
-        args = parser.parse_args(join_signed(words, getattr(module, "SIGNED", ())))
+        args = parser_of(verb, module).read(words)
     code = module.run(args)
     assert isinstance(code, int)
     return code
 
 
-def _mend_standard_streams() -> None:
-    """Make output that cannot be written harmless: a closed stream, a character it does not know."""
+def _repair_standard_streams() -> None:
+    """Open closed streams on /dev/null, and escape characters that the terminal's encoding lacks."""
     import os
 
     for fd, stream in ((0, sys.stdin), (1, sys.stdout), (2, sys.stderr)):
@@ -181,7 +178,7 @@ def _topics() -> str:
     )
 
 
-def _unknown(word: str) -> str:
+def _describe_unknown_verb(word: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(word, VERBS, n=1)

@@ -1,19 +1,24 @@
-"""The parser of every verb: complains in one line, and starts fast."""
+"""Argparse for every verb: errors are one line, and `-h` imports no more than it needs."""
 
 from __future__ import annotations
 
 import argparse
 import os
 
+from stoker.cli.arguments import Args
 from stoker.errors import UsageError
 
-TYPE_CHECKING = False  # typing would cost as much as argparse
+TYPE_CHECKING = False  # importing typing would cost as much as argparse
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Sequence
+    from types import ModuleType
+    from typing import Any, NoReturn
+
+    from stoker.cli.arguments import Argument
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Finds the width itself: argparse would import half of the library for that, also without -h."""
+    """Finds the width itself: argparse would import shutil for that, also without -h."""
 
     def __init__(self, prog: str) -> None:
         try:
@@ -24,22 +29,41 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A verb's command line."""
+    """Parser of the command line of a program or of a verb."""
 
-    def __init__(self, prog: str, description: str, epilog: str) -> None:
+    def __init__(
+        self, prog: str, description: str, epilog: str, arguments: Sequence[Argument] = ()
+    ) -> None:
         super().__init__(prog, description=description, epilog=epilog, formatter_class=_Formatter)
+        self._groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
+        self._signed: set[str] = set()
+        for flags, details in arguments:
+            self._add(flags, **details)
+
+    def _add(
+        self, flags: tuple[str, ...], exclusive: str = "", signed: bool = False, **details: Any
+    ) -> None:
+        if signed:
+            self._signed.update(flags)
+        if exclusive and exclusive not in self._groups:
+            self._groups[exclusive] = self.add_mutually_exclusive_group()
+        (self._groups[exclusive] if exclusive else self).add_argument(*flags, **details)
+
+    def read(self, words: Sequence[str]) -> Args:
+        """Return the values of a command line; raises UsageError for a mistake."""
+        joined: list[str] = []
+        for word in words:
+            if joined and joined[-1] in self._signed and word.startswith("-"):
+                joined[-1] = f"{joined[-1]}={word}"
+            else:
+                joined.append(word)
+        return self.parse_args(joined, Args())
 
     def error(self, message: str) -> NoReturn:
-        """Turn what argparse would print as a block into one line."""
+        """Raise an error of one line; argparse would print a block and exit."""
         raise UsageError(f"{message}; see: {self.prog} -h")
 
 
-def join_signed(words: list[str], flags: tuple[str, ...]) -> list[str]:
-    """Let some flags take a value that begins with a minus: argparse sees it only behind a `=`."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1] in flags and word.startswith("-"):
-            joined[-1] = f"{joined[-1]}={word}"
-        else:
-            joined.append(word)
-    return joined
+def parser_of(verb: str, module: ModuleType) -> Parser:
+    """Return the parser of a verb's module."""
+    return Parser(f"stoker {verb}", module.SUMMARY, module.EXAMPLES, module.ARGUMENTS)

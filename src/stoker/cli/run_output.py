@@ -1,4 +1,4 @@
-"""Where a run's output goes, and who is told: chosen once from the arguments and the terminal."""
+"""The output of `stoker run`: logs, tagged lines or a live view, as the arguments and terminal ask."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 from stoker.cli.run_report import JsonReport, Report
 from stoker.core.job import Attempt
 from stoker.engine.command_reader import Source, count_commands
-from stoker.engine.foreground_engine import ForegroundEngine
+from stoker.engine.foreground_engine import ForegroundEngine, ForegroundSettings
 from stoker.errors import StokerError
 
 if TYPE_CHECKING:
-    import argparse
-
+    from stoker.cli.arguments import Args
     from stoker.cli.line_tags import Tagger
     from stoker.cli.run_view import RunView
     from stoker.engine.gpu_monitor import GpuMonitor
     from stoker.gpus.nvml import Nvml
     from stoker.store.foreground_runs import ForegroundRun
+    from stoker.supervisor.launcher import SupervisorProcess
 
 
 class Output:
-    """Output passes through by default; a terminal gets a live view, and the output goes to logs."""
+    """Passes output through by default; a terminal gets a live view, and output goes to logs."""
 
-    def __init__(self, args: argparse.Namespace, source: Source) -> None:
+    def __init__(self, args: Args, source: Source) -> None:
+        self._source = source
         self._folder = _log_folder(args.logs)
         self._mind_others = args.gpus is None
         self._tagger: Tagger | None = None
@@ -43,16 +44,34 @@ class Output:
             self._view = RunView(total, tells_output=args.logs is None)
         self.report: Report = self._view or (JsonReport() if args.json else Report())
 
-    def open(self, record: ForegroundRun) -> None:
-        """Keep what has to be kept beside the run's record."""
+    def run(
+        self,
+        record: ForegroundRun,
+        settings: ForegroundSettings,
+        supervisor: SupervisorProcess,
+        nvml: Nvml | None,
+    ) -> int:
+        """Run all commands of the source; 0 only if all of them succeeded."""
         self._record = record
+        foreground = ForegroundEngine(record, self._source, settings, self.report, supervisor)
         if self._tagged:
             from stoker.cli.line_tags import Tagger
 
-            self._tagger = Tagger(record)
+            self._tagger = Tagger(record, foreground)
+        try:
+            with self._watching(foreground, nvml) as gpu_monitor:
+                if self._view is not None:
+                    self._view.attach(foreground.engine, gpu_monitor)
+                with self.report:
+                    foreground.run(self.report.refresh)
+            if self._tagger is not None:
+                self._tagger.close()
+            return 0 if self.report.sum_up(foreground) else 1
+        finally:
+            record.close()
 
     def log_of(self, attempt: Attempt) -> str | None:
-        """Where an attempt's output goes; None for straight through."""
+        """Return the file for an attempt's output; None for standard output."""
         assert self._record is not None
         if self._tagger is not None:
             return self._tagger.fifo_for(attempt)
@@ -60,24 +79,11 @@ class Output:
             name = str(attempt.job) if attempt.number == 1 else attempt.key
             path = os.path.join(self._folder, f"{name}.log")
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # an older run's
+                os.unlink(path)  # of an older run
             return path
         if self._keep_logs:
             return self._record.path("logs", str(attempt.job // 1000), f"{attempt.key}.log")
         return None
-
-    def follow(self, foreground: ForegroundEngine, nvml: Nvml | None) -> bool:
-        """See a run through to its end; whether all succeeded."""
-        if self._tagger is not None:
-            self._tagger.attach(foreground)
-        with self._watching(foreground, nvml) as gpu_monitor:
-            if self._view is not None:
-                self._view.attach(foreground.engine, gpu_monitor)
-            with self.report:
-                foreground.run(self.report.refresh)
-        if self._tagger is not None:
-            self._tagger.close()
-        return self.report.sum_up(foreground)
 
     @contextlib.contextmanager
     def _watching(
@@ -108,7 +114,7 @@ class Output:
 
 
 def _log_folder(path: str | None) -> str | None:
-    """Make the folder for logs, and see that files can be made in it, before anything starts."""
+    """Make the folder for logs, and check that it is writable, before any command starts."""
     if path is None:
         return None
     folder = os.path.abspath(path)

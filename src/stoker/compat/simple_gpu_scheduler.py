@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from stoker.cli.main import answer_for
+from stoker.cli.main import report_errors
 from stoker.cli.parser import Parser
 from stoker.cli.run_report import Report
 from stoker.cli.safe_text import write_all
@@ -71,7 +71,7 @@ class Announcer(Report):
 
 def main() -> int:
     """Run everything; 0 only if all of it succeeded."""
-    return answer_for(PROGRAM, _run)
+    return report_errors(PROGRAM, _run)
 
 
 def _run() -> int:

@@ -7,7 +7,7 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-from stoker.cli.main import answer_for
+from stoker.cli.main import report_errors
 from stoker.cli.parser import Parser
 from stoker.errors import UsageError
 
@@ -29,7 +29,7 @@ This is Stoker behind the old command line; natively the lines go to: stoker run
 
 def main() -> int:
     """Print the commands; 2 and nothing printed if the pattern and the parameters do not fit."""
-    return answer_for(PROGRAM, _run)
+    return report_errors(PROGRAM, _run)
 
 
 def _run() -> int:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
+from stoker.cli.arguments import Args
 from stoker.cli.verbs import cluster
 from stoker.cluster import settings
 from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_survey import Member, RaySurvey
 
-ARGS = argparse.Namespace(target="10.0.0.1", name=None, label=None, gpus=None)
+ARGS = Args(target="10.0.0.1", name=None, label=None, gpus=None)
 
 
 @pytest.fixture

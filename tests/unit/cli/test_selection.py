@@ -45,5 +45,5 @@ def test_states_are_read_in_any_case_one_by_one_or_together() -> None:
 
 
 def test_a_state_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    with pytest.raises(UsageError, match="no such state; there are waiting, held"):
+    with pytest.raises(UsageError, match="no such state; there are: waiting, held"):
         parse_states(["finished"])

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import sys
 
+from stoker.cli.arguments import Args, arg
 from stoker.cli.git_state import GitQuery
 from stoker.errors import UsageError
 from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from typing import Any
 
     Message = dict[str, Any]
@@ -49,61 +49,67 @@ _OWN = (
     *("snapshot", "sync", "results", "follow", "quiet"),
 )
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("-n", "--name", help="a name for it, to say instead of its id")
-    add("-p", "--priority", type=int, default=0, metavar="N", help="higher runs first (default: 0)")
-    add(
+ARGUMENTS = (
+    arg("-n", "--name", help="a name for it, to say instead of its id"),
+    arg(
+        "-p", "--priority", type=int, default=0, metavar="N", help="higher runs first (default: 0)"
+    ),
+    arg(
         "-g", "--gpus", type=int, default=1, metavar="N", help="GPUs it needs (default: 1; 0: none)"
-    )
-    add("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G")
-    add("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)")
-    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
-    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
-    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
-    add("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h")
-    add("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails")
-    add("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one")
-    add("--hold", action="store_true", help="keep it until stoker release lets it go on")
-    add("--after", metavar="IDS", help="not before these have succeeded; skipped if one does not")
-    add("--after-any", metavar="IDS", help="not before these have ended, however that may be")
-    add("--begin", metavar="WHEN", help="not before: +10m, 22:00, 2027-01-31T08:00")
-    add("--requeue", action="store_true", help="over its time limit it waits again; see -t")
-    add("--preemptible", action="store_true", help="jobs with --preempt may push it out")
-    add("--preempt", action="store_true", help="push out preemptible jobs of no higher priority")
-    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
-    add("--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all")
-    add("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)")
-    add("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)")
-    add("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)")
-    add(
+    ),
+    arg("--gpu-mem", metavar="MEM", help="GPU memory it needs: 10G"),
+    arg("--share", metavar="HOW", help="share its GPU: auto, always:N (default: never)"),
+    arg("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2"),
+    arg("--on", metavar="MODEL", help="on GPUs of this kind: a100"),
+    arg(
+        "--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable"
+    ),
+    arg("-t", "--timeout", metavar="TIME", help="end it after this long: 90s, 2h, 1d12h"),
+    arg("--retries", type=int, default=0, metavar="N", help="try it N more times if it fails"),
+    arg("--backoff", metavar="TIME", help="wait before a retry, twice as long with each one"),
+    arg("--hold", action="store_true", help="keep it until stoker release lets it go on"),
+    arg("--after", metavar="IDS", help="not before these have succeeded; skipped if one does not"),
+    arg("--after-any", metavar="IDS", help="not before these have ended, however that may be"),
+    arg("--begin", metavar="WHEN", help="not before: +10m, 22:00, 2027-01-31T08:00"),
+    arg("--requeue", action="store_true", help="over its time limit it waits again; see -t"),
+    arg("--preemptible", action="store_true", help="jobs with --preempt may push it out"),
+    arg("--preempt", action="store_true", help="push out preemptible jobs of no higher priority"),
+    arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
+    arg(
+        "--mps", action="store_true", help="share its GPU through NVIDIA's MPS; one fault ends all"
+    ),
+    arg("--signal", metavar="SIG", help="how it is asked to end: USR1 (default: TERM)"),
+    arg("--grace", metavar="TIME", help="from that signal to KILL (default: 10s)"),
+    arg("-C", "--chdir", metavar="DIR", help="the folder it runs in (default: this one)"),
+    arg(
         "-o",
         "--log",
         metavar="LOG",
         help="write its output here; {project} {name} {id} are filled in",
-    )
-    add("-P", "--project", metavar="P", help="the project it belongs to")
-    add("--shell", metavar="SH", help="the shell for lines; login: your own (default: /bin/sh)")
-    add("--script", metavar="FILE", help="add a whole script; -: from standard input")
-    add("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input")
-    add(
+    ),
+    arg("-P", "--project", metavar="P", help="the project it belongs to"),
+    arg("--shell", metavar="SH", help="the shell for lines; login: your own (default: /bin/sh)"),
+    arg("--script", metavar="FILE", help="add a whole script; -: from standard input"),
+    arg("--batch", metavar="FILE", help="add many jobs, one a line; -: from standard input"),
+    arg(
         "--format",
         choices=("auto", "lines", "gpupeasy"),
         default="auto",
         help="how the batch is written (default: auto, gpupeasy if it has ;;;)",
-    )
-    add("--snapshot", action="store_true", help="run from a copy of the working tree, taken now")
-    add("--sync", action="store_true", help="ship that copy to whatever node; results come back")
-    add("--results", metavar="DIR", help="what --sync brings back (default: results)")
-    add("--linger", action="store_true", help="let processes it leaves behind live on")
-    add("--follow", action="store_true", help="show its output until it is over")
-    add("-q", "--quiet", action="store_true", help="print the id alone")
-    add("command", nargs="...", metavar="CMD", help="one word: a line for the shell; several: argv")
+    ),
+    arg("--snapshot", action="store_true", help="run from a copy of the working tree, taken now"),
+    arg("--sync", action="store_true", help="ship that copy to whatever node; results come back"),
+    arg("--results", metavar="DIR", help="what --sync brings back (default: results)"),
+    arg("--linger", action="store_true", help="let processes it leaves behind live on"),
+    arg("--follow", action="store_true", help="show its output until it is over"),
+    arg("-q", "--quiet", action="store_true", help="print the id alone"),
+    arg(
+        "command", nargs="...", metavar="CMD", help="one word: a line for the shell; several: argv"
+    ),
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Add; with --follow 0 only if the job succeeds."""
     _check(args)
     folder = find_folder(args.chdir)
@@ -128,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: Args) -> None:
     command = args.command
     if command[:1] == ["--"]:
         del command[0]
@@ -148,7 +154,7 @@ def _check(args: argparse.Namespace) -> None:
         _check_template(args.log, is_batch=args.batch is not None)
 
 
-def _check_pairs(args: argparse.Namespace) -> None:
+def _check_pairs(args: Args) -> None:
     """Refuse an option that does nothing without another one."""
     if args.results is not None and not args.sync:
         raise UsageError("--results is what --sync brings back: give --sync as well")
@@ -205,7 +211,7 @@ def _script(path: str) -> Message:
     return {"command": to_wire(content), "script": True}
 
 
-def _options(args: argparse.Namespace, folder: bytes) -> Message:
+def _options(args: Args, folder: bytes) -> Message:
     options = {name: getattr(args, name) for name in _AS_TYPED}
     if args.log is not None:
         options["log"] = to_wire(make_absolute(args.log))

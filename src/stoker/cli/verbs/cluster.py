@@ -1,21 +1,17 @@
-"""`stoker cluster`: several boxes as one queue."""
+"""`stoker cluster`: lets one queue use the GPUs of several machines."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
 from stoker.cli.credentials import find_credentials, make_credentials
-from stoker.cli.join_lines import (
-    parse_expires,
-    revoke,
-    show_join_line,
-    show_new_join_line,
-)
+from stoker.cli.join_lines import parse_expires, revoke, show_join_line, show_new_join_line
+from stoker.cli.messages import note
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
 from stoker.cluster.ray_folder import remove_ray_folder
 from stoker.cluster.tls import load_certificates
@@ -23,8 +19,6 @@ from stoker.errors import ConflictError, UsageError
 from stoker.home import find_home
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.wire import Setting
 
 SUMMARY = """\
@@ -60,34 +54,32 @@ _ONLY = {
     "no_tls": ("up",),
 }
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
-    add(
+ARGUMENTS = (
+    arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
+    arg(
         "target", nargs="?", metavar="ADDRESS", help="join: the first box, with :PORT if it has one"
-    )
-    add(
+    ),
+    arg(
         "--address",
         metavar="IP",
         help="up: the address under which the others find this box; Ray listens on all interfaces",
-    )
-    add(
+    ),
+    arg(
         "--expires",
         metavar="TIME",
         help="up, token: how long the join token works, or never; default 24h",
-    )
-    add("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}")
-    add("--name", metavar="NAME", help="up, join: this box's name; default: its host name")
-    add("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box")
-    add("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes")
-    add("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use")
-    add("--json", action="store_true", help="status: print a JSON object")
+    ),
+    arg("--port", type=int, metavar="N", help=f"up: default {settings.DEFAULT_PORT}"),
+    arg("--name", metavar="NAME", help="up, join: this box's name; default: its host name"),
+    arg("--label", action="append", metavar="K=V", help="up, join: for jobs that want such a box"),
+    arg("--no-tls", action="store_true", help="up: do not encrypt what goes between the boxes"),
+    arg("--gpus", metavar="SLOTS", help="join: which GPUs; default: every one not in use"),
+    arg("--json", action="store_true", help="status: print a JSON object"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do one of the actions."""
+def run(args: Args) -> int:
+    """Perform one of the actions."""
     for option, actions in _ONLY.items():
         if getattr(args, option) not in (None, False) and args.action not in actions:
             name = option.replace("_", "-")
@@ -113,35 +105,35 @@ def run(args: argparse.Namespace) -> int:
         return {"up": _up, "join": _join, "leave": _leave}[args.action](home, args)
 
 
-def _up(home: str, args: argparse.Namespace) -> int:
+def _up(home: str, args: Args) -> int:
     ray_survey.require_ray()
     parse_expires(args.expires)
     known = settings.load_settings(home)
     if known is None:
-        known = _found(home, args)
+        known = _start_cluster(home, args)
     else:
-        _refuse_another(home, known, args)
+        _refuse_change(home, known, args)
         if ray_supervisor_control.ray_supervisor_pid(home) is not None:
-            sys.stderr.write(f"stoker: the cluster is up already, at {known.target}\n")
+            note(f"the cluster is up already, at {known.target}")
         else:
             ray_supervisor_control.start_ray_supervisor(home)
-    _tell_daemon(known.target)
+    _set_cluster(known.target)
     show_join_line(home, known, args.expires)
     return 0
 
 
-def reach_over(address: str | None) -> Setting:
-    """Let the queue have the GPUs of a cluster that others started, or of none, from now on."""
+def use_cluster(address: str | None) -> Setting:
+    """Let the queue use the GPUs of a Ray cluster that was started elsewhere, or of none."""
     if address not in (None, "none"):
         _check_ray_address(address)
-    return _tell_daemon(address)
+    return _set_cluster(address)
 
 
 def _check_ray_address(text: str) -> None:
-    """Look at a cluster that others started, before the daemon is told of it; and keep its token.
+    """Check a cluster that was started elsewhere before the daemon uses it, and keep its token.
 
-    Raises StokerError for one that is open to everybody, will not have the token, or does not go
-    with what is installed here.
+    Raises StokerError for a cluster without authentication, one that refuses the token, or one with
+    other versions of Ray, Python or Stoker.
     """
     ray_survey.require_ray()
     home = find_home()
@@ -156,13 +148,13 @@ def _check_ray_address(text: str) -> None:
             f"this box belongs to the cluster at {known.target}: stoker cluster leave comes first"
         )
     if known is not None:
-        return  # its credentials are kept already
+        return  # its credentials are known
     with find_credentials(home, address, port) as credentials:
         ray_survey.check_versions(ray_survey.survey(home, address, port, *credentials))
         credentials.save(home)
 
 
-def _refuse_another(home: str, known: settings.ClusterSettings, args: argparse.Namespace) -> None:
+def _refuse_change(home: str, known: settings.ClusterSettings, args: Args) -> None:
     if not known.is_head:
         raise ConflictError(
             f"this box is a node of the cluster at {known.target}: stoker cluster leave comes first"
@@ -178,8 +170,8 @@ def _refuse_another(home: str, known: settings.ClusterSettings, args: argparse.N
         )
 
 
-def _found(home: str, args: argparse.Namespace) -> settings.ClusterSettings:
-    """Start a cluster; nothing is left of it where that fails."""
+def _start_cluster(home: str, args: Args) -> settings.ClusterSettings:
+    """Start a cluster with this machine as its head; a failure leaves nothing behind."""
     try:
         port = settings.check_port(settings.DEFAULT_PORT if args.port is None else args.port)
     except ValueError as error:
@@ -188,21 +180,17 @@ def _found(home: str, args: argparse.Namespace) -> settings.ClusterSettings:
     address = ray_survey.resolve(args.address) if args.address else ray_survey.outward_address()
     ray_survey.check_place(address, port)
     ray_survey.check_place(address, settings.join_port(port))
-    _name(home, args, ())
+    _save_name(home, args, ())
     made = settings.ClusterSettings(
-        role="head",
-        address=address,
-        port=port,
-        own_address=address,
-        labels=labels,
+        role="head", address=address, port=port, own_address=address, labels=labels
     )
     make_credentials(home, address, use_tls=not args.no_tls).save(home)
-    _become(home, made)
+    _join_ray(home, made)
     print(f"the cluster is up, at {made.target}; this box is {settings.load_node(home).name}")
     return made
 
 
-def _join(home: str, args: argparse.Namespace) -> int:
+def _join(home: str, args: Args) -> int:
     ray_survey.require_ray()
     labels = settings.parse_labels(args.label or ())
     if args.name is not None:
@@ -224,44 +212,40 @@ def _join(home: str, args: argparse.Namespace) -> int:
     with find_credentials(home, address, port) as credentials:
         found = ray_survey.survey(home, address, port, *credentials)
         ray_survey.check_versions(found)
-        node = _be_no_other(home, found, own)
-        _name(home, args, [member.name for member in found.nodes if member.id != node.id])
-        slots = _slots(args.gpus)
+        node = _ensure_unique_id(home, found, own)
+        _save_name(home, args, [member.name for member in found.nodes if member.id != node.id])
+        slots = _check_slots(args.gpus)
         credentials.save(home)
-        _become(
+        _join_ray(
             home,
             settings.ClusterSettings(
-                role="node",
-                address=address,
-                port=port,
-                own_address=own,
-                labels=labels,
-                gpus=slots,
+                role="node", address=address, port=port, own_address=own, labels=labels, gpus=slots
             ),
         )
-    print(f"joined the cluster at {settings.join_address(address, port)} as", end=" ")
-    print(settings.load_node(home).name)
+    print(
+        f"joined the cluster at {settings.join_address(address, port)} as"
+        f" {settings.load_node(home).name}"
+    )
     return 0
 
 
-def _be_no_other(home: str, found: ray_survey.RaySurvey, own: str) -> settings.ClusterNode:
-    """Who this box is; where its home is a copy of that of a box that is there, from now on another."""
+def _ensure_unique_id(home: str, found: ray_survey.RaySurvey, own: str) -> settings.ClusterNode:
+    """Return this machine's identity; a new one if its home is a copy of a member's home."""
     node = settings.load_node(home)
     twin = found.find_twin(node.id, own)
     if twin is None:
         return node
-    sys.stderr.write(
-        f"stoker: {twin.name}, at {twin.address}, has the id of this box, as a copy of its home would:"
-        " this box has a new one now\n"
+    note(
+        f"{twin.name}, at {twin.address}, has the id of this box, as a copy of its home would:"
+        " this box has a new one now"
     )
     return settings.renew_node(home, node.name)
 
 
-def _slots(text: str | None) -> str | None:
-    """GPUs as they were named; raises an error for what names none of this box."""
+def _check_slots(text: str | None) -> str | None:
+    """Return the GPUs as typed; raises an error for one that this machine does not have."""
     if text is not None:
         from stoker.gpus.nvml import Nvml
-        from stoker.gpus.slot_grammar import parse_slots
 
         nvml = Nvml.open()
         parse_slots(text, None if nvml is None else nvml.gpus(), None)
@@ -283,22 +267,22 @@ def _join_again(home: str, known: settings.ClusterSettings, address: str, port: 
         ray_supervisor_control.start_ray_supervisor(home)
         print(f"joined the cluster at {known.target} again, as {name}")
     else:
-        sys.stderr.write(f"stoker: this box is a member already, as {name}\n")
+        note(f"this box is a member already, as {name}")
     return 0
 
 
-def _leave(home: str, _args: argparse.Namespace) -> int:
+def _leave(home: str, _args: Args) -> int:
     known = settings.load_settings(home)
     if known is None:
         ray_supervisor_control.stop_ray_supervisor(home)
         raise ConflictError("this box belongs to no cluster: there is nothing to leave")
     if known.is_head:
         _refuse_while_busy()
-        _tell_daemon(None)
+        _set_cluster(None)
     elif ray_supervisor_control.ray_supervisor_pid(home) is not None:
-        _say_goodbye(home)
+        _announce_leave(home)
     ray_supervisor_control.stop_ray_supervisor(home)
-    _end_guests(home)
+    _end_cluster_jobs(home)
     settings.forget_settings(home)
     remove_ray_folder(home)
     if known.is_head:
@@ -308,10 +292,10 @@ def _leave(home: str, _args: argparse.Namespace) -> int:
     return 0
 
 
-def _end_guests(home: str) -> None:
+def _end_cluster_jobs(home: str) -> None:
     """End the jobs that ran here for the cluster's queue; it runs them again elsewhere.
 
-    Ray must be down: else it would be told of their ends, and take them for failures.
+    Ray must be down: else the head would record their ends as failures.
     """
     sockets = glob.glob(
         os.path.join(glob.escape(settings.folder_of(home)), "queues/*/supervisor.sock")
@@ -323,8 +307,8 @@ def _end_guests(home: str) -> None:
             stop_supervisor(path, kill=True)
 
 
-def _become(home: str, wanted: settings.ClusterSettings) -> None:
-    """Belong to a cluster; where Ray does not start, belong to nothing as before."""
+def _join_ray(home: str, wanted: settings.ClusterSettings) -> None:
+    """Save the settings and start Ray; undo both if Ray does not start."""
     settings.save_settings(home, wanted)
     try:
         ray_supervisor_control.start_ray_supervisor(home)
@@ -334,8 +318,8 @@ def _become(home: str, wanted: settings.ClusterSettings) -> None:
         raise
 
 
-def _name(home: str, args: argparse.Namespace, taken: tuple[str, ...] | list[str]) -> None:
-    """Give this box its name, and where another has it a number behind it."""
+def _save_name(home: str, args: Args, taken: tuple[str, ...] | list[str]) -> None:
+    """Save this machine's name; a default name that is taken gets a number behind it."""
     node = settings.load_node(home)
     if args.name is not None:
         wanted = settings.check_node_name(args.name)
@@ -346,8 +330,8 @@ def _name(home: str, args: argparse.Namespace, taken: tuple[str, ...] | list[str
     settings.save_node(home, settings.ClusterNode(id=node.id, name=wanted))
 
 
-def _tell_daemon(address: str | None) -> Setting:
-    """Let the daemon use a cluster, or none."""
+def _set_cluster(address: str | None) -> Setting:
+    """Let the daemon use a cluster, or none; it restarts if that changes."""
     from stoker.client.client import Client
     from stoker.wire import NewSetting
 
@@ -357,7 +341,7 @@ def _tell_daemon(address: str | None) -> Setting:
     if now not in before:
         from stoker.cli.verbs.daemon import restart
 
-        restart(find_home())  # jobs run on; the next one begins with the cluster, or without
+        restart(find_home())
     return now
 
 
@@ -373,7 +357,7 @@ def _forget(node: str | None) -> int:
 
 
 def _refuse_while_busy() -> None:
-    """Nobody would hear how jobs on other boxes end."""
+    """Refuse to end the cluster while jobs run on other machines: their ends would be lost."""
     from stoker.client.client import Client
 
     with Client(start=True) as client:
@@ -384,8 +368,8 @@ def _refuse_while_busy() -> None:
         )
 
 
-def _say_goodbye(home: str) -> None:
-    """Let the head know, which runs elsewhere what runs here; one that cannot be reached finds out."""
+def _announce_leave(home: str) -> None:
+    """Tell the head, which then runs this machine's jobs elsewhere; wait until it knows, or give up."""
     path = settings.leaving_path(home)
     with open(path, "w", encoding="ascii"):
         pass

@@ -1,17 +1,17 @@
-"""`stoker complete`: what the word that is being typed may become, for the shells' own completion.
+"""`stoker complete`: prints completions of the last word, for the completion scripts of shells.
 
-It runs at every press of a key: it imports next to nothing, starts no daemon, and never complains.
+It runs at each press of Tab: it imports little, starts no daemon, and prints no error.
 """
 
 from __future__ import annotations
 
 import sys
 
+from stoker.cli.arguments import Args, arg
 from stoker.errors import StokerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterable
     from typing import Any
 
@@ -29,7 +29,7 @@ _PENDING = ("waiting", "held", "blocked", "delayed")
 _LIVE = ("running", "paused")
 _OVER = ("done", "failed", "killed", "lost", "skipped")
 _STATES = (*_PENDING, "starting", *_LIVE, *_OVER)
-# The states of the jobs that a verb is for; none: of all.
+# The states of the jobs that a verb takes; none stands for all.
 _JOBS_OF: dict[str, tuple[str, ...]] = {
     "ls": (),
     "show": (),
@@ -51,14 +51,11 @@ _JOBS_OF: dict[str, tuple[str, ...]] = {
 }
 _ONE_JOB = ("show", "why", "move", "edit")
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("words", nargs="...", metavar="WORDS", help="what was typed after stoker")
+ARGUMENTS = (arg("words", nargs="...", metavar="WORDS", help="what was typed after stoker"),)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the choices."""
+def run(args: Args) -> int:
+    """Print the completions."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     for word, meaning in choices_for(words or [""]):
         sys.stdout.write(f"{word}\t{meaning}\n")
@@ -66,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def choices_for(words: list[str]) -> list[Choice]:
-    """The choices for the last of the words; none where a file's name is as good a guess."""
+    """Return the completions of the last word; none where the shell should complete file names."""
     words = [word for word in words[:-1] if word != "="] + [words[-1].removeprefix("=")]
     *before, current = words
     if not before:
@@ -91,7 +88,9 @@ def _positional(verb: str, given: list[str], current: str) -> list[Choice]:
         case "daemon" if not given:
             return _fitting(_plain("start", "stop", "restart", "status", "install"), current)
         case "cluster" if not given:
-            return _fitting(_plain("up", "join", "status", "leave"), current)
+            return _fitting(
+                _plain("up", "join", "token", "revoke", "status", "leave", "forget"), current
+            )
         case "gpus":
             if not given:
                 return _fitting(_plain("add", "drain", "remove"), current)
@@ -115,7 +114,7 @@ def _positional(verb: str, given: list[str], current: str) -> list[Choice]:
 
 
 def _values(option: str, current: str) -> list[Choice]:
-    """Choices for the value of an option."""
+    """Return completions of an option's value."""
     if option in ("-s", "--state"):
         return _in_list(current, lambda part: _fitting(_plain(*_STATES), part))
     if option in ("-P", "--project"):
@@ -128,7 +127,7 @@ def _values(option: str, current: str) -> list[Choice]:
 
 
 def _jobs(current: str, states: tuple[str, ...]) -> list[Choice]:
-    """Ids and names of jobs; the last of a list is completed."""
+    """Return ids and names of jobs; of a list with commas the last part is completed."""
     return _in_list(current, lambda part: _jobs_like(part, states))
 
 
@@ -167,7 +166,7 @@ def _settings() -> list[Choice]:
 
 
 def _ask(target: str) -> dict[str, Any]:
-    """What the daemon answers; nothing where there is none."""
+    """Ask the daemon; an empty answer if none runs."""
     from stoker.client.fast_json import loads
     from stoker.client.transport import Connection
     from stoker.home import find_home
@@ -181,22 +180,19 @@ def _ask(target: str) -> dict[str, Any]:
 
 
 def _options(verb: str) -> dict[str, tuple[str, bool]]:
-    """A verb's options: what each is for, and whether it takes a value."""
+    """Return a verb's options: the help text of each, and whether it takes a value."""
     from importlib import import_module
 
     from stoker.cli.main import VERBS
 
     found: dict[str, tuple[str, bool]] = {}
 
-    class Recorder:
-        def add_argument(self, *flags: str, **details: Any) -> None:
-            takes_value = details.get("action", "store") not in ("store_true", "store_false")
+    if verb in VERBS:
+        for flags, details in import_module(f"stoker.cli.verbs.{verb}").ARGUMENTS:
+            takes_value = details.get("action", "store") != "store_true"
             for flag in flags:
                 if flag.startswith("-"):
                     found[flag] = (str(details.get("help", "")), takes_value)
-
-    if verb in VERBS:
-        import_module(f"stoker.cli.verbs.{verb}").configure(Recorder())
         found["--help"] = ("explain the verb", False)
     return found
 

@@ -1,12 +1,10 @@
-"""`stoker completion`: what a shell reads to complete Stoker's words."""
+"""`stoker completion`: prints the completion script of a shell."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
+from stoker.cli.arguments import Args, arg
 
 SUMMARY = """\
 Print a script that lets your shell complete verbs, options, and the ids and names of jobs. Let your
@@ -59,13 +57,10 @@ complete -c stoker -f -k -a '(__stoker_complete)'
 """
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish")
+ARGUMENTS = (arg("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help="bash, zsh or fish"),)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Print the script."""
     sys.stdout.write(_SCRIPTS[args.shell])
     return 0

@@ -1,18 +1,15 @@
-"""`stoker config`: the queue's settings."""
+"""`stoker config`: shows or changes the queue's settings."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note, print_json
 from stoker.cli.tables import Column, print_table
 from stoker.client.client import Client
 from stoker.errors import NotFoundError, UsageError
 from stoker.wire import NewSetting, Setting
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Show the queue's settings, or change one. A change counts at once, or where it says so after stoker
@@ -28,47 +25,45 @@ examples:
 _AFTER_RESTART = ("gpus", "cluster.lease")
 _COLUMNS = (Column("NAME"), Column("VALUE"), Column("DEFAULT"), Column("MEANING", fold=True))
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("name", nargs="?", metavar="NAME", help="a setting")
-    add("value", nargs="?", metavar="VALUE", help="its new value")
-    add("--reset", action="store_true", help="take its default again")
-    add("--json", action="store_true", help="print JSON")
+ARGUMENTS = (
+    arg("name", nargs="?", metavar="NAME", help="a setting"),
+    arg("value", nargs="?", metavar="VALUE", help="its new value"),
+    arg("--reset", action="store_true", help="take its default again"),
+    arg("--json", action="store_true", help="print JSON"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Print settings, or change one."""
     if args.reset and (args.name is None or args.value is not None):
         raise UsageError("--reset takes one NAME: stoker config keep.days --reset")
     if args.value is not None or args.reset:
         setting = _change(args.name, args.value)
-        told = f"{setting.name} is {setting.value} now"
+        text = f"{setting.name} is {setting.value} now"
     else:
         with Client() as client:
             settings = client.config()
         if args.name is None:
-            _print_all(settings, as_json=args.json)
+            (print_json if args.json else _print_table)(settings)
             return 0
         setting = _find(settings, args.name)
-        told = setting.value
+        text = setting.value
     if args.json:
-        _print_json(setting)
+        print_json(setting)
     else:
-        print(told)
+        print(text)
     return 0
 
 
 def _change(name: str, value: str | None) -> Setting:
     if name == "ray.address":
-        from stoker.cli.verbs.cluster import reach_over
+        from stoker.cli.verbs.cluster import use_cluster
 
-        return reach_over(value)
+        return use_cluster(value)
     with Client() as client:
         setting = client.set_config(NewSetting(name=name, value=value))
     if name in _AFTER_RESTART:
-        sys.stderr.write(f"stoker: {name} counts after stoker daemon restart; jobs run on\n")
+        note(f"{name} takes effect after stoker daemon restart; jobs run on")
     return setting
 
 
@@ -80,10 +75,7 @@ def _find(settings: Sequence[Setting], name: str) -> Setting:
     raise NotFoundError(f"there is no setting '{name}'; there are: {known}")
 
 
-def _print_all(settings: list[Setting], *, as_json: bool) -> None:
-    if as_json:
-        _print_json(settings)
-        return
+def _print_table(settings: list[Setting]) -> None:
     rows = [
         (
             setting.name,
@@ -94,11 +86,3 @@ def _print_all(settings: list[Setting], *, as_json: bool) -> None:
         for setting in settings
     ]
     print_table(_COLUMNS, rows)
-
-
-def _print_json(value: Setting | list[Setting]) -> None:
-    import json
-
-    import msgspec
-
-    print(json.dumps(msgspec.to_builtins(value), indent=2))

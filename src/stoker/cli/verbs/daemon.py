@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note
 from stoker.cli.verbs.status import print_status
 from stoker.client.autostart import DAEMON, start_daemon
 from stoker.client.client import Client
@@ -19,8 +20,6 @@ from stoker.interpreter import module_command
 from stoker.pid_lock import end_holder, has_ended
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.wire import Status
 
 SUMMARY = """\
@@ -39,41 +38,50 @@ examples:
 _ACTIONS = ("start", "stop", "restart", "status", "install")
 _PATIENCE_S = 60.0
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
-    add("--gpus", metavar="SLOTS", help="start, restart: 0,1 or 0-3 or 0+1,2+3; default: all free")
-    add("--kill", action="store_true", help="stop: end the jobs that run as well")
+ARGUMENTS = (
+    arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
+    arg("--gpus", metavar="SLOTS", help="start, restart: 0,1 or 0-3 or 0+1,2+3; default: all free"),
+    arg("--kill", action="store_true", help="stop: end the jobs that run as well"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do one of the actions."""
+def run(args: Args) -> int:
+    """Perform one of the actions."""
     if args.gpus is not None and args.action not in ("start", "restart"):
         raise UsageError(f"--gpus is for start and restart, not for {args.action}")
     if args.kill and args.action != "stop":
         raise UsageError(f"--kill is for stop, not for {args.action}")
     home = find_home()
-    status = _status(home)
-    if args.action == "start":
-        return _start(home, args.gpus, status)
-    if args.action == "stop":
-        return _stop(home, status, kill=args.kill)
-    if args.action == "restart":
-        return _restart(home, args.gpus, status)
-    if args.action == "install":
-        return _install(home, status)
-    if status is None:
-        pid = daemon_pid(home)
-        raise StokerError(
-            "no daemon runs: stoker daemon start" if pid is None else unreachable(home, pid)
-        )
-    print_status(status)
+    status = _read_status(home)
+    match args.action:
+        case "start":
+            _start(home, args.gpus, status)
+        case "stop":
+            _stop(home, status, kill=args.kill)
+        case "restart":
+            if args.gpus is not None:
+                _parse_labels(args.gpus)  # a typing error must not leave the queue without a daemon
+            _end(home, status)
+            _launch(home, args.gpus)
+        case "install":
+            _install(home, status)
+        case _:
+            if status is None:
+                pid = daemon_pid(home)
+                raise StokerError(
+                    "no daemon runs: stoker daemon start" if pid is None else unreachable(home, pid)
+                )
+            print_status(status)
     return 0
 
 
-def _status(home: str) -> Status | None:
+def restart(home: str) -> None:
+    """Restart the daemon; jobs run on."""
+    _end(home, _read_status(home))
+    start_daemon(home, [])
+
+
+def _read_status(home: str) -> Status | None:
     try:
         with Client(home, restart=False) as client:
             return client.status()
@@ -81,79 +89,53 @@ def _status(home: str) -> Status | None:
         return None
 
 
-def _start(home: str, gpus: str | None, status: Status | None) -> int:
+def _start(home: str, gpus: str | None, status: Status | None) -> None:
     if status is None:
         _launch(home, gpus)
-        return 0
+        return
     labels = [slot.label for slot in status.slots]
-    if gpus is not None and gpus != _remembered(home) and _labels(gpus) != labels:
+    if gpus is not None and gpus != _remembered_gpus(home) and _parse_labels(gpus) != labels:
         raise StokerError(
-            f"a daemon runs already (pid {status.pid}), {_where(status)}:"
+            f"a daemon runs already (pid {status.pid}), {_describe_gpus(status)}:"
             f" stoker daemon restart --gpus {gpus} changes that, and jobs run on"
         )
     print(f"a daemon runs already (pid {status.pid})")
-    return 0
 
 
-def _stop(home: str, status: Status | None, *, kill: bool) -> int:
-    if status is None and _end_unreachable(home):
-        ended = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
-        print(f"stopped{ended}")
-        return 0
+def _stop(home: str, status: Status | None, *, kill: bool) -> None:
+    ended = _end(home, status, kill=kill)
     if status is None:
-        ended = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
-        print(f"no daemon runs{ended}")
-        return 0
-    _end(home, status, kill=kill)
+        leftovers = "; what it had left running was ended" if kill and _end_leftovers(home) else ""
+        print(f"{'stopped' if ended else 'no daemon runs'}{leftovers}")
+        return
     running = sum(count for state, count in status.counts.items() if is_live(state))
     waiting = status.counts.get(State.WAITING, 0)
-    print("stopped", end="")
+    effect = ""
     if running and not kill:
-        print(f"; {_jobs(running)} on, stoker daemon start takes them up again", end="")
+        jobs = "1 job runs" if running == 1 else f"{running} jobs run"
+        effect = f"; {jobs} on, stoker daemon start takes them up again"
     elif waiting:
-        print(f"; {waiting:,} waiting until stoker daemon start", end="")
-    print()
-    return 0
-
-
-def _restart(home: str, gpus: str | None, status: Status | None) -> int:
-    if gpus is not None:
-        _labels(gpus)  # nobody wants to be left without a daemon over a slip of the keyboard
-    if status is not None:
-        _end(home, status, kill=False)
-    else:
-        _end_unreachable(home)
-    _launch(home, gpus)
-    return 0
-
-
-def restart(home: str) -> None:
-    """Let the daemon begin anew; jobs run on."""
-    status = _status(home)
-    if status is not None:
-        _end(home, status, kill=False)
-    else:
-        _end_unreachable(home)
-    start_daemon(home, [])
+        effect = f"; {waiting:,} waiting until stoker daemon start"
+    print(f"stopped{effect}")
 
 
 def _launch(home: str, gpus: str | None) -> None:
     start_daemon(home, ["--gpus", gpus] if gpus is not None else [])
-    status = _status(home)
+    status = _read_status(home)
     if status is None:
         raise StokerError(f"the daemon ended at once: {home}/daemon.log says why")
-    print(f"started (pid {status.pid}), {_where(status)}")
+    print(f"started (pid {status.pid}), {_describe_gpus(status)}")
     for notice in status.notices:
-        sys.stderr.write(f"stoker: {notice}\n")
+        note(notice)
 
 
-def _where(status: Status) -> str:
+def _describe_gpus(status: Status) -> str:
     labels = ", ".join(slot.label for slot in status.slots)
     return f"on GPU {labels}" if labels else "without a GPU"
 
 
 def _end_leftovers(home: str) -> bool:
-    """End what runs without a daemon; whether there was anything. The next daemon learns of it."""
+    """End jobs that run without a daemon; whether there were any. The next daemon records their ends."""
     from stoker.executors.daemon_executor import stop_supervisor
 
     sockets = glob.glob(os.path.join(glob.escape(home), "supervisor-*.sock"))
@@ -161,39 +143,43 @@ def _end_leftovers(home: str) -> bool:
     return any(answer is not None for answer in stopped)
 
 
-def _end(home: str, status: Status, *, kill: bool) -> None:
-    """Stop it, and return when its process is gone."""
+def _end(home: str, status: Status | None, *, kill: bool = False) -> bool:
+    """Stop the daemon, and wait until its process is gone; whether there was one."""
+    if status is None:
+        return _end_unreachable(home)
     process = os.pidfd_open(status.pid)
     try:
         with Client(home) as client:
             client.stop(kill=kill)
         if not has_ended(process, _PATIENCE_S):
-            raise StokerError(
-                f"the daemon (pid {status.pid}) has not ended within {_PATIENCE_S:.0f} s:"
-                f" {home}/daemon.log may say why"
-            )
+            raise _has_not_ended(home, status.pid)
     finally:
         os.close(process)
+    return True
 
 
 def _end_unreachable(home: str) -> bool:
-    """Stop a daemon that runs and does not listen, by a signal; whether there was one."""
+    """Stop a daemon that does not listen, by a signal; whether there was one."""
     pid = daemon_pid(home)
     if pid is None:
         return False
     if not pid:
         raise StokerError(
-            f"a daemon holds {home}/daemon.lock, but which process it is cannot be told: end it yourself"
+            f"a daemon holds {home}/daemon.lock, but its pid is not known: find it and end it"
         )
     if not end_holder(lock_path(home), pid, _PATIENCE_S):
-        raise StokerError(
-            f"the daemon (pid {pid}) has not ended within {_PATIENCE_S:.0f} s: {home}/daemon.log may"
-            f" say why; kill -KILL {pid} ends it, and jobs run on"
-        )
+        raise _has_not_ended(home, pid)
     return True
 
 
-def _install(home: str, status: Status | None) -> int:
+def _has_not_ended(home: str, pid: int) -> StokerError:
+    return StokerError(
+        f"the daemon (pid {pid}) has not ended within {_PATIENCE_S:.0f} s: {home}/daemon.log may"
+        f" say why; kill -KILL {pid} ends it, and jobs run on"
+    )
+
+
+def _install(home: str, status: Status | None) -> None:
     from stoker.cli import systemd_unit
     from stoker.submit_context import find_user
 
@@ -209,35 +195,25 @@ def _install(home: str, status: Status | None) -> int:
     environment = {key: value for key in passed if (value := os.environ.get(key))}
     if named:
         environment["STOKER_HOME"] = home
-    command = module_command(DAEMON)
-    systemd_unit.write_unit(path, systemd_unit.unit_text(command, environment))
-    if status is not None:
-        _end(home, status, kill=False)
-    else:
-        _end_unreachable(home)
+    systemd_unit.write_unit(path, systemd_unit.unit_text(module_command(DAEMON), environment))
+    _end(home, status)
     systemd_unit.systemctl("daemon-reload")
     systemd_unit.systemctl("enable", "--now", name)
     print(f"installed and started: {path}")
     for warning in systemd_unit.warnings(find_user() or str(os.getuid())):
-        sys.stderr.write(f"stoker: {warning}\n")
-    return 0
+        note(warning)
 
 
-def _remembered(home: str) -> str | None:
+def _remembered_gpus(home: str) -> str | None:
     with Client(home) as client:
-        values = {setting.name: setting.value for setting in client.config()}
-    return values.get("gpus")
+        return next((each.value for each in client.config() if each.name == "gpus"), None)
 
 
-def _labels(gpus: str) -> list[str]:
-    """The slots that a text names; raises the error that says what is wrong with it."""
+def _parse_labels(gpus: str) -> list[str]:
+    """Return the labels of the slots that a text names; raises an error for wrong text."""
     from stoker.gpus.nvml import Nvml
     from stoker.gpus.slot_grammar import parse_slots
 
     nvml = Nvml.open()
     known = None if nvml is None else nvml.gpus()
     return [slot.label for slot in parse_slots(gpus, known, os.environ.get("CUDA_VISIBLE_DEVICES"))]
-
-
-def _jobs(count: int) -> str:
-    return "1 job runs" if count == 1 else f"{count} jobs run"

@@ -1,12 +1,12 @@
-"""`stoker demo`: Stoker at work on fake GPUs, with real processes; nothing of it is kept."""
+"""`stoker demo`: runs real processes on fake GPUs in a temporary folder."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
 
+from stoker.cli.arguments import Args, arg
 from stoker.errors import StokerError, UsageError
 
 SUMMARY = """\
@@ -22,15 +22,15 @@ examples:
 _RUNS = 16
 _FAILING_RUN = 6
 
+ARGUMENTS = (
+    arg("--gpus", type=int, default=4, metavar="N", help="how many fake GPUs"),
+    arg("--web", action="store_true", help="show the web page until stopped"),
+)
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("--gpus", type=int, default=4, metavar="N", help="how many fake GPUs")
-    parser.add_argument("--web", action="store_true", help="show the web page until stopped")
 
-
-def run(args: argparse.Namespace) -> int:
-    """Show a run; 0 if it went as it should, the failure on purpose included."""
+def run(args: Args) -> int:
+    """Run the demo; 0 if all ended as expected, including the failure on purpose."""
+    from stoker.cli.main import run_verb
     from stoker.store.job_queries import read_states
     from stoker.testing.state import GIB, FakeGpus
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         with open(commands, "w", encoding="utf-8") as file:
             file.writelines(f"{command}\n" for command in _commands())
         print(f"stoker run jobs.txt     {_RUNS} trainings on {args.gpus} fake GPUs", flush=True)
-        _stoker_run(commands)
+        run_verb("run", [commands] if sys.stdout.isatty() else [commands, "--tag"])
         states = read_states(os.path.join(folder, "home", "runs", "1", "run.db"))
     wanted = dict.fromkeys(range(1, _RUNS + 1), "done") | {_FAILING_RUN: "failed"}
     if states != wanted:
@@ -74,13 +74,3 @@ def _commands() -> list[str]:
         failure = " --fail-at 4" if number == _FAILING_RUN else ""
         commands.append(f"{train} --mem {memory}G --seconds {seconds} --steps 8{failure}")
     return commands
-
-
-def _stoker_run(commands: str) -> int:
-    from stoker.cli.parser import Parser
-    from stoker.cli.verbs import run as verb
-
-    parser = Parser("stoker run", verb.SUMMARY, verb.EXAMPLES)
-    verb.configure(parser)
-    words = [commands] if sys.stdout.isatty() else [commands, "--tag"]
-    return verb.run(parser.parse_args(words))

@@ -1,4 +1,4 @@
-"""`stoker diff`: where two runs differ."""
+"""`stoker diff`: shows where two runs of a sweep differ."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from stoker.cli.arguments import Args, arg
 from stoker.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.sweep_results.run_record import RunRecord
 
 SUMMARY = """\
@@ -22,16 +21,14 @@ examples:
   stoker diff pacgan/3bcc25ea pacgan/9a3d36be    by their hashes
   stoker diff results/a/run-1 results/b/run-2    by their folders
 """
+ARGUMENTS = (
+    arg("one", metavar="RUN", help="a run"),
+    arg("other", metavar="RUN", help="the run to compare it with"),
+    arg("--json", action="store_true", help="print a JSON object"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("one", metavar="RUN", help="a run")
-    parser.add_argument("other", metavar="RUN", help="the run to compare it with")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Print the differences."""
     from stoker.sweep_results.formats import to_json, to_text
     from stoker.sweep_results.table import Table
@@ -63,7 +60,7 @@ def _find(text: str) -> RunRecord:
         return read_run(os.path.abspath(text))
     sweep, _slash, own = text.partition("/")
     if not own:
-        raise UsageError(f"'{text}' is no run: write its folder, or NAME/ID")
+        raise UsageError(f"'{text}' is not a run: write its folder, or NAME/ID")
     root, name = find_root(sweep), glob.escape(own)
     found = {
         os.path.dirname(path)

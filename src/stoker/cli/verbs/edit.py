@@ -1,4 +1,4 @@
-"""`stoker edit`: a job's settings in the user's editor."""
+"""`stoker edit`: opens a job's settings in the user's editor."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import shlex
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING
 
-from stoker.cli.change_report import tell
+from stoker.cli.arguments import Args, arg
+from stoker.cli.job_changes import report_change
 from stoker.cli.job_settings import NONE, OF_RUNNING, read_settings
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.times import format_moment
@@ -17,9 +17,6 @@ from stoker.core.durations import spell_duration
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.errors import ConflictError, StokerError, UsageError
 from stoker.wire import Bytes, JobDetail, Set, from_wire
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Open a job's settings as text in $VISUAL or $EDITOR, and apply what was changed there, as stoker set
@@ -35,35 +32,31 @@ _HEAD = """\
 # Job {id}, {state}. Change what is to change, save, and leave the editor.
 # The value none takes a setting away. Lines that begin with # are remarks.
 """
+ARGUMENTS = (arg("id", metavar="ID", help=IDS_HELP),)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("id", metavar="ID", help=IDS_HELP)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Let it be edited."""
+def run(args: Args) -> int:
+    """Open the editor, and apply the changes."""
     editor = _find_editor()
     with Client() as client:
         job = client.show(args.id)
         if is_final(job.state) and job.state is not State.SKIPPED:
             raise ConflictError(f"job {job.id} is {job.state.value}: it cannot be changed any more")
         before = write_text(job)
-        after = _let_edit(editor, before)
+        after = _open_editor(editor, before)
         changes = find_changes(before, after)
         if not changes:
             print("unchanged")
             return 0
         try:
             order = Set(ids=str(job.id), to=read_settings(changes.items()))
-            return tell(client.set(order), "changed", "unchanged")
+            return report_change(client.set(order), "changed", "unchanged")
         except (UsageError, ConflictError) as error:
             raise type(error)(f"{error}; nothing was changed") from None
 
 
 def write_text(job: JobDetail) -> str:
-    """A job's settings as text: those that can be changed as it stands."""
+    """Format the settings that can be changed in the job's present state."""
     values = {
         "name": job.name or NONE,
         "project": job.project or NONE,
@@ -90,7 +83,7 @@ def write_text(job: JobDetail) -> str:
 
 
 def read_text(text: str) -> dict[str, str]:
-    """The settings that a text names; all below the last mark is the command."""
+    """Parse edited text; all below the mark is the command."""
     head, mark, command = text.partition(f"{_COMMAND}\n")
     values: dict[str, str] = {}
     for line in head.splitlines():
@@ -99,7 +92,7 @@ def read_text(text: str) -> dict[str, str]:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals:
             raise UsageError(
-                f"'{line[:50]}' is no setting: write name = value; nothing was changed"
+                f"'{line[:50]}' is not a setting: write name = value; nothing was changed"
             )
         if name in values:
             raise UsageError(f"{name} is there twice; nothing was changed")
@@ -110,7 +103,7 @@ def read_text(text: str) -> dict[str, str]:
 
 
 def find_changes(before: str, after: str) -> dict[str, str]:
-    """The settings that one text has and the other has not."""
+    """Return the settings that differ after the edit."""
     known = read_text(before)
     return {name: value for name, value in read_text(after).items() if value != known.get(name)}
 
@@ -132,7 +125,7 @@ def _find_editor() -> list[str]:
     return ["vi"]
 
 
-def _let_edit(editor: list[str], text: str) -> str:
+def _open_editor(editor: list[str], text: str) -> str:
     with tempfile.NamedTemporaryFile(prefix="stoker-", suffix=".txt") as file:
         file.write(os.fsencode(text))
         file.flush()
@@ -144,6 +137,6 @@ def _let_edit(editor: list[str], text: str) -> str:
             ) from None
         if code:
             raise StokerError(f"{editor[0]} ended with exit {code}: nothing was changed")
-        # Many editors write a new file under the old name.
+        # Many editors replace the file, so open it by name.
         with open(file.name, "rb") as edited:
             return os.fsdecode(edited.read())

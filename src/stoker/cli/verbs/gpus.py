@@ -1,19 +1,17 @@
-"""`stoker gpus`: which GPUs there are, how busy, and who has them; and which of them the queue uses."""
+"""`stoker gpus`: shows GPUs and their users; adds, drains or removes one."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note, print_json
 from stoker.cli.tables import Column, print_table
 from stoker.errors import StokerError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.gpus.availability import GpuState
     from stoker.gpus.lease_holder import Holder
     from stoker.gpus.process_users import GpuUser
@@ -39,16 +37,14 @@ _QUEUE = Column("QUEUE", fold=True)
 _ACTIONS = ("add", "drain", "remove")
 _PATIENCE_S = 2.0
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("action", nargs="?", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS))
-    add("gpu", nargs="?", metavar="ID", help="a GPU as the table names it; 0+1 is a slot of two")
-    add("--json", action="store_true", help="print a JSON list")
+ARGUMENTS = (
+    arg("action", nargs="?", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
+    arg("gpu", nargs="?", metavar="ID", help="a GPU as the table names it; 0+1 is a slot of two"),
+    arg("--json", action="store_true", help="print a JSON list"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Print the GPUs, or change which of them the queue uses."""
     if args.action is None:
         return _show(args)
@@ -67,20 +63,17 @@ def _change(action: str, gpu: str) -> int:
     with Client() as client:
         changed = client.gpus(GpuOrder(action=action, gpu=gpu))  # type: ignore[arg-type]
     done = {"add": "in use", "drain": "drained", "remove": "removed"}[action]
+    jobs = f"; {name_jobs(changed.jobs)} still on it" if changed.jobs and action != "add" else ""
     print(
-        f"GPU {', '.join(changed.slots)} {'are' if len(changed.slots) > 1 else 'is'} {done}", end=""
+        f"GPU {', '.join(changed.slots)} {'are' if len(changed.slots) > 1 else 'is'} {done}{jobs}"
     )
-    if changed.jobs and action != "add":
-        print(f"; {name_jobs(changed.jobs)} still on it", end="")
-    print(flush=True)
     if changed.notice:
-        sys.stderr.write(f"stoker: {changed.notice}\n")
+        note(changed.notice)
     return 0
 
 
-def _show(args: argparse.Namespace) -> int:
+def _show(args: Args) -> int:
     """Print the GPUs; without any, a table is an error and JSON is an empty list."""
-    # Imported late, so that other verbs start fast.
     from stoker.gpus.availability import survey
     from stoker.gpus.lease_holder import holder
     from stoker.gpus.nvml import Nvml, why_unavailable
@@ -94,7 +87,7 @@ def _show(args: argparse.Namespace) -> int:
     named = _without_nvml({state.gpu.label for state in states}, slots or [])
     if args.json:
         known = [_json_row(*row, slots) for row in rows]
-        print(json.dumps([*known, *({"label": n, "queue": q} for n, q in named.items())], indent=2))
+        print_json([*known, *({"label": n, "queue": q} for n, q in named.items())])
     elif not rows and slots:
         print_table([_COLUMNS[0], _QUEUE], [(name, _in_queue(name, slots)) for name in named])
     elif not rows:
@@ -111,7 +104,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _without_nvml(seen: set[str], slots: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The queue's slots with a name of which NVML shows no GPU, by that name."""
+    """Return the queue's slots whose GPUs NVML does not show, by label."""
     found: dict[str, list[dict[str, Any]]] = {}
     for slot in slots:
         if seen.isdisjoint(slot["label"].split("+")):
@@ -121,14 +114,12 @@ def _without_nvml(seen: set[str], slots: list[dict[str, Any]]) -> dict[str, list
 
 def _show_cluster(*, as_json: bool) -> int:
     """Print the GPUs of all machines, as the daemon knows them."""
-    import msgspec
-
     from stoker.client.client import Client
 
     with Client() as client:
         found = client.read_gpus()
     if as_json:
-        print(json.dumps(msgspec.to_builtins(found), indent=2))
+        print_json(found)
         return 0
     columns = [column for column in _COLUMNS if column.header != "HELD BY"]
     print_table([*columns, _QUEUE], [_cluster_row(gpu) for gpu in found])
@@ -154,7 +145,9 @@ def _cluster_row(gpu: GpuInfo) -> tuple[str, ...]:
 
 
 def _slots_of_queue() -> list[dict[str, Any]] | None:
-    """What the daemon says of its slots; None if there is none, which is no reason to start one."""
+    """Ask the daemon for its slots; None if no daemon runs (this starts none)."""
+    import json
+
     from stoker.client.transport import Connection
     from stoker.home import find_home
 
@@ -169,18 +162,18 @@ def _slots_of_queue() -> list[dict[str, Any]] | None:
 
 
 def _in_queue(label: str, slots: list[dict[str, Any]]) -> str:
-    """What the queue does on a GPU."""
+    """Describe what the queue does on a GPU."""
     words = []
     for slot in slots:
         if label in (slot["label"], *slot["label"].split("+")):
             jobs = [f"job {job}" for job in slot["jobs"]]
             shut = slot["drained"] or slot["closed"]
-            words += [*jobs, *_sums(slot), *filter(None, [shut])] or ["free"]
+            words += [*jobs, *_describe_shared(slot), *filter(None, [shut])] or ["free"]
     return ", ".join(dict.fromkeys(words)) or "-"
 
 
-def _sums(slot: dict[str, Any]) -> list[str]:
-    """How much of a GPU is set aside for those who share it."""
+def _describe_shared(slot: dict[str, Any]) -> list[str]:
+    """Describe how much of a shared GPU's memory is set aside."""
     shared = slot.get("shared")
     if shared is None:
         return []

@@ -1,16 +1,12 @@
-"""`stoker hold`: lets jobs wait until they are released."""
+"""`stoker hold`: keeps jobs from starting until they are released."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_selection, read_selection
+from stoker.cli.arguments import Args
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Hold
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Keep jobs from starting until stoker release lets them go on. What runs is not touched: stoker pause
@@ -22,15 +18,9 @@ examples:
   stoker hold -P vision      all of a project
   stoker add --hold CMD      add a job that is held from the beginning
 """
+ARGUMENTS = selection_arguments("all that have not begun")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that have not begun")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Hold them; 1 if one named has begun."""
-    order = Hold(**read_selection(args, "hold"))
-    with Client() as client:
-        return tell(client.hold(order), "held", "nothing to hold")
+def run(args: Args) -> int:
+    """Hold the selected jobs; 1 if one of them has begun."""
+    return report_change(change_jobs(args, Client.hold, Hold), "held", "nothing to hold")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_selection, read_selection
+from stoker.cli.arguments import Args, arg
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.core.durations import parse_span
 from stoker.wire import Kill
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 End jobs: those that wait do not start, those that run get SIGTERM, whole process trees, and SIGKILL
@@ -25,21 +21,18 @@ examples:
   stoker kill -P vision          all of a project
   stoker kill --all --grace 1m   everything, with a minute to save its work
 """
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that run or wait")
-    parser.add_argument(
+ARGUMENTS = (
+    *selection_arguments("all that run or wait"),
+    arg(
         "--grace",
         metavar="TIME",
         help="from TERM to KILL (default: as it was added, 10s; 0: at once)",
-    )
+    ),
+)
 
 
-def run(args: argparse.Namespace) -> int:
-    """End them; 1 if one named was over already."""
+def run(args: Args) -> int:
+    """End the selected jobs; 1 if one of them has ended already."""
     grace_s = None if args.grace is None else parse_span(args.grace)
-    order = Kill(**read_selection(args, "kill"), grace_s=grace_s)
-    with Client() as client:
-        return tell(client.kill(order), "ending", "nothing to end")
+    changed = change_jobs(args, Client.kill, Kill, grace_s=grace_s)
+    return report_change(changed, "ending", "nothing to end")

@@ -1,17 +1,15 @@
-"""`stoker log`: what a job has written, and what it goes on to write."""
+"""`stoker log`: prints or follows the output of a job."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note
 from stoker.cli.safe_text import TextCleaner, write_all
 from stoker.client.client import Client
 from stoker.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Print the output of a job, or the daemon's own log. On a terminal colours are kept and other escape
@@ -24,36 +22,27 @@ examples:
   stoker log 12 --attempt 1    what its first attempt wrote
   stoker log -f daemon         what the daemon has to say
 """
+ARGUMENTS = (
+    arg("id", metavar="ID", help="a job (an id, @, a name), or the word daemon"),
+    arg("-f", "--follow", action="store_true", help="go on until the job is over"),
+    arg("-n", "--lines", type=int, metavar="N", help="only the last N lines"),
+    arg("--attempt", type=int, metavar="K", help="that of the K-th attempt (default: the last)"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("id", metavar="ID", help="a job (an id, @, a name), or the word daemon")
-    add("-f", "--follow", action="store_true", help="go on until the job is over")
-    add("-n", "--lines", type=int, metavar="N", help="only the last N lines")
-    add("--attempt", type=int, metavar="K", help="that of the K-th attempt (default: the last)")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print it."""
+def run(args: Args) -> int:
+    """Print the output."""
     if args.lines is not None and args.lines < 0:
-        raise UsageError(f"-n {args.lines}: a number of lines, 0 or more")
+        raise UsageError(f"-n {args.lines}: write 0 or more lines")
     if args.attempt is not None and args.attempt < 1:
         raise UsageError(f"--attempt {args.attempt}: attempts are counted from 1")
-    with Client(tell=tell_gone) as client:
+    with Client(tell=note) as client:
         print_stream(client.log(args.id, args.attempt, args.lines, args.follow))
     return 0
 
 
-def tell_gone(text: str) -> None:
-    """Say on standard error that output stops because the daemon is gone, or that it is back."""
-    sys.stdout.flush()
-    sys.stderr.write(f"stoker: {text}\n")
-
-
 def print_stream(chunks: Iterable[bytes]) -> None:
-    """Pass output on: made safe on a terminal, untouched in a pipe."""
+    """Write output to standard output: made safe on a terminal, unchanged in a pipe."""
     sys.stdout.flush()
     if not sys.stdout.isatty():
         for chunk in chunks:

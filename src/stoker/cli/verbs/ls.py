@@ -1,4 +1,4 @@
-"""`stoker ls`: what runs, what waits, what has ended."""
+"""`stoker ls`: lists jobs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
 from stoker.cli.job_overview import LINES, JobOverview, take_listing
 from stoker.cli.job_table import COLUMNS, lines_of
-from stoker.cli.selection import add_selection, join_ids, parse_states
+from stoker.cli.selection import read_selection, selection_arguments
 from stoker.cli.tables import print_line, print_table
-from stoker.cli.verbs.status import paused_projects, pauses
+from stoker.cli.verbs.status import describe_pauses, paused_projects
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
 from stoker.core.durations import format_left
 from stoker.errors import NotFoundError, UsageError
 from stoker.wire import Job, Selection, Status
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 List jobs: what runs, what waits in its order, and what ended last. Without IDS, STATE or -a a long
@@ -34,23 +31,19 @@ examples:
   stoker ls 5-9,train         some jobs
   stoker ls --json            all jobs, for scripts: [] where there is none
 """
+ARGUMENTS = (
+    *selection_arguments("all of them, however many", ("-a", "--all")),
+    arg("--json", action="store_true", help="print a JSON list of all that fit"),
+    arg("-w", "--watch", action="store_true", help="keep the list up to date"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all of them, however many", all_flags=("-a", "--all"))
-    parser.add_argument("--json", action="store_true", help="print a JSON list of all that fit")
-    parser.add_argument("-w", "--watch", action="store_true", help="keep the list up to date")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Print the list."""
-    selection = Selection(
-        ids=join_ids(args.ids), states=parse_states(args.state), project=args.project
-    )
+    selection = Selection(**{**read_selection(args), "all": False})  # -a is for the display
     if args.watch:
         if args.json or not sys.stdout.isatty():
-            raise UsageError("--watch is for a terminal; for scripts there is stoker wait")
+            raise UsageError("--watch needs a terminal: use stoker wait in scripts")
         from stoker.cli.ls_watch import watch
 
         return watch(selection)
@@ -58,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             _list(client, args, selection)
         except NoDaemonError:
-            # Where there never was a queue, nothing is in it.
+            # A queue that never existed is empty.
             if selection.ids or os.path.exists(os.path.join(client.home, "stoker.db")):
                 raise
             if selection.project is not None:
@@ -72,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list(client: Client, args: argparse.Namespace, selection: Selection) -> None:
+def _list(client: Client, args: Args, selection: Selection) -> None:
     if args.json:
         _print_json(client.jobs(selection))
     elif args.all or selection.ids:
@@ -90,19 +83,19 @@ def _print(listing: JobOverview, selection: Selection, status: Status | None) ->
     if listing.left_out:
         _remark(f"… {', '.join(listing.left_out)}: -a shows all")
     elif not listing.jobs and (selection.states or selection.project):
-        _remark("no such job: stoker ls -a shows all")
+        _remark("no job matches: stoker ls -a shows all")
     elif not listing.jobs:
         _remark("no job yet: stoker add python train.py")
     if status is None:
         return
-    for pause in pauses(status, selection.project):
+    for pause in describe_pauses(status, selection.project):
         _remark(pause, "bold yellow")
     if status.eta_s and sys.stdout.isatty():
         _remark(f"the whole queue: {format_left(status.eta_s)}")
 
 
 def _remark(text: str, style: str = "dim") -> None:
-    """Tell a person: beside the table on a terminal, out of the way where a program reads it."""
+    """Print a remark: below the table on a terminal, else on standard error."""
     if sys.stdout.isatty():
         print_line((text, style))
     else:
@@ -112,7 +105,7 @@ def _remark(text: str, style: str = "dim") -> None:
 def _print_json(jobs: Iterable[Job]) -> None:
     import msgspec
 
-    # Job by job: there may be a million.
+    # Job by job: there may be a million jobs.
     encode = msgspec.json.Encoder().encode
     opening = "[\n"
     for job in jobs:

@@ -1,17 +1,13 @@
-"""`stoker pause`: stops jobs where they are, or lets the queue start nothing more."""
+"""`stoker pause`: stops running jobs, or lets the queue start no more jobs."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_queue_flag, add_selection, read_selection
+from stoker.cli.arguments import Args, arg
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.messages import note
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Pause
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Stop running jobs where they are (SIGSTOP to their whole trees); they keep their GPUs and the memory on
@@ -24,25 +20,28 @@ examples:
   stoker pause --queue            start nothing more, until stoker resume --queue
   stoker pause --queue -P vision  start nothing more of a project
 """
+ARGUMENTS = (
+    *selection_arguments("all that run"),
+    arg(
+        "--queue",
+        action="store_true",
+        help="start nothing more (with -P: of this project); what runs goes on",
+    ),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that run")
-    add_queue_flag(parser, "start nothing more (with -P: of this project); what runs goes on")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Pause; 1 if one named does not run."""
-    order = Pause(**read_selection(args, "pause"), queue=args.queue)
-    with Client() as client:
-        changed = client.pause(order)
+def run(args: Args) -> int:
+    """Pause the selected jobs, or the queue; 1 if one of the jobs does not run."""
+    changed = change_jobs(args, Client.pause, Pause, queue=args.queue)
     if args.queue:
         what = f"project {args.project}" if args.project else "the queue"
-        undo = " ".join(["stoker resume --queue", *(["-P", args.project] if args.project else [])])
-        print(f"{what} is paused: what runs goes on, nothing more starts until {undo}")
+        option = f" -P {args.project}" if args.project else ""
+        print(
+            f"{what} is paused: what runs goes on, nothing more starts until"
+            f" stoker resume --queue{option}"
+        )
         return 0
-    code = tell(changed, "paused", "nothing runs")
+    code = report_change(changed, "paused", "nothing runs")
     if changed.ids:
-        sys.stderr.write("stoker: GPUs and their memory stay taken until stoker resume or kill\n")
+        note("GPUs and their memory stay taken until stoker resume or kill")
     return code

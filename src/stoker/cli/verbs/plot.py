@@ -1,14 +1,13 @@
-"""`stoker plot`: curves of a sweep's runs, on the terminal or as a picture."""
+"""`stoker plot`: draws curves of a sweep's runs on the terminal, or writes a picture."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
+from stoker.cli.arguments import Args, arg
+from stoker.errors import UsageError
 
 SUMMARY = """\
 Draw what runs have reported, over their steps: on the terminal, or into a picture. Needs the extra
@@ -20,21 +19,17 @@ examples:
   stoker plot pacgan --y loss --where 'lr < 0.01'   some of the runs
   stoker plot pacgan --y val_acc --save plot.png    as a picture
 """
+ARGUMENTS = (
+    arg("name", metavar="NAME", help="a sweep, or the folder of its runs"),
+    arg("--x", default="step", metavar="NAME", help="what is along the bottom (default: step)"),
+    arg("--y", metavar="NAME", help="the metric (default: the sweep's)"),
+    arg("--where", metavar="CONDITION", help="only the runs for which it holds"),
+    arg("--save", metavar="FILE", help="write a picture: .png, .pdf, .svg"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("name", metavar="NAME", help="a sweep, or the folder of its runs")
-    add("--x", default="step", metavar="NAME", help="what is along the bottom (default: step)")
-    add("--y", metavar="NAME", help="the metric (default: the sweep's)")
-    add("--where", metavar="CONDITION", help="only the runs for which it holds")
-    add("--save", metavar="FILE", help="write a picture: .png, .pdf, .svg")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Draw."""
-    from stoker.errors import UsageError
+def run(args: Args) -> int:
+    """Draw the curves."""
     from stoker.sweep_results.collect import collect, find_root, read_manifest
     from stoker.sweep_results.curves import read_curves
     from stoker.sweep_results.plot import draw, save
@@ -43,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     root = find_root(args.name)
     y = args.y or read_manifest(root).metric
     if y is None:
-        raise UsageError("which metric? stoker plot NAME --y val_acc")
+        raise UsageError(f"which metric? stoker plot {args.name} --y val_acc")
     records = collect(root)
     if args.where is not None:
         records = filter_records(records, args.where)
@@ -53,7 +48,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     size = shutil.get_terminal_size((80, 24))
     coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    height = size.lines - 2
-    text = draw(curves, args.x, y, width=size.columns, height=height, coloured=coloured)
-    sys.stdout.write(f"{text}\n")
+    print(draw(curves, args.x, y, width=size.columns, height=size.lines - 2, coloured=coloured))
     return 0

@@ -1,16 +1,12 @@
-"""`stoker preempt`: lets running jobs make room."""
+"""`stoker preempt`: ends running jobs and lets them wait again."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_selection, read_selection
+from stoker.cli.arguments import Args
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Preempt
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Let running jobs make room: each gets its signal (SIGTERM, or what add --signal says), SIGKILL when its
@@ -22,15 +18,9 @@ examples:
   stoker preempt -P sweep    all of a project that run
   stoker preempt -s paused   those that are paused
 """
+ARGUMENTS = selection_arguments("all that run")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that run")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Preempt them; 1 if one named does not run."""
-    order = Preempt(**read_selection(args, "preempt"))
-    with Client() as client:
-        return tell(client.preempt(order), "making room:", "nothing runs")
+def run(args: Args) -> int:
+    """Preempt the selected jobs; 1 if one of them does not run."""
+    return report_change(change_jobs(args, Client.preempt, Preempt), "making room:", "nothing runs")

@@ -1,16 +1,12 @@
-"""`stoker release`: lets held jobs go on."""
+"""`stoker release`: lets held jobs start."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_selection, read_selection
+from stoker.cli.arguments import Args
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Release
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Let held jobs go on: they start when there is room and what else they wait for has come."""
@@ -20,15 +16,9 @@ examples:
   stoker release -P vision   all of a project
   stoker release --all       all that are held
 """
+ARGUMENTS = selection_arguments("all that are held")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that are held")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Release them; 1 if one named is not held."""
-    order = Release(**read_selection(args, "release"))
-    with Client() as client:
-        return tell(client.release(order), "released", "nothing is held")
+def run(args: Args) -> int:
+    """Release the selected jobs; 1 if one of them is not held."""
+    return report_change(change_jobs(args, Client.release, Release), "released", "nothing is held")

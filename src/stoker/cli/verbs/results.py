@@ -1,4 +1,4 @@
-"""`stoker results`: what came of a sweep, as a table."""
+"""`stoker results`: shows the results of a sweep as a table."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.sweep_results.run_record import RunRecord
     from stoker.sweep_results.table import Table
 
@@ -27,26 +27,27 @@ examples:
   stoker results pacgan --failed               what failed, why, and its last line
   stoker results pacgan --csv > table.csv      also --md, --json, --latex
 """
+ARGUMENTS = (
+    arg("name", metavar="NAME", help="a sweep, or the folder of its runs"),
+    arg(
+        "--sort",
+        signed=True,
+        metavar="NAMES",
+        help="by these, comma between; - before one: the largest first",
+    ),
+    arg("-n", "--limit", type=int, metavar="N", help="the first N alone"),
+    arg("--where", metavar="CONDITION", help='only those for which it holds: "lr < 0.01"'),
+    arg("--over", metavar="NAMES", help="means over these parameters, comma between"),
+    arg("--columns", metavar="NAMES", help="these columns, comma between"),
+    arg("--failed", action="store_true", help="what did not succeed, and why"),
+    *(
+        arg(f"--{name}", action="store_true", exclusive="format", help=f"as {kind}")
+        for name, kind in (("csv", "csv"), ("md", "Markdown"), ("json", "JSON"), ("latex", "LaTeX"))
+    ),
+)
 
-SIGNED = ("--sort",)
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("name", metavar="NAME", help="a sweep, or the folder of its runs")
-    add("--sort", metavar="NAMES", help="by these, comma between; - before one: the largest first")
-    add("-n", "--limit", type=int, metavar="N", help="the first N alone")
-    add("--where", metavar="CONDITION", help='only those for which it holds: "lr < 0.01"')
-    add("--over", metavar="NAMES", help="means over these parameters, comma between")
-    add("--columns", metavar="NAMES", help="these columns, comma between")
-    add("--failed", action="store_true", help="what did not succeed, and why")
-    form = parser.add_mutually_exclusive_group()
-    for name, kind in (("csv", "csv"), ("md", "Markdown"), ("json", "JSON"), ("latex", "LaTeX")):
-        form.add_argument(f"--{name}", action="store_true", help=f"as {kind}")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Print the table."""
     from stoker.sweep_results.collect import collect, find_root, read_manifest
     from stoker.sweep_results.run_facts import STATES_UNKNOWN, add_facts
@@ -55,10 +56,10 @@ def run(args: argparse.Namespace) -> int:
     root = find_root(args.name)
     records = collect(root)
     if not add_facts(records, read_manifest(root).name):
-        _tell(STATES_UNKNOWN)
+        note(STATES_UNKNOWN)
     for record in records:
         if record.problem is not None:
-            _tell(f"{record.id}: {record.problem}")
+            note(f"{record.id}: {record.problem}")
     if args.where is not None:
         records = filter_records(records, args.where)
     if args.sort is not None:
@@ -74,19 +75,19 @@ def run(args: argparse.Namespace) -> int:
     del table.rows[len(table.rows) if args.limit is None else args.limit :]
     _show(args, table)
     if not args.failed:
-        _tell_failures(records, has_means=args.over is not None)
+        _note_failures(records, has_means=args.over is not None)
     return 0
 
 
-def _tell_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:
-    """Say which of the runs did not succeed: their metrics are what they reported before they failed."""
+def _note_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:
+    """Write how many runs did not succeed: their metrics are what they reported before they failed."""
     from stoker.sweep_results.table import BAD_STATES, tell_left_out
 
     counts = tell_left_out(records)
     if counts is not None:
         bad = sum(record.state in BAD_STATES for record in records)
         means = " no mean counts them;" if has_means else ""
-        _tell(f"{bad} of {len(records)} runs did not succeed ({counts}):{means} --failed tells why")
+        note(f"{bad} of {len(records)} runs did not succeed ({counts}):{means} --failed tells why")
 
 
 def _failures(records: Sequence[RunRecord]) -> Table:
@@ -116,16 +117,11 @@ def _last_line(folder: str) -> str | None:
     return next((line for line in reversed(lines) if line.strip()), None)
 
 
-def _tell(text: str) -> None:
-    sys.stdout.flush()  # what is printed comes first, in a pipe too
-    sys.stderr.write(f"stoker: {text}\n")
-
-
 def _names(text: str | None) -> list[str]:
     return [] if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _show(args: argparse.Namespace, table: Table) -> None:
+def _show(args: Args, table: Table) -> None:
     from stoker.sweep_results import formats
 
     writers: dict[str, Callable[[Table], str]] = {

@@ -1,16 +1,12 @@
-"""`stoker resume`: lets paused jobs, or the paused queue, go on."""
+"""`stoker resume`: continues paused jobs, or the paused queue."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_queue_flag, add_selection, read_selection
+from stoker.cli.arguments import Args, arg
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Resume
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Let paused jobs go on where they were stopped. With --queue let the queue, and the jobs without a project
@@ -23,20 +19,16 @@ examples:
   stoker resume --queue            the queue
   stoker resume --queue -P vision  a project
 """
+ARGUMENTS = (
+    *selection_arguments("all that are paused"),
+    arg("--queue", action="store_true", help="the queue itself (with -P: this project)"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that are paused")
-    add_queue_flag(parser, "the queue itself (with -P: this project)")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Resume; 1 if one named is not paused."""
-    order = Resume(**read_selection(args, "resume"), queue=args.queue)
-    with Client() as client:
-        changed = client.resume(order)
+def run(args: Args) -> int:
+    """Resume the selected jobs, or the queue; 1 if one of the jobs is not paused."""
+    changed = change_jobs(args, Client.resume, Resume, queue=args.queue)
     if args.queue:
         print(f"{f'project {args.project}' if args.project else 'the queue'} goes on")
         return 0
-    return tell(changed, "resumed", "nothing is paused")
+    return report_change(changed, "resumed", "nothing is paused")

@@ -1,16 +1,12 @@
-"""`stoker rm`: forgets jobs."""
+"""`stoker rm`: removes jobs and their logs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_selection, read_selection
+from stoker.cli.arguments import Args, arg
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Remove
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Forget jobs and delete their logs (those in Stoker's own folder; a file named with -o stays). A job
@@ -22,16 +18,13 @@ examples:
   stoker rm -s failed     all that failed
   stoker rm --all         everything that has ended
 """
+ARGUMENTS = (
+    *selection_arguments("all that have ended; with --kill really all"),
+    arg("--kill", action="store_true", help="end those that run first"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that have ended; with --kill really all")
-    parser.add_argument("--kill", action="store_true", help="end those that run first")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Remove them; 1 if one named still runs."""
-    order = Remove(**read_selection(args, "rm"), kill=args.kill)
-    with Client() as client:
-        return tell(client.rm(order), "removed", "nothing to remove")
+def run(args: Args) -> int:
+    """Remove the selected jobs; 1 if one of them still runs."""
+    changed = change_jobs(args, Client.rm, Remove, kill=args.kill)
+    return report_change(changed, "removed", "nothing to remove")

@@ -1,4 +1,4 @@
-"""`stoker run`: commands in, GPUs busy, nothing lost."""
+"""`stoker run`: runs commands from a file or a pipe on free GPUs, without the daemon."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
 from stoker.errors import StokerError, UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.core.job import Request
     from stoker.core.slot import Slot
     from stoker.engine.command_reader import Source
@@ -30,61 +29,70 @@ examples:
   stoker run jobs.txt --warm torch          commands find torch imported when they start
   touch q; tail -f -n 0 q | stoker run      a queue: echo 'python a.py' >> q
 """
+ARGUMENTS = (
+    arg(
+        "file", nargs="?", metavar="FILE", help="commands, one per line; - or none: standard input"
+    ),
+    arg("-g", "--gpus", metavar="SLOTS", help="0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names"),
+    arg(
+        "-j",
+        "--jobs-per-gpu",
+        signed=True,
+        type=int,
+        default=1,
+        metavar="N",
+        help="commands at once on a GPU",
+    ),
+    arg("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)"),
+    arg("--logs", metavar="DIR", help="write each command's output to DIR/NUMBER.log"),
+    arg("--tag", action="store_true", help="put the command's number before each line of output"),
+    arg("-0", "--null", action="store_true", help="commands end with NUL, and may span lines"),
+    arg("--fail-fast", action="store_true", help="start no more once a command has failed"),
+    arg("--gpu-mem", metavar="MEM", help="GPU memory that each command needs: 10G"),
+    arg("--share", metavar="HOW", help="let commands share GPUs: auto, always:N (default: never)"),
+    arg("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h"),
+    arg(
+        "--retries",
+        signed=True,
+        type=int,
+        default=0,
+        metavar="N",
+        help="try a failed command N more times",
+    ),
+    arg("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j"),
+    arg("--resume", action="store_true", help="go on with the last such run: skip what succeeded"),
+    arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
+    arg("--name", help="the run's name for --resume (default: the file's path, or stdin)"),
+    arg("--dry-run", action="store_true", help="show what would run, and where"),
+    arg("--json", action="store_true", help="print events as lines of JSON; output goes to logs"),
+)
 
-# A negative value is refused as what it is.
-SIGNED = ("--retries", "-j", "--jobs-per-gpu")
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("file", nargs="?", metavar="FILE", help="commands, one per line; - or none: standard input")
-    add("-g", "--gpus", metavar="SLOTS", help="0,1,2 or 0-3, pairs 0+1,2+3, UUIDs, all, any names")
-    add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="commands at once on a GPU")
-    add("--shell", metavar="SH", help="a shell; login: your login shell (default: /bin/sh)")
-    add("--logs", metavar="DIR", help="write each command's output to DIR/NUMBER.log")
-    add("--tag", action="store_true", help="put the command's number before each line of output")
-    add("-0", "--null", action="store_true", help="commands end with NUL, and may span lines")
-    add("--fail-fast", action="store_true", help="start no more once a command has failed")
-    add("--gpu-mem", metavar="MEM", help="GPU memory that each command needs: 10G")
-    add("--share", metavar="HOW", help="let commands share GPUs: auto, always:N (default: never)")
-    add("-t", "--timeout", metavar="TIME", help="end a command after this long: 90s, 2h, 1d12h")
-    add("--retries", type=int, default=0, metavar="N", help="try a failed command N more times")
-    add("--mps", action="store_true", help="share GPUs through NVIDIA's MPS; see -j")
-    add("--resume", action="store_true", help="go on with the last such run: skip what succeeded")
-    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
-    add("--name", help="the run's name for --resume (default: the file's path, or stdin)")
-    add("--dry-run", action="store_true", help="show what would run, and where")
-    add("--json", action="store_true", help="print events as lines of JSON; output goes to logs")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run everything; 0 only if all of it succeeded."""
+def run(args: Args) -> int:
+    """Run all commands; 0 only if all of them succeeded."""
     if args.dry_run:
         return _dry_run(args)
     source = _source(args)
-    # The supervisor starts up while we import the rest and look at the GPUs.
+    # The supervisor starts while this process imports the rest and looks for GPUs.
     from stoker.supervisor.launcher import start_supervisor
 
     supervisor = start_supervisor()
     from stoker.cli.run_output import Output
-    from stoker.engine.foreground_engine import ForegroundEngine, ForegroundSettings
+    from stoker.engine.foreground_engine import ForegroundSettings
     from stoker.executors.command import resolve_shell
     from stoker.home import find_home
 
     request = _request(args)
+    warm: list[str] = []
     if args.warm is not None:
         from stoker.cli.add_options import read_modules
 
         warm = read_modules(args.warm)
-    else:
-        warm = []
-    nvml, slots = find_slots(args)
+    nvml, slots = find_slots(args.gpus, args.jobs_per_gpu)
     check_gpu_mem(request, nvml, slots)
     shell = resolve_shell(args.shell)
     output = Output(args, source)
-    record = _record(args)
-    output.open(record)
+    record = _open_record(args)
     settings = ForegroundSettings(
         slots=slots,
         shell=shell,
@@ -98,45 +106,37 @@ def run(args: argparse.Namespace) -> int:
         warm=tuple(warm),
         mps_folder=os.path.join(find_home(), "mps") if args.mps else None,
     )
-    foreground = ForegroundEngine(record, source, settings, output.report, supervisor)
-    try:
-        return 0 if output.follow(foreground, nvml) else 1
-    finally:
-        record.close()
+    return output.run(record, settings, supervisor, nvml)
 
 
-def _request(args: argparse.Namespace) -> Request:
+def _request(args: Args) -> Request:
     from stoker.core.durations import parse_duration
     from stoker.core.job import Options, Request
 
     if args.retries < 0:
-        raise UsageError(f"--retries {args.retries}: a command cannot be tried fewer than 0 times")
+        raise UsageError(f"--retries {args.retries}: write 0 or more")
     if args.tag and (args.logs or args.json):
-        raise UsageError("--tag is for output that passes through: leave out --logs and --json")
+        raise UsageError(
+            "--tag is for output on the terminal or in a pipe: leave out --logs and --json"
+        )
     timeout_s = None if args.timeout is None else parse_duration(args.timeout)
-    share, gpu_mem = read_request_room(args.share, args.gpu_mem)
+    given = {}
+    if args.share is not None or args.gpu_mem is not None:
+        from stoker.cli.add_options import read_options
+
+        given = read_options({"share": args.share, "gpu_mem": args.gpu_mem})
+    share = given.get("share")
     return Request(
         timeout_s=timeout_s,
         retries=args.retries,
-        share=share,
-        gpu_mem=gpu_mem,
+        share=None if share == "never" else share,
+        gpu_mem=given.get("gpu_mem_bytes"),
         options=Options(mps=args.mps),
     )
 
 
-def read_request_room(share: str | None, gpu_mem: str | None) -> tuple[str | None, int | None]:
-    """How commands share a GPU, None if they do not, and how much of it each needs."""
-    if share is None and gpu_mem is None:
-        return None, None
-    from stoker.cli.add_options import read_options
-
-    room = read_options({"share": share, "gpu_mem": gpu_mem})
-    wanted = room.get("share")
-    return None if wanted == "never" else wanted, room.get("gpu_mem_bytes")
-
-
 def make_environment(request: Request) -> dict[str, str]:
-    """What commands find in their environment."""
+    """Return the environment of the commands."""
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **os.environ}
     if request.share is not None:
         from stoker.engine.launch_spec import share_memory
@@ -145,7 +145,7 @@ def make_environment(request: Request) -> dict[str, str]:
     return env
 
 
-def _source(args: argparse.Namespace) -> Source:
+def _source(args: Args) -> Source:
     from stoker.engine.command_reader import open_source
 
     source = open_source(args.file, null=args.null)
@@ -154,17 +154,17 @@ def _source(args: argparse.Namespace) -> Source:
     return source
 
 
-def find_slots(args: argparse.Namespace) -> tuple[Nvml | None, tuple[Slot, ...]]:
-    """The slots that are asked for, or all that are free; and NVML, where there is one."""
+def find_slots(gpus: str | None, jobs_per_gpu: int) -> tuple[Nvml | None, tuple[Slot, ...]]:
+    """Return the slots of `--gpus`, or all free ones; and NVML, if the driver has it."""
     from stoker.gpus.nvml import Nvml
     from stoker.gpus.slot_grammar import default_slots, parse_slots
 
     nvml = Nvml.open()
     known = None if nvml is None else nvml.gpus()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if args.gpus is None:
-        return nvml, default_slots(known, visible, args.jobs_per_gpu)
-    return nvml, parse_slots(args.gpus, known, visible, args.jobs_per_gpu)
+    if gpus is None:
+        return nvml, default_slots(known, visible, jobs_per_gpu)
+    return nvml, parse_slots(gpus, known, visible, jobs_per_gpu)
 
 
 def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) -> None:
@@ -176,14 +176,14 @@ def check_gpu_mem(request: Request, nvml: Nvml | None, slots: tuple[Slot, ...]) 
 
 
 def find_cwd() -> str:
-    """The folder that commands run in."""
+    """Return the folder in which the commands run."""
     try:
         return os.getcwd()
     except FileNotFoundError:
         raise StokerError("the folder you are in is gone: cd to one that exists") from None
 
 
-def _record(args: argparse.Namespace) -> ForegroundRun:
+def _open_record(args: Args) -> ForegroundRun:
     from stoker.home import find_home
     from stoker.store import foreground_runs
 
@@ -195,12 +195,12 @@ def _record(args: argparse.Namespace) -> ForegroundRun:
     earlier = foreground_runs.latest(home, key)
     if earlier is None:
         raise StokerError(
-            f"there is no earlier run of {name} in {find_cwd()} to resume: leave out --resume"
+            f"no earlier run of {name} in {find_cwd()}: leave out --resume to start one"
         )
     return earlier
 
 
-def _dry_run(args: argparse.Namespace) -> int:
+def _dry_run(args: Args) -> int:
     from stoker.cli.safe_text import one_line
     from stoker.executors.command import resolve_shell
 
@@ -209,7 +209,7 @@ def _dry_run(args: argparse.Namespace) -> int:
     _request(args)
     resolve_shell(args.shell)
     source = _source(args)
-    slots = find_slots(args)[1]
+    slots = find_slots(args.gpus, args.jobs_per_gpu)[1]
     labels = ", ".join(slot.label for slot in slots)
     print(f"{len(slots)} slot{'s' * (len(slots) != 1)}, GPU {labels}; in this order:")
     number = 0

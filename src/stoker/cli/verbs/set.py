@@ -1,19 +1,16 @@
-"""`stoker set`: changes what jobs ask for."""
+"""`stoker set`: changes settings of jobs."""
 
 from __future__ import annotations
 
 from textwrap import fill
-from typing import TYPE_CHECKING
 
-from stoker.cli.change_report import tell
+from stoker.cli.arguments import Args, arg
+from stoker.cli.job_changes import report_change
 from stoker.cli.job_settings import NAMES, read_settings
-from stoker.cli.selection import IDS_HELP, join_ids, parse_states
+from stoker.cli.selection import FILTERS, IDS_HELP, join_ids, parse_states
 from stoker.client.client import Client
 from stoker.errors import UsageError
 from stoker.wire import Set
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = f"""\
 Change settings of jobs that have not begun:
@@ -27,22 +24,18 @@ examples:
   stoker set 12 after=7,8 begin=22:00  wait for others, and for the night
   stoker set -P vision project=ears    all of a project
 """
+ARGUMENTS = (
+    arg("words", nargs="*", metavar="ID|NAME=VALUE", help=f"{IDS_HELP}; and what to set"),
+    *FILTERS,
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("words", nargs="*", metavar="ID|NAME=VALUE", help=f"{IDS_HELP}; and what to set")
-    add("-s", "--state", action="append", default=[], metavar="STATE", help="those in this state")
-    add("-P", "--project", metavar="PROJECT", help="those of this project")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Set them; 1 if one named cannot be changed any more."""
+def run(args: Args) -> int:
+    """Change the selected jobs; 1 if one of them cannot be changed any more."""
     ids = [word for word in args.words if "=" not in word]
     pairs = [word for word in args.words if "=" in word]
     if not pairs:
-        raise UsageError("what is to be set? stoker set 12 priority=5; see: stoker set -h")
+        raise UsageError("no setting was given: stoker set 12 priority=5; see: stoker set -h")
     if not (ids or args.state or args.project):
         raise UsageError("which jobs? stoker set 12 priority=5; see: stoker set -h")
     order = Set(
@@ -52,4 +45,4 @@ def run(args: argparse.Namespace) -> int:
         to=read_settings([tuple(pair.split("=", 1)) for pair in pairs]),
     )
     with Client() as client:
-        return tell(client.set(order), "changed", "nothing to change")
+        return report_change(client.set(order), "changed", "nothing to change")

@@ -1,4 +1,4 @@
-"""`stoker show`: everything about one job."""
+"""`stoker show`: shows everything about one job."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import msgspec
+
+from stoker.cli.arguments import Args, arg
 from stoker.cli.job_table import full_name, took
+from stoker.cli.messages import print_json
 from stoker.cli.safe_text import clean
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.signals import format_signal
@@ -20,9 +23,6 @@ from stoker.core.durations import format_ago, format_duration
 from stoker.core.failure import MEANING, FailureClass
 from stoker.core.placement import make_where
 from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = "Show everything about one job: what it runs, where, since when, how each attempt ended."
 EXAMPLES = """\
@@ -47,31 +47,32 @@ _ATTEMPTS = (
 _GPU_USE = (Column("PEAK GPU", right=True), Column("SM", right=True))
 _REASON = Column("REASON", spare=True, gives=True)
 
+ARGUMENTS = (
+    arg("id", metavar="ID", help=IDS_HELP),
+    arg("-e", "--env", action="store_true", help="show its environment as well"),
+    arg("--json", action="store_true", help="print a JSON object"),
+)
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("id", metavar="ID", help=IDS_HELP)
-    parser.add_argument("-e", "--env", action="store_true", help="show its environment as well")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
 
-
-def run(args: argparse.Namespace) -> int:
-    """Print what there is to know."""
+def run(args: Args) -> int:
+    """Print the job."""
     with Client() as client:
         job = client.show(args.id)
     if args.json:
-        _print_json(job, with_env=args.env)
+        shown = msgspec.to_builtins(job)
+        if not args.env:
+            del shown["env"]
+        print_json(shown, ensure_ascii=False)
         return 0
     now = time.time()
     print_facts(_facts(job, now))
     if job.attempts:
         print()
         _print_attempts(job.attempts, now)
+    print()
     if args.env:
-        print()
-        print_facts([(name, value) for name, value in sorted(job.env.items())])
+        print_facts(sorted(job.env.items()))
     else:
-        print()
         print_line((f"{len(job.env)} variables of its environment: --env shows them", "dim"))
     return 0
 
@@ -116,22 +117,18 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
 
 
 def _failure(job: JobDetail) -> str | None:
-    """The class of a failure; of one that is the job's own its reason says all."""
+    """Describe the class of a failure, unless the error is the job's own."""
     if job.failure in (None, FailureClass.ERROR):
         return None
     return f"{job.failure.value}: {MEANING[job.failure]}"
 
 
 def _print_attempts(attempts: Sequence[AttemptInfo], now: float) -> None:
-    """A table; what was used of the GPUs has its columns only where something was seen."""
+    """Print the attempts; with columns for GPU use only if it was measured."""
     seen = any(attempt.gpu_use is not None for attempt in attempts)
     columns = (*_ATTEMPTS, *(_GPU_USE if seen else ()), _REASON)
     rows = [
-        (
-            *_attempt_row(attempt, now),
-            *(_gpu_use(attempt) if seen else ()),
-            attempt.reason or "",
-        )
+        (*_attempt_row(attempt, now), *(_gpu_use(attempt) if seen else ()), attempt.reason or "")
         for attempt in attempts
     ]
     print_table(columns, rows)
@@ -177,7 +174,6 @@ def _gpus(job: JobDetail) -> str:
 
 
 def _where(job: JobDetail) -> str | None:
-    """On which nodes and kinds of GPU it may run, as one would type it."""
     return str(make_where(job.nodes, job.on, job.node_labels)) or None
 
 
@@ -209,7 +205,7 @@ def _sync(job: JobDetail) -> str | None:
 
 
 def _ending(job: JobDetail) -> str | None:
-    """How it is ended, where that is not as usual."""
+    """Describe how the job is ended, unless that is the default."""
     options = job.options
     if (options.stop_signal, options.grace_s) == (15, 10.0):
         return None
@@ -259,14 +255,3 @@ def _attempt_row(attempt: AttemptInfo, now: float) -> Sequence[Cell]:
 
 def _text(value: Bytes) -> str:
     return os.fsdecode(from_wire(value)).encode("utf-8", "replace").decode()
-
-
-def _print_json(job: JobDetail, *, with_env: bool) -> None:
-    import json
-
-    import msgspec
-
-    shown = msgspec.to_builtins(job)
-    if not with_env:
-        del shown["env"]
-    print(json.dumps(shown, indent=2, ensure_ascii=False))

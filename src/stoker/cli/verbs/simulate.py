@@ -1,4 +1,4 @@
-"""`stoker simulate`: how long work would take on these GPUs, with the sharing policy of the queue."""
+"""`stoker simulate`: estimates how long work would take on other GPUs, or shared."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import print_json
 from stoker.cli.tables import Column, print_table
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
-
     from stoker.simulator.comparison import Comparison
     from stoker.simulator.workload import Machine, Work
 
@@ -41,31 +41,29 @@ _COLUMNS = (
 _DEFAULT = "8x80G,4x24G"
 _MOST_GPUS = 1024
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("--gpus", default=_DEFAULT, metavar="NxMEM", help=f"machines to try (default: {_DEFAULT})")
-    add("--trace", metavar="FILE", help="jobs from a CSV file")
-    add("--runs", type=int, metavar="N", help="a sweep of so many runs, all at once")
-    add("--minutes", type=float, default=10.0, metavar="M", help="of each alone (default: 10)")
-    add("--memory", default="5G", metavar="MEM", help="that each holds (default: 5G)")
-    add("--sm", type=float, default=0.3, metavar="X", help="of a GPU it keeps busy (default: 0.3)")
-    add("--seeds", type=int, default=5, metavar="N", help="how many to draw (default: 5)")
-    add("--json", action="store_true", help="print JSON")
+ARGUMENTS = (
+    arg("--gpus", default=_DEFAULT, metavar="NxMEM", help=f"machines to try (default: {_DEFAULT})"),
+    arg("--trace", metavar="FILE", help="jobs from a CSV file"),
+    arg("--runs", type=int, metavar="N", help="a sweep of so many runs, all at once"),
+    arg("--minutes", type=float, default=10.0, metavar="M", help="of each alone (default: 10)"),
+    arg("--memory", default="5G", metavar="MEM", help="that each holds (default: 5G)"),
+    arg("--sm", type=float, default=0.3, metavar="X", help="of a GPU it keeps busy (default: 0.3)"),
+    arg("--seeds", type=int, default=5, metavar="N", help="how many to draw (default: 5)"),
+    arg("--json", action="store_true", help="print JSON"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Simulate, and print a table for each machine."""
     from stoker.simulator.comparison import compete
     from stoker.simulator.workload import draw, read_trace
 
     machines = [_machine(word) for word in args.gpus.split(",")]
     if args.trace is not None and args.runs is not None:
-        raise UsageError("--trace or --runs: one of them")
+        raise UsageError("--trace and --runs exclude each other: give one of them")
     if args.seeds < 1:
         raise UsageError(f"--seeds {args.seeds}: at least 1")
-    told = []
+    found = []
     for machine in machines:
         if args.trace is not None:
             workloads = [read_trace(args.trace)]
@@ -75,11 +73,11 @@ def run(args: argparse.Namespace) -> int:
             workloads = [draw(seed, machine) for seed in range(args.seeds)]
         for works in workloads:
             _check_fit(works, machine)
-        told.append((machine, [compete(works, machine) for works in workloads]))
+        found.append((machine, [compete(works, machine) for works in workloads]))
     if args.json:
-        _print_json(told)
+        _print_json(found)
         return 0
-    for machine, contests in told:
+    for machine, contests in found:
         _print(machine, contests)
     return 0
 
@@ -98,7 +96,7 @@ def _machine(word: str) -> Machine:
         raise UsageError(f"--gpus {word}: {error}; {hint}") from None
 
 
-def _sweep(args: argparse.Namespace) -> list[Work]:
+def _sweep(args: Args) -> list[Work]:
     from stoker.core.size import parse_size
     from stoker.simulator.workload import Work
 
@@ -109,11 +107,7 @@ def _sweep(args: argparse.Namespace) -> list[Work]:
     if args.runs < 1 or not args.minutes > 0 or not 0 <= args.sm <= 1:
         raise UsageError("--runs is at least 1, --minutes more than 0, --sm a share from 0 to 1")
     work = Work(
-        arrival_s=0.0,
-        duration_s=args.minutes * 60,
-        memory=((0.0, held),),
-        sm=args.sm,
-        kind="sweep",
+        arrival_s=0.0, duration_s=args.minutes * 60, memory=((0.0, held),), sm=args.sm, kind="sweep"
     )
     return [work] * args.runs
 
@@ -157,22 +151,15 @@ def _span(seconds: float) -> str:
     return clock(seconds)
 
 
-def _print_json(told: Sequence[tuple[Machine, Sequence[Comparison]]]) -> None:
-    import json
-
-    import msgspec
-
-    print(
-        json.dumps(
-            [
-                {
-                    "machine": machine.text,
-                    "least_s": contest.bound_s,
-                    "share_of_gain": contest.share_of_gain,
-                    "policies": msgspec.to_builtins(contest.outcomes),
-                }
-                for machine, contests in told
-                for contest in contests
-            ]
-        )
-    )
+def _print_json(found: Sequence[tuple[Machine, Sequence[Comparison]]]) -> None:
+    rows = [
+        {
+            "machine": machine.text,
+            "least_s": contest.bound_s,
+            "share_of_gain": contest.share_of_gain,
+            "policies": contest.outcomes,
+        }
+        for machine, contests in found
+        for contest in contests
+    ]
+    print_json(rows, indent=None)

@@ -1,16 +1,12 @@
-"""`stoker start`: lets jobs start as the very next."""
+"""`stoker start`: puts jobs before all others of the queue."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from stoker.cli.change_report import tell
-from stoker.cli.selection import add_selection, read_selection
+from stoker.cli.arguments import Args
+from stoker.cli.job_changes import change_jobs, report_change
+from stoker.cli.selection import selection_arguments
 from stoker.client.client import Client
 from stoker.wire import Start
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Let jobs that have not begun start as the very next, as soon as GPUs are free: ahead of the queue's
@@ -21,15 +17,11 @@ examples:
   stoker start 5-7         these next
   stoker preempt 3 && stoker start 12    on the GPU of job 3
 """
+ARGUMENTS = selection_arguments("all that have not begun")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all that have not begun")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Start them; 1 if one named has begun."""
-    order = Start(**read_selection(args, "start"))
-    with Client() as client:
-        return tell(client.start(order), "next to start:", "nothing to start")
+def run(args: Args) -> int:
+    """Start the selected jobs next; 1 if one of them has begun."""
+    return report_change(
+        change_jobs(args, Client.start, Start), "next to start:", "nothing to start"
+    )

@@ -1,10 +1,11 @@
-"""`stoker status`: how the queue is, at a glance."""
+"""`stoker status`: shows the daemon, the counts of jobs, and what each GPU does."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import print_json
 from stoker.cli.selection import format_ids
 from stoker.cli.state_colours import STYLES, sum_up
 from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
@@ -12,9 +13,6 @@ from stoker.client.client import Client
 from stoker.core.durations import format_duration, format_left
 from stoker.core.lifecycle import State
 from stoker.wire import Shared, SlotInfo, Status, WarmWorker
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = "Show how the queue is: the daemon, how many jobs stand where, and what each GPU does."
 EXAMPLES = """\
@@ -27,40 +25,34 @@ _COLUMNS = (Column("GPU"), Column("JOB"), Column("STATE", gives=True))
 _FREE = ("free", "green")
 _MODULES_SHOWN = 4
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
+ARGUMENTS = (arg("--json", action="store_true", help="print a JSON object"),)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print it."""
+def run(args: Args) -> int:
+    """Print the status."""
     with Client() as client:
         status = client.status()
     if args.json:
-        import json
-
-        import msgspec
-
-        print(json.dumps(msgspec.to_builtins(status), indent=2))
-        return 0
-    print_status(status)
+        print_json(status)
+    else:
+        print_status(status)
     return 0
 
 
 def print_status(status: Status) -> None:
-    """Print it for people."""
+    """Print the status as text."""
+    up = format_duration(max(0.0, time.time() - status.since))
     print_facts(
         [
-            ("daemon", f"stoker {status.version}, pid {status.pid}, up {_up(status)}"),
+            ("daemon", f"stoker {status.version}, pid {status.pid}, up {up}"),
             ("home", status.home),
             ("CPU jobs", f"up to {status.cpu_places} at once"),
-            *(("warm", _warm(worker)) for worker in status.warm),
+            *(("warm", _describe_warm_worker(worker)) for worker in status.warm),
         ]
     )
     print()
     print_line(*_counts(status))
-    for pause in pauses(status):
+    for pause in describe_pauses(status):
         print_line((pause, "bold yellow"))
     if status.slots:
         print()
@@ -69,15 +61,11 @@ def print_status(status: Status) -> None:
         print_line((notice, "yellow"))
 
 
-def _warm(worker: WarmWorker) -> str:
+def _describe_warm_worker(worker: WarmWorker) -> str:
     shown = ", ".join(worker.modules[:_MODULES_SHOWN]) or "nothing yet"
     more = len(worker.modules) - _MODULES_SHOWN
     memory = "" if worker.mem_bytes is None else f", {format_size(worker.mem_bytes)}"
     return f"{shown}{f' and {more} more' if more > 0 else ''} (pid {worker.pid}{memory})"
-
-
-def _up(status: Status) -> str:
-    return format_duration(max(0.0, time.time() - status.since))
 
 
 def _counts(status: Status) -> list[Cell]:
@@ -90,30 +78,30 @@ def _counts(status: Status) -> list[Cell]:
     return pieces
 
 
-def pauses(status: Status, project: str | None = None) -> list[str]:
-    """What is paused, why, and how it goes on; of all projects, or of one."""
-    told = []
+def describe_pauses(status: Status, project: str | None = None) -> list[str]:
+    """Describe what is paused, why, and how to resume it; of all projects, or of one."""
+    lines = []
     if status.queue_paused is not None:
-        told.append(f"the queue is paused ({status.queue_paused}): stoker resume --queue")
+        lines.append(f"the queue is paused ({status.queue_paused}): stoker resume --queue")
     if status.no_project_paused is not None and project is None:
         reason = status.no_project_paused
-        told.append(f"jobs without a project are paused ({reason}): stoker resume --queue")
+        lines.append(f"jobs without a project are paused ({reason}): stoker resume --queue")
     for name, reason in sorted(status.projects_paused.items()):
         if project in (None, name):
-            told.append(f"project {name} is paused ({reason}): stoker resume --queue -P {name}")
-    return told
+            lines.append(f"project {name} is paused ({reason}): stoker resume --queue -P {name}")
+    return lines
 
 
 def paused_projects(status: Status) -> dict[str | None, str]:
-    """Which projects are paused, and why; None stands for the jobs without a project."""
+    """Return the reason of each paused project; None stands for the jobs without a project."""
     paused: dict[str | None, str] = dict(status.projects_paused.items())
     if status.no_project_paused is not None:
         paused[None] = status.no_project_paused
     return paused
 
 
-def _sums(shared: Shared) -> str:
-    """What of a shared GPU is set aside and in use."""
+def _describe_shared(shared: Shared) -> str:
+    """Describe the memory of a shared GPU that is set aside and in use."""
     capped = f", {shared.capped} capped" if shared.capped else ""
     kept = "" if shared.kept_for is None else f", kept for job {shared.kept_for}"
     return (
@@ -128,7 +116,7 @@ def _row(slot: SlotInfo) -> Row:
         state = State.PAUSED if slot.paused else State.RUNNING
         words.append((state.value, STYLES[state]))
     if slot.shared is not None:
-        words.append((_sums(slot.shared), STYLES[State.RUNNING]))
+        words.append((_describe_shared(slot.shared), STYLES[State.RUNNING]))
     if slot.drained is not None:
         words.append((slot.drained, "yellow"))
     elif slot.closed is not None:

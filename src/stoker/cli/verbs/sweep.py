@@ -1,4 +1,4 @@
-"""`stoker sweep`: all combinations, each a run of its own; again, only what has not succeeded."""
+"""`stoker sweep`: runs a command with all combinations of its parameters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import note
 from stoker.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Collection
 
     from stoker.client.client import Client
@@ -36,9 +37,6 @@ values: 1,2,3  'range(3)'  'linspace(0,1,5)'  'logspace(-5,-1,5)'  'a,b=zip([1,2
 in the command: {name}  {args}  {hydra}  {params_json}  {dir}  {id}  {index}  {seed}
 """
 
-# Options whose value may be negative, or be refused as that.
-SIGNED = ("-p", "--priority", "--seed", "--retries", "-n", "--samples", "-g", "--gpus")
-
 # Options that runs have as jobs of `stoker add` do.
 _OPTIONS = (
     *("gpus", "gpu_mem", "share", "node", "on", "node_label"),
@@ -46,50 +44,74 @@ _OPTIONS = (
 )
 _SHOWN = 5
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input")
-    add("-n", "--samples", type=int, metavar="N", help="how many to draw")
-    add("--method", metavar="M", help="grid or random: random order, or -n samples (default: grid)")
-    add("--seed", type=int, metavar="N", help="the same seed draws the same (default: 0)")
-    add("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on")
-    add("--name", help="the sweep's name (default: the file's, or the program's)")
-    add(
+ARGUMENTS = (
+    arg("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input"),
+    arg("-n", "--samples", type=int, signed=True, metavar="N", help="how many to draw"),
+    arg(
+        "--method", metavar="M", help="grid or random: random order, or -n samples (default: grid)"
+    ),
+    arg(
+        "--seed",
+        type=int,
+        signed=True,
+        metavar="N",
+        help="the same seed draws the same (default: 0)",
+    ),
+    arg("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on"),
+    arg("--name", help="the sweep's name (default: the file's, or the program's)"),
+    arg(
         "--rerun",
         choices=("failed", "all", "none"),
         help="failed: only those; all: also what is done; none: only what is new"
         " (default: all that has not succeeded)",
-    )
-    add("--max-failures", type=int, metavar="N", help="pause the sweep once N runs have failed")
-    add("--dry-run", action="store_true", help="show how many runs, the first ones, and the time")
-    add("--print", action="store_true", help="print the commands and queue nothing")
-    add("-0", "--null", action="store_true", help="end each printed command with NUL")
-    add("--foreground", action="store_true", help="run here and now, without the queue")
-    add("--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus")
-    add("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground")
-    add("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)")
-    add("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)")
-    add("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)")
-    add("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2")
-    add("--on", metavar="MODEL", help="on GPUs of this kind: a100")
-    add("--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable")
-    add("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)")
-    add("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h")
-    add("--retries", type=int, metavar="N", help="try a failed run N more times")
-    add("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only")
-    add("--sync", action="store_true", help="ship a copy of the code to whatever node, now")
-    add("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)")
-    add("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters")
+    ),
+    arg("--max-failures", type=int, metavar="N", help="pause the sweep once N runs have failed"),
+    arg("--dry-run", action="store_true", help="show how many runs, the first ones, and the time"),
+    arg("--print", action="store_true", help="print the commands and queue nothing"),
+    arg("-0", "--null", action="store_true", help="end each printed command with NUL"),
+    arg("--foreground", action="store_true", help="run here and now, without the queue"),
+    arg(
+        "--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus"
+    ),
+    arg("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground"),
+    arg(
+        "-g",
+        "--gpus",
+        type=int,
+        signed=True,
+        metavar="N",
+        help="GPUs a run needs (default: 1; 0: none)",
+    ),
+    arg("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)"),
+    arg("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)"),
+    arg("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2"),
+    arg("--on", metavar="MODEL", help="on GPUs of this kind: a100"),
+    arg(
+        "--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable"
+    ),
+    arg(
+        "-p",
+        "--priority",
+        type=int,
+        signed=True,
+        metavar="N",
+        help="higher runs first (default: 0)",
+    ),
+    arg("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h"),
+    arg("--retries", type=int, signed=True, metavar="N", help="try a failed run N more times"),
+    arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
+    arg("--sync", action="store_true", help="ship a copy of the code to whatever node, now"),
+    arg("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)"),
+    arg("words", nargs="*", metavar="CMD|NAME=VALUES", help="the command, and its parameters"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Queue the runs, or show or print them; in the foreground 0 only if all succeeded."""
     _check(args)
     sweep = plan(args)
-    for note in sweep.notes:
-        _tell(note)
+    for remark in sweep.notes:
+        note(remark)
     if args.print:
         return _print(sweep, null=args.null)
     common = make_submission(args, sweep)
@@ -102,9 +124,9 @@ def run(args: argparse.Namespace) -> int:
     return _queue(args, sweep, common)
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: Args) -> None:
     if sum((args.dry_run, args.print, args.foreground)) > 1:
-        raise UsageError("--dry-run, --print or --foreground: one of them")
+        raise UsageError("--dry-run, --print and --foreground exclude each other: give one of them")
     if args.max_failures is not None and args.max_failures < 1:
         raise UsageError(f"--max-failures {args.max_failures}: at least 1")
     for option, number in (("-g", args.gpus), ("--retries", args.retries)):
@@ -113,11 +135,11 @@ def _check(args: argparse.Namespace) -> None:
     if args.sync and (args.print or args.foreground):
         raise UsageError("--sync is for runs in the queue: leave --print and --foreground out")
     if args.null and not args.print:
-        raise UsageError("-0 goes with --print")
+        raise UsageError("-0 needs --print")
 
 
-def plan(args: argparse.Namespace) -> Sweep:
-    """The sweep that is asked for, checked whole."""
+def plan(args: Args) -> Sweep:
+    """Read and check the whole sweep."""
     from stoker.sweeps.files import is_sweep_file, read_file
     from stoker.sweeps.plan import plan_sweep
     from stoker.sweeps.tree import Map
@@ -146,17 +168,17 @@ def plan(args: argparse.Namespace) -> Sweep:
 
 
 def _check_command(word: str) -> None:
-    """Refuse a parameter in place of the command: a shell would take it for an assignment."""
+    """Refuse a parameter in place of the command: a shell would read it as an assignment."""
     name, equals, _value = word.partition("=")
     if equals and name.replace(".", "_").isidentifier() and " " not in word:
         raise UsageError(
-            f"'{word}' is a parameter, and there is no command:"
+            f"'{word}' is a parameter, but the command is missing:"
             f" stoker sweep 'python t.py --{name} {{{name}}}' {word}"
         )
 
 
-def make_submission(args: argparse.Namespace, sweep: Sweep) -> Submission:
-    """All that the runs have in common."""
+def make_submission(args: Args, sweep: Sweep) -> Submission:
+    """Return the submission of the runs, still without jobs."""
     from stoker.cli.add_options import read_options
     from stoker.cli.git_state import GitQuery
     from stoker.submit_context import find_folder
@@ -184,7 +206,7 @@ def _print(sweep: Sweep, *, null: bool) -> int:
     return 0
 
 
-def _dry_run(args: argparse.Namespace, sweep: Sweep) -> int:
+def _dry_run(args: Args, sweep: Sweep) -> int:
     from stoker.cli.safe_text import one_line
     from stoker.client.client import Client
     from stoker.sweeps.earlier_runs import Rerun
@@ -216,7 +238,7 @@ def _estimate(history: EarlierRuns, todo: int, places: int) -> str:
     return f"about {format_duration(total_s)} ({each} a run, {places} at once)"
 
 
-def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
+def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
     from stoker.sweep_results.collect import note_sweep
     from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
@@ -224,7 +246,7 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     from stoker.wire import NewSetting
 
     note_sweep(sweep)
-    with Client(start=True) as client, alone(client.home, sweep.name, os.getcwd(), _tell):
+    with Client(start=True) as client, alone(client.home, sweep.name, os.getcwd(), note):
         history = EarlierRuns(client.sweep(sweep.name, os.getcwd()), _done_here(client.home, sweep))
         runs = history.choose(sweep, Rerun(args.rerun or "undone"))
         if args.max_failures is not None:
@@ -240,14 +262,14 @@ def _queue(args: argparse.Namespace, sweep: Sweep, common: Submission) -> int:
     jobs = f"job {first}" if first == last else f"jobs {first}-{last}"
     print(f"sweep {sweep.name}: {_runs(count)} added, {jobs}{_more(passed_over)}")
     if added[0].notice is not None:
-        _tell(added[0].notice)
+        note(added[0].notice)
     if sys.stdout.isatty():
         print(f"stoker wait -P {sweep.name} waits for them; stoker results {sweep.name} shows them")
     return 0
 
 
 def _done_here(home: str, sweep: Sweep) -> set[bytes]:
-    """The commands of a sweep that have succeeded in the foreground."""
+    """Return the commands of a sweep that have succeeded in the foreground."""
     from stoker.store.foreground_runs import read_done
     from stoker.sweeps.earlier_runs import record_key
 
@@ -257,7 +279,7 @@ def _done_here(home: str, sweep: Sweep) -> set[bytes]:
 def ask_queue(
     client: Client, sweep: Sweep, done_here: Collection[bytes] = frozenset()
 ) -> tuple[EarlierRuns, int]:
-    """What is known of the sweep's runs, and how many can run at once; nothing without a queue."""
+    """Return the sweep's earlier runs and the number of slots; none of both without a daemon."""
     from stoker.client.transport import NoDaemonError
     from stoker.sweeps.earlier_runs import EarlierRuns
 
@@ -266,12 +288,8 @@ def ask_queue(
         return EarlierRuns(client.sweep(sweep.name, cwd), done_here), len(client.status().slots)
     except NoDaemonError:
         if os.path.exists(os.path.join(client.home, "stoker.db")):
-            _tell("no daemon runs: what has succeeded before is not known")
+            note("no daemon runs: earlier successes are not known (stoker daemon start)")
         return EarlierRuns((), done_here), 0
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"stoker: {text}\n")
 
 
 def _runs(count: int) -> str:

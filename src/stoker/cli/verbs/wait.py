@@ -1,23 +1,21 @@
-"""`stoker wait`: returns when jobs are over."""
+"""`stoker wait`: waits until jobs have ended."""
 
 from __future__ import annotations
 
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from stoker.cli.selection import add_selection, format_ids, join_ids, parse_states
+from stoker.cli.arguments import Args
+from stoker.cli.messages import note
+from stoker.cli.selection import format_ids, read_selection, selection_arguments
 from stoker.cli.state_colours import BAD, sum_up
 from stoker.cli.tables import print_line
-from stoker.cli.verbs.status import pauses
+from stoker.cli.verbs.status import describe_pauses
 from stoker.client.client import Client
 from stoker.core.durations import format_duration
 from stoker.core.lifecycle import State
 from stoker.wire import Progress, Selection
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Wait until jobs are over: those named, else those that wait or run now. Jobs that ended before do not
@@ -32,7 +30,7 @@ examples:
   stoker wait --all                     for all jobs in the list, with those that ended before
 """
 
-# States that lead on by themselves, and those that somebody has to end.
+# States that end by themselves, and those that the user has to end.
 _GOING = (State.RUNNING, State.STARTING, State.DELAYED)
 _STUCK = {
     State.PAUSED: "stoker resume --all",
@@ -42,25 +40,16 @@ _STUCK = {
 _NAMED = 20
 _HELD = Selection(states=[State.HELD])
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add_selection(parser, all_help="all in the list, with those that ended before or are held")
+ARGUMENTS = selection_arguments("all in the list, with those that ended before or are held")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Wait; 1 if any failed, was killed or is lost."""
+def run(args: Args) -> int:
+    """Wait; 1 if a job failed, was killed, skipped or lost."""
     named = bool(args.ids or args.state or args.project or args.all)
-    selection = Selection(
-        ids=join_ids(args.ids),
-        states=parse_states(args.state),
-        project=args.project,
-        all=args.all,
-    )
-    with Client(tell=_tell) as client:
-        progress = client.wait(selection, unfinished=not named)
+    with Client(tell=note) as client:
+        progress = client.wait(Selection(**read_selection(args)), unfinished=not named)
         steps = progress if named else _announce(client, progress)
-        steps = _mind_standstill(client, steps, args.project)
+        steps = _report_standstill(client, steps, args.project)
         last = _show(steps) if sys.stdout.isatty() else _last(steps)
     if last is None:
         return 0
@@ -70,14 +59,13 @@ def run(args: argparse.Namespace) -> int:
     bad = {state: count for state in BAD if (count := last.counts.get(state, 0))}
     if not bad:
         return 0
-    told = ", ".join(text for text, _style in sum_up(bad))
     states = ",".join(state.value for state in bad)
-    _tell(f"{told}: stoker ls -s {states} tells which")
+    note(f"{_join(bad)}: stoker ls -s {states} lists them")
     return 1
 
 
 def _announce(client: Client, steps: Iterator[Progress]) -> Iterator[Progress]:
-    """Say first what is waited for and what is not."""
+    """First write which jobs are waited for and which are not."""
     first = next(steps, None)
     if first is None:
         return
@@ -86,59 +74,55 @@ def _announce(client: Client, steps: Iterator[Progress]) -> Iterator[Progress]:
         more = ",…" if len(held) > _NAMED else ""
         jobs = "job" if len(held) == 1 else "jobs"
         ids = f"{format_ids(held[:_NAMED])}{more}"
-        _tell(f"not waiting for held {jobs} {ids} (stoker release {ids})")
+        note(f"not waiting for held {jobs} {ids} (stoker release {ids})")
     if first.left:
         if sys.stdout.isatty():
-            counts = ", ".join(text for text, _style in sum_up(first.counts))
-            _tell(f"waiting for what is there now: {counts}")
+            note(f"waiting for what waits or runs now: {_join(first.counts)}")
     else:
-        _tell_nothing(client)
+        _announce_nothing(client)
     yield first
     yield from steps
 
 
-def _tell_nothing(client: Client) -> None:
-    """Say that nothing is waited for: always where earlier failures are not counted."""
+def _announce_nothing(client: Client) -> None:
+    """Write that there is nothing to wait for; in a pipe only if earlier failures are not counted."""
     counts = client.status().counts
     bad = {state: counts[state] for state in BAD if counts.get(state)}
     if bad:
-        told = ", ".join(text for text, _style in sum_up(bad))
-        _tell(f"nothing is waiting or running ({told} before: stoker wait --all counts them)")
+        note(f"nothing is waiting or running ({_join(bad)} before: stoker wait --all counts them)")
     elif sys.stdout.isatty():
-        _tell("nothing is waiting or running")
+        note("nothing is waiting or running")
 
 
-def _tell(text: str) -> None:
-    sys.stderr.write(f"stoker: {text}\n")
-
-
-def _mind_standstill(
+def _report_standstill(
     client: Client, steps: Iterable[Progress], project: str | None
 ) -> Iterator[Progress]:
-    """Say, once, that nothing will go on by itself: nobody wants to wait for that without knowing."""
-    told = False
+    """Write once that no job will start by itself, and what to do about it."""
+    reported = False
     for step in steps:
         going = any(step.counts.get(state) for state in _GOING)
-        if step.left and not going and not told:
-            reasons = pauses(client.status(), project)
+        if step.left and not going and not reported:
+            reasons = describe_pauses(client.status(), project)
             reasons += [
-                f"{text}: {way}" for state, way in _STUCK.items() for text in _some(step, state)
+                f"{_join({state: count})}: {remedy}"
+                for state, remedy in _STUCK.items()
+                if (count := step.counts.get(state, 0))
             ]
             if reasons:
-                _tell(f"nothing runs; {'; '.join(reasons)}")
-                told = True
+                note(f"nothing runs; {'; '.join(reasons)}")
+                reported = True
         yield step
-
-
-def _some(progress: Progress, state: State) -> list[str]:
-    return [text for text, _style in sum_up({state: progress.counts.get(state, 0)})]
 
 
 def _last(steps: Iterable[Progress]) -> Progress | None:
     last = None
-    for step in steps:
-        last = step
+    for last in steps:  # noqa: B007 - only the last one counts
+        pass
     return last
+
+
+def _join(counts: dict[State, int]) -> str:
+    return ", ".join(text for text, _style in sum_up(counts))
 
 
 def _show(steps: Iterable[Progress]) -> Progress | None:

@@ -1,18 +1,15 @@
-"""`stoker web`: opens the page that shows and steers the queue."""
+"""`stoker web`: opens or closes the web page, and prints its link."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING
 
+from stoker.cli.arguments import Args, arg
 from stoker.client.client import Client
 from stoker.errors import StokerError, UsageError
 from stoker.wire import WebOrder, WebPlace
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = """\
 Open the queue's web page, and print the link to it. The daemon serves it on this machine alone
@@ -30,36 +27,34 @@ examples:
 """
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ANY = ("0.0.0.0", "::")  # noqa: S104 - told by another name
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - only compared
 _NO_HOST = "none"
 _MAX_PORT = 65535
 _MAX_PATH_BYTES = 107  # of a unix socket that ssh can open
 
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    add = parser.add_argument
-    add(
+ARGUMENTS = (
+    arg(
         "--port",
         type=int,
         metavar="N",
         help="the port to listen at; default: as before, or your own (20000 and the end of your uid)",
-    )
-    add(
+    ),
+    arg(
         "--host",
         metavar="ADDRESS",
         help="the address to listen at, or none; default: this machine alone",
-    )
-    add("--new-token", action="store_true", help="make a new token: older links end")
-    add("--close", action="store_true", help="close the page")
+    ),
+    arg("--new-token", action="store_true", help="make a new token: older links end"),
+    arg("--close", action="store_true", help="close the page"),
+)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Args) -> int:
     """Open the page, or close it."""
     if args.port is not None and not 1 <= args.port <= _MAX_PORT:
         raise UsageError(f"--port {args.port}: a port is a number from 1 to {_MAX_PORT}")
     if args.close and (args.port or args.host or args.new_token):
-        raise UsageError("--close stands alone")
+        raise UsageError("--close takes no other option")
     with Client(start=not args.close) as client:
         if args.close:
             client.web(WebOrder(action="close"))
@@ -69,30 +64,30 @@ def run(args: argparse.Namespace) -> int:
             WebOrder(action="open", host=args.host, port=args.port, new_token=args.new_token)
         )
     assert place is not None
-    _tell(place)
+    _print_link(place)
     return 0
 
 
-def _tell(place: WebPlace) -> None:
+def _print_link(place: WebPlace) -> None:
     token = _read_token(place.token_file)
     if place.host != _NO_HOST:
-        _check(place, token)
+        _check_listener(place, token)
     print(f"http://{_name_of(place.host)}:{place.port}/#token={token}", flush=True)
-    tell, host = sys.stderr.write, socket.gethostname()
+    write, host = sys.stderr.write, socket.gethostname()
     if place.host in _LOOPBACK:
-        tell(
+        write(
             f"From another computer, run there first: ssh -L {place.port}:127.0.0.1:{place.port} {host}\n"
         )
     elif place.host != _NO_HOST:
-        tell("stoker: what the page sends is not encrypted: use it on a network that you trust\n")
+        write("stoker: what the page sends is not encrypted: use it on a network that you trust\n")
     if place.host in (*_LOOPBACK, _NO_HOST) and len(os.fsencode(place.socket)) <= _MAX_PATH_BYTES:
         when = (
             "First run on your own computer"
             if place.host == _NO_HOST
             else "Where others log in too, rather"
         )
-        tell(f"{when}: ssh -L {place.port}:{place.socket} {host}\n")
-    tell("Keep the link to yourself. stoker web --close closes the page.\n")
+        write(f"{when}: ssh -L {place.port}:{place.socket} {host}\n")
+    write("Keep the link to yourself. stoker web --close closes the page.\n")
 
 
 def _read_token(path: str) -> str:
@@ -103,15 +98,15 @@ def _read_token(path: str) -> str:
         raise StokerError(f"cannot read the token: {error}") from None
 
 
-def _check(place: WebPlace, token: str) -> None:
-    """Print no link to a page that is not the daemon's."""
+def _check_listener(place: WebPlace, token: str) -> None:
+    """Check that the daemon itself listens there: a link must not lead to another program."""
     from stoker.web.check import check_listener
 
     check_listener(_LOOPBACK[0] if place.host in _ANY else place.host, place.port, token)
 
 
 def _name_of(host: str) -> str:
-    """How a browser names an address."""
+    """Return an address as it stands in a link."""
     if host == _NO_HOST:
         return _LOOPBACK[0]
     if host in _ANY:

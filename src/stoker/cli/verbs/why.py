@@ -1,15 +1,12 @@
-"""`stoker why`: the reason why a job stands where it stands."""
+"""`stoker why`: explains the state of a job in one sentence."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from stoker.cli.arguments import Args, arg
+from stoker.cli.messages import print_json
 from stoker.cli.selection import IDS_HELP
 from stoker.cli.tables import harmless
 from stoker.client.client import Client
-
-if TYPE_CHECKING:
-    import argparse
 
 SUMMARY = "Tell in one sentence why a job waits, was skipped, failed, or where it runs."
 EXAMPLES = """\
@@ -18,24 +15,18 @@ examples:
   stoker why @           the last one
   stoker why @ --json    for scripts
 """
+ARGUMENTS = (
+    arg("id", metavar="ID", help=IDS_HELP),
+    arg("--json", action="store_true", help="print a JSON object"),
+)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add what this verb takes."""
-    parser.add_argument("id", metavar="ID", help=IDS_HELP)
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Print the sentence."""
+def run(args: Args) -> int:
+    """Print the explanation."""
     with Client() as client:
         answer = client.why(args.id)
     if args.json:
-        import json
-
-        import msgspec
-
-        print(json.dumps(msgspec.to_builtins(answer), ensure_ascii=False))
+        print_json(answer, indent=None, ensure_ascii=False)
     else:
         print(harmless(answer.text))
     return 0

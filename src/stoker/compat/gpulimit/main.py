@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from stoker.cli.main import answer_for
+from stoker.cli.main import report_errors
 from stoker.client.client import Client
 from stoker.compat.gpulimit import steer, view
 from stoker.compat.gpulimit.add import add
@@ -167,7 +167,7 @@ _COMMANDS = {
 
 def main() -> int:
     """Do what the words say; 0 only if it was done. All messages come on standard output."""
-    return answer_for(PROGRAM, lambda: _run(sys.argv[1:]))
+    return report_errors(PROGRAM, lambda: _run(sys.argv[1:]))
 
 
 def _run(words: Sequence[str]) -> int:

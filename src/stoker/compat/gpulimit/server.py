@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from stoker.cli.main import answer_for
+from stoker.cli.main import report_errors
 from stoker.cli.parser import Parser
 from stoker.client.autostart import DAEMON, daemon_environment, daemon_log
 from stoker.client.transport import Connection, NoDaemonError
@@ -29,7 +29,7 @@ It uses GPUs also while others compute there (stoker config gpus-with-others).
 
 def main() -> int:
     """Become the daemon; what it has to say goes into its log, as `gpulimit log main` shows it."""
-    return answer_for(PROGRAM, _run)
+    return report_errors(PROGRAM, _run)
 
 
 def _run() -> int:
