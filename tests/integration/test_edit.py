@@ -84,7 +84,7 @@ def test_unchanged_is_said(held: Queue) -> None:
         ("sed -i 's/^priority = 0/priority = high/' $1", "priority=high: a whole number is wanted"),
         ("sed -i 's/^gpus = 1/gpus = 9/' $1", "9 GPUs are more than the 2"),
         ("sed -i '1i colour = red' $1", "there is no setting 'colour'"),
-        ("sed -i '1i what is this' $1", "'what is this' is no setting"),
+        ("sed -i '1i what is this' $1", "'what is this' is not a setting"),
         ("sed -i 's/^after = none/after = 1/' $1", "that would be a circle"),
         ("exit 3", "editor.sh ended with exit 3"),
     ],

@@ -246,6 +246,7 @@ def _check_slots(text: str | None) -> str | None:
     """Return the GPUs as typed; raises an error for one that this machine does not have."""
     if text is not None:
         from stoker.gpus.nvml import Nvml
+        from stoker.gpus.slot_grammar import parse_slots
 
         nvml = Nvml.open()
         parse_slots(text, None if nvml is None else nvml.gpus(), None)
