@@ -304,7 +304,7 @@ def see_off(pid: int) -> None:
 
 def end_all(name: str) -> None:
     """Kill what still carries a name's cookies."""
-    while found := process_tree.Snapshot().bearers(f"{name}:"):
+    while found := process_tree.Snapshot().by_cookie(f"{name}:"):
         for pids in found.values():
             process_tree.send(pids, signal.SIGKILL)
 

@@ -12,7 +12,7 @@ from contract.executor_harness import Harness, alive, environment, put_away
 from stoker.executors.contract import Ended, Finished, Launch, Lost, Started
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.supervisor import process_tree
-from stoker.supervisor.journal import read_journal
+from stoker.supervisor.journal import Ending, read_journal
 
 # Deaf to TERM; ends when it has read a line from the pipe `fifo`.
 STUBBORN = "trap '' TERM HUP; echo $$ > {name}; read x < fifo"
@@ -150,8 +150,8 @@ def test_closing_while_leftovers_end_keeps_the_exit_status(
     until_dead(local, local.started("1.1").pid)
     put_away(local.executor)
 
-    ending = read_journal(str(surroundings.parent / "journal"))["1.1"].ending
-    assert ending is not None
+    ending = read_journal(str(surroundings.parent / "journal"))["1.1"].outcome
+    assert isinstance(ending, Ending)
     assert ending.status == 3 << 8
     assert not alive([left])
 

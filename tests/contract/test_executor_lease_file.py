@@ -53,7 +53,7 @@ class Node:
         self.harness.hold_all()
 
     def put_off(self, seconds: float) -> None:
-        lease_file.put_off(self.lease_file, time.clock_gettime(time.CLOCK_BOOTTIME) + seconds)
+        lease_file.write(self.lease_file, time.clock_gettime(time.CLOCK_BOOTTIME) + seconds)
 
     def start(self) -> int:
         """Start a job that would never end; its pid."""

@@ -241,7 +241,7 @@ class TestJournals:
     def stranger(self) -> Iterator[process_tree.Process]:
         """A process that is nobody's job."""
         process = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        seen = process_tree.look(process.pid)
+        seen = process_tree.find_process(process.pid)
         assert seen is not None
         yield seen
         assert process.poll() is None, "a stranger was ended"
@@ -279,7 +279,7 @@ class TestJournals:
         env = {**os.environ, process_tree.COOKIE: "before:2.1"}
         other = subprocess.Popen(["sleep", "600"], start_new_session=True, env=env)
         try:
-            seen = process_tree.look(other.pid)
+            seen = process_tree.find_process(other.pid)
             assert seen is not None
             with self.beginning_with(
                 surroundings,

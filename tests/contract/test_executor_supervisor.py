@@ -133,7 +133,7 @@ def test_it_is_in_nobodys_way(kept: Harness, monkeypatch: pytest.MonkeyPatch) ->
     assert (process.group, process.session) == (pid, pid)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
-    assert process_tree.marks_of(pid)[:2] == ([], True)
+    assert process_tree.read_marks(pid)[:2] == ([], True)
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         ignored = int(file.read().partition("SigIgn:")[2].split()[0], 16)
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):

@@ -11,7 +11,7 @@ from pathlib import Path
 from contract.executor_harness import Harness, alive, put_away
 from stoker.executors.contract import Ended, Finished, Launch
 from stoker.executors.foreground_executor import ForegroundExecutor
-from stoker.supervisor.journal import read_journal
+from stoker.supervisor.journal import Ending, read_journal
 
 LOSE_THE_SUPERVISOR = """
 import os, select, signal, sys
@@ -134,7 +134,7 @@ class TestKillMode:
         put_away(local.executor)
 
         assert not alive(hydra)
-        assert read_journal(str(surroundings.parent / "journal"))["1.1"].ending is not None
+        assert read_journal(str(surroundings.parent / "journal"))["1.1"].outcome is not None
 
     def test_an_end_just_before_the_client_is_gone_is_in_the_journal(
         self, local: Harness, surroundings: Path
@@ -152,8 +152,8 @@ class TestKillMode:
         os.kill(executor.pids[0], signal.SIGCONT)
         put_away(executor)
 
-        ending = read_journal(str(surroundings.parent / "journal"))["1.1"].ending
-        assert ending is not None
+        ending = read_journal(str(surroundings.parent / "journal"))["1.1"].outcome
+        assert isinstance(ending, Ending)
         assert ending.status == 0
 
     def test_when_the_supervisor_is_killed_that_is_told_and_its_jobs_can_be_ended(
@@ -180,9 +180,12 @@ class TestKillMode:
 
         records = read_journal(str(surroundings.parent / "journal"))
         for ended in local.of(Ended):
-            ending = records[ended.key].ending
-            assert ending is not None
+            ending = records[ended.key].outcome
+            assert isinstance(ending, Ending)
             assert ending.status == ended.status
             assert records[ended.key].pid == local.started(ended.key).pid
-        assert {key for key, record in records.items() if record.ending} == {"1.1", "2.1"}
-        assert records["3.1"].refusal == (refused.errno, refused.reason)
+        assert {key for key, record in records.items() if isinstance(record.outcome, Ending)} == {
+            "1.1",
+            "2.1",
+        }
+        assert records["3.1"].outcome == (refused.errno, refused.reason)

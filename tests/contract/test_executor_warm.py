@@ -78,7 +78,7 @@ class TestAFork:
         launch(real, "1.1", [script(real, WAITER), "go"], "json")
         started = real.started("1.1")
 
-        found = process_tree.look(started.pid)
+        found = process_tree.find_process(started.pid)
         assert found is not None
         assert found.parent in real.executor.pids  # type: ignore[attr-defined]
         assert found.session == found.group == started.pid
@@ -91,7 +91,7 @@ class TestAFork:
     ) -> None:
         os.mkfifo(real.work / "go")
         launch(real, "7.2", [script(real, WAITER), "go"], "json")
-        marks = process_tree.marks_of(real.started("7.2").pid)
+        marks = process_tree.read_marks(real.started("7.2").pid)
 
         assert [cookie.rpartition(":")[2] for cookie in marks.cookies] == ["7.2"]
         assert not marks.is_part

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stoker.gpus.lease import Lease, Lock
-from stoker.supervisor.slot_queues import Leases, SlotQueue, Unavailable
+from stoker.supervisor.leases import Leases, Unavailable
+from stoker.supervisor.slot_queues import SlotQueue
 from stoker.wire import NewJob
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_a_daemon_with_few_descriptors_runs_gpu_jobs(home: Home, work: Work) -> 
 def test_a_job_inherits_every_lease_whatever_numbers_they_have(tmp_path: Path, first: int) -> None:
     """With many jobs of a killed supervisor, the descriptors of leases have high numbers."""
     keys = [f"gpu{number}" for number in range(4)]
-    leases = Leases()
+    leases = Leases({}, print)
     for number, key in enumerate(keys):
         opened = os.open(tmp_path / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         fd = os.dup2(opened, first + number, inheritable=False)
@@ -69,11 +70,11 @@ def test_a_job_inherits_every_lease_whatever_numbers_they_have(tmp_path: Path, f
         found = os.fstat(fd)
         lock = Lock(fd, str(tmp_path / key), (found.st_dev, found.st_ino))
         leases.held[key] = Lease(key, [lock])
-    place = SlotQueue({}, keys)
-    leases.fit([place])
+    slot = SlotQueue({}, keys)
+    leases.fit([slot])
     try:
         words = ["/bin/sh", "-c", f"ls -l /proc/self/fd > {tmp_path}/open"]
-        pid = os.posix_spawn(words[0], words, os.environ, file_actions=place.lease_actions)
+        pid = os.posix_spawn(words[0], words, os.environ, file_actions=slot.lease_actions)
         assert os.waitpid(pid, 0)[1] == 0
     finally:
         leases.release(keys)
@@ -87,7 +88,7 @@ def test_too_few_descriptors_are_named_with_the_remedy(
 ) -> None:
     monkeypatch.setenv("STOKER_LEASE_DIR", str(tmp_path))
     with limit(3):
-        found = Leases().take(["gpu"], "test")
+        found = Leases({}, print).take(["gpu"])
 
     assert found == Unavailable(
         "gpu",

@@ -23,7 +23,7 @@ def supervisors(stoker: Stoker) -> list[int]:
     alike = [
         pid for pid, words in stoker.processes().items() if "supervisor.foreground_mode" in words
     ]
-    seen = [process for process in map(process_tree.look, alike) if process is not None]
+    seen = [process for process in map(process_tree.find_process, alike) if process is not None]
     return [process.pid for process in seen if process.parent in alike]
 
 

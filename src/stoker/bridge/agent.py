@@ -141,7 +141,7 @@ class Agent:
                 0
             )  # this agent's Ray is ending and waits for it; a new Ray starts its own agent
         if beat.echo_s is not None:
-            lease_file.put_off(self._lease_file, beat.echo_s + beat.lease_s)
+            lease_file.write(self._lease_file, beat.echo_s + beat.lease_s)
         proxy = self._proxy
         if os.path.exists(self._leaving):
             # The head would restart jobs here that end before it knows why.

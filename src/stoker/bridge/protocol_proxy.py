@@ -37,7 +37,7 @@ from stoker.supervisor.framing import SUPERVISOR_ORDERS, LineBuffer
 from stoker.supervisor.messages import (
     Acknowledge,
     DefineContext,
-    DefinePlace,
+    DefineSlot,
     ForgetContext,
     Order,
     StartAttempt,
@@ -197,7 +197,7 @@ class ProtocolProxy:
                 self._contexts[order.number] = order
             case ForgetContext():
                 self._contexts.pop(order.number, None)
-            case DefinePlace():
+            case DefineSlot():
                 self.places[order.number] = tuple(order.keys)
             case Acknowledge():
                 for key in order.keys:
@@ -234,7 +234,7 @@ class ProtocolProxy:
         kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
         os.makedirs(kept, exist_ok=True)
         here = None if log is None else self._logs.begin(key, log, start.log_offset)
-        self.place_of[key] = start.place
+        self.place_of[key] = start.slot
         return [*ahead, start._replace(context=context.number, argv=argv, log=here)]
 
     async def _find_missing(self, folder: str, program: str) -> str | None:

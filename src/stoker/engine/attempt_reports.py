@@ -142,8 +142,8 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             if record is None and running.pid is None:
                 self.ends.revoke(running)
                 continue
-            if record is not None and record.place is not None:
-                self._seat(running, record.place)
+            if record is not None and record.slot is not None:
+                self._seat(running, record.slot)
             ending = record.last_known if record else None
             ended = Ended(running.key, *ending) if ending else None
             self.ends.end(running, outcome_of(ending), ended)

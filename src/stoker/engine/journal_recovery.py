@@ -52,7 +52,7 @@ def _settle(jobs: Jobs, live: Live, record: Record | None, lost_because: str) ->
     record = record or Record()  # a power cut may take the journal's last lines
     ending = record.last_known
     pid = live.pid or record.pid
-    begun = pid, live.started_at_us, record.place
+    begun = pid, live.started_at_us, record.slot
     jobs.end(live.attempt.job, outcome_of(ending, lost_because), usage_of(ending), *begun)
 
 

@@ -31,9 +31,9 @@ class ProcessOwners:
             if ancestor in roots:
                 return roots[ancestor]
             is_ours = ancestor in parents
-            process = process_tree.look(ancestor)
+            process = process_tree.find_process(ancestor)
             ancestor = 0 if process is None else process.parent
-        marks = process_tree.marks_of(pid)
+        marks = process_tree.read_marks(pid)
         cookies = marks.cookies
         keys = [cookie for cookie in cookies if cookie.startswith(self._prefix)]
         if keys:

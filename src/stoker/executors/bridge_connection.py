@@ -73,7 +73,7 @@ class BridgeConnection:
         """A stream to the supervisor of a node; None if the bridge is gone."""
         try:
             stream = unix_sockets.connect(self._path)
-            unix_sockets.lose_patience(stream, _PATIENCE_S)
+            unix_sockets.set_send_timeout(stream, _PATIENCE_S)
             stream.sendall(msgspec.json.encode(Stream(node)) + b"\n")
         except OSError:
             return None
@@ -104,7 +104,7 @@ class BridgeConnection:
         except OSError:
             self._start()
             return
-        unix_sockets.lose_patience(self._socket, _PATIENCE_S)
+        unix_sockets.set_send_timeout(self._socket, _PATIENCE_S)
         self._poll.register(self._socket, select.EPOLLIN)
         self.tell(Known(tuple(self.nodes.items()), self._lease_s))
 

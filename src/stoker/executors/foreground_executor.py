@@ -27,12 +27,12 @@ from stoker.supervisor.messages import (
     AheadOrder,
     DefineContext,
     Finish,
-    HoldPlace,
+    HoldSlot,
     KillAttempt,
-    OfferPlaces,
+    OfferSlots,
     OpenJournal,
     Order,
-    ReleasePlace,
+    ReleaseSlot,
     RevokeAttempt,
     SignalAttempt,
     StartAhead,
@@ -131,11 +131,11 @@ class ForegroundExecutor:
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
-        self._line_of_slot[slot].send(HoldPlace(slot))
+        self._line_of_slot[slot].send(HoldSlot(slot))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
-        self._line_of_slot[slot].send(ReleasePlace(slot, list(gpu_keys)))
+        self._line_of_slot[slot].send(ReleaseSlot(slot, list(gpu_keys)))
 
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write to each supervisor."""
@@ -171,7 +171,7 @@ class ForegroundExecutor:
         """Tell each supervisor which of its slots take what is launched ahead."""
         for line in self._lines:
             own = [slot for slot in slots if self._line_of_slot[slot.index] is line]
-            line.send(OfferPlaces([(slot.index, slot.label) for slot in own]))
+            line.send(OfferSlots([(slot.index, slot.label) for slot in own]))
 
     def _line_of(self, order: Launch) -> SupervisorConnection:
         if not order.slots:
@@ -261,7 +261,7 @@ class ForegroundExecutor:
                     os.waitpid(pid, 0)
 
     def _is_ours(self, pid: int) -> bool:
-        marks = process_tree.marks_of(pid)
+        marks = process_tree.read_marks(pid)
         prefix = f"{self._name}:"
         return not marks.is_part and any(cookie.startswith(prefix) for cookie in marks.cookies)
 

@@ -16,11 +16,11 @@ from stoker.supervisor.messages import (
     Disown,
     Finish,
     ForgetContext,
-    HoldPlace,
+    HoldSlot,
     KillAttempt,
-    OfferPlaces,
+    OfferSlots,
     Order,
-    ReleasePlace,
+    ReleaseSlot,
     RevokeAttempt,
     SignalAttempt,
     StartAhead,
@@ -54,11 +54,11 @@ class ProtocolClient:
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's leases."""
-        self._line.send(HoldPlace(slot))
+        self._line.send(HoldSlot(slot))
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
         """Give leases back."""
-        self._line.send(ReleasePlace(slot, list(gpu_keys)))
+        self._line.send(ReleaseSlot(slot, list(gpu_keys)))
 
     def launch(self, launches: Sequence[Launch]) -> None:
         """Send all starts in one write, with the contexts and places they need."""
@@ -83,7 +83,7 @@ class ProtocolClient:
 
     def offer(self, slots: Sequence[Slot]) -> None:
         """Tell the supervisor which slots take what is launched ahead."""
-        self._line.send(OfferPlaces([(slot.index, slot.label) for slot in slots]))
+        self._line.send(OfferSlots([(slot.index, slot.label) for slot in slots]))
 
     def _log_offset(self, _launch: Launch) -> int:
         """Where the output of an attempt begins in a log on this machine, if it runs on another one."""

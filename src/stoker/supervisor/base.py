@@ -1,7 +1,8 @@
-"""What every supervisor does: parents all jobs, is their subreaper, journals, and kills whole trees."""
+"""Base of all supervisors: starts attempts on slots, journals them, and reports to one client."""
 
 from __future__ import annotations
 
+import enum
 import errno
 import os
 import select
@@ -11,9 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
-from stoker.checkpoints import checkpoint_path
 from stoker.supervisor import process_tree, reports
-from stoker.supervisor.claimed_ahead import AheadLine, SharedLine, WaitingOrder
+from stoker.supervisor.claimed_ahead import AheadQueue, WaitingOrder
 from stoker.supervisor.journal import (
     Ending,
     Journal,
@@ -23,18 +23,18 @@ from stoker.supervisor.journal import (
     exit_line,
     refuse_line,
 )
-from stoker.supervisor.lease_check import LeaseCheck
+from stoker.supervisor.leases import Leases
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
 from stoker.supervisor.messages import (
     AheadOrder,
     DefineContext,
-    DefinePlace,
+    DefineSlot,
     Finish,
-    HoldPlace,
+    HoldSlot,
     KillAttempt,
-    OfferPlaces,
+    OfferSlots,
     Order,
-    ReleasePlace,
+    ReleaseSlot,
     RevokeAttempt,
     SignalAttempt,
     StartAhead,
@@ -44,14 +44,8 @@ from stoker.supervisor.process_tree import TICKS_PER_S
 from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
 from stoker.supervisor.signals import wake_on_child
-from stoker.supervisor.slot_queues import (
-    Attempt,
-    AttemptContext,
-    Leases,
-    SlotQueue,
-    bytes_env,
-)
-from stoker.supervisor.spawn import open_log, reason_of, spawn_process
+from stoker.supervisor.slot_queues import Attempt, AttemptContext, SlotQueue, bytes_env
+from stoker.supervisor.spawn import build_environment, explain_failure, open_log, spawn_process
 
 if TYPE_CHECKING:
     from stoker.supervisor.worker_pool import WorkerPool
@@ -61,48 +55,62 @@ _START_REPORT_DELAY_S = 0.02
 _TOUCH_PERIOD_S = 3600.0
 
 
-class Supervisor(Reaper):
-    """All state of the process, and one method per order; subclasses add whom it serves, and until when."""
+class Phase(enum.Enum):
+    """Whether more attempts may come."""
 
-    apart: ClassVar[dict[str, Any]] = {"setsid": True}  # what tells a job's processes from others'
+    SERVING = enum.auto()
+    FINISHING = enum.auto()  # the client waits until nothing is left
+    STOPPING = enum.auto()  # the process ends
+
+
+class Supervisor(Reaper):
+    """State of a supervisor, with one handler for each order. Subclasses add how it serves its clients."""
+
+    isolation: ClassVar[dict[str, Any]] = {"setsid": True}  # how posix_spawn separates jobs
 
     def __init__(self) -> None:
         super().__init__()
         self.poll = select.epoll()
         self.wake = wake_on_child()
         self.poll.register(self.wake, select.EPOLLIN)
-        self.wire = ProtocolServer(self.poll)
-        self.reports = self.wire.reports
-        self.tell = self.wire.tell
+        self.protocol = ProtocolServer(self.poll)
+        self.reports = self.protocol.reports
+        self.report = self.protocol.report
         self.journal = Journal()
         self.cookie = b""
         self.cwd = ""
         self.contexts: dict[int, AttemptContext] = {}
-        self.places: dict[int, SlotQueue] = {}
+        self.slots: dict[int, SlotQueue] = {}
         self.composites: list[SlotQueue] = []
         self.occupied: set[SlotQueue] = set()
-        self.line: AheadLine | SharedLine = AheadLine()
-        self.takers: set[SlotQueue] = set()
-        self.leases = Leases()
-        self.lease_check = LeaseCheck(self.leases, self.places, self.tell)
-        self.worker_pool: WorkerPool | None = None  # once something is to be started warm
+        self.ahead = AheadQueue()
+        self.offered: set[SlotQueue] = set()  # slots that may take attempts from `ahead`
+        self.leases = Leases(self.slots, self.report)
+        self.worker_pool: WorkerPool | None = None  # made for the first warm start
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
-        self.finishing = False
+        self.phase = Phase.SERVING
         self.handlers: dict[type[Order], Callable[[Any], None]] = {
             DefineContext: self.on_context,
-            DefinePlace: self.on_place,
-            HoldPlace: self.on_hold,
-            ReleasePlace: self.on_release,
+            DefineSlot: self.on_slot,
+            HoldSlot: self.on_hold,
+            ReleaseSlot: self.on_release,
             StartAttempt: self.on_start,
-            OfferPlaces: self.on_offer,
+            OfferSlots: self.on_offer,
             StartAhead: self.on_ahead,
-            RevokeAttempt: self.on_revoke,
+            RevokeAttempt: lambda order: self.revoke(order.key),
             SignalAttempt: self.on_signal,
-            KillAttempt: self.on_kill,
+            KillAttempt: lambda order: self.kill(order.key),
             Finish: self.on_finish,
         }
 
-    def look_after(self) -> None:
+    def set_name(self, name: str) -> None:
+        """Use a name that is unique on this host for cookies and leases."""
+        self.name = self.leases.owner = name
+        outer = os.environ.get(process_tree.COOKIE)
+        self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
+        self.leftovers.prefix = f"{name}:"
+
+    def do_due_work(self) -> None:
         """Record ends, and do what has fallen due."""
         self.reap()
         now = time.monotonic()
@@ -111,229 +119,205 @@ class Supervisor(Reaper):
         if now >= self.touch_at:
             self.touch_at = now + _TOUCH_PERIOD_S
             self.leases.touch()
-        if now >= self.lease_check.due_at():
-            self.confirm_leases()
+        if now >= self.leases.check_due_at():
+            self.check_leases()
+
+    def poll_timeout_s(self) -> float:
+        """Return how long to wait for events until the next work falls due."""
+        if self.reports:
+            return _START_REPORT_DELAY_S
+        due = min(self.sweep_at, self.touch_at, self.leases.check_due_at())
+        return max(0.0, due - time.monotonic())
 
     def is_done(self) -> bool:
-        """Whether nothing is left, or only what cannot even be killed (another user's, or stuck)."""
+        """Whether no process is left, except those that cannot be killed (another user's, or stuck)."""
         if self.leftovers.waiting:
             return False
         left = self.running.keys() | self.strays()
         given_up = time.monotonic() - 2 * LEFTOVER_GRACE_S
-        return all(self.orphans.get(pid, float("inf")) < given_up for pid in left)
+        return all(self.stray_since.get(pid, float("inf")) < given_up for pid in left)
 
-    def patience(self) -> float:
-        """How long to wait for the next event before a promise falls due."""
-        if self.reports:
-            return _START_REPORT_DELAY_S
-        due = min(self.sweep_at, self.touch_at, self.lease_check.due_at())
-        return max(0.0, due - time.monotonic())
-
-    def carry_out(self, orders: list[Order]) -> None:
-        """Do what the client asks for."""
+    def execute(self, orders: list[Order]) -> None:
+        """Execute the orders of the client."""
         for order in orders:
             self.handlers[type(order)](order)
 
     def flush(self, late: bool = False) -> None:
-        """Report; a start waits a moment for company, which spares very short jobs a report of their own."""
+        """Write the journal, then send reports. Reports of starts wait a moment, to be sent with others."""
         if failpoints.is_armed and not self.journal.is_written:
             failpoints.reach("supervisor-before-journal")
         self.journal.flush()
         if failpoints.is_armed and self.reports:
             failpoints.reach("supervisor-before-report")
-        self.wire.flush(late)
-
-    def take_name(self, name: str) -> None:
-        """Sign cookies with a name that is unique on this host."""
-        self.name = name
-        outer = os.environ.get(process_tree.COOKIE)
-        self.cookie = (f"{outer}/{name}:" if outer else f"{name}:").encode()
-        self.leftovers.prefix = f"{name}:"
+        self.protocol.flush(late)
 
     def on_context(self, order: DefineContext) -> None:
-        """Remember what many starts share."""
+        """Define a context for later starts."""
         order.env.pop(process_tree.MARKER, None)
         self.contexts[order.number] = AttemptContext(bytes_env(order.env), order.cwd, order.shell)
 
-    def on_place(self, order: DefinePlace) -> None:
-        """Remember a set of GPUs."""
-        parts = None if order.parts is None else tuple(self.places[part] for part in order.parts)
-        place = SlotQueue(bytes_env(order.env), list(order.keys), parts, order.number)
-        self.places[order.number] = place
+    def on_slot(self, order: DefineSlot) -> None:
+        """Define a slot."""
+        parts = None if order.parts is None else tuple(self.slots[part] for part in order.parts)
+        slot = SlotQueue(bytes_env(order.env), list(order.keys), parts, order.number)
+        self.slots[order.number] = slot
         if parts:
-            self.composites.append(place)
-            self.leases.fit([place])
+            self.composites.append(slot)
+            self.leases.fit([slot])
 
-    def on_hold(self, order: HoldPlace) -> None:
-        """Take the leases of a place: all of them or none."""
-        number = order.number
-        missing = self.leases.take(self.places[number].keys, self.name)
+    def on_hold(self, order: HoldSlot) -> None:
+        """Take the leases of a slot: all of them or none."""
+        missing = self.leases.grant(order.number)
         failpoints.reach("supervisor-leased")
         if missing is None:
-            self.leases.fit(self.places.values())
-            self.lease_check.grant(number)
-            self.tell(reports.held(number))
+            self.report(reports.held(order.number))
         else:
-            self.tell(reports.unheld(number, missing.key, missing.reason))
+            self.report(reports.unheld(order.number, missing.key, missing.reason))
 
-    def on_release(self, order: ReleasePlace) -> None:
-        """Give back the named leases of a place."""
-        self.lease_check.withdraw(order.number)
-        self.leases.release(order.keys)
+    def on_release(self, order: ReleaseSlot) -> None:
+        """Release the named leases of a slot."""
+        self.leases.withdraw(order.number, order.keys)
         failpoints.reach("supervisor-released")
-        self.leases.fit(self.places.values())
-        self.tell(reports.released(order.number))
+        self.report(reports.released(order.number))
+
+    def check_leases(self) -> None:
+        """Check the leases, and revoke the attempts that wait for GPUs whose leases are lost."""
+        self.leases.check()
+        if self.leases.lost:
+            for slot in list(self.slots.values()):
+                if not self.leases.lost.keys().isdisjoint(slot.keys):
+                    self.revoke_waiting(slot)
 
     def on_start(self, order: StartAttempt) -> None:
-        """Start an attempt: now, or when those before it on its place have ended."""
-        place = self.places[order.place]
-        self.queue_order(place, order, self.contexts[order.context], taken=False)
-        self.start_next(place)
+        """Start an attempt when the earlier attempts on its slot have ended."""
+        slot = self.slots[order.slot]
+        self.queue_order(slot, order, self.contexts[order.context], taken=False)
+        self.start_next(slot)
 
     def queue_order(
         self,
-        place: SlotQueue,
+        slot: SlotQueue,
         order: StartAttempt | AheadOrder,
         context: AttemptContext,
         taken: bool,
     ) -> None:
-        """Let an attempt start next on a place."""
+        """Append an attempt to the queue of a slot."""
         env = None if order.env is None else bytes_env(order.env)
         warm = None if order.warm is None else _fork_request(order.warm)
-        place.queue.append(
-            Attempt(order.key, context, place, order.argv, order.log, env, warm, taken)
+        slot.queue.append(
+            Attempt(order.key, context, slot, order.argv, order.log, env, warm, taken)
         )
 
-    def on_offer(self, order: OfferPlaces) -> None:
-        """Let these places take attempts from the line; each comes with its label."""
-        self.takers = {self.places[number] for number, _label in order.places}
-        for number, label in order.places:
-            self.places[number].name(label)
-        self.fill_takers()
+    def on_offer(self, order: OfferSlots) -> None:
+        """Let these slots, and no others, take attempts from `ahead`."""
+        self.offered = {self.slots[number] for number, _label in order.slots}
+        for number, label in order.slots:
+            self.slots[number].set_label(label)
+        self.fill_offered()
 
     def on_ahead(self, ahead: StartAhead) -> None:
-        """Put attempts into the line, in their order."""
+        """Append attempts without a slot to `ahead`."""
         for order in ahead.orders:
-            self.line.put(WaitingOrder(order, self.contexts[order.context]))
-        self.fill_takers()
+            self.ahead.put(WaitingOrder(order, self.contexts[order.context]))
+        self.fill_offered()
 
-    def fill_takers(self) -> None:
-        """Let vacant places take from the line."""
-        for place in self.takers - self.occupied:
-            self.start_next(place)
+    def fill_offered(self) -> None:
+        """Let free slots take attempts from `ahead`."""
+        for slot in self.offered - self.occupied:
+            self.start_next(slot)
 
-    def take_ahead(self, place: SlotQueue) -> bool:
-        """Move the first attempt of the line to a vacant place; False if the place gets none now."""
-        waiting = self.line.take(place) if place in self.takers else None
+    def take_ahead(self, slot: SlotQueue) -> bool:
+        """Move the first attempt of `ahead` to a free slot; False if the slot gets none now."""
+        waiting = self.ahead.take(slot) if slot in self.offered else None
         if waiting is None:
             return False
-        self.queue_order(place, waiting.order, waiting.context, taken=True)
+        self.queue_order(slot, waiting.order, waiting.context, taken=True)
         return True
-
-    def on_revoke(self, order: RevokeAttempt) -> None:
-        """Take an attempt back, unless it has started."""
-        self.revoke(order.key)
 
     def revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started."""
-        if self.line.remove(key):
-            self.tell(reports.revoked(key))
+        if self.ahead.remove(key):
+            self.report(reports.revoked(key))
             return
-        for place in self.places.values():
-            for attempt in place.queue:
+        for slot in self.slots.values():
+            for attempt in slot.queue:
                 if attempt.key == key:
-                    place.queue.remove(attempt)
-                    self.tell(reports.revoked(key))
+                    slot.queue.remove(attempt)
+                    self.report(reports.revoked(key))
                     return
         waiting = self.worker_pool.revoke(key) if self.worker_pool is not None else None
         if waiting is not None:
-            self.tell(reports.revoked(key))
-            self.vacate(waiting.place)
+            self.report(reports.revoked(key))
+            self.vacate(waiting.slot)
+
+    def revoke_waiting(self, slot: SlotQueue) -> None:
+        """Give the attempts that wait for a slot back to the client."""
+        for attempt in list(slot.queue):
+            self.revoke(attempt.key)
 
     def on_finish(self, _order: Finish) -> None:
-        """No more jobs will come: end when the last process has, or its grace is over."""
-        self.finishing = True
+        """Report to the client when the last process has ended, or its grace is over."""
+        self.phase = Phase.FINISHING
         self.sweep_at = 0.0
         strays = self.strays()
         if strays:
-            self.tell(reports.strays(sorted(strays)))
+            self.report(reports.strays(sorted(strays)))
 
-    def start_next(self, place: SlotQueue) -> None:
-        """Start the first attempt that waits for a place or in the line, if the place is free."""
-        queue = place.queue
-        while self.occupied.isdisjoint(place.parts) and (queue or place in self.takers):
-            if place.keys and not self.lease_check.may_start(place, self.name):
-                self.take_back(place)
+    def start_next(self, slot: SlotQueue) -> None:
+        """Start the first attempt that waits for a slot or in `ahead`, if the slot is free."""
+        queue = slot.queue
+        while self.occupied.isdisjoint(slot.parts) and (queue or slot in self.offered):
+            if slot.keys and not self.leases.may_start(slot):
+                self.revoke_waiting(slot)
                 return
-            if not (queue or self.take_ahead(place)):
+            if not (queue or self.take_ahead(slot)):
                 return
             attempt = queue.popleft()
             if attempt.warm is not None and self.waits_for_worker(attempt):
                 continue
             try:
-                where = place.word if attempt.taken else ""
-                self.journal.intend(f"spawn {attempt.key} {where}.\n")
+                label = slot.journal_label if attempt.taken else ""
+                self.journal.intend(f"spawn {attempt.key} {label}.\n")
                 if failpoints.is_armed:
                     failpoints.reach("supervisor-intended")
                 self.spawn(attempt)
             except OSError as error:
-                self.refuse(attempt, Refusal(error.errno or 0, reason_of(error)))
-            except ValueError as error:  # a NUL byte in a word, or a variable without a name
+                self.refuse(attempt, Refusal(error.errno or 0, explain_failure(error)))
+            except ValueError as error:  # a NUL byte in an argument, or a variable without a name
                 self.refuse(attempt, Refusal(errno.EINVAL, str(error)))
 
-    def confirm_leases(self) -> None:
-        """Confirm the leases, and take back what was to start on GPUs that are lost."""
-        self.lease_check.confirm(self.name)
-        if self.leases.lost:
-            for place in list(self.places.values()):
-                if not self.leases.lost.keys().isdisjoint(place.keys):
-                    self.take_back(place)
-
-    def take_back(self, place: SlotQueue) -> None:
-        """Give the client back what waits to start on a place."""
-        for attempt in list(place.queue):
-            self.revoke(attempt.key)
-
-    def waits_for_worker(self, attempt: Attempt) -> bool:
-        """Whether an attempt must wait until it can be forked; its place is taken already."""
-        if self.worker_pool is None:
-            from stoker.supervisor.worker_pool import WorkerPool
-
-            self.worker_pool = WorkerPool(self.poll, self.tell, self.resume, len(self.cookie))
-        must_wait = self.worker_pool.must_wait(attempt)
-        self.cwd = ""  # a worker may have been started elsewhere
-        if must_wait:
-            self.occupied.update(attempt.place.parts)
-        return must_wait
-
-    def resume(self, attempt: Attempt) -> None:
-        """Start an attempt that has waited for its worker: that is ready, or will never be."""
-        place = attempt.place
-        self.occupied.difference_update(place.parts)
-        place.queue.appendleft(attempt)
-        self.start_next(place)
-
-    def vacate(self, place: SlotQueue) -> None:
-        """Let those start that wait for a place, or for a part of it."""
-        self.occupied.difference_update(place.parts)
-        for part in place.parts:
+    def vacate(self, slot: SlotQueue) -> None:
+        """Start attempts that wait for a slot that has become free, or for a part of it."""
+        self.occupied.difference_update(slot.parts)
+        for part in slot.parts:
             self.start_next(part)
         for composite in self.composites:
             self.start_next(composite)
 
+    def waits_for_worker(self, attempt: Attempt) -> bool:
+        """Whether an attempt must wait for its warm worker. If so, it occupies its slot already."""
+        if self.worker_pool is None:
+            from stoker.supervisor.worker_pool import WorkerPool
+
+            self.worker_pool = WorkerPool(self.poll, self.report, self.resume, len(self.cookie))
+        must_wait = self.worker_pool.must_wait(attempt)
+        self.cwd = ""  # the start of a worker may have changed the folder
+        if must_wait:
+            self.occupied.update(attempt.slot.parts)
+        return must_wait
+
+    def resume(self, attempt: Attempt) -> None:
+        """Start an attempt whose warm worker is ready or gone."""
+        slot = attempt.slot
+        self.occupied.difference_update(slot.parts)
+        slot.queue.appendleft(attempt)
+        self.start_next(slot)
+
     def spawn(self, attempt: Attempt) -> Start:
-        """Make a process of an attempt whose intent is on record; OSError if it cannot be."""
-        context, place = attempt.context, attempt.place
-        key = attempt.key.encode()
-        env = context.environment(place).copy()
-        if attempt.env is not None:
-            env.update(attempt.env)
-        env[b"STOKER_JOB_ID"], _, env[b"STOKER_ATTEMPT"] = key.partition(b".")
-        env[process_tree.COOKIE_BYTES] = self.cookie + key
-        if (checkpoints := env.get(b"STOKER_CHECKPOINTS")) is not None:
-            path = checkpoint_path(int(env[b"STOKER_JOB_ID"]))
-            env[b"STOKER_CHECKPOINT_DIR"] = checkpoints + b"/" + path.encode("ascii")
-        actions = place.lease_actions
+        """Start the process of an attempt whose intent is in the journal. Raises OSError if that fails."""
+        context, slot = attempt.context, attempt.slot
+        env = build_environment(attempt, self.cookie)
+        actions = slot.lease_actions
         log_fd = -1
         try:
             if context.cwd != self.cwd:
@@ -341,15 +325,12 @@ class Supervisor(Reaper):
                 self.cwd = context.cwd
             if attempt.log is not None:
                 log_fd = open_log(attempt.log)
-                actions = [
-                    (os.POSIX_SPAWN_DUP2, log_fd, 1),
-                    (os.POSIX_SPAWN_DUP2, log_fd, 2),
-                    *actions,
-                ]
+                outputs = [(os.POSIX_SPAWN_DUP2, log_fd, number) for number in (1, 2)]
+                actions = outputs + actions
             ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
             at_us = time.time_ns() // 1000
             if attempt.warm is None:
-                pid = spawn_process(attempt.argv, env, actions, context.shell, self.apart)
+                pid = spawn_process(attempt.argv, env, actions, context.shell, self.isolation)
             else:
                 pid = self.fork(attempt, env, log_fd, actions)
         finally:
@@ -360,9 +341,9 @@ class Supervisor(Reaper):
         until = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self.running[pid] = attempt
         self.pids[attempt.key] = pid
-        self.occupied.update(place.parts)
+        self.occupied.update(slot.parts)
         self.journal.note(f"start {attempt.key} {pid} {ticks} {until} {at_us} .\n")
-        taken = place.as_taken if attempt.taken else ""
+        taken = slot.taken_fields if attempt.taken else ""
         self.reports.append(reports.started(attempt.key, pid, at_us, ticks / TICKS_PER_S, taken))
         return Start(pid, ticks, until, at_us)
 
@@ -373,56 +354,57 @@ class Supervisor(Reaper):
         log_fd: int,
         actions: list[tuple[int, int, int]],
     ) -> int:
-        """Have an attempt forked by its worker, or start it as any other if that cannot be."""
+        """Let the warm worker fork an attempt; if that fails, start a new process."""
         from stoker.supervisor.worker_pool import NoWarmStartError
 
         assert self.worker_pool is not None
-        leases = [fd for _action, fd, _target in attempt.place.lease_actions]
+        leases = [fd for _action, fd, _target in attempt.slot.lease_actions]
         try:
             return self.worker_pool.fork(attempt, env, log_fd, leases)
         except NoWarmStartError as error:
-            self.tell(reports.cold(attempt.key, str(error)))
-            return spawn_process(attempt.argv, env, actions, attempt.context.shell, self.apart)
+            self.report(reports.cold(attempt.key, str(error)))
+            return spawn_process(attempt.argv, env, actions, attempt.context.shell, self.isolation)
 
     def refuse(self, attempt: Attempt, refusal: Refusal) -> None:
-        """An attempt cannot be started."""
+        """Record that an attempt cannot be started."""
         failpoints.reach("supervisor-before-refusal")
         self.journal.note(refuse_line(attempt.key, refusal))
-        self.tell(reports.refused(attempt.key, refusal.errno, refusal.reason))
+        self.report(reports.refused(attempt.key, refusal.errno, refusal.reason))
 
     def end(self, attempt: Attempt, ending: Ending) -> None:
-        """An attempt is over: its first process has ended, and nothing else of it runs."""
-        key, place = attempt.key, attempt.place
-        self.note_end(key, ending)
+        """Record the end of an attempt of which no process is left, and free its slot."""
+        key, slot = attempt.key, attempt.slot
+        self.record_end(key, ending)
         del self.pids[key]
         self.kill_at.pop(key, None)
-        self.vacate(place)
-        # While there is more to do, the client need not be woken for this end alone.
-        if not place.queue and len(self.line) <= len(self.takers):
-            self.wire.urgent = True
+        self.vacate(slot)
+        # While attempts wait for slots, the client need not be woken for this end alone.
+        if not slot.queue and len(self.ahead) <= len(self.offered):
+            self.protocol.urgent = True
         self.sweep_soon()
-        if self.wire.is_overdue():  # on a busy machine there may always be one more
+        if self.protocol.is_overdue():  # on a busy machine there may always be one more end
             self.flush()
 
-    def note_end(self, key: str, ending: Ending) -> None:
-        """Put an end into the journal, and report it."""
+    def record_end(self, key: str, ending: Ending) -> None:
+        """Record the end of an attempt in the journal, and report it."""
         self.journal.note(end_line(key, ending))
         self.reports.append(reports.ended(key, ending))
 
-    def note_exit(self, key: str, ending: Ending) -> None:
-        """Put the end of an attempt's first process into the journal, while others of its processes run."""
+    def record_exit(self, key: str, ending: Ending) -> None:
+        """Record the end of an attempt's first process, while others of its processes run."""
         self.journal.note(exit_line(key, ending))
 
-    def slay_all(self) -> None:
-        """Kill every tree: what loses its parent becomes our child, so the loop ends with none left.
+    def kill_all(self) -> None:
+        """Kill every process tree.
 
-        Unless something cannot be killed: another user's, by sudo, or stuck in the kernel.
+        A process that loses its parent becomes a child of this process, so the loop ends when no child is
+        left. It gives up on processes that cannot be killed: another user's, or stuck in the kernel.
         """
-        self.takers.clear()  # what waits in line is not to start in place of what is killed
+        self.offered.clear()  # no waiting attempt may start on a slot that becomes free
         for key in self.pids:
-            self.strike(key)
-        for place in self.places.values():
-            place.queue.clear()
+            self.kill_group(key)
+        for slot in self.slots.values():
+            slot.queue.clear()
         if self.worker_pool is not None:
             self.worker_pool.forget_waiting()
             self.worker_pool.close()
@@ -433,10 +415,10 @@ class Supervisor(Reaper):
             self.reap()
         self.reap()
         while self.leftovers.waiting:
-            self.conclude(self.leftovers.waiting.popitem()[1])
+            self.end_remainder(self.leftovers.waiting.popitem()[1])
 
 
 def _fork_request(fields: Sequence[Any]) -> ForkRequest:
-    from stoker.warm.messages import ForkRequest  # late: most supervisors have no use for it
+    from stoker.warm.messages import ForkRequest  # late: most supervisors start nothing warm
 
     return ForkRequest(*fields)

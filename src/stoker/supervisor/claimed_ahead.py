@@ -1,7 +1,7 @@
-"""The line of attempts that wait for the first vacant slot.
+"""Queue of attempts that wait for the first free slot.
 
-Attempts that are launched ahead are bound to no slot. A slot that becomes vacant takes the first of them,
-so they start in the order in which they were launched, however long the jobs before them last.
+Attempts that are launched ahead have no slot yet. A slot that becomes free takes the first of them, so they
+start in the order of their launch, however long the jobs before them run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _TICKET = struct.Struct("=I")
 
 
 class WaitingOrder(NamedTuple):
-    """An order in the line, and its context: the client may let that be forgotten before a slot is free.
+    """An order in the queue, with its context: the client may let the context be forgotten meanwhile.
 
-    No Attempt is made of it before a slot takes it: a supervisor that shares its line starts only a part.
+    It becomes an Attempt when a slot takes it: a supervisor that shares its queue starts only some of them.
     """
 
     order: AheadOrder
     context: AttemptContext
 
 
-class AheadLine:
-    """The line of a supervisor that serves all slots: first in, first out."""
+class AheadQueue:
+    """Queue of a supervisor that serves all slots of its client: first in, first out."""
 
     def __init__(self) -> None:
         self._orders: deque[WaitingOrder] = deque()
@@ -40,15 +40,15 @@ class AheadLine:
         return len(self._orders)
 
     def put(self, waiting: WaitingOrder) -> None:
-        """Let an attempt wait behind all others."""
+        """Append an order."""
         self._orders.append(waiting)
 
-    def take(self, _place: SlotQueue) -> WaitingOrder | None:
-        """The first of the line, which it leaves."""
+    def take(self, _slot: SlotQueue) -> WaitingOrder | None:
+        """Remove and return the first order for a slot; None if there is none."""
         return self._orders.popleft() if self._orders else None
 
     def remove(self, key: str) -> bool:
-        """Take an attempt out; False if it does not wait here."""
+        """Remove an attempt; False if it is not in the queue."""
         for waiting in self._orders:
             if waiting.order.key == key:
                 self._orders.remove(waiting)
@@ -56,16 +56,16 @@ class AheadLine:
         return False
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all orders."""
         self._orders.clear()
 
 
 class Tickets:
     """A pipe of ticket numbers that several supervisors of one client read.
 
-    The kernel hands each number to one reader, in the order written, and one read takes out all of them.
-    So no two supervisors start the same attempt, none starts a later one first, and the client can take
-    back at once whatever has not begun.
+    The kernel gives each number to one reader, in the order written, and one read takes all of them out. So
+    no two supervisors start the same attempt, none starts a later one first, and the client can take back
+    all attempts that have not begun.
     """
 
     def __init__(self, reader: int, writer: int = -1) -> None:
@@ -73,11 +73,11 @@ class Tickets:
         self._writer = writer
 
     def write(self, tickets: Sequence[int]) -> None:
-        """Put tickets at the end; no more of them wait at once than a pipe holds."""
+        """Append tickets; no more of them may wait at once than a pipe holds."""
         os.write(self._writer, struct.pack(f"={len(tickets)}I", *tickets))
 
     def take(self) -> int | None:
-        """The first ticket, if there is one."""
+        """Take out the first ticket; None if there is none."""
         try:
             data = os.read(self.reader, _TICKET.size)
         except BlockingIOError:
@@ -85,7 +85,7 @@ class Tickets:
         return int(_TICKET.unpack(data)[0]) if data else None
 
     def take_all(self) -> list[int]:
-        """All tickets that no supervisor has taken."""
+        """Take out all tickets that no supervisor has taken."""
         try:
             data = os.read(self.reader, 1 << 16)
         except BlockingIOError:
@@ -98,44 +98,34 @@ class Tickets:
         os.close(self._writer)
 
 
-class SharedLine:
-    """The line of a supervisor that shares it with others: every one has all orders, tickets decide."""
+class SharedAheadQueue(AheadQueue):
+    """Queue that several supervisors of one client share: each has all orders, and tickets decide.
+
+    `expected` has, by ticket, the slots whose orders are still on their way here.
+    """
 
     def __init__(self, tickets: Tickets) -> None:
+        super().__init__()
         self._tickets = tickets
-        self._orders: deque[WaitingOrder] = deque()
-        self.expected: dict[
-            int, SlotQueue
-        ] = {}  # by ticket: the places whose orders are on their way
+        self.expected: dict[int, SlotQueue] = {}
 
-    def __len__(self) -> int:
-        return len(self._orders)
-
-    def put(self, waiting: WaitingOrder) -> None:
-        """Keep an order until its ticket is taken here, or is known to be taken elsewhere."""
-        self._orders.append(waiting)
-
-    def take(self, place: SlotQueue) -> WaitingOrder | None:
-        """The order of the first ticket; None if there is none, or its order is still on its way."""
+    def take(self, slot: SlotQueue) -> WaitingOrder | None:
+        """Return the order of the first ticket; None if there is no ticket, or its order has not arrived."""
         ticket = self._tickets.take()
         if ticket is None:
             return None
         self.forget_before(ticket)
         if not self._orders:
-            self.expected[ticket] = place
+            self.expected[ticket] = slot
             return None
         return self._orders.popleft()
 
     def remove(self, _key: str) -> bool:
-        """Take nothing out: the client does that, by the tickets."""
+        """Remove nothing: the client takes attempts back by their tickets."""
         return False
 
-    def clear(self) -> None:
-        """Forget all orders."""
-        self._orders.clear()
-
     def forget_before(self, ticket: int) -> None:
-        """Drop the orders of earlier tickets: others have taken those, or the client has."""
+        """Drop the orders of earlier tickets: other supervisors, or the client, have taken those."""
         orders = self._orders
         while orders and orders[0].order.ticket < ticket:
             orders.popleft()

@@ -1,7 +1,7 @@
-"""The supervisor of a foreground run: it ends every tree the moment its client is gone.
+"""Supervisor of a foreground run. It kills every process tree when its client is gone.
 
-After `finish` it waits for leftovers, and ends. Its parent, a process of its own, ends what it leaves if
-it is killed.
+After `finish` it waits for leftovers, and ends. Its parent is the clean-up process, which ends what a killed
+supervisor leaves.
 """
 
 from __future__ import annotations
@@ -15,93 +15,93 @@ import sys
 from typing import Any, ClassVar
 
 from stoker.supervisor import process_tree, reports
-from stoker.supervisor.base import Supervisor
-from stoker.supervisor.claimed_ahead import SharedLine, Tickets, WaitingOrder
+from stoker.supervisor.base import Phase, Supervisor
+from stoker.supervisor.claimed_ahead import SharedAheadQueue, Tickets, WaitingOrder
 from stoker.supervisor.cleanup import fork_supervisor
 from stoker.supervisor.messages import PROTOCOL, OpenJournal, StartAhead
-from stoker.supervisor.scheduling_latency import come_first
+from stoker.supervisor.scheduling_latency import request_short_slices
 from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import SlotQueue
 
 
 class ForegroundSupervisor(Supervisor):
-    """Serves one client, and dies with it."""
+    """Serves one client, and ends with it."""
 
-    # A group does: this session has no terminal, and is over with its jobs. Linux makes a scheduling
-    # group of every session, which takes as long as all that this process does for a short job. Where
-    # jobs outlive their supervisor, only a session of their own keeps the paused ones from a SIGHUP then.
-    apart: ClassVar[dict[str, Any]] = {"setpgroup": 0}
+    # A process group is enough: this session has no terminal, and ends with its jobs. Linux makes a
+    # scheduling group for each session, which takes as long as all other work for a short job. Jobs that
+    # outlive their supervisor need a session: without it, paused ones would get a SIGHUP.
+    isolation: ClassVar[dict[str, Any]] = {"setpgroup": 0}
 
     def __init__(self, client: socket.socket, client_fd: int, name_fd: int, tickets: int) -> None:
         super().__init__()
         self.name_fd = name_fd
-        self.line = self.shared = SharedLine(Tickets(tickets))
-        self.wire.attach(client)
+        self.ahead = self.shared = SharedAheadQueue(Tickets(tickets))
+        self.protocol.attach(client)
         self.client_fd = client_fd
         self.poll.register(client_fd, select.EPOLLIN)
         self.handlers[OpenJournal] = self.on_open
 
     def serve(self) -> None:
-        """Work until the client is gone or has finished."""
-        self.wire.say(reports.hello(PROTOCOL, os.getpid()))
-        self.wire.open()
+        """Serve until the client is gone or has finished."""
+        self.protocol.answer(reports.hello(PROTOCOL, os.getpid()))
+        self.protocol.open()
         self.flush()
         while True:
-            events = self.poll.poll(self.patience())
+            events = self.poll.poll(self.poll_timeout_s())
             for fd, _event in events:
                 if fd == self.wake:
                     os.read(self.wake, 4096)
                 elif self.worker_pool is not None and fd in self.worker_pool.by_fd:
                     self.worker_pool.receive(fd)
-                elif fd == self.client_fd or (orders := self.wire.receive()) is None:
-                    self.slay_all()
+                elif fd == self.client_fd or (orders := self.protocol.receive()) is None:
+                    self.kill_all()
                     self.journal.flush()
                     return
                 else:
-                    self.carry_out(orders)
-            self.look_after()
-            if self.finishing and self.is_done():
+                    self.execute(orders)
+            self.do_due_work()
+            if self.phase is Phase.FINISHING and self.is_done():
                 if self.worker_pool is not None:
                     self.worker_pool.close()
                 self.journal.flush()
-                self.wire.flush_all()
+                self.protocol.flush_all()
                 return
             self.flush(late=not events)
 
     def on_ahead(self, ahead: StartAhead) -> None:
-        """Take in orders that all supervisors of this client have."""
+        """Add orders that all supervisors of this client get."""
         self.shared.forget_before(ahead.first)
         for order in ahead.orders:
             waiting = WaitingOrder(order, self.contexts[order.context])
-            place = self.shared.expected.pop(order.ticket, None)
-            if place is None:
+            slot = self.shared.expected.pop(order.ticket, None)
+            if slot is None:
                 self.shared.put(waiting)
             else:
-                self.occupied.difference_update(place.parts)
-                self.queue_order(place, order, waiting.context, taken=True)
-                self.start_next(place)
-        self.fill_takers()
+                self.occupied.difference_update(slot.parts)
+                self.queue_order(slot, order, waiting.context, taken=True)
+                self.start_next(slot)
+        self.fill_offered()
 
-    def take_ahead(self, place: SlotQueue) -> bool:
-        """Move the first attempt of the line to a vacant place; False if the place gets none now."""
-        if super().take_ahead(place):
+    def take_ahead(self, slot: SlotQueue) -> bool:
+        """Move the first attempt of `ahead` to a free slot; False if the slot gets none now."""
+        if super().take_ahead(slot):
             return True
-        if place in self.shared.expected.values():
-            self.occupied.update(place.parts)
+        if slot in self.shared.expected.values():
+            self.occupied.update(slot.parts)
         return False
 
     def on_open(self, order: OpenJournal) -> None:
-        """Begin to keep a journal."""
+        """Set the name, and open the journal."""
         name = order.name
-        with contextlib.suppress(BrokenPipeError):  # the parent was killed
+        with contextlib.suppress(BrokenPipeError):  # the clean-up process was killed
             os.write(self.name_fd, name.encode())
-        self.take_name(name)
+        self.set_name(name)
         self.journal.open(order.journal)
         self.journal.note(f"boot {process_tree.boot_id()} {name} .\n")
 
 
 def main() -> None:
-    """Serve the client on descriptor 3, whose pid is the only argument; descriptor 4 is for tickets."""
+    """Serve the client on descriptor 3, whose pid is the only argument. Tickets come on descriptor 4."""
     gc.disable()
     ignore_signals()
     name_fd = fork_supervisor()
@@ -110,8 +110,8 @@ def main() -> None:
     os.close(3)
     os.close(4)
     process_tree.become_subreaper()
-    come_first()
+    request_short_slices()
     with contextlib.suppress(ProcessLookupError):  # the client is gone already
         ForegroundSupervisor(client, os.pidfd_open(int(sys.argv[1])), name_fd, tickets).serve()
-    # To take the interpreter apart would copy every page that is shared with the parent.
+    # An orderly exit of the interpreter would copy every page that is shared with the parent.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The framing of orders and reports: lines of JSON. A line has a list of orders, or one report."""
+"""Framing of orders and reports: lines of JSON. A line has a list of orders, or one report."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ _T = TypeVar("_T", bound=tuple[object, ...])
 
 
 class LineBuffer:
-    """Puts lines together from the pieces in which they arrive."""
+    """Splits a stream of bytes into lines."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def take_in(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now, without their ends."""
+        """Add received bytes and return the lines that are complete now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         return lines
 
 
 class OrderCodec(Generic[_T]):
-    """Turns orders into lines and back; `kinds` are their types by the words that they have in a line."""
+    """Encodes orders as lines and decodes them; `kinds` has their types by the words in a line."""
 
     def __init__(self, kinds: Mapping[str, Callable[..., _T]]) -> None:
         self._kinds = kinds
         self._words = {kind: word for word, kind in kinds.items()}
 
     def encode(self, orders: Iterable[_T]) -> bytes:
-        """One line with these orders. Bytes that are no UTF-8 stay as os.fsdecode gave them."""
+        """Return one line with these orders. Bytes that are not UTF-8 stay as os.fsdecode gave them."""
         words = self._words
         return f"{json.dumps([(words[type(order)], *order) for order in orders])}\n".encode()
 
     def decode(self, line: bytes) -> list[_T]:
-        """The orders of a line; raises KeyError, TypeError or ValueError for anything else."""
+        """Return the orders of a line; raises KeyError, TypeError or ValueError for anything else."""
         orders: list[_T] = []
         for word, *fields in json.loads(line):
             if word == "ahead":

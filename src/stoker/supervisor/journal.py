@@ -1,19 +1,18 @@
-"""The supervisor's journal: what was started and how it ended.
+"""Journal of a supervisor: which attempts were started and how they ended.
 
     boot   BOOT_ID NAME .                      a supervisor began, under this name in cookies
-    spawn  KEY [PLACE] .                       from here on the attempt may have run
-    start  KEY PID TICKS UNTIL AT_US .         it runs since a moment between these ticks since boot
-    exit   KEY STATUS AT_US CPU_US RSS_KB .    its first process has ended so, others of its processes run
-    end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when it was over, and what it used
-    left   KEY NAMES PIDS .                    processes that it left and were killed, or could not be
+    spawn  KEY [SLOT] .                        from here on the attempt may have run
+    start  KEY PID TICKS UNTIL AT_US .         it was started between these ticks since boot
+    exit   KEY STATUS AT_US CPU_US RSS_KB .    its first process has ended, others of its processes run
+    end    KEY STATUS AT_US CPU_US RSS_KB .    its wait status, when it ended, and what it used
+    left   KEY NAMES PIDS .                    processes that it left: those killed, those that could not be
     refuse KEY ERRNO REASON .                  it could not be started
-    lose   KEY REASON .                        it is over, and nobody knows how it ended
-    ack    KEY .                               the client has its end on record
+    lose   KEY REASON .                        it is over, and its exit status is unknown
+    ack    KEY .                               the client has recorded its end
 
-A KEY is `job.attempt`, a REASON is JSON without blanks. So is PLACE, the label of the slot that took an
-attempt from the common line: the client does not know it before. The closing dot tells a whole line from a
-torn one. No `spawn` line means never started; a `spawn` without an end means that the outcome is not
-known.
+A KEY is `job.attempt`, a REASON is JSON without blanks. So is SLOT, the label of the slot that took an
+attempt which was launched ahead. A line without its closing dot is torn. Without a `spawn` line, an attempt
+was never started. With `spawn` but without an end, its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from stoker import failpoints
 class Ending(NamedTuple):
     """How an attempt ended, as the supervisor saw it.
 
-    `leftovers` are the names of processes that it left when it ended by itself and that were ended for
-    it. `stuck` are the pids of processes that could not be killed.
+    `leftovers` are the names of processes that the attempt left and the supervisor ended. `stuck` are the
+    pids of processes that could not be killed.
     """
 
     status: int
@@ -47,7 +46,7 @@ class Ending(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A process, and when it was started: between these ticks since boot, and by the calendar."""
+    """A started process, with the time of its start: between two ticks since boot, and by the calendar."""
 
     pid: int
     ticks: int
@@ -62,53 +61,53 @@ class Refusal(NamedTuple):
     reason: str
 
 
+class Loss(NamedTuple):
+    """Why the exit status of an attempt is unknown."""
+
+    reason: str
+
+
 class Record(NamedTuple):
-    """All that one attempt's lines say; `boot` is the id of the boot it was started in."""
+    """All that the journal says about one attempt.
+
+    `boot` is the id of the boot in which it was started. `exit` is how its first process ended, while others
+    of its processes run. `slot` is the label of the slot that took it, if it was launched ahead.
+    """
 
     pid: int | None = None
     ticks: int | None = None
-    ending: Ending | None = None
+    outcome: Ending | Refusal | Loss | None = None
     until: int | None = None
     at_us: int | None = None
-    refusal: Refusal | None = None
-    loss: str | None = None
     boot: str | None = None
-    exit: Ending | None = None  # of its first process, while others of its processes run
-    place: str | None = None
+    exit: Ending | None = None
+    slot: str | None = None
 
     @property
     def last_known(self) -> Ending | None:
-        """How it ended; if nobody saw its last process go, how its first process did."""
-        return self.ending or self.exit
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more will be heard of it."""
-        return not (self.ending is None and self.refusal is None and self.loss is None)
+        """How it ended; if that is unknown, how its first process ended."""
+        return self.outcome if isinstance(self.outcome, Ending) else self.exit
 
     def lines(self, key: str) -> str:
-        """Tell all of it again."""
-        told = spawn_line(key, self.place)
+        """Return the lines that say all of this."""
+        label = "" if self.slot is None else f"{_word(self.slot)} "
+        text = f"spawn {key} {label}.\n"
         if self.pid is not None:
-            told += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
-        if self.exit is not None and self.ending is None:
-            told += exit_line(key, self.exit)
-        if self.ending is not None:
-            told += end_line(key, self.ending)
-        if self.refusal is not None:
-            told += refuse_line(key, self.refusal)
-        if self.loss is not None:
-            told += lose_line(key, self.loss)
-        return told
-
-
-def spawn_line(key: str, place: str | None) -> str:
-    """What the journal says before an attempt is started."""
-    return f"spawn {key} .\n" if place is None else f"spawn {key} {_word(place)} .\n"
+            text += f"start {key} {self.pid} {self.ticks} {self.until} {self.at_us} .\n"
+        if self.exit is not None and not isinstance(self.outcome, Ending):
+            text += exit_line(key, self.exit)
+        match self.outcome:
+            case Ending():
+                text += end_line(key, self.outcome)
+            case Refusal():
+                text += refuse_line(key, self.outcome)
+            case Loss(reason):
+                text += lose_line(key, reason)
+        return text
 
 
 def end_line(key: str, ending: Ending) -> str:
-    """What the journal says of an end."""
+    """Return the lines about the end of an attempt."""
     status, at_us, cpu_us, max_rss_kb, leftovers, stuck = ending
     line = f"end {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
     if leftovers or stuck:
@@ -117,18 +116,18 @@ def end_line(key: str, ending: Ending) -> str:
 
 
 def exit_line(key: str, ending: Ending) -> str:
-    """What the journal says of the end of an attempt's first process while others of its processes run."""
+    """Return the line about the end of an attempt's first process while others of its processes run."""
     status, at_us, cpu_us, max_rss_kb, *_rest = ending
     return f"exit {key} {status} {at_us} {cpu_us} {max_rss_kb} .\n"
 
 
 def refuse_line(key: str, refusal: Refusal) -> str:
-    """What the journal says of a start that failed."""
+    """Return the line about a start that failed."""
     return f"refuse {key} {refusal.errno} {_word(refusal.reason)} .\n"
 
 
 def lose_line(key: str, reason: str) -> str:
-    """What the journal says of an end without a witness."""
+    """Return the line about an end with an unknown exit status."""
     return f"lose {key} {_word(reason)} .\n"
 
 
@@ -137,7 +136,7 @@ def _word(value: str | Sequence[object]) -> str:
 
 
 class Journal:
-    """Appends whole lines; what has not been written yet, or was refused by a full disk, is kept."""
+    """Appends whole lines. Lines that a full disk refuses are kept and written later."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -146,16 +145,16 @@ class Journal:
         self._kept = b""
         self._notes: list[str] = []
         self.note = self._notes.append
-        """Keep a line about what has happened for the next `intend` or `flush`."""
+        """Keep a line for the next `intend` or `flush`."""
 
     def open(self, path: str) -> None:
-        """Append to a file, and lock it: who wants its last word waits until this process is gone."""
+        """Append to a file, and lock it until this process ends: readers wait for that."""
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         self._begin(path)
 
-    def claim(self, path: str) -> JournalStory:
-        """Append to a file that nobody else has locked, and tell what is in it; else BlockingIOError."""
+    def claim(self, path: str) -> JournalContents:
+        """Lock a file, read it, and append to it. Raises BlockingIOError if another process has locked it."""
         while True:
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -168,10 +167,10 @@ class Journal:
             os.close(fd)  # it was compacted between open and lock
         self._fd = fd
         self._begin(path)
-        story = JournalStory({}, set())
+        contents = JournalContents({}, set())
         with io.FileIO(fd, closefd=False) as raw, io.BufferedReader(raw) as file:
-            _read_lines(file, story, None)
-        return story
+            _read_lines(file, contents, None)
+        return contents
 
     def _begin(self, path: str) -> None:
         self._path = path
@@ -184,26 +183,26 @@ class Journal:
         return not self._kept and not self._notes
 
     def intend(self, lines: str) -> None:
-        """Append lines before the deed they announce; raises OSError, and then nothing is announced."""
+        """Append lines before the action that they announce. After an OSError they are not in the file."""
         self._gather()
-        told = len(self._kept)
+        kept_bytes = len(self._kept)
         data = self._kept + lines.encode("ascii")
         written = self._append(data)
         if written == len(data):
             self._kept = b""
             return
-        # What was torn gets a line of its own, so that it cannot be read as something else.
-        self._kept = data[written:told] if written < told else b"~\n"
+        # End a torn line, so that it cannot be read as something else.
+        self._kept = data[written:kept_bytes] if written < kept_bytes else b"~\n"
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def flush(self) -> None:
-        """Write what is kept, as far as the disk takes it."""
+        """Write the kept lines, as much as the disk takes."""
         self._gather()
         if self._kept:
             self._kept = self._kept[self._append(self._kept) :]
 
     def rewrite(self, lines: str) -> None:
-        """Let a new file with these lines take the old one's place, and its lock; OSError if it cannot."""
+        """Replace the file by a locked new one with these lines. After an OSError, the old one stays."""
         path, data = f"{self._path}.new", lines.encode("ascii")
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -242,34 +241,34 @@ class Journal:
 
 
 def journal_path(base: str, number: int) -> str:
-    """Where one of several supervisors writes: the first to `base` itself."""
+    """Return the journal of one of several supervisors; the first one has `base` itself."""
     return f"{base}.{number}" if number else base
 
 
-class JournalStory(NamedTuple):
-    """What journals tell: about attempts, and the names of the supervisors that wrote them."""
+class JournalContents(NamedTuple):
+    """Records of attempts, and the names of the supervisors that wrote them."""
 
     records: dict[str, Record]
     names: set[str]
 
 
-def read_journals(base: str, keys: Container[str] | None = None) -> JournalStory:
-    """What the journals of all supervisors tell about some attempts (or all), once those are gone."""
-    story = JournalStory({}, set())
+def read_journals(base: str, keys: Container[str] | None = None) -> JournalContents:
+    """Read the journals of all supervisors of a run, once those are gone. Without `keys`, all attempts."""
+    contents = JournalContents({}, set())
     paths = map(journal_path, itertools.repeat(base), itertools.count())
     for path in itertools.takewhile(os.path.exists, paths):
-        _read(path, story, keys)
-    return story
+        _read(path, contents, keys)
+    return contents
 
 
 def read_journal(path: str) -> dict[str, Record]:
-    """Everything one journal tells; a missing file tells nothing."""
-    story = JournalStory({}, set())
-    _read(path, story, None)
-    return story.records
+    """Read one journal; a missing file has no records."""
+    contents = JournalContents({}, set())
+    _read(path, contents, None)
+    return contents.records
 
 
-def _read(path: str, story: JournalStory, keys: Container[str] | None) -> None:
+def _read(path: str, contents: JournalContents, keys: Container[str] | None) -> None:
     is_read = False
     while not is_read:
         try:
@@ -277,7 +276,7 @@ def _read(path: str, story: JournalStory, keys: Container[str] | None) -> None:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 is_read = _is_at(file.fileno(), path)
                 if is_read:
-                    _read_lines(file, story, keys)
+                    _read_lines(file, contents, keys)
         except FileNotFoundError:
             return
 
@@ -291,16 +290,16 @@ def _is_at(fd: int, path: str) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-def _read_lines(file: IO[bytes], story: JournalStory, keys: Container[str] | None) -> None:
+def _read_lines(file: IO[bytes], contents: JournalContents, keys: Container[str] | None) -> None:
     boot: str | None = None
     for raw in file:
         words = raw.decode("ascii", "replace").split()
         if len(words) == 4 and words[0] == "boot" and words[3] == ".":
             boot = words[1]
-            story.names.add(words[2])
+            contents.names.add(words[2])
         elif len(words) > 2 and words[-1] == "." and (keys is None or words[1] in keys):
-            with contextlib.suppress(ValueError):  # two torn lines may have grown together
-                _read_words(words[:-1], story.records, boot)
+            with contextlib.suppress(ValueError):  # two torn lines may look like one
+                _read_words(words[:-1], contents.records, boot)
 
 
 def _read_words(words: list[str], records: dict[str, Record], boot: str | None) -> None:
@@ -309,8 +308,8 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
     match words:
         case ["spawn", _]:
             pass
-        case ["spawn", _, place]:
-            record = record._replace(place=str(json.loads(place)))
+        case ["spawn", _, slot]:
+            record = record._replace(slot=str(json.loads(slot)))
         case ["start", _, pid, ticks, until, at_us]:
             record = record._replace(
                 pid=int(pid), ticks=int(ticks), until=int(until), at_us=int(at_us), boot=boot
@@ -318,15 +317,16 @@ def _read_words(words: list[str], records: dict[str, Record], boot: str | None) 
         case ["exit", _, *figures] if len(figures) == 4:
             record = record._replace(exit=_ending(figures))
         case ["end", _, *figures] if len(figures) == 4:
-            record = record._replace(ending=_ending(figures))
-        case ["left", _, names, pids] if record.ending is not None:
+            record = record._replace(outcome=_ending(figures))
+        case ["left", _, names, pids] if isinstance(record.outcome, Ending):
             left = tuple(map(str, json.loads(names)))
             stuck = tuple(map(int, json.loads(pids)))
-            record = record._replace(ending=record.ending._replace(leftovers=left, stuck=stuck))
+            outcome = record.outcome._replace(leftovers=left, stuck=stuck)
+            record = record._replace(outcome=outcome)
         case ["refuse", _, number, reason]:
-            record = record._replace(refusal=Refusal(int(number), str(json.loads(reason))))
+            record = record._replace(outcome=Refusal(int(number), str(json.loads(reason))))
         case ["lose", _, reason]:
-            record = record._replace(loss=str(json.loads(reason)))
+            record = record._replace(outcome=Loss(str(json.loads(reason))))
         case ["ack", _]:
             records.pop(key, None)
             return

@@ -1,4 +1,4 @@
-"""Starts a supervisor. Imports little, so that its start-up and its client's can overlap."""
+"""Start of a supervisor. Imports little, so that its start-up and its client's can overlap."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _BOOTSTRAP = (
     "import sys; sys.path.append(sys.argv.pop(1));from stoker.supervisor.{} import main; main()"
 )
 _PASSED_FD = 3
-# What a job has in its environment, and a daemon that a job has started must not hand on.
-_OF_A_JOB = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_LINGER")
-# The shell ends at once and leaves the supervisor to the machine's first process.
+# Variables of a job, which a daemon that was started by a job must not pass on.
+_JOB_VARIABLES = ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_LINGER")
+# The shell ends at once, so that the supervisor becomes a child of init.
 _ORPHAN = ["/bin/sh", "-c", '"$@" &', "sh"]
 
 
 class SupervisorProcess(NamedTuple):
-    """A running supervisor: the pid of its parent, which cleans up after it, our socket, and its tickets."""
+    """A running supervisor: the pid of its clean-up process, our socket, and its tickets."""
 
     pid: int
     socket: socket.socket
@@ -29,16 +29,16 @@ class SupervisorProcess(NamedTuple):
 
 
 class DaemonSupervisorProcess(NamedTuple):
-    """A supervisor that is starting up, and the descriptor on which it says how that went."""
+    """A supervisor that starts up, and the descriptor on which it reports whether that succeeded."""
 
     pid: int
     fd: int
 
 
 def start_supervisor(tickets: Tickets | None = None) -> SupervisorProcess:
-    """Start a supervisor that is bound to this process: with nothing to do, it ends when we do.
+    """Start a supervisor that ends with this process.
 
-    With `tickets` it shares the line of attempts launched ahead with another supervisor of this process.
+    With `tickets` it shares the queue of attempts launched ahead with another supervisor of this process.
     """
     ours, theirs = socket.socketpair()
     tickets = tickets or Tickets(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
@@ -64,10 +64,10 @@ def start_daemon_supervisor(
     lease_file: str | None = None,
     without: str | None = None,
 ) -> DaemonSupervisorProcess:
-    """Start a supervisor that is bound to nobody, and serves who connects to its socket.
+    """Start a supervisor that outlives this process, and serves the clients that connect to its socket.
 
-    With a lease file it is nobody's child either: its starter may be one whose children are killed with it.
-    Variables that begin with `without` are that starter's own.
+    With a lease file it is no child of this process, whose children may be killed with it. Variables with the
+    prefix `without` are not passed on.
     """
     argv = [*_command("daemon_mode"), socket_path, journal, name]
     if lease_file is not None:
@@ -76,7 +76,7 @@ def start_daemon_supervisor(
     env = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OF_A_JOB and not (without and name.startswith(without))
+        if name not in _JOB_VARIABLES and not (without and name.startswith(without))
     }
     env["STOKER_PART"] = "supervisor"
     reader, writer = os.pipe()
@@ -97,8 +97,8 @@ def start_daemon_supervisor(
     return DaemonSupervisorProcess(pid, reader)
 
 
-def start_guard(lease_file: str, name: str) -> None:
-    """Start the guard of this supervisor, which outlives it as long as jobs do."""
+def start_lease_watchdog(lease_file: str, name: str) -> None:
+    """Start the lease watchdog of this supervisor, which outlives it as long as jobs do."""
     argv = [*_command("lease_watchdog"), lease_file, name, str(os.getpid())]
     env = {**os.environ, "STOKER_PART": "guard"}
     os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[])

@@ -1,7 +1,7 @@
-"""Ends jobs when their lease is over, also if their supervisor was killed or hangs.
+"""Lease watchdog: a process that ends jobs when the lease of their node expires.
 
-A process of its own that does nothing but wait for the moment until which jobs may run without word from
-their head. It opens no file but the lease file. Standard library only, as the supervisor.
+It works even if the supervisor was killed or hangs. It only waits for the end of the lease, and opens no file
+but the lease file. Standard library only, as the supervisor.
 """
 
 from __future__ import annotations
@@ -16,48 +16,45 @@ from stoker.supervisor import process_tree
 from stoker.supervisor.lease_file import LeaseFile
 from stoker.supervisor.signals import ignore_signals
 
-# The supervisor comes first: it knows what to say of its jobs. The head gives them up two seconds after.
-_LATE_S = 0.5
+# The supervisor acts first, because it can report its jobs. The head gives them up two seconds later.
+_DELAY_S = 0.5
 _LOOK_S = 5.0
 
 
 class LeaseWatchdog:
-    """Watches over the bearers of a supervisor's cookies until that is gone, and they are."""
+    """Watches the processes of a supervisor's jobs until both are gone."""
 
     def __init__(self, lease_file: LeaseFile, name: str, supervisor: int) -> None:
         self._lease_file = lease_file
         self._prefix = f"{name}:"
         self._poll = select.poll()
-        self._is_alone = False
+        self._is_supervisor_gone = False
         try:
             self._poll.register(os.pidfd_open(supervisor), select.POLLIN)
         except ProcessLookupError:
-            self._is_alone = True
+            self._is_supervisor_gone = True
 
     def watch(self) -> None:
-        """Wait for the moment, again and again, and end what is left then."""
+        """Wait for the end of the lease, and kill what is left then."""
         while True:
-            self._rest(self._lease_file.left_s() + _LATE_S)
+            self._sleep(self._lease_file.left_s() + _DELAY_S)
             is_over = not self._lease_file.left_s()
-            if not (is_over or self._is_alone):
+            if not (is_over or self._is_supervisor_gone):
                 continue
-            left = self._bearers()
+            left = set().union(*process_tree.Snapshot().by_cookie(self._prefix).values())
             if is_over:
                 process_tree.send(left, signal.SIGKILL)
-            if not left and self._is_alone:
+            if not left and self._is_supervisor_gone:
                 return
             if not left:
-                self._rest(_LOOK_S)
+                self._sleep(_LOOK_S)
 
-    def _rest(self, pause_s: float) -> None:
-        """Sleep; not beyond the end of the supervisor, and without one not for long."""
-        if self._is_alone:
+    def _sleep(self, pause_s: float) -> None:
+        """Sleep; shorter if the supervisor ends, or has ended."""
+        if self._is_supervisor_gone:
             time.sleep(min(pause_s, _LOOK_S))
         else:
-            self._is_alone = bool(self._poll.poll(pause_s * 1000))
-
-    def _bearers(self) -> set[int]:
-        return set().union(*process_tree.Snapshot().bearers(self._prefix).values())
+            self._is_supervisor_gone = bool(self._poll.poll(pause_s * 1000))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Attempts whose first process has ended while other processes of theirs still run.
+"""Attempts whose first process has ended while others of their processes still run.
 
-An attempt is over when the last of its processes is gone; until then it keeps its place. What it leaves
-when it ends by itself gets TERM after `MOMENT_S` and KILL after `LEFTOVER_GRACE_S`, except for processes that
-may linger: those are left alone and not waited for. What is left of an attempt that the client is ending has
-the rest of the grace that the client gave, and may not linger.
+An attempt ends, and frees its slot, when its last process has ended. If it ends by itself, the processes
+that it leaves get TERM after `MOMENT_S` and KILL after `LEFTOVER_GRACE_S`. Processes that may linger are left
+alone and are not waited for. If the client ends the attempt, they have the rest of the client's grace and may
+not linger.
 """
 
 from __future__ import annotations
@@ -17,38 +17,37 @@ from stoker.supervisor.journal import Ending
 from stoker.supervisor.slot_queues import Attempt
 
 LEFTOVER_GRACE_S = 5.0
-# Of that they have this long to end unasked, as helpers do that end with their job.
-MOMENT_S = 1.0
+MOMENT_S = 1.0  # helpers that end with their job need no signal
 NEVER = float("inf")
-_PAGE_BYTES = 2048  # a list of children that is cut short is longer than this
-_MOST_NAMES = 256
+_PAGE_BYTES = 2048  # a list of children that the kernel cuts short is longer
+_MAX_NAMES = 256
 
 
 class Remainder:
     """What is left of one attempt.
 
-    `root` is the process group and session of its first process; 0 once no process is in them, because
-    the number may then be used again. `is_asked` is whether the client is ending the attempt; otherwise it
-    gets TERM at `term_at`, and `names` are those of the processes that were signalled for it.
+    `root` is the process group and session of its first process; 0 once they are empty, because the kernel
+    may then reuse the number. `by_client` is whether the client is ending the attempt. Otherwise TERM is due
+    at `term_at`, and `names` are the names of the processes that got it.
     """
 
-    __slots__ = ("attempt", "ending", "is_asked", "names", "root", "term_at")
+    __slots__ = ("attempt", "by_client", "ending", "names", "root", "term_at")
 
-    def __init__(self, attempt: Attempt, ending: Ending, root: int, *, is_asked: bool) -> None:
+    def __init__(self, attempt: Attempt, ending: Ending, root: int, *, by_client: bool) -> None:
         self.attempt = attempt
         self.ending = ending
         self.root = root
-        self.is_asked = is_asked
-        self.term_at = NEVER if is_asked else time.monotonic() + MOMENT_S
+        self.by_client = by_client
+        self.term_at = NEVER if by_client else time.monotonic() + MOMENT_S
         self.names: tuple[str, ...] = ()
 
 
 class Leftovers:
-    """Knows which children of this process belong to attempts whose first process has ended.
+    """Index of the children of this process that belong to attempts whose first process has ended.
 
-    A process that loses its parent becomes a child of this process. So the list of the own children, one
-    system call, tells after each end whether anything is left. `running` and `pids` are the supervisor's.
-    With `lets_linger`, processes that may linger are waited for only where the client ends their attempt.
+    A process that loses its parent becomes a child of this process. So the list of children, one system call,
+    shows after each end whether anything is left. `running` and `pids` are the supervisor's. With
+    `lets_linger`, processes that may linger are waited for only if the client ends their attempt.
     """
 
     def __init__(
@@ -65,8 +64,8 @@ class Leftovers:
         self._pids = pids
         self._is_foreign = is_foreign
         self._lets_linger = lets_linger
-        self._owners: dict[int, str | None] = {}  # of every child that is no first process
-        self._guessed: set[int] = set()  # those that show nothing of their attempt
+        self._owners: dict[int, str | None] = {}  # of each child that is not a first process
+        self._guessed: set[int] = set()  # children without any sign of their attempt
         self._lingering: set[int] = set()
         self._heir: str | None = None
         me = os.getpid()
@@ -81,25 +80,25 @@ class Leftovers:
         return self._list().count(b" ") != known or key in self._owners.values()
 
     def keep(self, remainder: Remainder) -> bool:
-        """Wait for what an attempt has left; False if nothing is left of it."""
+        """Wait for the processes that an attempt has left; False if there are none."""
         key = self._heir = remainder.attempt.key
-        if not self._awaited(remainder, self._held(key)):
+        if not self._awaited(remainder, self._by_attempt(key)):
             return False
         self.waiting[key] = remainder
         return True
 
     def forget(self, pid: int) -> None:
-        """A child is gone; what it leaves in turn belongs where it did."""
+        """Forget a child that has ended; its own children belong to the same attempt."""
         owner = self._owners.pop(pid, None)
         self._guessed.discard(pid)
         self._lingering.discard(pid)
         if owner is not None:
             self._heir = owner
 
-    def gone(self) -> list[Remainder]:
-        """Take out the attempts of which nothing is left."""
+    def take_ended(self) -> list[Remainder]:
+        """Remove and return the attempts of which nothing is left."""
         heir = self._heir if self._heir in self.waiting else next(iter(self.waiting))
-        held = self._held(heir)
+        held = self._by_attempt(heir)
         over = []
         for key, remainder in self.waiting.items():
             left = self._awaited(remainder, held)
@@ -110,28 +109,28 @@ class Leftovers:
         return [self.waiting.pop(key) for key in over]
 
     def may_linger(self, key: str, marks: process_tree.ProcessMarks) -> bool:
-        """Whether a process of an attempt is left alone: it may linger, and the attempt ended by itself."""
+        """Whether a process is left alone: it may linger, and its attempt ended by itself."""
         remainder = self.waiting.get(key)
-        by_itself = remainder is not None and not remainder.is_asked
+        by_itself = remainder is not None and not remainder.by_client
         return by_itself and self._lets_linger and marks.lingers
 
     def owner(self, pid: int) -> str | None:
-        """The attempt that a child belongs to, as far as it was asked for."""
+        """Return the attempt of a child; None if it is unknown."""
         return self._owners.get(pid)
 
     def guessed(self, key: str) -> set[int]:
-        """The children of an attempt that show nothing of it."""
+        """Return the children that were assigned to an attempt without any sign of it."""
         return {pid for pid in self._guessed if self._owners[pid] == key}
 
     def _awaited(self, remainder: Remainder, held: dict[str | None, list[int]]) -> list[int]:
-        """The children for which an attempt is waited for."""
+        """Return the children that an attempt waits for."""
         left = held.get(remainder.attempt.key, [])
-        if remainder.is_asked:
+        if remainder.by_client:
             return left
         return [pid for pid in left if pid not in self._lingering]
 
-    def _held(self, fallback: str) -> dict[str | None, list[int]]:
-        """All children that are no first process, by their attempt; unmarked new ones are `fallback`'s."""
+    def _by_attempt(self, fallback: str) -> dict[str | None, list[int]]:
+        """Return the children that are no first processes, by attempt. Unmarked new ones go to `fallback`."""
         held: dict[str | None, list[int]] = {}
         roots = {each.root: key for key, each in self.waiting.items() if each.root}
         for pid in map(int, self._list().split()):
@@ -143,7 +142,7 @@ class Leftovers:
         return held
 
     def _classify(self, pid: int, roots: dict[int, str], fallback: str) -> None:
-        marks, process = process_tree.marks_of(pid), process_tree.look(pid)
+        marks, process = process_tree.read_marks(pid), process_tree.find_process(pid)
         self._guessed.discard(pid)
         if self._is_foreign(marks):
             self._owners[pid] = None
@@ -165,7 +164,7 @@ class Leftovers:
         self._owners[pid] = fallback
 
     def _list(self) -> bytes:
-        """The pids of all children, each with a blank behind it."""
+        """Return the pids of all children, each followed by a blank."""
         if self._fd < 0:
             me = os.getpid()
             found = [each.pid for each in process_tree.processes().values() if each.parent == me]
@@ -178,13 +177,13 @@ class Leftovers:
 
 
 def _has_member(root: int, pids: list[int]) -> bool:
-    processes = filter(None, map(process_tree.look, pids))
+    processes = filter(None, map(process_tree.find_process, pids))
     return any(root in (process.group, process.session) for process in processes)
 
 
 def names_of(pids: set[int]) -> tuple[str, ...]:
-    """What processes are called, in words that are safe to show; at most `_MOST_NAMES` of them."""
-    return tuple(sorted(filter(None, map(_name_of, pids)))[:_MOST_NAMES])
+    """Return the names of processes in printable characters; at most `_MAX_NAMES`."""
+    return tuple(sorted(filter(None, map(_name_of, pids)))[:_MAX_NAMES])
 
 
 def _name_of(pid: int) -> str | None:

@@ -1,7 +1,7 @@
-"""The orders that a client sends to a supervisor: one type for each.
+"""Orders of a client to its supervisor: one type for each.
 
 On the connection an order is a JSON array: its word from `ORDERS`, then its fields in the order given here
-(`framing.py`). What the supervisor answers is in `reports.py`.
+(`framing.py`). The supervisor answers with reports (`reports.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 PROTOCOL = 1
-"""The version of the protocol: one more with every change that the other side would not understand."""
+"""Version of the protocol; increases with each change that the other side would not understand."""
 
 
 class DefineContext(NamedTuple):
-    """Environment, folder and shell that later starts name by this number."""
+    """Define environment, folder and shell for later starts, which refer to this number."""
 
     number: int
     env: dict[str, str]
@@ -23,13 +23,13 @@ class DefineContext(NamedTuple):
 
 
 class ForgetContext(NamedTuple):
-    """Forget a context; attempts that wait to be started in it keep it."""
+    """Forget a context; attempts that wait in it keep it."""
 
     number: int
 
 
-class DefinePlace(NamedTuple):
-    """A set of GPUs. With `parts` it is made of other places; with an empty list it needs no GPU."""
+class DefineSlot(NamedTuple):
+    """Define a set of GPUs. With `parts` it is made of other slots; with an empty list it needs no GPU."""
 
     number: int
     env: dict[str, str]
@@ -37,21 +37,21 @@ class DefinePlace(NamedTuple):
     parts: Sequence[int] | None = None
 
 
-class HoldPlace(NamedTuple):
-    """Take the leases of a place: all of them or none."""
+class HoldSlot(NamedTuple):
+    """Take the leases of a slot: all of them or none."""
 
     number: int
 
 
-class ReleasePlace(NamedTuple):
-    """Give back the named leases of a place."""
+class ReleaseSlot(NamedTuple):
+    """Release the named leases of a slot."""
 
     number: int
     keys: Sequence[str]
 
 
 class StartAttempt(NamedTuple):
-    """Start an attempt: now, or when those before it on its place have ended.
+    """Start an attempt when the earlier attempts on its slot have ended.
 
     `warm` has the fields of a ForkRequest. `log_offset` is where this attempt's output begins in a log on
     another machine; the supervisor itself appends to its log.
@@ -59,7 +59,7 @@ class StartAttempt(NamedTuple):
 
     key: str
     context: int
-    place: int
+    slot: int
     argv: list[str]
     log: str | None
     env: dict[str, str] | None = None
@@ -67,14 +67,14 @@ class StartAttempt(NamedTuple):
     log_offset: int = 0
 
 
-class OfferPlaces(NamedTuple):
-    """Let these places, and no others, take attempts from the line. Each has a number and a label."""
+class OfferSlots(NamedTuple):
+    """Let these slots, and no others, take attempts launched ahead. Each has a number and a label."""
 
-    places: Sequence[tuple[int, str]]
+    slots: Sequence[tuple[int, str]]
 
 
 class AheadOrder(NamedTuple):
-    """A start that is not bound to a place; its ticket says where it is in the line of all supervisors."""
+    """A start without a slot; its ticket is its position in the queue of all supervisors."""
 
     ticket: int
     key: str
@@ -86,7 +86,7 @@ class AheadOrder(NamedTuple):
 
 
 class StartAhead(NamedTuple):
-    """Put attempts into the line, in their order; `first` is the lowest ticket that is still open."""
+    """Queue attempts without a slot, in their order; `first` is the lowest ticket that is still open."""
 
     orders: Sequence[AheadOrder]
     first: int
@@ -99,7 +99,7 @@ class RevokeAttempt(NamedTuple):
 
 
 class SignalAttempt(NamedTuple):
-    """Signal an attempt's whole tree once; with a grace, kill what is left of it when that is over."""
+    """Signal an attempt's whole tree once. With a grace, kill what is left when the grace is over."""
 
     key: str
     signum: int
@@ -113,7 +113,7 @@ class KillAttempt(NamedTuple):
 
 
 class CutAttempt(NamedTuple):
-    """Kill an attempt for its machine's sake, and report it as lost for this reason."""
+    """Kill an attempt because of its node, and report it as lost for this reason."""
 
     key: str
     reason: str
@@ -124,30 +124,30 @@ class Finish(NamedTuple):
 
 
 class OpenJournal(NamedTuple):
-    """Sign cookies with this name, and keep this journal. To a supervisor in the foreground, first of all."""
+    """Use this name in cookies, and this journal. The first order to a supervisor of a foreground run."""
 
     name: str
     journal: str
 
 
 class Sync(NamedTuple):
-    """Forget what earlier clients ordered, and report all that is known. To a daemon's, first of all."""
+    """Forget the orders of earlier clients, and report all attempts. First order to a daemon's supervisor."""
 
 
 class Acknowledge(NamedTuple):
-    """The ends of these attempts are on record, and can be forgotten."""
+    """Forget these attempts: the client has recorded their ends."""
 
     keys: Sequence[str]
 
 
 class Disown(NamedTuple):
-    """The client has no record of these attempts: nobody gets their GPUs while they run."""
+    """Keep the GPUs of these attempts while they run: the client has no record of them."""
 
     keys: Sequence[str]
 
 
 class StopSupervisor(NamedTuple):
-    """End: with `kill` after every tree is killed, else only if nothing runs. The same in every version."""
+    """End: with `kill` after killing every tree, else only if nothing runs. The same in every version."""
 
     kill: bool
 
@@ -155,11 +155,11 @@ class StopSupervisor(NamedTuple):
 Order = (
     DefineContext
     | ForgetContext
-    | DefinePlace
-    | HoldPlace
-    | ReleasePlace
+    | DefineSlot
+    | HoldSlot
+    | ReleaseSlot
     | StartAttempt
-    | OfferPlaces
+    | OfferSlots
     | StartAhead
     | RevokeAttempt
     | SignalAttempt
@@ -175,11 +175,11 @@ Order = (
 ORDERS: Mapping[str, type[Order]] = {
     "context": DefineContext,
     "forget": ForgetContext,
-    "place": DefinePlace,
-    "hold": HoldPlace,
-    "release": ReleasePlace,
+    "place": DefineSlot,
+    "hold": HoldSlot,
+    "release": ReleaseSlot,
     "start": StartAttempt,
-    "offer": OfferPlaces,
+    "offer": OfferSlots,
     "ahead": StartAhead,
     "revoke": RevokeAttempt,
     "signal": SignalAttempt,
@@ -192,4 +192,4 @@ ORDERS: Mapping[str, type[Order]] = {
     "disown": Disown,
     "stop": StopSupervisor,
 }
-"""By the word that an order has on the connection."""
+"""The types of orders by their words on the connection."""

@@ -1,4 +1,4 @@
-"""Jobs that an earlier supervisor started and that outlived it: others reap them, this one watches."""
+"""Jobs of an earlier supervisor that outlived it. Another process reaps them; this one watches them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stoker.supervisor import pidfd, process_tree
 from stoker.supervisor.journal import Ending
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S, MOMENT_S, NEVER, names_of
 
-_GLANCE_PERIOD_S = 1.0
+_POLL_PERIOD_S = 1.0
 _SWEEP_PERIOD_S = 0.1
 
 
 class Orphan:
-    """A job without its parent, or what is left of one.
+    """A job whose supervisor is gone, or what is left of it.
 
-    Its first process is `pid`, started at `ticks`, watched through `fd` if there is one. `held_ticks`
-    is a time at which that number was surely still its own.
+    Its first process is `pid`, started at `ticks`, watched through the pidfd `fd` unless that is -1.
+    `held_ticks` is a time at which the pid still belonged to that process.
     """
 
     __slots__ = ("cookies", "fd", "held_ticks", "pid", "ticks")
@@ -33,24 +33,25 @@ class Orphan:
         self.held_ticks = 0
 
     def has_ended(self) -> bool:
-        """Whether its first process is over."""
+        """Whether its first process has ended."""
         if self.fd >= 0:
             return pidfd.has_ended(self.fd)
-        seen = process_tree.look(self.pid)
+        seen = process_tree.find_process(self.pid)
         return seen is None or seen.ticks != self.ticks
 
     def exit_status(self) -> int | None:
-        """The wait status of its first process, if anybody can still tell."""
+        """Return the wait status of its first process; None if it can no longer be known."""
         return pidfd.exit_status(self.fd, self.pid, self.ticks)
 
     def members(self, snapshot: process_tree.Snapshot) -> list[process_tree.Process]:
-        """Every living process that is proven to be the job's.
+        """Return every living process that provably belongs to the job.
 
-        Its cookie proves it, or descent from one that is proven. Group and session prove it while
-        the first process lives, whose number they have; afterwards the session proves it of those
-        that were started before.
+        Its cookie proves that, or descent from such a process. While the first process lives, its group and
+        session prove it too. Afterwards the session proves it for processes that were started before.
         """
-        seeds = {pid for cookie in self.cookies for pid in snapshot.bearers(cookie).get(cookie, ())}
+        seeds = {
+            pid for cookie in self.cookies for pid in snapshot.by_cookie(cookie).get(cookie, ())
+        }
         if self.pid and not self.has_ended():
             self.held_ticks = process_tree.boot_ticks()
             seeds |= {
@@ -68,33 +69,33 @@ class Orphan:
 
 
 class Leftover:
-    """What remains of an orphan whose first process is over.
+    """What is left of an orphan whose first process has ended.
 
-    It gets TERM at `term_at` and KILL at `kill_at`. `is_asked` is whether the client is ending its attempt,
-    `ending` is how its first process ended, if that is known, and `is_open` is whether the end of the
-    attempt is still to be told.
+    TERM is due at `term_at` and KILL at `kill_at`. `by_client` is whether the client is ending the attempt,
+    `ending` is how its first process ended, if that is known, and `is_open` is whether the end of the attempt
+    is not reported yet.
     """
 
-    __slots__ = ("ending", "is_asked", "is_open", "kill_at", "names", "orphan", "term_at")
+    __slots__ = ("by_client", "ending", "is_open", "kill_at", "names", "orphan", "term_at")
 
     def __init__(
         self, orphan: Orphan, *, is_open: bool = False, ending: Ending | None = None
     ) -> None:
         self.orphan = orphan
         self.is_open = is_open
-        self.is_asked = False
+        self.by_client = False
         self.ending = ending
         self.term_at = time.monotonic() + MOMENT_S
         self.kill_at = time.monotonic() + LEFTOVER_GRACE_S
         self.names: tuple[str, ...] = ()
 
-    def grant(self, kill_at: float) -> None:
-        """Leave it the rest of the grace that the client gave; it has been signalled already."""
-        self.is_asked = True
+    def set_grace(self, kill_at: float) -> None:
+        """Apply the grace that the client gave when it signalled the attempt."""
+        self.by_client = True
         self.term_at, self.kill_at = NEVER, kill_at
 
-    def press(self, processes: list[process_tree.Process], now: float) -> None:
-        """Ask these processes to end, or kill them, as far as due."""
+    def end_overdue(self, processes: list[process_tree.Process], now: float) -> None:
+        """Terminate or kill these processes if that is due."""
         if now >= self.kill_at:
             pidfd.send(processes, signal.SIGKILL)
         elif now >= self.term_at:
@@ -104,7 +105,7 @@ class Leftover:
 
 
 class OrphanWatch:
-    """All orphans by the keys of their attempts."""
+    """All orphans, by the keys of their attempts."""
 
     def __init__(self, poll: select.epoll) -> None:
         self.living: dict[str, Orphan] = {}
@@ -116,18 +117,18 @@ class OrphanWatch:
         return bool(self.living or self.leftovers)
 
     def watch(self, key: str, orphan: Orphan) -> None:
-        """Look after a job that lives on."""
+        """Watch a job that still runs."""
         self.living[key] = orphan
         if orphan.fd >= 0:
             self._watched[orphan.fd] = key
             self._poll.register(orphan.fd, select.EPOLLIN)
 
     def key_of(self, fd: int) -> str | None:
-        """Whose descriptor it is."""
+        """Return the attempt that is watched through a descriptor."""
         return self._watched.get(fd)
 
-    def mourn(self, key: str) -> int | None:
-        """A job's first process is over, which leaves the rest; returns its wait status, if known."""
+    def become_leftover(self, key: str) -> int | None:
+        """Move a job whose first process has ended to the leftovers. Returns its wait status, if known."""
         orphan = self.living.pop(key)
         status = orphan.exit_status()
         if orphan.fd >= 0:
@@ -138,7 +139,7 @@ class OrphanWatch:
         self.leftovers[key] = Leftover(orphan, is_open=True)
         return status
 
-    def strike(self, key: str) -> None:
+    def kill_first(self, key: str) -> None:
         """Kill a job's first process at once."""
         fd = self.living[key].fd
         if fd >= 0:
@@ -146,20 +147,20 @@ class OrphanWatch:
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
 
     def signal(self, snapshot: process_tree.Snapshot, key: str, signum: int) -> bool:
-        """Signal every process that is left of a job; whether there is any."""
+        """Signal every process that is left of a job. Returns whether there is any."""
         orphan = self.living.get(key) or self.leftovers[key].orphan
         found = orphan.members(snapshot)
         pidfd.send(found, signum)
         return bool(found)
 
     def ended(self) -> list[str]:
-        """The jobs whose first process is over."""
+        """Return the jobs whose first process has ended."""
         return [key for key, orphan in self.living.items() if orphan.has_ended()]
 
     def sweep(self) -> tuple[list[tuple[str, Leftover]], float]:
-        """End leftovers as far as due.
+        """Terminate and kill leftovers that are due.
 
-        Returns those that are gone or cannot be killed, and when to come back.
+        Returns the leftovers that are gone or cannot be killed, and when to sweep again.
         """
         now = time.monotonic()
         over = []
@@ -168,12 +169,12 @@ class OrphanWatch:
             assert snapshot is not None
             members = left.orphan.members(snapshot)
             found = [
-                each for each in members if left.is_asked or not snapshot.marks(each.pid).lingers
+                each for each in members if left.by_client or not snapshot.marks(each.pid).lingers
             ]
             if not found or now > left.kill_at + LEFTOVER_GRACE_S:
                 over.append((key, self.leftovers.pop(key)))
             else:
-                left.press(found, now)
+                left.end_overdue(found, now)
         if self.leftovers:
             return over, now + _SWEEP_PERIOD_S
-        return over, now + _GLANCE_PERIOD_S if len(self._watched) < len(self.living) else NEVER
+        return over, now + _POLL_PERIOD_S if len(self._watched) < len(self.living) else NEVER

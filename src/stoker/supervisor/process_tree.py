@@ -1,4 +1,4 @@
-"""Whole process trees, as /proc tells them: who descends from whom, and which job's cookie they carry."""
+"""Process trees, read from /proc: descent, process groups, and the cookie of the job in the environment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 COOKIE = "STOKER_COOKIE"
 COOKIE_BYTES = COOKIE.encode()
 MARKER = "STOKER_PART"
-"""Set in the environment of a daemon and its supervisor: no job owns them, wherever they were started."""
+"""Variable of daemons, supervisors and warm workers: they belong to no job, even if a job started them."""
 LINGER = "STOKER_LINGER"
-"""Set in the environment of a job whose leftovers may stay."""
+"""Variable of jobs whose processes may go on after the job has ended."""
 _MARKER_BYTES = MARKER.encode()
 _LINGER_BYTES = LINGER.encode()
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -23,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
-    """One line of the process table; `ticks` since boot tell when it was started."""
+    """One process; `ticks` is the time of its start, in clock ticks since boot."""
 
     pid: int
     parent: int
@@ -33,16 +33,16 @@ class Process(NamedTuple):
 
 
 class ProcessMarks(NamedTuple):
-    """What the environment a process was started with says about it; cookies are outermost job first."""
+    """Stoker's variables in the environment of a process. The cookie of the outermost job is first."""
 
     cookies: list[str]
     is_part: bool
     lingers: bool = False
-    is_blank: bool = False  # it was started with nothing, or is just exchanging its program
+    is_blank: bool = False  # no environment at all: none was given, or the process is in execve
 
 
 def become_subreaper() -> None:
-    """Make orphaned descendants children of this process instead of init's."""
+    """Make orphaned descendants children of this process instead of init."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
@@ -60,29 +60,29 @@ def reap_ended(children: set[int]) -> None:
 
 
 def living_children() -> set[int]:
-    """Direct children of this process that have not ended yet."""
+    """Return the direct children of this process that have not ended yet."""
     me = os.getpid()
     try:
         with open(f"/proc/{me}/task/{me}/children", encoding="ascii") as file:
             pids = [int(word) for word in file.read().split()]
     except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
         return {p.pid for p in processes().values() if p.parent == me}
-    return {pid for pid in pids if look(pid) is not None}
+    return {pid for pid in pids if find_process(pid) is not None}
 
 
 def processes() -> dict[int, Process]:
-    """Every process that has not ended yet."""
+    """Return every process that has not ended yet, by pid."""
     table = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            process = look(int(name))
+            process = find_process(int(name))
             if process is not None:
                 table[process.pid] = process
     return table
 
 
-def look(pid: int) -> Process | None:
-    """One process, unless it has ended."""
+def find_process(pid: int) -> Process | None:
+    """Return a process; None if it has ended."""
     fields = stat_fields(pid)
     if not fields or fields[0] in (b"Z", b"X"):
         return None
@@ -90,41 +90,29 @@ def look(pid: int) -> Process | None:
 
 
 def boot_ticks() -> int:
-    """The time since boot in the unit of the process table."""
+    """Return the time since boot, in the unit of the process table."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
 
 
 def boot_id() -> str:
-    """What tells this boot of the machine from all others."""
+    """Return the id of this boot of the machine."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """What /proc says of a process from its state on; nothing once it is gone."""
+    """Return the fields of /proc/PID/stat after the name; an empty list once the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return []
-    # The name in parentheses may hold anything, blanks and parentheses too.
+    # The name in parentheses may contain blanks and parentheses.
     return text[text.rindex(b")") + 2 :].split()
 
 
-def is_outside(pid: int, ancestor: int) -> bool:
-    """Whether a living process is neither another one nor among its descendants."""
-    while pid != ancestor:
-        process = look(pid)
-        if process is None:
-            return False  # it has ended, or its parent has and it is about to get another
-        if process.parent == 0:
-            return True
-        pid = process.parent
-    return False
-
-
-def marks_of(pid: int) -> ProcessMarks:
-    """What a process was marked with when it was started, as far as that can be read."""
+def read_marks(pid: int) -> ProcessMarks:
+    """Return Stoker's variables in the environment that a process was started with, if that is readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environ = file.read()
@@ -144,7 +132,7 @@ def marks_of(pid: int) -> ProcessMarks:
 
 
 def is_foreign(marks: ProcessMarks, name: str) -> bool:
-    """Whether a process is another Stoker's that a job of `name` has started, or a job of that Stoker's."""
+    """Whether a process belongs to another Stoker, which a job of the supervisor `name` has started."""
     if marks.is_part:
         return True
     return bool(marks.cookies) and not any(
@@ -153,7 +141,7 @@ def is_foreign(marks: ProcessMarks, name: str) -> bool:
 
 
 class Snapshot:
-    """The process table of one moment, for several questions."""
+    """The process table of one moment, for several queries."""
 
     def __init__(self) -> None:
         self.table = processes()
@@ -163,14 +151,14 @@ class Snapshot:
         self._marks: dict[int, ProcessMarks] = {}
 
     def marks(self, pid: int) -> ProcessMarks:
-        """What a process is marked with."""
+        """Return Stoker's variables of a process."""
         found = self._marks.get(pid)
         if found is None:
-            found = self._marks[pid] = marks_of(pid)
+            found = self._marks[pid] = read_marks(pid)
         return found
 
     def below(self, pids: Iterable[int]) -> set[int]:
-        """These processes and all that descend from them, without parts of Stoker and their jobs."""
+        """Return these processes and their descendants, except parts of Stoker and their jobs."""
         queue = [pid for pid in pids if pid in self.table]
         found: set[int] = set()
         while queue:
@@ -180,35 +168,35 @@ class Snapshot:
                 queue += self._children.get(pid, ())
         return found
 
-    def members(self, root: int, cookie: str, flock: Iterable[int]) -> set[int]:
-        """Every living process of a job: its group, its session, its descendants, and bearers of its cookie.
+    def members(self, root: int, cookie: str, children: Iterable[int]) -> set[int]:
+        """Return the living processes of a job: its group, session, descendants, and those with its cookie.
 
-        `flock` are the direct children of the supervisor: only their trees are searched, so that
-        nothing outside can ever be taken for a member.
+        `children` are the direct children of the supervisor. Only their trees are searched, so that no
+        process outside of them is ever taken for a member.
         """
         return self.below(
             pid
-            for pid in self.below(flock)
+            for pid in self.below(children)
             if (root and root in (pid, self.table[pid].group, self.table[pid].session))
             or cookie in self.marks(pid).cookies
         )
 
     def by_age(self, pids: Iterable[int]) -> list[Process]:
-        """These processes, the oldest first: a shell is signalled before the command it waits for.
+        """Return these processes, the oldest first, so that a shell is signalled before its command.
 
-        The other way round it would see its command end, and go on to the next one.
+        In the other order, the shell would see its command end and start the next one.
         """
         return sorted((self.table[pid] for pid in pids), key=lambda each: (each.ticks, each.pid))
 
     def has_blank_leader(self) -> bool:
-        """Whether the first process of any session shows no environment at this moment."""
+        """Whether the first process of any session has no environment at this moment."""
         return any(
             process.session == pid and self.marks(pid).is_blank
             for pid, process in self.table.items()
         )
 
-    def bearers(self, prefix: str) -> dict[str, set[int]]:
-        """This user's processes on the whole machine by each of their cookies that begins so."""
+    def by_cookie(self, prefix: str) -> dict[str, set[int]]:
+        """Return this user's processes on the machine, by each of their cookies with this prefix."""
         found: dict[str, set[int]] = {}
         for pid in self.table:
             marks = self.marks(pid)
@@ -219,27 +207,22 @@ class Snapshot:
 
 
 def is_own(pid: int) -> bool:
-    """Whether a process is this user's."""
+    """Whether a process belongs to this user."""
     try:
         return os.stat(f"/proc/{pid}").st_uid == os.getuid()
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def members(root: int, cookie: str, flock: Iterable[int]) -> set[int]:
-    """Every living process of a job, now."""
-    return Snapshot().members(root, cookie, flock)
-
-
 def send(pids: Iterable[int], signum: int) -> None:
-    """Signal each process that is still there."""
+    """Send a signal to each of these processes that still exists."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signum)
 
 
 def kill_marked(cookie: str) -> None:
-    """Kill every process of this machine that carries a cookie, until none does."""
-    while marked := Snapshot().bearers(cookie).get(cookie):
+    """Kill every process of this machine with this cookie, until there is none."""
+    while marked := Snapshot().by_cookie(cookie).get(cookie):
         send(marked, signal.SIGKILL)
-        time.sleep(0.001)  # they are not ours to wait for
+        time.sleep(0.001)  # they are not our children: there is no wait for them

@@ -1,7 +1,7 @@
 """The supervisor's end of the connection to its client: orders come in, reports go out.
 
-`hello` and `stop` mean the same in every version of the protocol, so that a client can tell a supervisor
-of another version apart, and end it.
+`hello` and `stop` are the same in every version of the protocol, so that a client can recognise a supervisor
+of another version, and end it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 from stoker.supervisor.framing import SUPERVISOR_ORDERS, LineBuffer
 from stoker.supervisor.messages import Order
 
-# However much happens: a client that hears nothing for longer takes a line of short jobs for a long one.
-_LONGEST_WAIT_S = 0.04
+# A client without reports for longer would take many short jobs for a long one.
+_MAX_DELAY_S = 0.04
 
 
 class ProtocolServer:
-    """Speaks with one client; reports wait for company until something urgent is among them."""
+    """Serves one client. Collects reports, and sends them when one is urgent or has waited long enough."""
 
     def __init__(self, poll: select.epoll) -> None:
         self.reports: list[str] = []
@@ -33,18 +33,18 @@ class ProtocolServer:
         self._blocked = False
 
     def attach(self, client: socket.socket) -> None:
-        """Begin to listen to a client."""
+        """Begin to receive orders of a client."""
         client.setblocking(False)
         self._socket = client
         self._poll.register(client.fileno(), select.EPOLLIN)
 
     def open(self) -> None:
-        """Let the client have all reports from now on."""
+        """Send all reports to the client from now on."""
         self.reports.clear()
         self._is_open = True
 
     def detach(self) -> None:
-        """Let go of the client, and forget what it was not told."""
+        """Close the connection, and forget reports that were not sent."""
         if self._socket is not None:
             self._poll.unregister(self._socket.fileno())
             self._socket.close()
@@ -55,7 +55,7 @@ class ProtocolServer:
         self._outbox = b""
 
     def receive(self) -> list[Order] | None:
-        """The orders that have arrived; None once the client has closed its end."""
+        """Return the orders that have arrived; None once the client has closed its end."""
         assert self._socket is not None
         try:
             data = self._socket.recv(1 << 18)
@@ -68,7 +68,7 @@ class ProtocolServer:
         return self._take_in(data)
 
     def drain(self) -> list[Order]:
-        """The last orders of a client that has died."""
+        """Return the last orders of a client that has died."""
         assert self._socket is not None
         data = b""
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
@@ -80,17 +80,17 @@ class ProtocolServer:
         lines = self._inbox.take_in(data)
         return [order for line in lines for order in SUPERVISOR_ORDERS.decode(line)]
 
-    def say(self, report: str) -> None:
-        """Answer the client, whether it gets reports or not."""
+    def answer(self, report: str) -> None:
+        """Send an answer to the client, even before `open`."""
         self._outbox += f"{report}\n".encode()
 
-    def tell(self, report: str) -> None:
-        """Report something that is not frequent."""
+    def report(self, report: str) -> None:
+        """Send a report soon."""
         self.reports.append(report)
         self.urgent = True
 
     def flush(self, late: bool) -> None:
-        """Send reports if something is urgent, or if any have waited for long enough (late: they have)."""
+        """Send the reports if one is urgent, or if they have waited long enough (`late`: they have)."""
         if not self._is_open:
             self.reports.clear()
             self.urgent = False
@@ -106,7 +106,7 @@ class ProtocolServer:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # the client is gone: its pidfd or end-of-file tells the loop
+            return  # the client is gone: the loop notices its pidfd or end-of-file
         self._outbox = self._outbox[sent:]
         if bool(self._outbox) != self._blocked:
             self._blocked = not self._blocked
@@ -114,18 +114,18 @@ class ProtocolServer:
             self._poll.modify(self._socket.fileno(), wanted)
 
     def is_overdue(self) -> bool:
-        """Whether reports have waited for company for too long."""
+        """Whether reports have waited long enough."""
         if not self.reports:
             return False
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        return now - self._waiting_since >= _LONGEST_WAIT_S
+        return now - self._waiting_since >= _MAX_DELAY_S
 
-    def flush_all(self, patience_s: float | None = None) -> None:
-        """Send everything that is left, before this process goes."""
+    def flush_all(self, timeout_s: float | None = None) -> None:
+        """Send everything that is left, before this process ends."""
         if self._socket is not None:
-            self._socket.settimeout(patience_s)
+            self._socket.settimeout(timeout_s)
             reports = "\n".join([*self.reports, ""]).encode() if self._is_open else b""
             with contextlib.suppress(OSError):
                 self._socket.sendall(self._outbox + reports)

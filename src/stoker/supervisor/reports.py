@@ -1,7 +1,7 @@
-"""The reports of a supervisor to its client: one function for each writes it as JSON.
+"""Reports of a supervisor to its client: one function for each returns it as JSON.
 
-The client decodes them with the structs of the same names in `stoker.executors.contract` and `.connection`,
-which need msgspec. A test compares both: names, order and defaults of all fields.
+The client decodes them to the structs of the same names in `stoker.executors.contract` and `.connection`,
+which need msgspec. A test compares the names, order and defaults of all fields.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from stoker.supervisor.journal import Ending
 
 
 def hello(protocol: int, pid: int, name: str = "", version: str = "") -> str:
-    """The supervisor is ready, and speaks this version of the protocol. The same in every version."""
+    """The supervisor is ready, and uses this version of the protocol. The same in every version."""
     return json.dumps(("hello", protocol, pid, name, version))
 
 
 def busy() -> str:
-    """The supervisor was told to stop, and goes on: something runs."""
+    """The supervisor does not stop as ordered, because something runs."""
     return json.dumps(("busy",))
 
 
 def held(slot: int) -> str:
-    """The client has the GPUs of a slot."""
+    """The client holds the GPUs of a slot."""
     return json.dumps(("held", slot))
 
 
 def unheld(slot: int, gpu_key: str, reason: str | None, attempt: str | None = None) -> str:
-    """A GPU of a slot is not to be had."""
+    """The client cannot hold a slot, because of this GPU."""
     return json.dumps(("unheld", slot, gpu_key, reason, attempt))
 
 
 def released(slot: int) -> str:
-    """The GPUs of a slot are free for others."""
+    """The GPUs of a slot are released."""
     return json.dumps(("released", slot))
 
 
 def started(key: str, pid: int, at_us: int, at_s: float, taken: str = "") -> str:
-    """The attempt is a process; `taken` is the text of `taken_by` if it waited in the line."""
+    """The attempt runs; `taken` is the text of `taken_by` if it was launched ahead."""
     return f'["started","{key}",{pid},{at_us},{at_s}{taken}]'
 
 
 def taken_by(slot: int | None, place: str) -> str:
-    """The end of a report that an attempt has started: which slot took it from the line."""
+    """Return the last fields of `started`: the slot that took the attempt."""
     return f",{json.dumps(slot)},{json.dumps(place)}"
 
 
 def placed(key: str, place: str) -> str:
-    """A slot took the attempt from the line; whether it became a process is not known."""
+    """A slot took the attempt; it is unknown whether a process was started."""
     return json.dumps(("placed", key, place))
 
 
 def ended(key: str, ending: Ending) -> str:
-    """The attempt is over."""
+    """The attempt has ended."""
     if ending.leftovers or ending.stuck:
         return json.dumps(("ended", key, *ending))
     status, at_us, cpu_us, max_rss_kb, *_rest = ending
@@ -71,27 +71,27 @@ def revoked(key: str) -> str:
 
 
 def lost(key: str, reason: str, cut_off: bool = False) -> str:
-    """The attempt is over, and nobody knows how it ended."""
+    """The attempt is over with an unknown exit status."""
     return json.dumps(("lost", key, reason, cut_off))
 
 
 def synced(keys: Sequence[str], fresh: bool) -> str:
-    """All that is known from before has been reported."""
+    """All attempts on record have been reported."""
     return json.dumps(("synced", keys, fresh))
 
 
 def finished() -> str:
-    """Nothing that was started is left."""
+    """No process of any attempt is left."""
     return json.dumps(("finished",))
 
 
 def strays(pids: Sequence[int]) -> str:
-    """These processes outlive their attempts."""
+    """These processes have outlived their attempts."""
     return json.dumps(("strays", pids))
 
 
 def cold(key: str, reason: str) -> str:
-    """The attempt was to be forked from a warm worker, and is started anew."""
+    """The attempt starts as a new process, because no warm worker can fork it."""
     return json.dumps(("cold", key, reason))
 
 
@@ -101,5 +101,5 @@ def warmed(pid: int, modules: Sequence[str]) -> str:
 
 
 def cooled(pid: int) -> str:
-    """A warm worker is gone."""
+    """A warm worker has ended."""
     return json.dumps(("cooled", pid))

@@ -1,4 +1,4 @@
-"""Unix sockets that only their owner can use, at paths of any length."""
+"""Unix sockets for one user alone, at paths of any length."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MAX_PATH_BYTES = 107
 
 
 class Peer(NamedTuple):
-    """Who is at the other end."""
+    """The process at the other end."""
 
     pid: int
     uid: int
 
 
 def listen(path: str) -> socket.socket:
-    """Listen at a path, in place of whatever is there; nobody but this user may connect."""
+    """Listen at a path, and replace a file there. Only this user may connect."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -38,7 +38,7 @@ def listen(path: str) -> socket.socket:
 
 
 def connect(path: str) -> socket.socket:
-    """Connect to who listens at a path; OSError if nobody does."""
+    """Connect to a path; raises OSError if no process listens there."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _short(path) as address:
@@ -49,14 +49,14 @@ def connect(path: str) -> socket.socket:
     return client
 
 
-def lose_patience(connection: socket.socket, patience_s: int) -> None:
-    """Let a send fail that takes longer than that; a receive waits as it did."""
-    seconds = struct.pack("@ll", patience_s, 0)
+def set_send_timeout(connection: socket.socket, timeout_s: int) -> None:
+    """Limit the time of a send; a receive has no limit."""
+    seconds = struct.pack("@ll", timeout_s, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who connected, or was connected to, as the kernel tells."""
+    """Return the process at the other end, according to the kernel."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _gid = struct.unpack("3i", raw)
     return Peer(pid, uid)
@@ -64,7 +64,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """Another name for a path, if the kernel would not take this one."""
+    """Return a short name for a path that is too long for the kernel."""
     if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         yield path
         return

@@ -63,10 +63,10 @@ class Worker:
     """A process that imports modules and then forks jobs, with the attempts that wait for it."""
 
     def __init__(
-        self, pid: int, line: socket.socket, env: dict[bytes, bytes], used_at: float
+        self, pid: int, connection: socket.socket, env: dict[bytes, bytes], used_at: float
     ) -> None:
         self.pid = pid
-        self.line = line
+        self.connection = connection
         self.env = env
         self.used_at = used_at
         self.state = WorkerState.IMPORTING
@@ -92,7 +92,7 @@ class Worker:
                 with theirs:
                     passed = array.array("i", [theirs.fileno(), *fds])
                     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
-                    self.line.sendmsg([messages.encode(order)], rights)
+                    self.connection.sendmsg([messages.encode(order)], rights)
                 pid = ours.recv(32)
                 if pid:
                     ours.send(messages.START)
@@ -103,7 +103,7 @@ class Worker:
 
     def end(self) -> None:
         """Kill the worker; jobs that it has forked go on."""
-        self.line.close()
+        self.connection.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
@@ -215,7 +215,7 @@ class WorkerPool:
         key = self.by_fd[fd]
         worker = self._workers[key]
         try:
-            packet = worker.line.recv(_MAX_READY_BYTES)
+            packet = worker.connection.recv(_MAX_READY_BYTES)
         except OSError:
             packet = b""
         message = messages.decode(packet) if packet else None
@@ -317,7 +317,7 @@ class WorkerPool:
 
     def _end_worker(self, key: Key) -> None:
         worker = self._workers.pop(key)
-        fd = worker.line.fileno()
+        fd = worker.connection.fileno()
         self._poll.unregister(fd)
         del self.by_fd[fd]
         worker.end()

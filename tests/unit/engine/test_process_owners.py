@@ -13,7 +13,7 @@ from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.queue import QueueEntry
 from stoker.engine.running_attempt import STARTING, Running, RunningAttempt
 from stoker.engine.slots import SlotTable
-from stoker.supervisor.process_tree import COOKIE, MARKER, marks_of
+from stoker.supervisor.process_tree import COOKIE, MARKER, read_marks
 
 Start = Callable[..., int]
 
@@ -27,7 +27,7 @@ def start() -> Iterator[Start]:
         clean = {name: value for name, value in os.environ.items() if name != COOKIE}
         process = subprocess.Popen(["sleep", "60"], env={**clean, **env})
         started.append(process)
-        while marks_of(process.pid).is_blank:  # it is still exchanging its program
+        while read_marks(process.pid).is_blank:  # it is still exchanging its program
             assert process.poll() is None
         return process.pid
 

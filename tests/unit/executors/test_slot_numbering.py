@@ -4,7 +4,7 @@ import pytest
 
 from stoker.core.slot import Slot
 from stoker.executors.slot_numbering import SlotNumbering
-from stoker.supervisor.messages import DefinePlace
+from stoker.supervisor.messages import DefineSlot
 
 SLOTS = [Slot(0, ("0", "1"), ("a", "b")), Slot(1, ("1", "2"), ("b", "c")), Slot(2, ("0",), ("a",))]
 
@@ -19,7 +19,7 @@ def slot_numbering() -> SlotNumbering:
 
 def test_a_slots_place_has_its_number(slot_numbering: SlotNumbering) -> None:
     assert slot_numbering.place((1,)) == (1, [])
-    place = DefinePlace(1, {"CUDA_VISIBLE_DEVICES": "1,2"}, ("b", "c"))
+    place = DefineSlot(1, {"CUDA_VISIBLE_DEVICES": "1,2"}, ("b", "c"))
     assert SlotNumbering().enter(SLOTS[1]) == place
 
 
@@ -29,7 +29,7 @@ def test_a_place_of_several_slots_names_each_gpu_once_in_order(
     number, orders = slot_numbering.place((1, 0, 2))
 
     env = {"CUDA_VISIBLE_DEVICES": "1,2,0"}
-    assert orders == [DefinePlace(number, env, ["b", "c", "a"], (1, 0, 2))]
+    assert orders == [DefineSlot(number, env, ["b", "c", "a"], (1, 0, 2))]
 
 
 def test_a_place_is_defined_once(slot_numbering: SlotNumbering) -> None:
@@ -44,7 +44,7 @@ def test_a_place_is_defined_once(slot_numbering: SlotNumbering) -> None:
 def test_a_place_of_no_slot_has_no_gpu(slot_numbering: SlotNumbering) -> None:
     number, orders = slot_numbering.place(())
 
-    assert orders == [DefinePlace(number, {"CUDA_VISIBLE_DEVICES": ""}, [], ())]
+    assert orders == [DefineSlot(number, {"CUDA_VISIBLE_DEVICES": ""}, [], ())]
 
 
 def test_starting_over_tells_the_slots_again_and_composites_when_needed(

@@ -12,7 +12,7 @@ import pytest
 
 from stoker.supervisor import process_tree
 from stoker.supervisor.adoption import UNWATCHED, Findings, find_orphans
-from stoker.supervisor.journal import JournalStory, Record
+from stoker.supervisor.journal import JournalContents, Loss, Record
 from stoker.supervisor.process_tree import boot_id
 
 NAME = f"stoker-test-adopt-{os.getpid()}"
@@ -34,9 +34,9 @@ def process(*argv: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]
         child.communicate()
 
 
-def announced(*keys: str) -> JournalStory:
+def announced(*keys: str) -> JournalContents:
     """What a supervisor leaves that died between the announcement of a start and its record."""
-    return JournalStory({key: Record(boot=boot_id()) for key in keys}, {NAME})
+    return JournalContents({key: Record(boot=boot_id()) for key in keys}, {NAME})
 
 
 def exchange(job: subprocess.Popen[bytes]) -> None:
@@ -49,9 +49,9 @@ def exchange(job: subprocess.Popen[bytes]) -> None:
         time.sleep(0.001)
 
 
-def look(story: JournalStory) -> Findings:
+def look(contents: JournalContents) -> Findings:
     """What the next supervisor finds; nothing is watched afterwards."""
-    found = find_orphans(story, boot_id())
+    found = find_orphans(contents, boot_id())
     for orphan in found.living.values():
         os.close(orphan.fd)
     return found
@@ -120,4 +120,4 @@ def test_what_has_no_environment_at_all_does_not_hold_up_the_others() -> None:
         found = look(announced("8.1"))
 
     assert not found.living
-    assert found.records["8.1"].loss == UNWATCHED
+    assert found.records["8.1"].outcome == Loss(UNWATCHED)

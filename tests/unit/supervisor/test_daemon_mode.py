@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.supervisor.daemon_mode import DaemonSupervisor
-from stoker.supervisor.journal import Ending, Record, Refusal, read_journal
+from stoker.supervisor.daemon_mode import ClientState, DaemonSupervisor
+from stoker.supervisor.journal import Ending, Loss, Record, Refusal, read_journal
 from stoker.supervisor.messages import ORDERS, Acknowledge, OpenJournal, Sync
 
 ENDING = Ending(256, 1700000000250000, 750000, 2048)
@@ -30,26 +30,26 @@ def supervisor(tmp_path: Path) -> Iterator[DaemonSupervisor]:
 
 
 def test_one_that_nobody_ever_called_goes_after_a_while(supervisor: DaemonSupervisor) -> None:
-    assert not supervisor.is_needless()
-    assert 0 < supervisor.patience() <= 30
+    assert not supervisor.is_unneeded()
+    assert 0 < supervisor.poll_timeout_s() <= 30
 
     supervisor.expect_until = time.monotonic() - 1
-    assert supervisor.is_needless()
+    assert supervisor.is_unneeded()
 
 
 def test_one_with_nothing_to_do_waits_for_an_hour(supervisor: DaemonSupervisor) -> None:
-    supervisor.has_client = supervisor.had_client = True
+    supervisor.client = ClientState.CONNECTED
 
-    assert supervisor.patience() > 3000
+    assert supervisor.poll_timeout_s() > 3000
 
 
 def test_one_whose_journal_could_not_be_written_stays(supervisor: DaemonSupervisor) -> None:
     supervisor.expect_until = 0.0
     supervisor.journal.note("end 1.1 0 1 2 3 .\n")
-    assert not supervisor.is_needless()
+    assert not supervisor.is_unneeded()
 
     supervisor.journal.flush()
-    assert supervisor.is_needless()
+    assert supervisor.is_unneeded()
 
 
 def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
@@ -60,7 +60,7 @@ def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
     supervisor.records = {
         "1.1": Record(7, 8, None, 9, 10, boot="boot"),
         "2.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
-        "3.1": Record(refusal=Refusal(2, "no such thing"), boot="boot"),
+        "3.1": Record(outcome=Refusal(2, "no such thing"), boot="boot"),
         "4.1": Record(7, 8, ENDING, 9, 10, boot="boot"),
     }
     supervisor.on_acknowledge(Acknowledge(["4.1", "1.1"]))
@@ -84,7 +84,7 @@ def test_every_order_is_carried_out(supervisor: DaemonSupervisor) -> None:
 
 
 def test_a_lost_attempt_is_told_with_the_slot_that_took_it(supervisor: DaemonSupervisor) -> None:
-    supervisor.records = {"1.1": Record(loss="killed", boot="boot", place="3")}
+    supervisor.records = {"1.1": Record(outcome=Loss("killed"), boot="boot", slot="3")}
 
     supervisor.on_sync(Sync())
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stoker.supervisor.journal import (
     Ending,
     Journal,
+    Loss,
     Record,
     Refusal,
     journal_path,
@@ -224,16 +225,16 @@ def test_an_ending_in_one_journal_is_not_forgotten_for_an_intent_in_another(tmp_
     with open(journal_path(base, 1), "w", encoding="ascii") as second:
         second.write("boot b two .\nspawn 1.1 .\n")
 
-    story = read_journals(base, {"1.1"})
+    contents = read_journals(base, {"1.1"})
 
-    assert story.names == {"one", "two"}
-    assert story.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3), 9, 10, boot="b")}
+    assert contents.names == {"one", "two"}
+    assert contents.records == {"1.1": Record(7, 8, Ending(0, 1, 2, 3), 9, 10, boot="b")}
 
 
 FULL = {
     "1.1": Record(4242, 99887766, ENDING, 99887767, 1700000000000000, boot=BOOT_ID),
-    "2.1": Record(refusal=Refusal(2, "No such file or directory: /a b/\u00fc\t."), boot=BOOT_ID),
-    "3.1": Record(5, 6, None, 7, 8, loss="nobody knows. It is so .", boot=BOOT_ID),
+    "2.1": Record(outcome=Refusal(2, "No such file or directory: /a b/\u00fc\t."), boot=BOOT_ID),
+    "3.1": Record(5, 6, Loss("unknown. It is so ."), 7, 8, boot=BOOT_ID),
     "4.1": Record(5, 6, None, 7, 8, boot=BOOT_ID),
     "5.1": Record(boot=BOOT_ID),
 }
@@ -241,7 +242,8 @@ FULL = {
 
 def test_a_record_tells_itself_in_lines_that_are_read_as_the_same_record(path: str) -> None:
     assert told(path, BOOT + "".join(record.lines(key) for key, record in FULL.items())) == FULL
-    assert [record.is_over for record in FULL.values()] == [True, True, True, False, False]
+    kinds = [Ending, Refusal, Loss, type(None), type(None)]
+    assert [type(record.outcome) for record in FULL.values()] == kinds
 
 
 def test_what_is_acknowledged_is_told_no_more(path: str) -> None:
@@ -319,11 +321,11 @@ class TestRewriting:
     def test_claiming_tells_what_is_there_and_appends_to_it(self, path: str) -> None:
         Path(path).write_text(BOOT + "spawn 1.1 .\nend 2.1 0 1")
         journal = Journal()
-        story = journal.claim(path)
+        contents = journal.claim(path)
         journal.intend("spawn 3.1 .\n")
         os.close(journal._fd)
 
-        assert (set(story.records), story.names) == ({"1.1"}, {"77"})
+        assert (set(contents.records), contents.names) == ({"1.1"}, {"77"})
         assert set(read_journal(path)) == {"1.1", "3.1"}
 
 
@@ -338,21 +340,21 @@ def test_the_exit_of_a_first_process_is_no_end_until_its_attempt_is_over(path: s
     Path(path).write_text(f"{BOOT}spawn 1.1 .\nexit 1.1 {figures} .\n")
     record = read_journal(path)["1.1"]
 
-    assert not record.is_over
+    assert record.outcome is None
     assert record.exit == record.last_known == ENDING
     assert f"exit 1.1 {figures} ." in record.lines("1.1")
 
 
 def test_what_was_left_of_an_attempt_is_read_back(path: str) -> None:
     ending = ENDING._replace(leftovers=("python", 'a "b" ?'), stuck=(7, 8))
-    Path(path).write_text(BOOT + Record(ending=ending, exit=ENDING).lines("1.1"))
+    Path(path).write_text(BOOT + Record(outcome=ending, exit=ENDING).lines("1.1"))
 
-    assert read_journal(path)["1.1"].ending == ending
+    assert read_journal(path)["1.1"].outcome == ending
 
 
 def test_an_end_whose_leftovers_were_torn_off_is_still_that_end(path: str) -> None:
     ending = ENDING._replace(leftovers=("python",))
-    lines = Record(ending=ending).lines("1.1")
+    lines = Record(outcome=ending).lines("1.1")
     Path(path).write_text(BOOT + lines[: lines.index("left") + 8])
 
-    assert read_journal(path)["1.1"].ending == ENDING
+    assert read_journal(path)["1.1"].outcome == ENDING

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stoker.supervisor import process_tree
-from stoker.supervisor.lease_file import LeaseFile, put_off
+from stoker.supervisor.lease_file import LeaseFile, write
 
 
 def boot_s() -> float:
@@ -18,9 +18,9 @@ def boot_s() -> float:
 def test_jobs_may_run_until_the_moment_that_was_put_off(tmp_path: Path) -> None:
     path = str(tmp_path / "lease_file")
     assert LeaseFile(path).left_s() == 0
-    put_off(path, boot_s() + 30)
+    write(path, boot_s() + 30)
     assert 29 < LeaseFile(path).left_s() < 30.001
-    put_off(path, boot_s() - 1)
+    write(path, boot_s() - 1)
     assert LeaseFile(path).left_s() == 0
 
 
@@ -28,14 +28,14 @@ def test_a_moment_of_an_earlier_boot_says_nothing_about_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "lease_file"
-    put_off(str(path), boot_s() + 30)
+    write(str(path), boot_s() + 30)
     monkeypatch.setattr(process_tree, "boot_id", lambda: "00000000-0000-0000-0000-000000000000")
     assert LeaseFile(str(path)).left_s() == 0
 
 
 def test_what_was_written_half_or_by_somebody_else_lets_nothing_run(tmp_path: Path) -> None:
     path = tmp_path / "lease_file"
-    put_off(str(path), boot_s() + 30)
+    write(str(path), boot_s() + 30)
     whole = path.read_text()
     for text in ("", "nonsense", whole[:-4], whole.replace(".", "9."), "é"):
         path.write_text(text)

@@ -19,7 +19,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def look(pid: int) -> process_tree.Process:
-    seen = process_tree.look(pid)
+    seen = process_tree.find_process(pid)
     assert seen is not None
     return seen
 

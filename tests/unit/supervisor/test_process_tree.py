@@ -59,6 +59,10 @@ def child(*argv: str, cookie: str | None = None) -> Iterator[subprocess.Popen[st
         process.stdout.close()
 
 
+def members(root: int, cookie: str, children: set[int]) -> set[int]:
+    return process_tree.Snapshot().members(root, cookie, children)
+
+
 def read_pid(process: subprocess.Popen[str]) -> int:
     assert process.stdout
     return int(process.stdout.readline())
@@ -92,29 +96,18 @@ def test_a_name_with_blanks_and_parentheses_is_no_riddle() -> None:
         assert process_tree.processes()[process.pid].parent == os.getpid()
 
 
-def test_descent_is_followed_over_generations() -> None:
-    with child("/bin/sh", "-c", "sh -c 'echo $$; sleep 600; :'; :") as process:
-        grandchild = read_pid(process)
-
-        assert not process_tree.is_outside(grandchild, process.pid)
-        assert not process_tree.is_outside(grandchild, os.getpid())
-        assert not process_tree.is_outside(process.pid, process.pid)
-        assert process_tree.is_outside(process.pid, grandchild)
-        assert not process_tree.is_outside(1 << 22, os.getpid())
-
-
 def test_a_cookie_is_read_from_the_environment_a_process_was_started_with() -> None:
     with child("sleep", "600", cookie="outer:1.1/inner:2.1") as process:
-        until(lambda: process_tree.marks_of(process.pid).cookies)
-        assert process_tree.marks_of(process.pid) == process_tree.ProcessMarks(
+        until(lambda: process_tree.read_marks(process.pid).cookies)
+        assert process_tree.read_marks(process.pid) == process_tree.ProcessMarks(
             ["outer:1.1", "inner:2.1"], False
         )
     with child("env", "-i", "sleep", "600") as process:
         until(lambda: b"sleep" in command_line(process.pid))
-        assert process_tree.marks_of(process.pid) == process_tree.ProcessMarks(
+        assert process_tree.read_marks(process.pid) == process_tree.ProcessMarks(
             [], False, is_blank=True
         )
-    assert process_tree.marks_of(1 << 22) == process_tree.ProcessMarks([], False)
+    assert process_tree.read_marks(1 << 22) == process_tree.ProcessMarks([], False)
 
 
 def command_line(pid: int) -> bytes:
@@ -128,22 +121,22 @@ def test_the_members_of_a_job_are_its_descendants_and_no_others() -> None:
         child("sleep", "600", cookie=f"{NAME}:2.1") as other,
     ):
         inner = read_pid(one)
-        flock = {one.pid, other.pid}
+        children = {one.pid, other.pid}
 
-        assert process_tree.members(one.pid, f"{NAME}:1.1", flock) == {one.pid, inner}
-        assert process_tree.members(other.pid, f"{NAME}:2.1", flock) == {other.pid}
+        assert members(one.pid, f"{NAME}:1.1", children) == {one.pid, inner}
+        assert members(other.pid, f"{NAME}:2.1", children) == {other.pid}
 
 
 def test_who_left_the_tree_and_the_session_is_known_by_its_cookie() -> None:
     with child(sys.executable, "-c", DAEMONISE, cookie=f"outer:9.9/{NAME}:1.1") as process:
         root, daemon = read_pid(process), read_pid(process)
-        flock = {root, daemon}
+        children = {root, daemon}
         try:
-            assert daemon not in process_tree.members(root, f"{NAME}:1.2", flock)
-            assert daemon in process_tree.members(root, f"{NAME}:1.1", flock)
-            assert daemon in process_tree.members(root, "outer:9.9", flock)
+            assert daemon not in members(root, f"{NAME}:1.2", children)
+            assert daemon in members(root, f"{NAME}:1.1", children)
+            assert daemon in members(root, "outer:9.9", children)
             # The root may be gone long since, and its pid be anybody's.
-            assert process_tree.members(1 << 22, f"{NAME}:1.1", flock) == {root, daemon}
+            assert members(1 << 22, f"{NAME}:1.1", children) == {root, daemon}
         finally:
             os.kill(daemon, signal.SIGKILL)
 
@@ -153,36 +146,36 @@ def test_a_part_of_stoker_is_no_member_nor_is_anything_below_it() -> None:
     with child("/bin/sh", "-c", script, cookie=f"{NAME}:1.1") as process:
         below, part = read_pid(process), read_pid(process)
         try:
-            assert process_tree.members(process.pid, f"{NAME}:1.1", {process.pid}) == {process.pid}
-            assert process_tree.members(process.pid, f"{NAME}:1.1", {part, below}) == set()
-            assert process_tree.marks_of(part)[:2] == ([f"{NAME}:1.1"], True)
-            assert part not in process_tree.Snapshot().bearers(NAME)[f"{NAME}:1.1"]
+            assert members(process.pid, f"{NAME}:1.1", {process.pid}) == {process.pid}
+            assert members(process.pid, f"{NAME}:1.1", {part, below}) == set()
+            assert process_tree.read_marks(part)[:2] == ([f"{NAME}:1.1"], True)
+            assert part not in process_tree.Snapshot().by_cookie(NAME)[f"{NAME}:1.1"]
         finally:
             process_tree.send({part, below}, signal.SIGKILL)
 
 
 def test_bearers_are_found_on_the_whole_machine_by_each_of_their_cookies() -> None:
     with child("sleep", "600", cookie=f"outer:9.9/{NAME}:1.1") as process:
-        until(lambda: process_tree.marks_of(process.pid).cookies)
+        until(lambda: process_tree.read_marks(process.pid).cookies)
 
-        found = process_tree.Snapshot().bearers(f"{NAME}:")
+        found = process_tree.Snapshot().by_cookie(f"{NAME}:")
         assert found[f"{NAME}:1.1"] == {process.pid}
         assert "outer:9.9" not in found
 
 
 def test_a_cookie_that_only_begins_alike_is_another() -> None:
     with child("sleep", "600", cookie=f"{NAME}:1.11") as process:
-        until(lambda: process_tree.marks_of(process.pid).cookies)
+        until(lambda: process_tree.read_marks(process.pid).cookies)
 
-        assert process_tree.members(1 << 22, f"{NAME}:1.1", {process.pid}) == set()
+        assert members(1 << 22, f"{NAME}:1.1", {process.pid}) == set()
 
 
 def test_nothing_outside_the_flock_is_ever_a_member() -> None:
     with child("sleep", "600", cookie=f"{NAME}:1.1") as process:
-        until(lambda: process_tree.marks_of(process.pid).cookies)
+        until(lambda: process_tree.read_marks(process.pid).cookies)
 
-        assert process_tree.members(process.pid, f"{NAME}:1.1", set()) == set()
-        assert process_tree.members(os.getpid(), f"{NAME}:1.1", {1 << 22}) == set()
+        assert members(process.pid, f"{NAME}:1.1", set()) == set()
+        assert members(os.getpid(), f"{NAME}:1.1", {1 << 22}) == set()
 
 
 def test_an_empty_match_kills_nothing_and_the_dead_are_no_error() -> None:

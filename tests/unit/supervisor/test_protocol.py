@@ -14,11 +14,11 @@ class Talk:
         self.now = 100.0
         monkeypatch.setattr("stoker.supervisor.protocol.time.monotonic", lambda: self.now)
         self.poll = select.epoll()
-        self.wire = ProtocolServer(self.poll)
+        self.protocol = ProtocolServer(self.poll)
         mine, self.client = socket.socketpair()
         self.client.setblocking(False)
-        self.wire.attach(mine)
-        self.wire.open()
+        self.protocol.attach(mine)
+        self.protocol.open()
 
     def heard(self) -> bytes:
         try:
@@ -27,7 +27,7 @@ class Talk:
             return b""
 
     def close(self) -> None:
-        self.wire.detach()
+        self.protocol.detach()
         self.client.close()
         self.poll.close()
 
@@ -40,25 +40,25 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Talk]:
 
 
 def test_a_report_waits_for_company(talk: Talk) -> None:
-    talk.wire.reports.append('"first"')
-    talk.wire.flush(late=False)
+    talk.protocol.reports.append('"first"')
+    talk.protocol.flush(late=False)
     assert talk.heard() == b""
-    talk.wire.reports.append('"second"')
-    talk.wire.urgent = True
-    talk.wire.flush(late=False)
+    talk.protocol.reports.append('"second"')
+    talk.protocol.urgent = True
+    talk.protocol.flush(late=False)
     assert talk.heard() == b'"first"\n"second"\n'
 
 
 def test_a_report_does_not_wait_where_nothing_happens(talk: Talk) -> None:
-    talk.wire.reports.append('"first"')
-    talk.wire.flush(late=True)
+    talk.protocol.reports.append('"first"')
+    talk.protocol.flush(late=True)
     assert talk.heard() == b'"first"\n'
 
 
 def test_where_something_happens_all_the_time_a_report_waits_not_for_ever(talk: Talk) -> None:
     for number in range(10):
-        talk.wire.reports.append(f'"{number}"')
-        talk.wire.flush(late=False)
+        talk.protocol.reports.append(f'"{number}"')
+        talk.protocol.flush(late=False)
         talk.now += 0.005
     heard = talk.heard()
     assert heard.startswith(b'"0"\n"1"\n')
@@ -66,12 +66,12 @@ def test_where_something_happens_all_the_time_a_report_waits_not_for_ever(talk: 
 
 
 def test_each_report_waits_anew(talk: Talk) -> None:
-    talk.wire.reports.append('"first"')
-    talk.wire.flush(late=False)
+    talk.protocol.reports.append('"first"')
+    talk.protocol.flush(late=False)
     talk.now += 0.05
-    talk.wire.flush(late=False)
+    talk.protocol.flush(late=False)
     assert talk.heard() == b'"first"\n'
     talk.now += 10.0
-    talk.wire.reports.append('"second"')
-    talk.wire.flush(late=False)
+    talk.protocol.reports.append('"second"')
+    talk.protocol.flush(late=False)
     assert talk.heard() == b""

@@ -17,8 +17,8 @@ print(json.dumps(told), flush=True)
 """
 COME_FIRST = f"""
 import subprocess, sys
-from stoker.supervisor.scheduling_latency import come_first
-come_first()
+from stoker.supervisor.scheduling_latency import request_short_slices
+request_short_slices()
 {TELL}
 subprocess.run([sys.executable, "-c", sys.argv[1]], check=True)
 """
