@@ -1,1 +1,1 @@
-"""The process that holds the queue."""
+"""The daemon: the process that holds the queue."""

@@ -1,4 +1,4 @@
-"""The daemon's parts, joined: store, executor, engine, GPU watch, API."""
+"""Builds the daemon from its parts, runs it and stops it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from stoker.api.app import make_app
 from stoker.api.server import bind
 from stoker.core.job import Outcome
@@ -17,94 +15,99 @@ from stoker.core.slot import Slot
 from stoker.daemon.cluster import Cluster
 from stoker.daemon.identity import identify, settle_copy
 from stoker.daemon.listening import listen_for_ever
+from stoker.daemon.local_gpus import LocalGpus
 from stoker.daemon.preload import preload
 from stoker.engine.adoption import adopt
 from stoker.engine.catch_up import catch_up
 from stoker.engine.config import Config
-from stoker.engine.gpu_models import Model, models_of
+from stoker.engine.context import QueueContext
 from stoker.engine.gpu_monitor import GpuMonitor
 from stoker.engine.poll_driver import boot_clock_s
 from stoker.engine.process_owners import ProcessOwners
 from stoker.engine.running_attempt import RunningAttempt
-from stoker.errors import StokerError
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.failpoints import reach
-from stoker.gpus.gpu_discovery import look_anew_within
-from stoker.gpus.nvml import Gpu, Nvml
-from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
+from stoker.gpus.nvml import Gpu
 from stoker.service.cleanup import cap_logs_for_ever, prune_for_ever
 from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
 from stoker.web.page_control import PageControl
 
-_ALL_REMOVED = "every GPU was removed from this queue"
-_PATIENCE_S = 2.0  # for a driver that hangs
 _STOPPED = "the daemon was stopped with --kill"
 
 
 class Daemon:
-    """Everything from the database to the socket; made inside its event loop."""
+    """Everything from the database to the socket. Construct it in its event loop."""
 
     def __init__(self, home: str, gpus: str | None, *, gpus_with_others: bool = False) -> None:
         self.since = time.time()
         self._home = home
         self._database = Database(os.path.join(home, "stoker.db"))
-        self._faulty_gpus = NamedValues(self._database, "sick.")
+        self._sick_gpus = NamedValues(self._database, "sick.")
         self._config = Config(self._database)
         identity = identify(self._database, home)
         if identity.original is not None and self._config.ray_address is not None:
-            self._config.change("ray.address", "none")  # the original is a member, not its copy
-        self._nvml = Nvml.open()
+            self._config.change("ray.address", "none")  # only the original is a cluster member
         self._cluster = Cluster.of(home, self._config)
-        slots, no_gpu_reason = self._slots(gpus)
-        self._finds_gpus = self._config.gpus is None  # a later change counts after a restart
+        self._gpus = LocalGpus(self._config, None if self._cluster is None else self._cluster.name)
+        slots, no_gpu_reason = self._gpus.initial_slots(gpus)
+        self._detects_gpus = self._config.gpus is None  # a later change counts after a restart
         if gpus_with_others:
             self._config.change("gpus-with-others", "yes")
-        self._name = f"stoker-{identity.name}"
-        # A database made anew counts its jobs anew: what ran for the old one keeps its own supervisor.
-        self._own = DaemonExecutor(
-            name=self._name,
-            socket=os.path.join(home, f"supervisor-{identity.name}.sock"),
-            journal=os.path.join(home, f"supervisor-{identity.name}.journal"),
-            log=os.path.join(home, "daemon.log"),
-        )
-        self._executor: DaemonExecutor | MultiNodeExecutor = self._own
+        self._gpu_monitor: GpuMonitor | None = None
+        own = self._make_executor(identity.name)
+        self.context = self._build_queue(slots, no_gpu_reason)
+        self.engine = self.context.engine
+        self._page = self.context.page = PageControl(self.context)
+        self._database.on_full = self._wait_for_space
         if self._cluster is not None:
-            self._executor = self._cluster.extend(self._own, identity.name)
+            self._cluster.enter(self.context, self._gpus.models)
+        settle_copy(self.context, identity)
+        own.disown(catch_up(self.context, own.told))
+        adopt(self.engine, self.context.jobs, home, boot_clock_s())
+        self._monitor_gpus()
+        self.context.publisher.followers.append(self._on_end)
+
+    def _make_executor(self, identity: str) -> DaemonExecutor:
+        """Make the executor of this machine, and in a cluster the one of all nodes over it."""
+        self._name = f"stoker-{identity}"
+        # Named by the identity: a new database counts jobs from 1 again, and the jobs of the old
+        # database keep their own supervisor.
+        own = DaemonExecutor(
+            name=self._name,
+            socket=os.path.join(self._home, f"supervisor-{identity}.sock"),
+            journal=os.path.join(self._home, f"supervisor-{identity}.journal"),
+            log=os.path.join(self._home, "daemon.log"),
+        )
+        self._executor: DaemonExecutor | MultiNodeExecutor = own
+        if self._cluster is not None:
+            self._executor = self._cluster.extend(own, identity)
+        return own
+
+    def _build_queue(self, slots: tuple[Slot, ...], no_gpu_reason: str | None) -> QueueContext:
         sources = QueueSources(
-            home=home,
+            home=self._home,
             database=self._database,
             config=self._config,
             executor=self._executor,
             slots=slots,
             clock=boot_clock_s,
-            mps_folder=os.path.join(home, "mps"),
+            mps_folder=os.path.join(self._home, "mps"),
             on_node_news=None if self._cluster is None else self._cluster.on_news,
         )
-        self.context = assemble(
+        return assemble(
             sources,
             supervisor_pids=lambda: self._executor.pids,
-            parse_slots=self._parse_slots,
-            slots_changed=self._watch_all,
+            parse_slots=self._gpus.parse_slots,
+            slots_changed=self._monitor_gpus,
             no_gpu_reason=no_gpu_reason,
-            before_turn=self._mind_watch,
+            before_turn=self._rest_or_rouse,
         )
-        self.engine = self.context.engine
-        self._page = self.context.page = PageControl(self.context)
-        self._database.on_full = self._wait_for_space
-        if self._cluster is not None:
-            self._cluster.enter(self.context, self._models)
-        settle_copy(self.context, identity)
-        self._own.disown(catch_up(self.context, self._own.told))
-        adopt(self.engine, self.context.jobs, home, boot_clock_s())
-        self._gpu_monitor: GpuMonitor | None = None
-        self._watch_all()
-        self.context.publisher.followers.append(self._on_end)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Serve until asked to stop; `on_ready` is called once requests are heard."""
+        """Serve until asked to stop; calls `on_ready` once the daemon accepts requests."""
         with bind(os.path.join(self._home, "stoker.sock")) as listener:
             reach("daemon-listening")
             self.context.driver.start()
@@ -137,12 +140,12 @@ class Daemon:
                 future.result()
 
     def ask_to_stop(self) -> None:
-        """Go; what runs goes on."""
+        """Stop serving; running jobs go on."""
         if not self.context.stopping.done():
             self.context.stopping.set_result(False)
 
     def close(self) -> None:
-        """Let go of everything; jobs go on with their supervisor."""
+        """Close everything; jobs go on with their supervisor."""
         self.context.driver.stop()
         self.context.hooks.close()
         if self._gpu_monitor is not None:
@@ -163,70 +166,26 @@ class Daemon:
             await self.context.events.changed_since(self.context.events.version)
         self._executor.stop(kill=True)
 
-    def _parse_slots(self, text: str) -> tuple[Slot, ...]:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        try:
-            found = parse_slots(text, self._gpus(), visible)
-        except StokerError:
-            # It may be one that was added to the machine since.
-            if self._nvml is None or not look_anew_within(self._nvml, _PATIENCE_S):
-                raise
-            found = parse_slots(text, self._gpus(), visible)
-        return self._place(found)
-
-    def _slots(self, gpus: str | None) -> tuple[tuple[Slot, ...], str | None]:
-        """The slots to use, remembered if they were named now; none is an answer, with a reason."""
-        known = self._gpus()
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        named = gpus or self._config.gpus
-        if named == "none":
-            return (), _ALL_REMOVED
-        try:
-            if named is None or named == "default":
-                slots = self._without_removed(default_slots(known, visible))
-            else:
-                slots = parse_slots(named, known, visible)
-        except StokerError as error:
-            if gpus is not None and named != "default":
-                raise
-            return (), str(error).partition(";")[0]
-        if not slots:
-            return (), _ALL_REMOVED
-        if gpus is not None:
-            self._config.change("gpus", gpus)
-        return self._place(slots), None
-
-    def _place(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        """Say whose they are, where there is more than one machine."""
-        if self._cluster is None:
-            return slots
-        return tuple(msgspec.structs.replace(slot, node=self._cluster.name) for slot in slots)
-
-    def _without_removed(self, slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
-        removed = self._config.words("gpus-removed")
-        kept = [slot for slot in slots if slot.bare not in removed]
-        return tuple(msgspec.structs.replace(slot, index=n) for n, slot in enumerate(kept))
-
-    def _watch_all(self) -> None:
-        """Watch the GPUs of all slots that there are by now, and know their kinds."""
-        slot_table = self.engine.slot_table
-        slot_table.update_models({gpu.uuid: gpu.name for gpu in self._gpus() or ()})
-        if self._nvml is None or not slot_table.by_node.get(slot_table.head):
+    def _monitor_gpus(self) -> None:
+        """Monitor the GPUs of all slots that exist now, and note their models."""
+        slot_table, nvml = self.engine.slot_table, self._gpus.nvml
+        slot_table.update_models({gpu.uuid: gpu.name for gpu in self._gpus.known() or ()})
+        if nvml is None or not slot_table.by_node.get(slot_table.head):
             return
-        mind_others = self._finds_gpus and not self._config.gpus_with_others
+        mind_others = self._detects_gpus and not self._config.gpus_with_others
         if self._gpu_monitor is not None:
             self._gpu_monitor.mind_others = mind_others
             self._gpu_monitor.look_again()
             return
         gpu_monitor = GpuMonitor(
-            self._nvml,
-            self.engine.slot_table,
+            nvml,
+            slot_table,
             self.context.publisher,
-            ProcessOwners(self.engine.slot_table, self._name, lambda: self._executor.pids),
+            ProcessOwners(slot_table, self._name, lambda: self._executor.pids),
             mind_others=mind_others,
-            appeared=self._welcome,
-            sick=self._sick_gpus(),
-            remember=self._remember_sick,
+            appeared=self._on_new_gpus,
+            sick={gpu: reason.decode() for gpu, reason in self._sick_gpus.all().items()},
+            remember=self._record_sick_gpus,
         )
 
         def review() -> None:
@@ -238,56 +197,46 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.gpu_sources.local = gpu_monitor
         else:
-            self.engine.gpus.watch(gpu_monitor, self._models)
+            self.engine.gpus.watch(gpu_monitor, self._gpus.models)
 
-    def _welcome(self, gpus: list[Gpu]) -> None:
-        """GPUs have come while we live: by default they are used, else it is said how they can be."""
+    def _on_new_gpus(self, gpus: list[Gpu]) -> None:
+        """Use GPUs that have appeared if GPUs are detected; else tell the user how to use them."""
+        slot_table, notify = self.engine.slot_table, self.context.publisher.on_notice
         for gpu in gpus:
             text = f"GPU {gpu.label} has appeared"
-            slot_table = self.engine.slot_table
-            known = [
-                place.slot.bare
-                for place in slot_table.whole_slots()
-                if slot_table.is_own(place.slot.node)
+            used = [
+                state.slot.bare
+                for state in slot_table.whole_slots()
+                if slot_table.is_own(state.slot.node)
             ]
-            visible = visible_gpus(self._gpus() or (), os.environ.get("CUDA_VISIBLE_DEVICES"))
-            if self._config.gpus is None and gpu in visible and gpu.label not in known:
-                self.engine.add_slot((gpu.label,), (gpu.uuid,), self.engine.slot_table.head)
-                self.context.publisher.on_notice(f"{text}: it is used from now on")
+            if self._config.gpus is None and self._gpus.is_visible(gpu) and gpu.label not in used:
+                self.engine.add_slot((gpu.label,), (gpu.uuid,), slot_table.head)
+                notify(f"{text}: it is used from now on")
             else:
-                how = f"stoker gpus add {gpu.label} lets the queue use it"
-                self.context.publisher.on_notice(f"{text}: {how}")
-        self._watch_all()
+                notify(f"{text}: stoker gpus add {gpu.label} lets the queue use it")
+        self._monitor_gpus()
 
-    def _sick_gpus(self) -> dict[str, str]:
-        return {gpu: reason.decode() for gpu, reason in self._faulty_gpus.all().items()}
-
-    def _remember_sick(self, sick: Mapping[str, str]) -> None:
-        """Keep over a restart which GPUs are to have no jobs."""
+    def _record_sick_gpus(self, sick: Mapping[str, str]) -> None:
+        """Record which GPUs may have no jobs, so that a restart does not use them again."""
         with self._database.transaction(durable=True):
-            self._faulty_gpus.replace_all({gpu: sick[gpu].encode() for gpu in sick})
-
-    def _gpus(self) -> tuple[Gpu, ...] | None:
-        return None if self._nvml is None else self._nvml.gpus()
+            self._sick_gpus.replace_all({gpu: sick[gpu].encode() for gpu in sick})
 
     def _on_end(self, _running: RunningAttempt, _outcome: Outcome) -> None:
-        """With the last job's end take one more turn, before which all can come to rest."""
+        """Take one more turn after the last job: `_rest_or_rouse` stops monitoring before it."""
         if not (self.engine.slot_table.running or len(self.engine.queue)):
             self.context.driver.poke()
 
-    def _models(self) -> dict[str, Model]:
-        return models_of(self._gpus() or ())
-
-    def _mind_watch(self) -> None:
-        """Watch the GPUs and keep MPS while something runs or waits, or somebody looks on, and only then."""
+    def _rest_or_rouse(self) -> None:
+        """Monitor GPUs and keep MPS running only while jobs exist or a client watches."""
         is_busy = self.engine.slot_table.running or len(self.engine.queue)
+        wanted = bool(is_busy or self.context.viewers)
         if not is_busy:
             self._retire_mps()
         if self._cluster is not None:
-            self._cluster.watch(wanted=bool(is_busy or self.context.viewers))
+            self._cluster.watch(wanted=wanted)
         if self._gpu_monitor is None:
             return
-        if is_busy or self.context.viewers:
+        if wanted:
             self._gpu_monitor.rouse()
         else:
             self._gpu_monitor.rest()

@@ -1,4 +1,4 @@
-"""What a daemon has in addition where its queue reaches over several machines."""
+"""The daemon's parts for a cluster: bridge, nodes and the GPUs of nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stoker.executors.node_reports import News
 
 
 class Cluster:
-    """Joins the bridge to other machines with the parts of a daemon."""
+    """Connects a daemon to the nodes of its cluster."""
 
     def __init__(self, home: str, address: str, lease_s: float) -> None:
         self._home = home
@@ -38,23 +38,25 @@ class Cluster:
 
     @classmethod
     def of(cls, home: str, config: Config) -> Cluster | None:
-        """The cluster that a queue is set to reach over; None if to none."""
+        """The cluster that the configuration names; None if it names none."""
         address = config.ray_address
         if address is None:
-            dismiss(home)  # from a cluster that was left
+            dismiss(home)  # the bridge of a cluster that was left
             return None
         return cls(home, address, config.lease_s)
 
     def extend(self, own: DaemonExecutor, queue: str) -> MultiNodeExecutor:
-        """This machine's executor, and with it those of all nodes."""
-        ensure_ray_supervisor(self._home)  # after a restart of the machine nobody else does
+        """Make the executor of all nodes, with this machine's executor in it."""
+        ensure_ray_supervisor(self._home)  # it does not survive a restart of the machine
         env = ray_environment(self._home, os.environ)
-        link = BridgeConnection(self._home, queue, self._address, self._lease_s, env)
-        self.fleet = MultiNodeExecutor(own, self.name, link, os.path.join(self._home, "scripts"))
+        connection = BridgeConnection(self._home, queue, self._address, self._lease_s, env)
+        self.fleet = MultiNodeExecutor(
+            own, self.name, connection, os.path.join(self._home, "scripts")
+        )
         return self.fleet
 
     def enter(self, context: QueueContext, own_models: Callable[[], dict[str, Model]]) -> None:
-        """Let the engine know of nodes: those on record at once, others as they come."""
+        """Add the recorded nodes to the engine; other nodes are added when they join."""
         engine, slot_table = context.engine, context.engine.slot_table
         slot_table.head = self.name
         slot_table.update_node(NodeFacts(self.name, self._labels))
@@ -67,20 +69,20 @@ class Cluster:
         nodes.remember()
 
         def models() -> dict[str, Model]:
-            far = nodes.models().items()
-            return own_models() | {key: Model(gpu.name, gpu.total_bytes) for key, gpu in far}
+            remote = nodes.models().items()
+            return own_models() | {key: Model(gpu.name, gpu.total_bytes) for key, gpu in remote}
 
         engine.gpus.watch(self.gpu_sources, models)
 
     def on_news(self, news: News) -> None:
-        """Take note of what was heard of a node."""
+        """Apply the report of a node."""
         self.nodes.apply(news)
 
     def watch(self, *, wanted: bool) -> None:
-        """Have nodes look at their GPUs while it is of use."""
+        """Let nodes monitor their GPUs while the result is wanted."""
         self.fleet.watch(wanted=wanted or self.gpu_sources.is_wanted)
 
     def close(self, slot_table: SlotTable) -> None:
-        """Let the bridge go too where no job on a node has need of it."""
+        """Stop the bridge unless a job on another node needs it."""
         if all(slot_table.is_own(running.where) for running in slot_table.running.values()):
             dismiss(self._home)

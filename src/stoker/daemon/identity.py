@@ -1,9 +1,9 @@
-"""Tells a home from its copies.
+"""Identity of a home, which distinguishes the home from its copies.
 
-A home has a name that its supervisor's files and its jobs' environments carry. The database remembers with
-the name on which machine and in which folder (device and inode) the home was last. A home in another folder
-is a copy, and gets a name of its own: the supervisor, the jobs and the leases of the original are not the
-copy's. A home that was renamed has the same folder, and stays itself.
+The identity is a name. The files of the supervisor and the environments of jobs contain it. The database
+records it with the machine and the folder (device and inode) of the home. A home that is found in another
+folder is a copy and gets a new identity: the supervisor, jobs and leases belong to the original. A renamed
+home is still the same folder and keeps its identity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IDENTITY, _MACHINE, _FOLDER = "identity", "machine", "folder"
 
 
 class Folder(NamedTuple):
-    """Where a home is: its folder by number and by name, and the machine's boot, which counts devices."""
+    """Location of a home. Device numbers are valid for one boot of the machine."""
 
     device: int
     inode: int
@@ -34,29 +34,29 @@ class Folder(NamedTuple):
 
     @classmethod
     def of(cls, home: str) -> Folder:
-        """Look at the folder of a home."""
+        """Read the location of a home."""
         found = os.stat(home)
         return cls(found.st_dev, found.st_ino, boot_id(), os.path.realpath(home))
 
     @classmethod
     def from_text(cls, text: str) -> Folder:
-        """Read what `to_text` has written."""
+        """Parse the text that `to_text` returns."""
         device, inode, boot, path = text.split(" ", 3)
         return cls(int(device), int(inode), boot, path)
 
     def to_text(self) -> str:
-        """Write it down."""
+        """The text for the database."""
         return f"{self.device} {self.inode} {self.boot} {self.path}"
 
     def is_same(self, other: Folder) -> bool:
-        """Whether both are one folder; devices may get other numbers when the machine starts."""
+        """Whether both are one folder; a restart of the machine can change device numbers."""
         return self.inode == other.inode and (
             self.device == other.device or self.boot != other.boot
         )
 
 
 class Identity(NamedTuple):
-    """The name of a home; of a copy that has just been found also the original's name and path."""
+    """The name of a home; for a new copy also the name and path of the original."""
 
     name: str
     original: str | None = None
@@ -64,7 +64,7 @@ class Identity(NamedTuple):
 
 
 def identify(database: Database, home: str) -> Identity:
-    """Find out who a home is; the new name of a copy is not recorded before `settle_copy`."""
+    """Read or make the identity of a home; `settle_copy` records the new name of a copy."""
     records = NamedValues(database)
     recorded, folder = records.get(_IDENTITY), records.get(_FOLDER)
     here = Folder.of(home)
@@ -86,10 +86,10 @@ def identify(database: Database, home: str) -> Identity:
 
 
 def settle_copy(context: QueueContext, identity: Identity) -> None:
-    """Make a copy a home of its own.
+    """Make a copied home independent of its original.
 
-    Attempts that were live belong to the original: they are lost here. What waits could run in both
-    homes: nothing starts before a person says so.
+    Live attempts belong to the original: the copy records them as lost. Waiting jobs could run in
+    both homes: the copy's queue is paused until a user resumes it.
     """
     if identity.original is None:
         return

@@ -1,4 +1,4 @@
-"""Serves the daemon at the socket of its home, and makes the socket again when its file is gone."""
+"""Serves the daemon's socket, and makes the socket again if its file is removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READ_BYTES = 1 << 16
 
 
 async def listen_for_ever(app: App, listener: ApiServer, tell: Callable[[str], None]) -> None:
-    """Serve until cancelled. Who is connected stays connected while the socket's file is replaced."""
+    """Serve until cancelled. Connections survive when the file of the socket is replaced."""
     servers = [asyncio.ensure_future(serve(app, listener))]
     watch = FolderWatch(os.path.dirname(listener.path))
     path, inode = listener.path, _inode_of(listener.path)
@@ -49,7 +49,7 @@ async def listen_for_ever(app: App, listener: ApiServer, tell: Callable[[str], N
 
 
 class FolderWatch:
-    """Tells when a name in a folder comes or goes (inotify); `works` is whether the kernel does so."""
+    """Reports when files of a folder appear or vanish (inotify); `works` if the kernel can."""
 
     def __init__(self, folder: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class FolderWatch:
         return self._changed
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

@@ -1,4 +1,4 @@
-"""Puts the daemon together, and takes it apart again."""
+"""Main program of the daemon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Be the daemon of a home until told to stop."""
+    """Run the daemon of a home until it is asked to stop."""
     parser = argparse.ArgumentParser(prog="python -m stoker.daemon", description=main.__doc__)
     parser.add_argument("--gpus", metavar="SLOTS", help="slots to use, remembered")
     parser.add_argument(
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         action="store_true",
         help="use GPUs that are found also while others compute there, remembered",
     )
-    parser.add_argument("--ready-fd", type=int, metavar="N", help="where to say that it is up")
+    parser.add_argument("--ready-fd", type=int, metavar="N", help="where to write 'ready'")
     args = parser.parse_args(argv)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -86,7 +86,7 @@ def _give_up(ready_fd: int | None, reason: str) -> int:
 
 
 def _tell(ready_fd: int | None, text: str) -> None:
-    """Answer whoever started us, if they still listen; once."""
+    """Answer the process that started the daemon, once, if it still reads."""
     if ready_fd is None:
         return
     with contextlib.suppress(OSError):

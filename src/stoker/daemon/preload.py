@@ -1,6 +1,6 @@
-"""Imports ahead of its use what the daemon may need later.
+"""Imports modules that the daemon needs only later.
 
-So a daemon goes on, with the code that it was started with, while Stoker is upgraded or removed under it.
+A daemon thus keeps running the code it was started with while Stoker is upgraded or removed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import importlib
 
 from stoker.engine.event_publisher import log
 
-# A daemon that was just started is about to be asked for something: that comes first.
-_PAUSE_S = 0.5
+# The client that started the daemon sends a request at once: answer that first.
+_DELAY_S = 0.5
 MODULES = (
     "stoker.core.diagnosis",
     "stoker.core.log_symptoms",
@@ -27,8 +27,8 @@ MODULES = (
 
 
 async def preload() -> None:
-    """Import everything, in a thread: requests are answered meanwhile."""
-    await asyncio.sleep(_PAUSE_S)
+    """Import all modules in a thread, so that the daemon answers requests meanwhile."""
+    await asyncio.sleep(_DELAY_S)
     await asyncio.to_thread(_import_all)
 
 
