@@ -1,4 +1,4 @@
-"""What may pass from the queue to the slots: the queue's pause, and each project's pause, limit, GPUs."""
+"""Admission of jobs to slots: pauses of the queue and of projects, limits and GPUs of projects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_PROJECT = "no-project"
 
 
 class Admission:
-    """Remembers in the database what is paused, so that it stays so over a restart."""
+    """Decides which jobs may start. Pauses are kept in the database and survive a restart."""
 
     def __init__(self, database: Database, slot_table: SlotTable) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class Admission:
         self.load()
 
     def load(self) -> None:
-        """Read what is paused."""
+        """Read the pauses from the database."""
         paused = {name: reason.decode() for name, reason in self._pauses.all().items()}
         self.queue_paused: str | None = paused.pop(QUEUE, None)
         # The key None stands for the jobs without a project.
@@ -40,31 +40,31 @@ class Admission:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is to be heeded: every job may pass."""
+        """Whether every job may start: there is no pause, limit or restriction to GPUs."""
         return not (self.queue_paused or self.projects_paused or self.limits or self.gpus)
 
     def pause_queue(self, reason: str) -> None:
-        """Let nothing pass; to be called inside a transaction."""
+        """Start no more jobs. Call it inside a transaction."""
         self._pauses.put(QUEUE, reason.encode())
         self.queue_paused = reason
 
     def resume_queue(self) -> None:
-        """Let jobs pass again; to be called inside a transaction."""
+        """Start jobs again. Call it inside a transaction."""
         self._pauses.forget(QUEUE)
         self.queue_paused = None
 
     def pause_project(self, project: str | None, reason: str) -> None:
-        """Let nothing of a project, or no job without one, pass; to be called inside a transaction."""
+        """Start no jobs of a project, or without one. Call it inside a transaction."""
         self._pauses.put(_key_of(project), reason.encode())
         self.projects_paused[project] = reason
 
     def resume_project(self, project: str | None) -> bool:
-        """Let a project's jobs pass again; whether it was paused. Inside a transaction."""
+        """Start a project's jobs again. Returns whether it was paused. Call it inside a transaction."""
         self._pauses.forget(_key_of(project))
         return self.projects_paused.pop(project, None) is not None
 
     def rooms(self) -> Callable[[str | None], int | None]:
-        """A function that says how many more jobs of a project may start now; None for any number."""
+        """Return a function: how many more jobs of a project may start now; None if unlimited."""
         running = self.running() if self.limits else None
 
         def room(project: str | None) -> int | None:
@@ -76,7 +76,7 @@ class Admission:
         return room
 
     def running(self) -> Counter[str | None]:
-        """How many jobs of each project run."""
+        """Count the running jobs of each project."""
         return Counter(
             running.entry.facts.project
             for running in self._slot_table.running.values()
@@ -84,7 +84,7 @@ class Admission:
         )
 
     def allowed(self, project: str | None, where: str | None = None) -> frozenset[int] | None:
-        """The slots that a project may use, of those at a place; None for all."""
+        """The slots that a project may use where a job wants to run (`where`); None for all."""
         there = self._slot_table.placement.allowed(where)
         names = self.gpus.get(project) if project is not None else None
         if names is None:
@@ -97,7 +97,7 @@ class Admission:
         )
 
     def pauses(self, project: str | None) -> Iterable[str]:
-        """What of a project's way is paused, for people."""
+        """The pauses that hold up a project, in words."""
         if self.queue_paused is not None:
             yield f"the queue is paused ({self.queue_paused}): stoker resume --queue"
         if project in self.projects_paused:
@@ -105,7 +105,7 @@ class Admission:
             yield f"{name_of(project)} paused ({reason}): {remedy_of(project)}"
 
     def reasons(self, project: str | None) -> Iterable[str]:
-        """Why nothing of a project may pass now, for people."""
+        """Why no job of a project may start now, in words."""
         yield from self.pauses(project)
         limit = self.limits.get(project) if project is not None else None
         if limit is not None and self.running()[project] >= limit:
@@ -113,27 +113,27 @@ class Admission:
             yield f"project {project} runs {some}, its limit (stoker config limit.{project})"
 
     def count_failure(self, project: str) -> int:
-        """How many jobs of a project have failed, with this one; to be called inside a transaction."""
+        """Count a failed job of a project. Returns the total. Call it inside a transaction."""
         count = int(self._failures.get(project) or 0) + 1
         self._failures.put(project, str(count).encode())
         return count
 
     def forget_failures(self, project: str) -> None:
-        """Count a project's failures anew; to be called inside a transaction."""
+        """Count a project's failures from 0 again. Call it inside a transaction."""
         self._failures.forget(project)
 
     def has_pending(self, project: str | None) -> bool:
-        """Whether a project, or None for no project, has jobs that have not begun."""
+        """Whether jobs of a project, or with None without one, have not started yet."""
         return job_queries.has_pending(self._database, project)
 
 
 def name_of(project: str | None) -> str:
-    """A project, or the jobs without one, as the subject of a sentence."""
+    """Name a project, or the jobs without one, as the subject of a sentence."""
     return "jobs without a project are" if project is None else f"project {project} is"
 
 
 def remedy_of(project: str | None) -> str:
-    """The command that lets a paused project go on."""
+    """The command that resumes a paused project."""
     return "stoker resume --queue" + ("" if project is None else f" -P {project}")
 
 

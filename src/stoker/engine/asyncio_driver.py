@@ -1,4 +1,4 @@
-"""Lets an engine live in an event loop: a turn for every event and every promise that falls due."""
+"""Drives an engine in an asyncio event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stoker.executors.contract import Executor
 
 
 class AsyncioDriver:
-    """Turns the engine when the executor has news, when somebody pokes it, and when time is due."""
+    """Runs a turn when the executor has reports, when `poke` asks for one, and when one is due."""
 
     def __init__(
         self, engine: Engine, executor: Executor, before: Callable[[], None] | None = None
@@ -25,17 +25,17 @@ class AsyncioDriver:
         self.stopped: asyncio.Future[None] = self._loop.create_future()
 
     def start(self) -> None:
-        """Begin; from now on the engine is turned by nobody else."""
+        """Run the first turn; from now on only this driver turns the engine."""
         self.beat()
 
     def poke(self) -> None:
-        """Turn the engine soon: something was added or changed."""
+        """Run a turn soon: a job or a setting has changed."""
         if not self._poked:
             self._poked = True
             self._loop.call_soon(self.beat)
 
     def beat(self) -> None:
-        """Turn the engine now; a failure ends the daemon, whose successor recovers."""
+        """Run a turn now; an exception ends the daemon, and the next daemon recovers."""
         self._poked = False
         if self.stopped.done():
             return
@@ -55,7 +55,7 @@ class AsyncioDriver:
             self._timer = self._loop.call_later(patience_s, self.beat)
 
     def stop(self) -> None:
-        """Turn it no more."""
+        """Run no more turns."""
         if self._timer is not None:
             self._timer.cancel()
         if self._fd is not None:
@@ -63,8 +63,8 @@ class AsyncioDriver:
             self._fd = None
 
     def _listen(self) -> None:
-        # An executor that was replaced may be heard on another descriptor; one that the engine cannot
-        # hear for now would ring all the time.
+        # A replaced supervisor has another descriptor. While the engine cannot read reports, the
+        # descriptor would stay ready.
         fd = None if self._engine.recorder.is_held_up else self._executor.fileno()
         if fd != self._fd:
             if self._fd is not None:

@@ -1,4 +1,4 @@
-"""Records how attempts end, and lets their jobs wait again or be over."""
+"""Records how attempts end, and requeues or finishes their jobs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from stoker.core.sharing.overrun import Verdict
     from stoker.core.usage import AttemptUse
 
-# What a machine may lack now and have again soon; no command is to blame for it.
+# Resources that a machine can lack for a while; the command is not the cause.
 _NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT))
-_PASSING = _NO_SPACE | {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+_TEMPORARY = _NO_SPACE | {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
 class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
-    """Takes attempts off the slot table: those that ended, and those that never began."""
+    """Removes attempts from the slot table: those that ended, and those that never started."""
 
     slot_table: SlotTable
     queue: Queue
@@ -46,7 +46,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         return self.retry_policy.gpus
 
     def end(self, running: RunningAttempt, outcome: Outcome, ended: Ended | None = None) -> None:
-        """Record the end of an attempt; `ended` is None if nobody saw its process end."""
+        """Record the end of an attempt; `ended` is None if the end of its process was not reported."""
         failure = self.retry_policy.examine(running, outcome) if outcome.status else None
         use = self._gpus.measure(running)
         verdict = self._judge_memory(running, failure, use)
@@ -66,8 +66,8 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         self.listener.on_end(running, outcome, ended, again is not Again.NO)
 
     def refuse(self, running: RunningAttempt, code: int, reason: str, now: float) -> None:
-        """An attempt could not be started: its job waits again if that may pass, else it fails."""
-        if code in _PASSING:
+        """Handle an attempt that could not be started: requeue its job if the cause is temporary."""
+        if code in _TEMPORARY:
             self.progress.pause_briefly(now)
             space = "free some space; " if code in _NO_SPACE else ""
             self.notices.tell_once(f"cannot start commands for now ({reason}): {space}trying again")
@@ -81,7 +81,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         self.end(running, Outcome(event=Event.FAIL, reason=f"could not start: {reason}"))
 
     def take_back(self, running: RunningAttempt) -> None:
-        """An attempt never began: its job waits again, unless it was to be ended."""
+        """Handle an attempt that never started: requeue its job, unless it was to be killed."""
         request = running.end_request
         if (
             request is None
@@ -93,7 +93,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
             self.end(running, Outcome(event=Event.KILL, reason=request.reason))
 
     def revoke(self, running: RunningAttempt) -> None:
-        """Record that an attempt never began, and let its job wait again."""
+        """Record that an attempt never started, and requeue its job."""
         self.slot_table.vacate(running)
         if self._gpus.sharing is not None:
             self._gpus.sharing.withdraw(running)
@@ -113,7 +113,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
     def _judge_memory(
         self, running: RunningAttempt, failure: Failure | None, use: AttemptUse | None
     ) -> Verdict | None:
-        """What becomes of a job for which a GPU's memory did not suffice; None for all others."""
+        """The verdict on a job that ran out of GPU memory; None for other failures."""
         sharing = self._gpus.sharing
         if sharing is None or failure is None:
             return None
@@ -134,13 +134,13 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         verdict: Verdict | None,
         ended: Ended | None,
     ) -> Outcome:
-        """The outcome with its reason in words: the failure, and processes that the job left behind."""
+        """Add the reason to an outcome: the failure, and processes that the job left behind."""
         reason = outcome.reason
         if failure is not None:
             reason = failure.reason if verdict is None else f"{failure.reason}; {verdict.why}"
         if ended is not None and (ended.leftovers or ended.stuck):
             note = describe_leftovers(ended.leftovers, ended.stuck) or ""
-            if self.notices.is_new(note):  # the same processes may be left by several jobs
+            if self.notices.is_new(note):  # several jobs can leave the same processes
                 self.notices.tell(f"job {running.attempt.job}: {note}")
             reason = f"{reason}; {note}" if reason else note
         if reason is outcome.reason:
@@ -170,7 +170,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         failure: Failure | None,
         verdict: Verdict | None,
     ) -> Again:
-        """Whether a job is tried again; while the engine drains, only what was preempted is."""
+        """Whether a job runs again; while the engine drains, only a preempted job does."""
         if outcome.is_success:
             return Again.NO
         again = self.retry_policy.decide(running, outcome, failure)

@@ -1,4 +1,4 @@
-"""Applies to running attempts what the executor reports of them."""
+"""Applies the executor's reports to running attempts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from stoker.supervisor.journal import Record
 
 
 class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
-    """Brings attempts from claimed to started to ended, as reports come in.
+    """Takes attempts from claimed to started to ended.
 
-    With `kills_unknown` a process is killed that was given up while its node could not be reached.
+    With `kills_unknown`, kills processes of attempts that are not on the slot table: the engine gave
+    them up while their node could not be reached.
     """
 
     slot_table: SlotTable
@@ -35,12 +36,12 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     kills_unknown: bool
 
     def on_started(self, report: Started, now: float, *, is_over: bool) -> None:
-        """An attempt is a process; `is_over` if its end is reported too."""
+        """Handle the start of an attempt; `is_over` if its end is reported too."""
         running = self.slot_table.running.get(report.key)
         if running is None:
             if not is_over and self.kills_unknown:
                 self.executor.kill(report.key)
-            return  # told again, and on record already
+            return  # reported again, already recorded
         placed = self._note_place(running, report)
         is_new = running.pid is None
         if isinstance(running.phase, Paused):
@@ -73,7 +74,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         return True
 
     def on_placed(self, report: Placed) -> None:
-        """A slot has taken an attempt from the line."""
+        """Handle that a slot has taken an attempt that was claimed ahead."""
         running = self.slot_table.running.get(report.key)
         if running is not None:
             self._seat(running, report.place)
@@ -87,7 +88,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         return True
 
     def on_ended(self, report: Ended, now: float) -> None:
-        """An attempt's process has ended."""
+        """Handle the end of an attempt's process."""
         running = self.slot_table.running.get(report.key)
         if running is None:
             return
@@ -103,26 +104,26 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             place.current.begun = now
 
     def on_refused(self, report: Refused, now: float) -> None:
-        """An attempt could not be started."""
+        """Handle an attempt that could not be started."""
         running = self.slot_table.running.get(report.key)
         if running is not None:
             self.ends.refuse(running, report.errno, report.reason, now)
 
     def on_revoked(self, key: str) -> None:
-        """An attempt was taken back before it began."""
+        """Handle an attempt that was revoked before it started."""
         running = self.slot_table.running.get(key)
         if running is not None:
             self.ends.take_back(running)
 
     def on_lost(self, report: Lost) -> None:
-        """Nobody will ever know how an attempt ended."""
+        """Handle an attempt whose end cannot be known."""
         running = self.slot_table.running.get(report.key)
         if running is not None:
             outcome = Outcome(event=Event.LOSE, reason=report.reason, cut_off=report.cut_off)
             self.ends.end(running, outcome)
 
     def on_synced(self, report: Synced) -> None:
-        """The executor has told all it knows: what it does not know never began, or is lost."""
+        """Handle the complete list of an executor: other attempts never started, or are lost."""
         for running in list(self.slot_table.running.values()):
             if report.node != (running.where if running.where != self.slot_table.head else ""):
                 continue
@@ -136,7 +137,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         self.slot_table.spread_adopted()
 
     def settle(self, records: Mapping[str, Record]) -> None:
-        """With the executor lost: record for each attempt what its journal knows."""
+        """Record the attempts of a lost executor as its journal knows them."""
         for running in list(self.slot_table.running.values()):
             record = records.get(running.key)
             if record is None and running.pid is None:
@@ -150,10 +151,10 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
 
 
 def _judge_end(running: RunningAttempt, report: Ended) -> Outcome:
-    """What the end of a process means for its attempt.
+    """Derive the outcome of an attempt from the end of its process.
 
-    SIGKILL never leads to a status of 0: such an attempt had succeeded before it was killed. If processes
-    of a job that had ended by itself were killed, that says nothing about the job.
+    A process that was killed by SIGKILL has no status of 0: with 0, the attempt had succeeded before
+    the kill. Killed leftovers of a job that had ended by itself do not change its outcome.
     """
     request = running.end_request
     if request is None or report.leftovers:

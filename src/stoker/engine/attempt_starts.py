@@ -1,4 +1,4 @@
-"""Records the intent to start a job, and builds the launch that carries it out."""
+"""Records the intent to start a job, and builds its launch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
     warm_status: WarmStatus
 
     def needs_slot_first(self, running: RunningAttempt) -> bool:
-        """Whether the words of an attempt depend on its GPU, which an attempt in line does not know."""
+        """Whether the command depends on the GPU, which an attempt claimed ahead does not know."""
         mps = self.retry_policy.gpus.mps
         return running.is_claimed_ahead and running.entry.request.options.mps and mps is not None
 
@@ -89,7 +89,7 @@ class LaunchBuilder(msgspec.Struct, eq=False):
         mps = self.retry_policy.gpus.mps
         if mps is not None and self.retry_policy.wants_mps(running):
             argv = mps.serve(running, argv)
-            if spec.warm is not None:  # its words are not run through another program
+            if spec.warm is not None:  # a forked job does not run through `env`
                 env = {**(env or {}), **mps.variables(running)}
         return Launch(
             running.key,
@@ -105,16 +105,16 @@ class LaunchBuilder(msgspec.Struct, eq=False):
         )
 
     def _note_log(self, running: RunningAttempt, spec: LaunchSpec) -> None:
-        """Remember where an attempt tells of its failure, and how much of that is of earlier attempts."""
+        """Note where an attempt writes its errors, and how much earlier attempts have written there."""
         running.log, running.trace = spec.log, spec.trace
-        if (story := spec.trace or spec.log) is not None:
-            running.log_since = size_of(story)
+        if (log := spec.trace or spec.log) is not None:
+            running.log_since = size_of(log)
             if running.log_since:
                 self.jobs.note_log_since(running.attempt.job, running.log_since)
 
 
 class AttemptStarts(msgspec.Struct, kw_only=True, eq=False):
-    """Claims jobs for slots, or for the line, inside the turn's transaction."""
+    """Claims jobs for free slots or ahead, inside the turn's transaction."""
 
     slot_table: SlotTable
     queue: Queue
@@ -124,7 +124,7 @@ class AttemptStarts(msgspec.Struct, kw_only=True, eq=False):
     listener: EngineListener
 
     def claim(self, entry: QueueEntry, start: Start, now: float) -> Launch | None:
-        """Record the intent of a start; None if it cannot be made for the moment."""
+        """Record the intent of a start; None if the job cannot start now."""
         running = self._record_claim(entry, start, now)
         if self.launches.needs_slot_first(running):
             self.claims_ahead.needs_slot_first = True
@@ -144,7 +144,7 @@ class AttemptStarts(msgspec.Struct, kw_only=True, eq=False):
             self.ends.reject(*self.queue.rejected.popleft())
 
     def _record_claim(self, entry: QueueEntry, start: Start, now: float) -> RunningAttempt:
-        """Record the intent to start a job, and put its attempt on its slots or into the line."""
+        """Record the intent to start a job, and add its attempt to the slot table."""
         slots = tuple([self.slot_table.states[index].slot for index in start.slots])
         node = slots[0].node if slots else self.slot_table.node_without_gpu(entry.candidate)
         label = "" if start.in_advance else label_of(slots, node)

@@ -1,8 +1,8 @@
-"""Pauses of jobs that failed, by a clock that nobody sets.
+"""Delays before failed jobs run again.
 
-The database has the time of day at which a pause is over. The clock may be set meanwhile, so a pause is
-over as soon as its length has passed by the boot clock. After a restart of the daemon nobody knows how much
-of it has passed where the clock was set back: the pause begins anew then.
+The database records the time of day at which a delay ends. A user can set that clock, so a delay also
+ends when its length has passed by the boot clock. If the clock was set back while no daemon ran, the delay
+starts again.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ class _Pause(NamedTuple):
 
 
 class Backoffs:
-    """The pauses that have begun; what is written belongs to the caller's transaction."""
+    """The current delays. All methods write inside the caller's transaction."""
 
     def __init__(self, pending: PendingJobs, uptime_s: Callable[[], float], now_us: int) -> None:
         self._pending = pending
         self._uptime_s = uptime_s
         self._pauses: list[_Pause] = []
         for job, backoff in pending.backoffs().items():
-            if (
-                pending.begins_at(job) != backoff.begin_at_us
-            ):  # it was released, or given another time
+            if pending.begins_at(job) != backoff.begin_at_us:  # a user has changed its time
                 pending.end_backoff(job)
             elif backoff.begin_at_us - now_us > backoff.pause_us:
                 self.begin(job, now_us, backoff.pause_us)
@@ -39,7 +37,7 @@ class Backoffs:
                 self._push(job, backoff.begin_at_us, backoff.begin_at_us - now_us)
 
     def begin(self, job: int, now_us: int, pause_us: int) -> None:
-        """Let a job wait from now on for so long."""
+        """Delay a job from now on."""
         self._pending.back_off(job, now_us + pause_us, pause_us)
         self._push(job, now_us + pause_us, pause_us)
 
@@ -47,11 +45,11 @@ class Backoffs:
         heapq.heappush(self._pauses, _Pause(self._uptime_s() + left_us / 1e6, job, begin_at_us))
 
     def next_s(self) -> float | None:
-        """In how many seconds the next pause is over; None if there is none."""
+        """Seconds until the next delay ends; None if there is none."""
         return max(0.0, self._pauses[0].due_s - self._uptime_s()) if self._pauses else None
 
     def wake(self, now_us: int) -> list[tuple[int, State]]:
-        """End the pauses that are over; returns the jobs that have changed their state."""
+        """End the delays that are over. Returns the jobs whose state has changed."""
         changed: list[tuple[int, State]] = []
         uptime_s = self._uptime_s() if self._pauses else 0.0
         while self._pauses and self._pauses[0].due_s <= uptime_s:

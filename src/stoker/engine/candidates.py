@@ -1,4 +1,4 @@
-"""What waits, as the planner wants to see it."""
+"""Waiting jobs as the planner's candidates."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Candidates:
-    """The waiting entries, in queue order, that could run as things are: enough slots are open to them.
+    """The waiting entries, in queue order, for which enough slots are open.
 
-    A plan calls stored jobs by their ids, and lines, which have none yet, by their position.
+    A plan identifies stored jobs by their ids, and commands without an id by their position.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Candidates:
         healing: RetryPolicy,
         sharing: Sharing | None = None,
     ) -> None:
-        self.were_read = bool(entries)  # also if none of them can run as things are
+        self.were_read = bool(entries)  # also if none of them can run now
         self.sharers: set[int] = set()
         self._entries: dict[int, QueueEntry] = {}
         self.candidates: list[Candidate] = []
@@ -55,15 +55,15 @@ class Candidates:
         return self._entries[name]
 
     def candidate(self, name: int) -> Candidate:
-        """A waiting job as it is planned."""
+        """The candidate of an id."""
         return next(each for each in self.candidates if each.id == name)
 
     def first(self) -> QueueEntry | None:
-        """The first that needs slots."""
+        """The first entry that needs slots."""
         return next((entry for entry in self._entries.values() if entry.request.slots), None)
 
     def precedes(self, last: RunningAttempt) -> bool:
-        """Whether one that needs slots comes before a job that was claimed in advance."""
+        """Whether an entry that needs slots comes before an attempt that was claimed ahead."""
         first = self.first()
         if first is None:
             return False
@@ -72,7 +72,7 @@ class Candidates:
         return first.known is not None and first.known.id < last.attempt.job
 
     def lacks_slots(self, free: list[int]) -> bool:
-        """Whether one that may not run everywhere finds too few of these slots to run on."""
+        """Whether a candidate that is restricted to some slots finds too few of these."""
         return any(
             candidate.slots > len(candidate.allowed.intersection(free))
             for candidate in self.candidates
@@ -80,7 +80,7 @@ class Candidates:
         )
 
     def slots_wanted(self, enough: int) -> int:
-        """How many slots they could use, counted until they are more than enough."""
+        """How many slots the candidates could use; counting stops above `enough`."""
         wanted = 0
         for candidate in self.candidates:
             wanted += candidate.slots

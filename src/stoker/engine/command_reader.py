@@ -1,4 +1,4 @@
-"""Reads commands as they arrive: one per line, or separated by NUL bytes."""
+"""Reads commands from a file or pipe: one per line, or separated by NUL bytes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CHUNK_BYTES = 1 << 16
 
 
 class Splitter:
-    """Cuts a stream of bytes into commands; keeps what is not whole yet."""
+    """Splits a stream of bytes into commands; keeps an incomplete command."""
 
     def __init__(self, *, null: bool) -> None:
         self._end = b"\0" if null else b"\n"
         self._null = null
-        # In parts: to add to bytes again and again takes time that grows with the square of their length.
+        # A list of parts: appending to bytes takes quadratic time.
         self._rest: list[bytes] = []
         self._joined: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take more of the stream; return the commands that are whole now."""
+        """Take more of the stream. Returns the commands that are complete now."""
         if self._end not in data:
             self._rest.append(data)
             return []
@@ -35,7 +35,7 @@ class Splitter:
         return self._commands(pieces)
 
     def close(self) -> list[bytes]:
-        """The stream is over: return what was left."""
+        """End the stream. Returns the last command."""
         last, self._rest = b"".join(self._rest), []
         commands = self._commands([last])
         if self._joined:
@@ -46,7 +46,7 @@ class Splitter:
     def _commands(self, pieces: list[bytes]) -> list[bytes]:
         commands: list[bytes] = []
         for piece in pieces:
-            if not (self._null or self._joined or b"\\" in piece):  # by far the most frequent
+            if not (self._null or self._joined or b"\\" in piece):  # the usual case, kept fast
                 command = piece.rstrip()
                 if command and not command.lstrip().startswith(b"#"):
                     commands.append(command)
@@ -65,18 +65,18 @@ class Splitter:
 
 def _stripped(command: bytes) -> list[bytes]:
     stripped = command.rstrip()
-    if _is_continued(stripped):  # the blank behind it is escaped
+    if _is_continued(stripped):  # the backslash escapes the blank after it
         stripped = command[: len(stripped) + 1]
     return [stripped] if stripped else []
 
 
 def _is_continued(line: bytes) -> bool:
-    """A backslash at the end continues the line, unless it is itself escaped."""
+    """Whether a line ends with a backslash that is not escaped."""
     return (len(line) - len(line.rstrip(b"\\"))) % 2 == 1
 
 
 def has_open_quote(command: bytes) -> bool:
-    """Whether a command ends inside a quote, as the first line of a longer command does."""
+    """Whether a command ends inside a quote: it can be the first line of a longer command."""
     if command.count(b"'") % 2 == command.count(b'"') % 2 == 0:
         return False
     import shlex
@@ -89,7 +89,7 @@ def has_open_quote(command: bytes) -> bool:
 
 
 class Source:
-    """Where commands come from: read no faster than they are used, and never waited for."""
+    """A file or pipe with commands; reads only as many as are used, and never blocks."""
 
     def __init__(
         self, fd: int, *, null: bool, name: str = "standard input", endless: bool = False
@@ -100,14 +100,14 @@ class Source:
         self.ended = False
         self._splitter = Splitter(null=null)
         self._commands: deque[bytes] = deque()
-        # Regular files are always ready; everything else is read only when poll says so.
+        # Regular files are always ready; other files are read when poll reports them.
         self.always_ready = stat.S_ISREG(os.fstat(fd).st_mode)
 
     def __len__(self) -> int:
         return len(self._commands)
 
     def read_some(self) -> None:
-        """Read once what is there; at the end of the stream, say so in `ended`."""
+        """Read once; sets `ended` at the end of the stream."""
         try:
             data = os.read(self.fd, _CHUNK_BYTES)
         except OSError as error:
@@ -119,7 +119,7 @@ class Source:
             self._commands.extend(self._splitter.close())
 
     def is_drained(self) -> bool:
-        """Whether nothing is left that was ever sent: only for one that never ends by itself."""
+        """Whether a source that never ends holds nothing more of what was sent."""
         if not self._endless or self._commands:
             return False
         unread = array.array("i", [0])
@@ -127,7 +127,7 @@ class Source:
         return unread[0] == 0
 
     def take(self) -> bytes | None:
-        """The next command, if one is at hand."""
+        """The next command, if one has been read."""
         while not self._commands and self.always_ready and not self.ended:
             self.read_some()
         return self._commands.popleft() if self._commands else None
@@ -136,7 +136,7 @@ class Source:
 def open_source(path: str | None, *, null: bool, outlive: bool = True) -> Source:
     """Open a file, a FIFO or, for None and `-`, standard input.
 
-    A FIFO outlives its writers; on standard input, if not told to `outlive` them, it ends with the last.
+    A FIFO stays open when its writers close it; on standard input only with `outlive`.
     """
     if path is None or path == "-":
         if sys.stdin is None:
@@ -145,9 +145,9 @@ def open_source(path: str | None, *, null: bool, outlive: bool = True) -> Source
         return Source(fd, null=null, endless=fd != 0)
     try:
         kind = os.stat(path).st_mode
-        # A pipe without a name, as of <(generate), ends with its writer.
+        # A pipe without a name, as from <(generate), ends with its writer.
         endless = stat.S_ISFIFO(kind) and os.path.exists(os.path.realpath(path))
-        # Open for writing too, a FIFO never comes to its end when a writer closes.
+        # Opened for writing too, a FIFO does not end when a writer closes it.
         fd = os.open(path, (os.O_RDWR if endless else os.O_RDONLY) | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
@@ -160,7 +160,7 @@ def open_source(path: str | None, *, null: bool, outlive: bool = True) -> Source
 
 
 def count_commands(fd: int, *, null: bool) -> int | None:
-    """How many commands a regular file holds from here on; None where that cannot be told."""
+    """Count the remaining commands of a regular file; None for other files."""
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         return None
     splitter, count = Splitter(null=null), 0
@@ -172,7 +172,7 @@ def count_commands(fd: int, *, null: bool) -> int | None:
 
 
 def _reopen_fifo(fd: int, mode: int) -> int:
-    """A named FIFO on standard input is opened anew for writing too; a plain pipe stays as it is."""
+    """Open a named FIFO again, for writing too; leave an unnamed pipe as it is."""
     if not stat.S_ISFIFO(mode):
         return fd
     try:

@@ -1,10 +1,11 @@
-"""What a user can set for the daemon, each entry with its default and its meaning."""
+"""The daemon's settings: names, defaults, meanings and values."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import msgspec
 
@@ -17,38 +18,30 @@ from stoker.store.config_records import forget_setting, read_settings, record_se
 from stoker.store.database import Database
 from stoker.wire import Setting
 
-_MOST_PLACES = 10_000
+_MAX_NUMBER = 10**12 - 1
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """A setting that exists."""
+    """A setting: its default, its meaning, and the parser that checks its values."""
 
     default: str
     meaning: str
-    check: Callable[[str], object]
+    parse: Callable[[str], Any]
 
 
-def _count(text: str, least: int = 0) -> int:
-    if not text.isdecimal() or len(text) > 12 or int(text) < least:
-        raise ValueError(f"a whole number, {least} or more")
-    return int(text)
+def _whole(least: int, most: int = _MAX_NUMBER, *, none: str = "") -> Callable[[str], int | None]:
+    """Make a parser of whole numbers. The word `none` stands for no number."""
+    bounds = f", {least} or more" if most == _MAX_NUMBER else f" from {least} to {most}"
+    expected = f"{none and f'{none}, or '}a whole number{bounds}"
 
+    def parse(text: str) -> int | None:
+        if none and text == none:
+            return None
+        if not text.isdecimal() or len(text) > 12 or not least <= int(text) <= most:
+            raise ValueError(expected)
+        return int(text)
 
-def _positive(text: str) -> int:
-    return _count(text, least=1)
-
-
-def _places(text: str) -> int | None:
-    if text == "auto":
-        return None
-    number = _positive(text)
-    if number > _MOST_PLACES:
-        raise ValueError(f"auto, or a whole number from 1 to {_MOST_PLACES}")
-    return number
-
-
-def _runs(text: str) -> int | None:
-    return None if text == "-1" else _positive(text)
+    return parse
 
 
 def _decimal(text: str) -> float:
@@ -66,7 +59,7 @@ def _fraction(text: str) -> float:
 
 
 def _gpus(text: str) -> None:
-    # Whether they exist is seen when the daemon starts; it must not be kept from starting by a slip.
+    # The daemon checks at its start whether the GPUs exist: a typing error must not prevent the start.
     if text != "default":
         try:
             parse_slots(text, None, "0")
@@ -74,26 +67,12 @@ def _gpus(text: str) -> None:
             raise ValueError(str(error)) from None
 
 
-def _limit(text: str) -> int | None:
-    return None if text == "none" else _positive(text)
-
-
 def _only_by(verb: str) -> Callable[[str], None]:
-    def check(text: str) -> None:
+    def parse(text: str) -> None:
         if text != "none":
             raise ValueError(f"{verb} changes it")
 
-    return check
-
-
-_by_gpus = _only_by("stoker gpus add|drain|remove")
-
-
-def _tenants(text: str) -> int:
-    number = _positive(text)
-    if number > MOST_TENANTS:
-        raise ValueError(f"a whole number from 1 to {MOST_TENANTS}")
-    return number
+    return parse
 
 
 def _yes_no(text: str) -> bool:
@@ -107,21 +86,18 @@ def _ray_address(text: str) -> None:
         split_address(text, None)
 
 
-def _lease(text: str) -> int:
-    if not 10 <= _count(text) <= 86400:
-        raise ValueError("seconds, from 10 to 86400")
-    return int(text)
-
-
-def _size(text: str) -> int:
+def _size(text: str) -> int | None:
     if text == "none":
-        return 0
+        return None
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
     if not number.isdecimal() or int(number) * unit < 4096 or len(number) > 12:
         raise ValueError("none, or a size of at least 4K: 500K, 20M, 1G")
     return int(number) * unit
 
+
+_by_gpus = _only_by("stoker gpus add|drain|remove")
+_count, _positive = _whole(0), _whole(1)
 
 ENTRIES = {
     "gpus": ConfigEntry(
@@ -136,7 +112,9 @@ ENTRIES = {
     "gpus-with-others": ConfigEntry(
         "no", "use detected GPUs also while others compute there: yes, no", _yes_no
     ),
-    "cpu.jobs": ConfigEntry("auto", "jobs without GPU at once; auto: as many as CPUs", _places),
+    "cpu.jobs": ConfigEntry(
+        "auto", "jobs without GPU at once; auto: as many as CPUs", _whole(1, 10_000, none="auto")
+    ),
     "keep.days": ConfigEntry("90", "days for which ended jobs and their logs are kept", _positive),
     "keep.jobs": ConfigEntry("100000", "ended jobs that are kept at most", _count),
     "log.cap": ConfigEntry(
@@ -149,9 +127,11 @@ ENTRIES = {
     ),
     "on_finish": ConfigEntry("none", "a shell command to run when a job has ended", str),
     "on_fail": ConfigEntry("none", "a shell command to run when a job has not succeeded", str),
-    "notify": ConfigEntry("none", "where to send a word when a job has ended: an Apprise URL", str),
+    "notify": ConfigEntry(
+        "none", "where to send a message when a job has ended: an Apprise URL", str
+    ),
     "web": ConfigEntry("none", "where the web page is (stoker web)", _only_by("stoker web")),
-    "share.most": ConfigEntry("16", "jobs that share a GPU at most", _tenants),
+    "share.most": ConfigEntry("16", "jobs that share a GPU at most", _whole(1, MOST_TENANTS)),
     "share.keep-memory": ConfigEntry(
         "0.05", "let none join a GPU while less of the machine's RAM is free", _fraction
     ),
@@ -164,7 +144,7 @@ ENTRIES = {
     "cluster.lease": ConfigEntry(
         "30",
         "seconds that a node may be cut off before its jobs run elsewhere",
-        _lease,
+        _whole(10, 86400),
     ),
     "sync.limit": ConfigEntry(
         "1G", "results that --sync brings back of a job: none, 20M, 1G", _size
@@ -177,7 +157,7 @@ ENTRIES = {
         "0.5", "gpulimit: the part of a GPU's memory to be free for a start", _fraction
     ),
     "gpulimit.max_running_tasks": ConfigEntry(
-        "-1", "gpulimit: tasks on a GPU at once; -1: any", _runs
+        "-1", "gpulimit: tasks on a GPU at once; -1: any", _whole(1, none="-1")
     ),
     "gpulimit.max_err_times": ConfigEntry(
         "1", "gpulimit: runs of a task in all if it fails", _positive
@@ -186,11 +166,13 @@ ENTRIES = {
         "10", "gpulimit: kept for its users; starts follow events, not a timer", _decimal
     ),
 }
-# Settings that exist once for each project: the name ends with the project's.
+# Settings of one project: the name of the setting ends with the name of the project.
 OF_PROJECTS = {
-    "limit.": ConfigEntry("none", "jobs of the project at once", _limit),
+    "limit.": ConfigEntry("none", "jobs of the project at once", _whole(1, none="none")),
     "gpus.": ConfigEntry("all", "the GPUs that the project may use: 0,1", str),
-    "max-failures.": ConfigEntry("none", "failed jobs, in all, that pause the project", _limit),
+    "max-failures.": ConfigEntry(
+        "none", "failed jobs, in all, that pause the project", _whole(1, none="none")
+    ),
 }
 _SECRET = {"notify"}
 
@@ -203,119 +185,113 @@ class Config:
         self.load()
 
     def load(self) -> None:
-        """Read what is recorded."""
+        """Read the recorded settings."""
         self._values = read_settings(self._database)
 
     def text(self, name: str) -> str:
         """A setting as it was written, or its default."""
         return self._values.get(name) or entry_of(name).default
 
-    def count(self, name: str) -> int:
-        """A setting that is a number."""
-        return int(self.text(name))
-
-    @property
-    def log_cap_bytes(self) -> int | None:
-        """The size beyond which a log is cut; None if it never is."""
-        return _size(self.text("log.cap")) or None
-
-    @property
-    def sync_limit_bytes(self) -> int | None:
-        """How much of a job's results is brought back; None if all of it is."""
-        return _size(self.text("sync.limit")) or None
-
-    @property
-    def cpu_places(self) -> int:
-        """How many jobs without GPU may run at once."""
-        return _places(self.text("cpu.jobs")) or len(os.sched_getaffinity(0))
-
-    @property
-    def gpus(self) -> str | None:
-        """The slots as named by the user; None for every GPU that is not in use."""
-        text = self.text("gpus")
-        return None if text == "default" else text
-
-    @property
-    def gpus_with_others(self) -> bool:
-        """Whether GPUs that Stoker found by itself are used while processes of others run there."""
-        return _yes_no(self.text("gpus-with-others"))
-
-    @property
-    def ray_address(self) -> str | None:
-        """The cluster that the queue reaches over."""
-        text = self.text("ray.address")
-        return None if text == "none" else text
-
-    @property
-    def lease_s(self) -> float:
-        """For how long a node's jobs may run without word from here."""
-        return float(_lease(self.text("cluster.lease")))
-
-    @property
-    def sharing_rules(self) -> SharingRules:
-        """By which figures jobs share GPUs: our own, and for those who ask for them gpulimit's."""
-        return SharingRules(
-            most=self.count("share.most"),
-            keep_host_share=_fraction(self.text("share.keep-memory")),
-            with_others=_yes_no(self.text("share.with-others")),
-            free=gpulimit_rules(
-                _fraction(self.text("gpulimit.safety_keep_gpu_memory")),
-                _fraction(self.text("gpulimit.safety_keep_memory")),
-                _runs(self.text("gpulimit.max_running_tasks")) or MOST_TENANTS,
-            ),
-        )
+    def value(self, name: str) -> Any:
+        """The parsed value of a setting."""
+        return entry_of(name).parse(self.text(name))
 
     def words(self, name: str) -> list[str]:
         """A setting that is a list."""
         text = self.text(name)
         return [] if text == "none" else text.split(",")
 
+    @property
+    def log_cap_bytes(self) -> int | None:
+        """The size above which a log is cut; None for no limit."""
+        return cast("int | None", self.value("log.cap"))
+
+    @property
+    def sync_limit_bytes(self) -> int | None:
+        """The size of a job's results above which they are not copied back; None for no limit."""
+        return cast("int | None", self.value("sync.limit"))
+
+    @property
+    def cpu_places(self) -> int:
+        """How many jobs without GPU may run at once."""
+        return self.value("cpu.jobs") or len(os.sched_getaffinity(0))
+
+    @property
+    def gpus(self) -> str | None:
+        """The slots as the user names them; None for every GPU that is not in use."""
+        text = self.text("gpus")
+        return None if text == "default" else text
+
+    @property
+    def gpus_with_others(self) -> bool:
+        """Whether detected GPUs are used while processes of others run there."""
+        return bool(self.value("gpus-with-others"))
+
+    @property
+    def ray_address(self) -> str | None:
+        """The address of the cluster that the queue uses."""
+        text = self.text("ray.address")
+        return None if text == "none" else text
+
+    @property
+    def lease_s(self) -> float:
+        """How long a node's jobs may run without a message from the head."""
+        return float(self.value("cluster.lease"))
+
+    @property
+    def sharing_rules(self) -> SharingRules:
+        """The limits for sharing GPUs: Stoker's own, and gpulimit's for its tasks."""
+        return SharingRules(
+            most=self.value("share.most"),
+            keep_host_share=self.value("share.keep-memory"),
+            with_others=self.value("share.with-others"),
+            free=gpulimit_rules(
+                self.value("gpulimit.safety_keep_gpu_memory"),
+                self.value("gpulimit.safety_keep_memory"),
+                self.value("gpulimit.max_running_tasks") or MOST_TENANTS,
+            ),
+        )
+
+    def limits(self) -> dict[str, int]:
+        """How many jobs of each project may run at once."""
+        return {project: int(text) for project, text in self._of_projects("limit.")}
+
+    def max_failures(self) -> dict[str, int]:
+        """How many failed jobs pause a project, for each project."""
+        return {project: int(text) for project, text in self._of_projects("max-failures.")}
+
+    def gpus_of_projects(self) -> dict[str, frozenset[str]]:
+        """The GPUs that each project may use."""
+        return {project: self.split_gpus(text) for project, text in self._of_projects("gpus.")}
+
+    def _of_projects(self, prefix: str) -> Iterator[tuple[str, str]]:
+        for name, text in self._values.items():
+            if name.startswith(prefix):
+                yield name.removeprefix(prefix), text
+
+    @staticmethod
+    def split_gpus(text: str) -> frozenset[str]:
+        """Split a list of GPUs."""
+        return frozenset(word for word in re.split(r"[,+\s]+", text) if word)
+
     def all(self) -> list[Setting]:
         """Every setting."""
         of_projects = sorted(name for name in self._values if name not in ENTRIES)
         return [self.setting(name) for name in (*ENTRIES, *of_projects)]
 
-    def limits(self) -> dict[str, int]:
-        """How many jobs of a project may run at once."""
-        return self._counts_of_projects("limit.")
-
-    def max_failures(self) -> dict[str, int]:
-        """How many failed jobs pause a project."""
-        return self._counts_of_projects("max-failures.")
-
-    def _counts_of_projects(self, prefix: str) -> dict[str, int]:
-        return {
-            name.removeprefix(prefix): int(value)
-            for name, value in self._values.items()
-            if name.startswith(prefix)
-        }
-
-    def gpus_of_projects(self) -> dict[str, frozenset[str]]:
-        """The GPUs that a project may use."""
-        return {
-            name.removeprefix("gpus."): self.split_gpus(value)
-            for name, value in self._values.items()
-            if name.startswith("gpus.")
-        }
-
-    @staticmethod
-    def split_gpus(text: str) -> frozenset[str]:
-        """The GPUs in a list of them."""
-        return frozenset(word for word in re.split(r"[,+\s]+", text) if word)
-
     def setting(self, name: str) -> Setting:
-        """One setting with all that is known about it."""
+        """A setting with its value, default and meaning."""
         entry = entry_of(name)
         value = self.text(name)
         shown = "(set)" if name in _SECRET and value != entry.default else value
         return Setting(name=name, value=shown, default=entry.default, meaning=entry.meaning)
 
     def change(self, name: str, value: str | None) -> Setting:
-        """Remember a value, or with None the default; refused if it makes no sense."""
+        """Record a value, or with None the default; raises UsageError for an invalid value."""
         entry = entry_of(name)
         if value is not None:
             try:
-                entry.check(value)
+                entry.parse(value)
             except ValueError as error:
                 raise UsageError(f"{name} cannot be {value!r}: {error}") from None
         with self._database.transaction(durable=True):
@@ -324,7 +300,7 @@ class Config:
         return self.setting(name)
 
     def write(self, name: str, value: str | None) -> None:
-        """Record a value inside a transaction; `load` makes it count."""
+        """Record a value inside a transaction; `load` puts it into effect."""
         if value is None or value == entry_of(name).default:
             forget_setting(self._database, name)
         else:
@@ -332,7 +308,7 @@ class Config:
 
 
 def entry_of(name: str) -> ConfigEntry:
-    """The setting of this name; raises NotFoundError with those that exist."""
+    """Find a setting by name; raises NotFoundError with the names of all settings."""
     if name in ENTRIES:
         return ENTRIES[name]
     for prefix, entry in OF_PROJECTS.items():

@@ -1,4 +1,4 @@
-"""Turns an engine whenever something happens, and sees to it that none of its trees outlives it."""
+"""Drives an engine with poll, and kills all process trees if the engine fails."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def _nothing() -> None:
 
 
 class PollDriver:
-    """The loop of a process that hosts an engine: waits for descriptors, calls back, turns.
+    """The main loop of a process that hosts an engine: waits for descriptors, calls back, turns.
 
-    `before_wait` is called before each wait and `after_wait` after it, when callbacks have been made.
+    Calls `before_wait` before each wait, and `after_wait` after the callbacks of each wait.
     """
 
     def __init__(
@@ -47,23 +47,22 @@ class PollDriver:
         return fd in self._callbacks
 
     def listen(self, fd: int, callback: Callable[[], None], events: int = select.POLLIN) -> None:
-        """Call back whenever a descriptor is ready, by default to be read."""
+        """Call back whenever a descriptor is ready, by default readable."""
         self._callbacks[fd] = callback
         self._poll.register(fd, events)
 
     def unlisten(self, fd: int) -> None:
-        """Forget a descriptor."""
+        """Stop calling back for a descriptor."""
         del self._callbacks[fd]
         self._poll.unregister(fd)
 
     def turn_until_over(self, refresh: Callable[[], float | None]) -> None:
-        """Go on until nothing runs and nothing will, and what the jobs left behind is gone.
+        """Run turns until all jobs have ended and the processes that they left are gone.
 
-        `refresh` is called after each turn and says in how many seconds at the latest it wants to
-        be called again. Whatever ends this early ends all trees, and what is known of them is on
-        record.
+        Calls `refresh` after each turn; it returns after how many seconds it wants the next call.
+        An exception kills all process trees, and records what is known about them.
         """
-        # What was made so far stays to the end: the collector need not look at it again and again.
+        # Objects made so far live to the end: the garbage collector can skip them.
         gc.freeze()
         gc.set_threshold(20_000)
         engine = self._engine
@@ -96,7 +95,7 @@ class PollDriver:
 
 
 def boot_clock_s() -> float:
-    """Seconds since boot, sleep included: the clock that time limits go by."""
+    """Seconds since boot, suspend included: the clock for time limits."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -45,7 +45,7 @@ async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None
             f"the clock is {clock.ahead_s / 86400:.0f} days ahead of what it was: nothing is forgotten"
             " for its age until the clock has stayed so for a day"
         )
-    oldest_us = (now - context.config.count("keep.days") * 86400) * 1e6
+    oldest_us = (now - context.config.value("keep.days") * 86400) * 1e6
     undone = 0
     while rows := _oldest(context, oldest_us):
         forget(context, rows)
@@ -69,7 +69,7 @@ _ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 def _oldest(context: QueueContext, oldest_us: float) -> list[tuple[int, State]]:
     """The jobs to forget next: too old, or too many; what failed is the last to go for its number."""
     ended = sum(context.jobs.tally().get(state, 0) for state in _ENDED)
-    surplus = max(0, ended - context.config.count("keep.jobs"))
+    surplus = max(0, ended - context.config.value("keep.jobs"))
     too_old = ended_before(context.database, oldest_us, _SLICE)
     return too_old or oldest_ended(context.database, min(surplus, _SLICE))
 

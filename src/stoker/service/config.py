@@ -47,7 +47,7 @@ def apply(context: QueueContext) -> None:
     context.engine.slot_table.cpu_places = context.config.cpu_places
     context.admission.limits = context.config.limits()
     context.admission.gpus = context.config.gpus_of_projects()
-    context.failure_limit.limit = context.config.count("brake")
+    context.failure_limit.limit = context.config.value("brake")
     if context.engine.gpus.sharing is not None:
         context.engine.gpus.sharing.rules = context.config.sharing_rules
     context.failure_limit.most = context.config.max_failures()

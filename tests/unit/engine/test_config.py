@@ -19,7 +19,7 @@ def test_every_setting_has_a_default_that_it_would_accept_itself(harness: Harnes
     for setting in read_config(harness.context):
         assert setting.value == setting.default
         assert setting.meaning
-        ENTRIES[setting.name].check(setting.default)
+        ENTRIES[setting.name].parse(setting.default)
     assert [setting.name for setting in read_config(harness.context)] == list(ENTRIES)
 
 
@@ -28,7 +28,7 @@ def test_what_is_set_stays_set_through_a_restart(harness: Harness) -> None:
     put(harness, "log.cap", "20M")
     harness.restart()
 
-    assert harness.context.config.count("keep.days") == 7
+    assert harness.context.config.value("keep.days") == 7
     assert harness.context.config.log_cap_bytes == 20 * 2**20
 
 
@@ -44,7 +44,7 @@ def test_the_defaults_mean_what_they_say(harness: Harness) -> None:
     assert config.gpus is None
     assert config.log_cap_bytes is None
     assert config.cpu_places == len(os.sched_getaffinity(0))
-    assert config.count("keep.jobs") == 100_000
+    assert config.value("keep.jobs") == 100_000
 
 
 @pytest.mark.parametrize(
