@@ -10,7 +10,7 @@ from security.second_user import SecondUser
 
 # It answers a WebSocket, sends what it was told to send first, and writes down every byte it gets.
 _SOURCE = """
-port, record, greeting = int(sys.argv[3]), sys.argv[4], sys.argv[5]
+port, record, greeting, address = int(sys.argv[3]), *sys.argv[4:]
 
 def frame(data):
     size = bytes([len(data)]) if len(data) < 126 else bytes([126]) + struct.pack("!H", len(data))
@@ -56,9 +56,9 @@ def serve(sock):
         sock.sendall(frame(greeting.encode()))
 
 import base64
-listening = socket.socket()
+listening = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listening.bind(("127.0.0.1", port))
+listening.bind((address, port))
 listening.listen(64)
 print("ready", flush=True)
 while True:
@@ -73,10 +73,17 @@ GREETING = json.dumps(
 class Imposter:
     """Listens at a port as the second user, who can write into `folder`."""
 
-    def __init__(self, user: SecondUser, port: int, folder: Path, greeting: str = GREETING) -> None:
+    def __init__(
+        self,
+        user: SecondUser,
+        port: int,
+        folder: Path,
+        greeting: str = GREETING,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.record = folder / f"record-{port}"
         self.process: subprocess.Popen[str] = user.start_until_ready(
-            _SOURCE, str(port), str(self.record), greeting
+            _SOURCE, str(port), str(self.record), greeting, address
         )
 
     def heard(self) -> str:

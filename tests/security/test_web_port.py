@@ -85,3 +85,19 @@ def test_no_link_to_another_users_server_is_printed(
     with pytest.raises(StokerError, match=f"a process of user {second_user.name}"):
         check_listener("127.0.0.1", port, "t" * 43)
     assert "t" * 43 not in imposter.heard()
+
+
+def test_a_link_leads_to_no_other_address_that_a_browser_tries_for_localhost(
+    queue: Queue, browser: Browser, second_user: SecondUser, shared_folder: Path
+) -> None:
+    """A browser tries ::1 before 127.0.0.1, and a page can read the token in its own address."""
+    port = int(free_port())
+    imposter = Imposter(second_user, port, shared_folder, address="::1")
+    link = queue.ok("web", "--host", "localhost", "--port", str(port)).split()[0]
+    page = browser.new_page()
+
+    page.goto(link)
+
+    expect(page.locator(".link.open")).to_be_visible()
+    assert imposter.heard() == ""
+    page.context.close()

@@ -53,7 +53,12 @@ class PageControl:
             self._context.publisher.on_notice(notice)
 
     async def open(self, host: str | None, port: int | None, *, new_token: bool) -> wire.WebPlace:
-        """Open the page, or move it to another address or token if it is open."""
+        """Open the page, or move it to another address or token if it is open.
+
+        For the name `localhost` a browser tries ::1 first, where another user may listen: the page and
+        its link use the address instead.
+        """
+        host = LOOPBACK if host == "localhost" else host
         now = self._listener
         if now is not None:
             host, port = host or now.host, port or now.port
