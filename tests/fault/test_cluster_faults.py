@@ -57,7 +57,7 @@ KINDS = (
         "power off",
     ),
     *("cut 60 s", "raylet of the head", "supervisor", "agent"),
-    *("gcs of the head", "Ray supervisor of the head", "power off the head", "restart"),
+    *("gcs of the head", "ray_supervisor of the head", "power off the head", "restart"),
 )
 _ATTEMPTS = """
 SELECT job, number, outcome, slots, pid, started_at_us, ended_at_us, status, reason
@@ -94,7 +94,7 @@ class Saboteur:
         match kind:
             case "daemon" | "bridge":
                 self._kill(0, kind)
-            case "raylet of the head" | "gcs of the head" | "Ray supervisor of the head":
+            case "raylet of the head" | "gcs of the head" | "ray_supervisor of the head":
                 self._kill(0, kind.split()[0])
             case "power off the head":
                 self._lab.hosts.power_off(0)
