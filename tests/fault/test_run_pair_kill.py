@@ -67,7 +67,9 @@ def test_a_daemon_that_a_command_started_outlives_a_run_that_is_killed_with_its_
     (pid,) = stoker.until(lambda: stoker.read("pids"), "the command runs")
     daemon = int(stoker.read("part")[0])
     program = Path(f"/proc/{daemon}/cmdline")
-    stoker.until(lambda: program.read_bytes().startswith(b"sleep"), "the daemon has its own program")
+    stoker.until(
+        lambda: program.read_bytes().startswith(b"sleep"), "the daemon has its own program"
+    )
     try:
         supervisor = stoker.supervisor(process)
         os.kill(supervisor, signal.SIGSTOP)
