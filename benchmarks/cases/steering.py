@@ -112,7 +112,7 @@ def _open(home: str, name: str) -> tuple[QueueContext, FakeExecutor]:
     from stoker.testing.executor import FakeExecutor
 
     database = Database(os.path.join(home, name))
-    executor = FakeExecutor(time.monotonic, kept=True)
+    executor = FakeExecutor(time.monotonic, persistent=True)
     sources = QueueSources(
         home=home,
         database=database,

@@ -105,7 +105,7 @@ def fake(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def fake_kept(tmp_path: Path) -> Iterator[Harness]:
-    yield from fake_harness(FakeExecutor(time.time, act, kept=True), tmp_path)
+    yield from fake_harness(FakeExecutor(time.time, act, persistent=True), tmp_path)
 
 
 def fake_harness(executor: FakeExecutor, folder: Path) -> Iterator[Harness]:

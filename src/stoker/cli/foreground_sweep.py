@@ -29,7 +29,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
     from stoker.engine.command_reader import Source
     from stoker.engine.foreground_engine import ForegroundSettings
     from stoker.executors.command import resolve_shell
-    from stoker.sweep_results.collect import note_sweep
+    from stoker.sweep_results.collect import write_manifest
 
     nvml, slots = find_slots(args.slots, args.jobs_per_gpu)
     request = Request(
@@ -39,7 +39,7 @@ def run_here(args: Args, sweep: Sweep, common: Submission) -> int:
         gpu_mem=common.gpu_mem_bytes,
     )
     check_gpu_mem(request, nvml, slots)
-    note_sweep(sweep)
+    write_manifest(sweep)
     runs, passed_over = _choose_runs(args, sweep)
     if not runs:
         print(f"sweep {sweep.name}: nothing to run: {passed_over}")
@@ -122,7 +122,7 @@ def _choose_runs(args: Args, sweep: Sweep) -> tuple[list[Run], str]:
     with Client(restart=False) as client:
         history, _places = ask_queue(client, sweep)
     runs = list(history.choose(sweep, Rerun(args.rerun or "undone")))
-    return runs, history.tell_passed_over(sweep.count)
+    return runs, history.describe_skipped(sweep.count)
 
 
 def _open_record(sweep: Sweep, *, again: bool) -> tuple[Record, bool]:

@@ -28,14 +28,19 @@ _DEEPEST = 6
 _BOOKKEEPING = ("time",)
 
 
-class FolderIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """Note beside a sweep's runs: the metric that compares them."""
+class SweepManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The file sweep.json beside a sweep's runs: its name, command and metric."""
 
     name: str
     command: str | None = None
     metric: str | None = None
     goal: str = "minimize"
     regex: str | None = None
+
+    @property
+    def compiled_regex(self) -> re.Pattern[bytes] | None:
+        """The expression that finds the metric in a log; None if there is none."""
+        return re.compile(self.regex.encode()) if self.regex and self.metric else None
 
 
 def find_root(name: str, base: str | None = None) -> str:
@@ -48,56 +53,47 @@ def find_root(name: str, base: str | None = None) -> str:
     raise NotFoundError(f"no results of {name}: there is no folder {tried[0]}; name another folder")
 
 
-def read_manifest(root: str) -> FolderIndex:
-    """Read the sweep's note; a folder without one is named after itself."""
+def read_manifest(root: str) -> SweepManifest:
+    """Read the manifest of a folder; a folder without one is a sweep of its own name."""
     try:
         with open(os.path.join(root, MANIFEST), "rb") as file:
-            return msgspec.json.decode(file.read(), type=FolderIndex)
+            return msgspec.json.decode(file.read(), type=SweepManifest)
     except (OSError, msgspec.DecodeError):
-        return FolderIndex(name=os.path.basename(os.path.abspath(root)))
+        return SweepManifest(name=os.path.basename(os.path.abspath(root)))
 
 
-def write_manifest(root: str, manifest: FolderIndex) -> None:
-    """Write the sweep's note atomically."""
-    os.makedirs(root, exist_ok=True)
-    path = os.path.join(root, MANIFEST)
+def write_manifest(sweep: Sweep) -> None:
+    """Write the manifest of a sweep beside its runs, atomically."""
+    metric = sweep.metric
+    manifest = SweepManifest(
+        name=sweep.name,
+        command=sweep.command,
+        metric=metric.name if metric else None,
+        goal=metric.goal if metric else "minimize",
+        regex=metric.regex if metric else None,
+    )
+    os.makedirs(sweep.root, exist_ok=True)
+    path = os.path.join(sweep.root, MANIFEST)
     fresh = f"{path}.{os.getpid()}.new"  # another process may write it at the same time
     with open(fresh, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     os.replace(fresh, path)
 
 
-def note_sweep(sweep: Sweep) -> None:
-    """Write the note of a sweep beside its runs."""
-    metric = sweep.metric
-    write_manifest(
-        sweep.root,
-        FolderIndex(
-            name=sweep.name,
-            command=sweep.command,
-            metric=metric.name if metric else None,
-            goal=metric.goal if metric else "minimize",
-            regex=metric.regex if metric else None,
-        ),
-    )
-
-
-def find_manifest(folder: str) -> FolderIndex:
-    """Read the note of a run's sweep from one of the folders above."""
+def find_manifest(folder: str) -> SweepManifest:
+    """Read the manifest of a run's sweep from one of the folders above."""
     for _step in range(_DEEPEST):
         folder = os.path.dirname(folder)
         if os.path.exists(os.path.join(folder, MANIFEST)):
             return read_manifest(folder)
-    return FolderIndex(name="")
+    return SweepManifest(name="")
 
 
 def collect(root: str) -> list[RunRecord]:
     """Return every run below a folder, sorted by name."""
-    regex, metric = None, None
     manifest = read_manifest(root)
-    if manifest.regex is not None and manifest.metric is not None:
-        regex, metric = re.compile(manifest.regex.encode()), manifest.metric
-    return [read_run(folder, metric, regex) for folder in _folders(root, 0)]
+    regex = manifest.compiled_regex
+    return [read_run(folder, manifest.metric, regex) for folder in _folders(root, 0)]
 
 
 def _folders(root: str, depth: int) -> Iterator[str]:

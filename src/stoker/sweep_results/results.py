@@ -12,10 +12,10 @@ from stoker.sweep_results.run_record import RunRecord
 from stoker.sweep_results.table import (
     Table,
     aggregate,
+    describe_left_out,
     filter_records,
     make_table,
     sort_records,
-    tell_left_out,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Results(Sequence[RunRecord]):
         return self._records[place]
 
     def __repr__(self) -> str:
-        bad = tell_left_out(self._records)
+        bad = describe_left_out(self._records)
         return f"<Results: {len(self)} run{'s' * (len(self) != 1)}{f' ({bad})' if bad else ''}>"
 
     def where(self, expression: str) -> Results:
@@ -74,7 +74,7 @@ class Results(Sequence[RunRecord]):
         valued = [record for record in ordered if record.get(metric) is not None]
         best = next((record for record in valued if record.counts), None)
         if best is None:
-            bad = tell_left_out(valued)
+            bad = describe_left_out(valued)
             raise NotFoundError(
                 f"no run has a value of {metric}{f' (left out: {bad})' if bad else ''}"
             )

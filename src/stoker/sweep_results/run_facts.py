@@ -31,9 +31,7 @@ def add_facts(records: Sequence[RunRecord], name: str) -> bool:
     for each in read_outcomes(find_home(), record_key(os.getcwd(), name)):
         record = known.get(os.path.dirname(os.fsdecode(each.log)))
         if record is not None:
-            _put(
-                record, {**_common(each.state, each.attempt, each.slots, each.reason, each.seconds)}
-            )
+            _put(record, _common(each.state, each.attempt, each.slots, each.reason, each.seconds))
     try:
         with Client(restart=False) as client:
             for run in client.sweep(name, os.getcwd()):

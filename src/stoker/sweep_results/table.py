@@ -13,8 +13,7 @@ from stoker.errors import UsageError
 from stoker.sweep_results.run_record import RunRecord
 from stoker.sweeps.cell import Cell
 from stoker.sweeps.conditions import Condition
-from stoker.sweeps.definition_error import DefinitionError
-from stoker.sweeps.tree import did_you_mean
+from stoker.sweeps.tree import DefinitionError, did_you_mean
 
 BAD_STATES = ("failed", "killed", "lost", "skipped")
 
@@ -115,7 +114,7 @@ def aggregate(
     return Table([*kept, *metrics, "runs", "missing"], rows)
 
 
-def tell_left_out(records: Sequence[RunRecord]) -> str | None:
+def describe_left_out(records: Sequence[RunRecord]) -> str | None:
     """Count the runs that ended without success, by state: `2 failed, 1 lost`; None if there are none."""
     states = [record.state for record in records]
     counts = [f"{states.count(state)} {state}" for state in BAD_STATES if state in states]

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stoker.sweeps.definition_error import DefinitionError
+from stoker.sweeps.tree import DefinitionError
 
 
 class Cell(msgspec.Struct, frozen=True, gc=False):

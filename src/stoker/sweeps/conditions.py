@@ -14,7 +14,7 @@ from typing import Any
 
 from stoker.errors import UsageError
 from stoker.sweeps.cell import Cell
-from stoker.sweeps.definition_error import DefinitionError
+from stoker.sweeps.tree import DefinitionError
 
 Point = Mapping[str, Cell]
 _Term = Callable[[Point], Any]

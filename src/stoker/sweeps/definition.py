@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from stoker.core.selector import check_name
+from stoker.core.size import parse_size
 from stoker.errors import UsageError
 from stoker.sweeps import wandb
 from stoker.sweeps.cell import check_text, make_cell
 from stoker.sweeps.conditions import Condition, Match
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.overrides import override
 from stoker.sweeps.parameters import Reader, plain
 from stoker.sweeps.space import SEED, Block, Dimension, Method, Space, check_parameter, order
 from stoker.sweeps.template import Template
-from stoker.sweeps.tree import Map, Seq, did_you_mean
+from stoker.sweeps.tree import DefinitionError, Map, Seq, did_you_mean
 from stoker.warm.command import check_modules
 
 _OURS = (
@@ -31,7 +31,6 @@ _WANDB = ("program", "run_cap", "description", "project", "entity")
 _RESOURCES = ("gpus", "gpu_mem", "timeout", "retries", "priority")
 _TUNED = ("tpe", "bayes")
 _DIR = "results/{name}/{id}"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,10 +349,10 @@ def _bytes(tree: Map, key: str) -> int | None:
     value = tree.get(key)
     if value is None:
         return None
-    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
+    try:
+        return parse_size(value if isinstance(value, str) else "")
+    except ValueError:
         tree.fail(key, f"{key} is {plain(value)!r}: write 10G or 500M")
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 def _metric(tree: Map) -> Metric | None:

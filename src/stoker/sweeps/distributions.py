@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from stoker.sweeps.definition_error import DefinitionError
+from stoker.sweeps.tree import DefinitionError
 
 Number = int | float
 

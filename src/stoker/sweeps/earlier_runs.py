@@ -11,7 +11,7 @@ from stoker.sweeps.plan import Run
 from stoker.wire import SweepRun
 
 _DONE, _LIVE, _FAILED, _NEW = "done", "live", "failed", "new"
-_TOLD = {
+_DESCRIPTIONS = {
     _DONE: "are already done (--rerun all repeats them)",
     _LIVE: "are waiting or running",
     _FAILED: "failed before (--rerun failed repeats them)",
@@ -44,7 +44,7 @@ class EarlierRuns:
         self, runs: Iterable[SweepRun] = (), done_here: Collection[bytes] = frozenset()
     ) -> None:
         self._done_here = done_here
-        self._passed_over: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
         self.done: set[bytes] = set()
         self.live: set[bytes] = set()
         self.failed: set[bytes] = set()
@@ -70,8 +70,8 @@ class EarlierRuns:
         return self._spent_s / self._ended if self._ended else None
 
     def choose(self, runs: Iterable[Run], rerun: Rerun) -> Iterator[Run]:
-        """Yield the runs to queue. Afterwards `tell_passed_over` describes the others."""
-        self._passed_over.clear()
+        """Yield the runs to queue. Afterwards `describe_skipped` describes the others."""
+        self._skipped.clear()
         known = self.done or self.live or self.failed or self._done_here
         if not known and rerun is not Rerun.FAILED:
             yield from runs
@@ -81,7 +81,7 @@ class EarlierRuns:
             if why_not is None:
                 yield run
             else:
-                self._passed_over[why_not] += 1
+                self._skipped[why_not] += 1
 
     def _why_not(self, run: Run, rerun: Rerun) -> str | None:
         """Return why a run is not queued; None if it is."""
@@ -96,11 +96,11 @@ class EarlierRuns:
             return None if key in self.failed else _NEW
         return _FAILED if rerun is Rerun.NONE and key in self.failed else None
 
-    def tell_passed_over(self, count: int) -> str:
-        """Describe the runs of `count` that `choose` passed over, and how to run them; empty if none."""
+    def describe_skipped(self, count: int) -> str:
+        """Describe the runs of `count` that `choose` skipped, and how to run them; empty if none."""
         parts = [
-            f"{self._passed_over[why]:,} of {count:,} runs {told}"
-            for why, told in _TOLD.items()
-            if self._passed_over[why]
+            f"{self._skipped[why]:,} of {count:,} runs {text}"
+            for why, text in _DESCRIPTIONS.items()
+            if self._skipped[why]
         ]
         return ", ".join(parts)

@@ -13,12 +13,12 @@ from itertools import accumulate
 
 from stoker.errors import UsageError
 from stoker.sweeps.cell import Cell, make_cell
-from stoker.sweeps.permutation import Permutation
 from stoker.sweeps.space import SEED, Axis, Block, Dimension, Draw, Method, Row, Space
 
 Point = dict[str, Cell]
 
 _MOST_TRIES_A_RUN = 1000
+_MIXING_ROUNDS = 4
 _FEWEST_TRIES = 100_000
 
 
@@ -181,6 +181,36 @@ class Expansion:
         u = _uniform(self._space.seed, b"", number, axis.names[0])
         chosen = (place for place, edge in enumerate(accumulate(axis.weights)) if u < edge)
         return axis[next(chosen, len(axis) - 1)]
+
+
+class Permutation:
+    """Each number below `size` once, in random order and without a list of them.
+
+    It is a Feistel network over the next even power of two.
+    """
+
+    def __init__(self, size: int, seed: str) -> None:
+        self._size = size
+        self._seed = seed
+        self._half = max(1, ((size - 1).bit_length() + 1) // 2)
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self._at, range(self._size))
+
+    def _at(self, number: int) -> int:
+        # A number outside is mixed again: the network is a permutation, so this ends.
+        while (number := self._mix(number)) >= self._size:
+            pass
+        return number
+
+    def _mix(self, number: int) -> int:
+        mask = (1 << self._half) - 1
+        left, right = number >> self._half, number & mask
+        for turn in range(_MIXING_ROUNDS):
+            data = f"{self._seed}/{turn}/{right}".encode()
+            digest = hashlib.blake2b(data, digest_size=16).digest()
+            left, right = right, left ^ (int.from_bytes(digest, "big") & mask)
+        return left << self._half | right
 
 
 def size_of(block: Block) -> int:

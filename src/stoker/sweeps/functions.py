@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import Distribution, make_distribution
+from stoker.sweeps.tree import DefinitionError
 
 MAX_VALUES = 10_000_000
 

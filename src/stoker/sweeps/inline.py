@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker.errors import UsageError
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.functions import USAGE, Result, call, meant_function
 from stoker.sweeps.scalars import read_scalar
+from stoker.sweeps.tree import DefinitionError
 
 _CALL = re.compile(r"\s*([A-Za-z_]+)\(")
-_BARE = re.compile(r"[^\s,\[\]{}()'\"=\\:][^,\[\]{}()'\"\\:]*")
 _NAMES = re.compile(r"\+?[^\s=+][^=]*")
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
 
@@ -73,36 +71,6 @@ def read_call(text: str) -> Result | None:
         return None
     results = _Reader(text).results()
     return None if len(results) != 1 or isinstance(results[0], _Value) else results[0]
-
-
-def write_values(values: Sequence[Any]) -> str:
-    """Write values so that `read_values` reads them back."""
-    return ",".join(map(write_value, values))
-
-
-def write_value(value: Any) -> str:
-    """Write one value so that it can be read back."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            plain = (
-                _BARE.fullmatch(value) and value == value.strip() and read_scalar(value) == value
-            )
-            return value if plain else _quote(value)
-        case list():
-            return f"[{','.join(map(write_value, value))}]"
-        case dict():
-            pairs = (f"{_quote(key)}:{write_value(item)}" for key, item in value.items())
-            return f"{{{','.join(pairs)}}}"
-    return json.dumps(value)
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 class _Value(NamedTuple):

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stoker.errors import UsageError
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.inline import Word, read_word
 from stoker.sweeps.parameters import Reader
 from stoker.sweeps.space import Axis, Dimension
-from stoker.sweeps.tree import did_you_mean
+from stoker.sweeps.tree import DefinitionError, did_you_mean
 
 Blocks = list[list[Dimension]]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from stoker.sweeps.cell import make_cell
 from stoker.sweeps.conditions import Condition
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import (
     ALIASES,
     SHAPES,
@@ -18,7 +17,7 @@ from stoker.sweeps.distributions import (
 from stoker.sweeps.functions import Result, Zipped
 from stoker.sweeps.inline import read_call
 from stoker.sweeps.space import Axis, Dimension, Draw, check_parameter
-from stoker.sweeps.tree import Map, Seq, did_you_mean
+from stoker.sweeps.tree import DefinitionError, Map, Seq, did_you_mean
 
 _KEYS = ("value", "values", "min", "max", "mu", "sigma", "q", "distribution", "probabilities")
 _KNOWN = (*_KEYS, "parameters", "when")
@@ -183,8 +182,10 @@ def _usual_shape(numbers: dict[str, Any]) -> str:
 def _rows(names: tuple[str, ...], zipped: Zipped) -> list[tuple[Any, ...]] | Sequence[Any]:
     lengths = {len(column) for column in zipped.columns}
     if len(lengths) > 1:
-        told = ", ".join(f"{n} {len(c)}" for n, c in zip(names, zipped.columns, strict=False))
-        raise DefinitionError(f"the lists of a zip must have the same length: {told}")
+        lengths_text = ", ".join(
+            f"{n} {len(c)}" for n, c in zip(names, zipped.columns, strict=False)
+        )
+        raise DefinitionError(f"the lists of a zip must have the same length: {lengths_text}")
     if len(names) != len(zipped.columns):
         raise DefinitionError(f"{len(names)} names, but {len(zipped.columns)} lists")
     if len(names) == 1:

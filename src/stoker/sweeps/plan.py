@@ -12,7 +12,7 @@ import msgspec
 from stoker.errors import UsageError
 from stoker.sweeps.cell import Cell
 from stoker.sweeps.count import check_size, count_runs
-from stoker.sweeps.definition import Definition, Metric, Resources, read_definition
+from stoker.sweeps.definition import Definition, read_definition
 from stoker.sweeps.expand import Expansion
 from stoker.sweeps.identity import Namer, safe_label
 from stoker.sweeps.space import Method
@@ -42,42 +42,18 @@ class Sweep:
 
     def __init__(self, definition: Definition, base: str, *, portable: bool = False) -> None:
         self._definition = definition
+        self.name = definition.name  # also the project of its jobs
+        self.command = definition.template.text
+        self.resources = definition.resources
+        self.warm = definition.warm
+        self.metric = definition.metric
+        self.varied = definition.space.varied()
         self._portable = portable
         self._base = base
         self.count, expansion = count_runs(definition.space)
         self.notes = [*definition.notes, *self._remarks(expansion)]
         if not self.count:
             raise UsageError("the excludes and conditions leave no run: exclude less")
-
-    @property
-    def name(self) -> str:
-        """The name of the sweep, which is the project of its jobs."""
-        return self._definition.name
-
-    @property
-    def command(self) -> str:
-        """The template of the commands."""
-        return self._definition.template.text
-
-    @property
-    def resources(self) -> Resources:
-        """Resources of each run."""
-        return self._definition.resources
-
-    @property
-    def warm(self) -> tuple[str, ...]:
-        """The modules that a warm worker imports before a run starts."""
-        return self._definition.warm
-
-    @property
-    def metric(self) -> Metric | None:
-        """The metric that compares runs."""
-        return self._definition.metric
-
-    @property
-    def varied(self) -> list[str]:
-        """The parameters that are not the same in all runs."""
-        return self._definition.space.varied()
 
     @property
     def root(self) -> str:

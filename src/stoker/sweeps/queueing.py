@@ -24,10 +24,12 @@ _PART = 20_000
 
 
 @contextlib.contextmanager
-def alone(home: str, name: str, cwd: str, tell: Callable[[str], None]) -> Iterator[None]:
+def submission_lock(
+    home: str, name: str, cwd: str, on_wait: Callable[[str], None] = lambda _text: None
+) -> Iterator[None]:
     """Lock out other submissions of the same sweep: a run that is queued twice would run twice.
 
-    A second process is told so by `tell`, waits, and then sees what the first has queued.
+    A second process waits, after a call of `on_wait`, and then sees what the first has queued.
     """
     folder = os.path.join(home, "locks")
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -37,7 +39,7 @@ def alone(home: str, name: str, cwd: str, tell: Callable[[str], None]) -> Iterat
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tell(f"sweep {name} is being submitted by another process: waiting for that")
+            on_wait(f"another process is submitting sweep {name}: waiting until it has finished")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
@@ -50,10 +52,10 @@ def describe_runs(
     given: Mapping[str, Any],
     environment: dict[str, Any] | None = None,
 ) -> Submission:
-    """What all runs of a sweep have in common: a submission whose jobs `queue_runs` replaces.
+    """Return a submission with the options of all runs; `queue_runs` replaces its jobs.
 
-    An option has the value that is `given`, else that of the definition, else the default; runs share
-    GPUs by default. `timeout` is a text as people write it, all others are fields of a Submission.
+    An option has its `given` value, or that of the definition, or the default. Runs share GPUs by default.
+    `timeout` is a duration in the user's notation; all other options are fields of a Submission.
     """
     options: dict[str, Any] = {
         "share": AUTO.text,
@@ -70,7 +72,7 @@ def describe_runs(
     try:
         return msgspec.convert(build_submission(jobs, folder, options, environment), Submission)
     except msgspec.ValidationError as error:
-        raise UsageError(f"this cannot be asked for: {error}") from None
+        raise UsageError(f"a wrong option of the sweep: {error}") from None
 
 
 def queue_runs(client: Client, runs: Iterable[Run], common: Submission) -> Iterator[Added]:

@@ -11,8 +11,8 @@ import msgspec
 
 from stoker.sweeps.cell import Cell, make_cell
 from stoker.sweeps.conditions import Condition, Match
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import Distribution
+from stoker.sweeps.tree import DefinitionError
 
 Row = tuple[tuple[str, Cell], ...]
 

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import msgspec
 
 from stoker.sweeps.cell import Cell, check_text
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.hydra import to_hydra
 from stoker.sweeps.quoting import QuotingContext, Scanner, escape, quote
 from stoker.sweeps.space import BUILT_IN
-from stoker.sweeps.tree import did_you_mean
+from stoker.sweeps.tree import DefinitionError, did_you_mean
 
 _TOKEN = re.compile(r"\$\{(?P<macro>[^{}]*)\}|\{\{|\}\}|\{(?P<field>[^{}]*)\}|[{}]")
 _FIELD = re.compile(r"(?P<name>[^\W\d][\w.@/-]*)(?P<raw>:raw)?")

@@ -9,6 +9,10 @@ from typing import Any, NoReturn
 from stoker.errors import UsageError
 
 
+class DefinitionError(Exception):
+    """A mistake in a definition, without its line. The caller adds the line and raises a UsageError."""
+
+
 class Map(dict[str, Any]):
     """A mapping with the lines of its entries."""
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from stoker.sweeps.definition_error import DefinitionError
+from stoker.sweeps.tree import DefinitionError
 
 DEFAULT = ("${env}", "${interpreter}", "${program}", "${args}")
 

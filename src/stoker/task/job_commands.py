@@ -32,7 +32,7 @@ class JobCommands:
         self._command_line = CommandLine(self.shell, self._path)
 
     def kind_of(self, job: messages.Submit) -> tuple[list[str], str, str | None]:
-        """Return what tells the kind of a job: its words, the current folder and its own folder."""
+        """Return what identifies the kind of a job: its words, the current folder and its own folder."""
         folder = None if job.folder is None else os.fsdecode(job.folder)
         return os.fsdecode(job.command).split(), self.cwd, folder
 

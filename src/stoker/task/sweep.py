@@ -15,7 +15,7 @@ from stoker.core.job import Request
 from stoker.core.sharing.rules import AUTO
 from stoker.errors import UsageError
 from stoker.home import find_home
-from stoker.sweep_results.collect import LINES, SUMMARY, note_sweep, read_run
+from stoker.sweep_results.collect import LINES, SUMMARY, read_run, write_manifest
 from stoker.sweep_results.results import Results
 from stoker.sweeps.earlier_runs import record_key
 from stoker.sweeps.plan import Run, Sweep, plan_sweep
@@ -117,7 +117,7 @@ def _plan(work: _Work, given: Mapping[str, Any]) -> Sweep:
         plan = plan_sweep({"name": name.rpartition(".")[2], "command": command, **definition})
     else:
         raise UsageError(f"a sweep is over a command, a function or a Task, not over {work!r}")
-    note_sweep(plan)
+    write_manifest(plan)
     return plan
 
 

@@ -1,1 +1,1 @@
-"""Fakes that exercise the real code paths: no GPU needed."""
+"""Fakes for machines without a GPU: NVML, MPS, a training job and an executor."""

@@ -1,7 +1,4 @@
-"""The fake NVML with no compiler: C functions written in Python, behind pynvml's loader.
-
-The real pynvml calls them as it would call the library's, with ctypes arguments.
-"""
+"""Fake NVML without a compiler: C functions written in Python, which the real pynvml calls with ctypes."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ def load() -> Any:
 
 
 class _NvmlStatusError(Exception):
-    """A status other than success, on its way to the caller."""
+    """An NVML status other than success."""
 
 
 class _Library:
-    """Looks like the loaded library: an attribute per C function, AttributeError without."""
+    """Stands in for the loaded library: one attribute for each C function that the fake driver has."""
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         box = state.from_env()
@@ -56,7 +53,7 @@ def _status_of(function: Callable[..., None], args: tuple[Any, ...]) -> int:
 
 
 def _line(handle: Any) -> int:
-    """Return the GPU's line, from 0; handles count from 1, since 0 is C's null."""
+    """Return the GPU's line, from 0; handles count from 1, because 0 is C's NULL."""
     return int(ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1
 
 
@@ -179,13 +176,13 @@ def _process_utilisation(
         out[place].pid, out[place].smUtil = process.pid, box.sm_pct(process)
 
 
-# How many faults each event set has told of; its handle is its place here.
-_told: list[int] = []
+# The number of faults that each event set has delivered; its handle is the index.
+_delivered: list[int] = []
 
 
 def _create_events(box: state.FakeGpus, out: Any) -> None:
-    _set_handle(out, len(_told))
-    _told.append(len(box.faults()))
+    _set_handle(out, len(_delivered))
+    _delivered.append(len(box.faults()))
 
 
 def _register_events(box: state.FakeGpus, handle: Any, _kinds: Any, _events: Any) -> None:
@@ -196,12 +193,12 @@ def _register_events(box: state.FakeGpus, handle: Any, _kinds: Any, _events: Any
 def _wait_for_event(box: state.FakeGpus, events: Any, out: Any, timeout_ms: Any) -> None:
     deadline = time.monotonic() + timeout_ms.value / 1000
     key = _line(events)
-    while len(faults := box.faults()) <= _told[key]:
+    while len(faults := box.faults()) <= _delivered[key]:
         if time.monotonic() >= deadline:
             raise _NvmlStatusError(pynvml.NVML_ERROR_TIMEOUT)
         time.sleep(_EVENT_PERIOD_S)
-    line, xid = faults[_told[key]]
-    _told[key] += 1
+    line, xid = faults[_delivered[key]]
+    _delivered[key] += 1
     event = out._obj
     ctypes.c_void_p.from_address(ctypes.addressof(event)).value = line + 1
     event.eventType = (

@@ -1,9 +1,9 @@
-"""A stand-in for `nvidia-cuda-mps-control`: it starts, is found and ends, and serves nobody.
+"""Fake `nvidia-cuda-mps-control`: it starts, is found and ends, and has no other function.
 
     python -m stoker.testing.mps -d
     echo quit | python -m stoker.testing.mps
 
-Standard library only, because it is started for every question.
+It imports only the standard library, because each query starts it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PID_FILE = "nvidia-cuda-mps-control.pid"
 
 
 def main() -> int:
-    """Be the daemon, or do what standard input asks it for."""
+    """Start the daemon, or do what standard input asks."""
     path = os.path.join(os.environ["CUDA_MPS_PIPE_DIRECTORY"], _PID_FILE)
     pid = _find(path)
     if sys.argv[1:] == ["-d"]:

@@ -1,15 +1,15 @@
-"""The state folder of the fake GPUs: what both fake NVMLs and the fake training job read.
+"""State folder of the fake GPUs, which both fake NVMLs and the fake training job read.
 
     gpus         a line per GPU: uuid, bytes of memory, name, flags; separated by tabs
-    procs/<pid>  the GPU's line (from 0), bytes, flags; a dead pid's file counts for nothing
-    xid          faults as they came: the GPU's line and the XID, or 0 for memory that lost bits
-    missing      C functions that the pretended driver is too old to have, one per line
-    lock         flocked by whoever changes the above
+    procs/<pid>  the GPU's line (from 0), bytes, flags; the file of a dead pid is ignored
+    xid          faults in order: the GPU's line and the XID, or 0 for a memory error
+    missing      C functions that the fake driver does not have, one per line
+    lock         flocked for every change
 
-Flags of a GPU: `lost`; `nomem` (processes' memory is not told); `nolist` (nor who they are); `mig` (an
-instance of the nearest line above that is none). Flags of a process: `host` (its pid lives outside our
-namespace), `sm70` (it keeps 70% of the GPU busy; without, the GPU is shared evenly).
-Files are replaced, never rewritten: readers need no lock. Standard library only, for fast starts.
+Flags of a GPU: `lost`; `nomem` (the memory of processes is unknown); `nolist` (processes are unknown); `mig`
+(an instance of the nearest card above). Flags of a process: `host` (its pid is outside our namespace), `sm70`
+(it uses 70% of the GPU; without it, processes use equal shares).
+Files are replaced, never rewritten, so readers need no lock. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FakeProcess(NamedTuple):
 
 
 class FakeGpus:
-    """A state folder; `library` names the folder of the C fake, None means the pure one."""
+    """A state folder. `library` is the folder of the C fake; None for the Python fake."""
 
     def __init__(self, folder: str | os.PathLike[str], library: str | None = None) -> None:
         self.folder = os.fspath(folder)
@@ -53,7 +53,7 @@ class FakeGpus:
     def create(
         self, count: int, mem_bytes: int = 8 * GIB, name: str = "Stoker Fake GPU"
     ) -> FakeGpus:
-        """Make (again) a machine with so many idle GPUs, whose UUIDs no other machine has."""
+        """Create or reset a machine with this many idle GPUs, whose UUIDs are unique."""
         os.makedirs(os.path.join(self.folder, "procs"), exist_ok=True)
         for process in os.listdir(os.path.join(self.folder, "procs")):
             os.unlink(os.path.join(self.folder, "procs", process))
@@ -63,7 +63,7 @@ class FakeGpus:
         return self
 
     def env(self) -> dict[str, str]:
-        """Return the variables with which a process sees these GPUs instead of real ones."""
+        """Return the variables that make a process see these GPUs instead of real ones."""
         if self.library is None:
             module = "stoker.testing.fake_pynvml"
             return {"STOKER_FAKE_NVML": self.folder, "STOKER_NVML_MODULE": module}
@@ -75,7 +75,7 @@ class FakeGpus:
         }
 
     def gpus(self) -> list[FakeGpu]:
-        """Return every line of `gpus`, MIG instances among them."""
+        """Return every line of `gpus`, including MIG instances."""
         with open(os.path.join(self.folder, "gpus"), encoding="utf-8") as file:
             rows = [line.rstrip("\n").split("\t") for line in file]
         return [
@@ -99,16 +99,16 @@ class FakeGpus:
         return found
 
     def used_bytes(self, gpu: int) -> int:
-        """Return what the living processes hold of one GPU."""
+        """Return the memory that living processes hold on one GPU."""
         return sum(process.mem_bytes for process in self.processes(gpu))
 
     def sm_pct(self, process: FakeProcess) -> int:
-        """Return how much of its GPU a process keeps busy."""
-        told = [int(flag[2:]) for flag in process.flags if flag.startswith("sm")]
-        return told[0] if told else 100 // max(2, len(self.processes(process.gpu)))
+        """Return the share of its GPU that a process uses."""
+        given = [int(flag[2:]) for flag in process.flags if flag.startswith("sm")]
+        return given[0] if given else 100 // max(2, len(self.processes(process.gpu)))
 
     def missing(self) -> set[str]:
-        """Return the C functions that this pretended driver lacks."""
+        """Return the C functions that this fake driver lacks."""
         try:
             with open(os.path.join(self.folder, "missing"), encoding="utf-8") as file:
                 return set(file.read().split())
@@ -124,7 +124,7 @@ class FakeGpus:
             return []
 
     def fault(self, gpu: int, xid: int) -> None:
-        """Let the driver tell of a fault."""
+        """Let the driver report a fault."""
         with self.locked():
             lines = [f"{line} {number}\n" for line, number in [*self.faults(), (gpu, xid)]]
             _replace(os.path.join(self.folder, "xid"), "".join(lines))
@@ -132,7 +132,7 @@ class FakeGpus:
     def use(
         self, pid: int, gpu: int, mem_bytes: int, *, host: bool = False, sm_pct: int | None = None
     ) -> None:
-        """Let a process hold memory; `host`: it lives where our /proc does not reach."""
+        """Let a process hold memory; a `host` process is not in our /proc."""
         flags = frozenset({"host"} if host else ()) | (
             {f"sm{sm_pct}"} if sm_pct is not None else set()
         )
@@ -142,7 +142,7 @@ class FakeGpus:
         )
 
     def release(self, pid: int) -> None:
-        """Take back all that a process holds."""
+        """Free all memory of a process."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, "procs", str(pid)))
 
@@ -151,14 +151,14 @@ class FakeGpus:
         self._flag(gpu, "lost")
 
     def find(self, gpu: int) -> None:
-        """Let a GPU that was lost come back."""
+        """Bring a lost GPU back."""
         with self.locked():
             gpus = self.gpus()
             gpus[gpu] = gpus[gpu]._replace(flags=gpus[gpu].flags - {"lost"})
             self._save(gpus)
 
     def plug(self) -> None:
-        """Add a GPU, like the first one, to the machine."""
+        """Add a GPU like the first one."""
         with self.locked():
             gpus = self.gpus()
             self._save([*gpus, gpus[0]._replace(uuid=_uuid("GPU"))])
@@ -172,11 +172,11 @@ class FakeGpus:
         self._flag(gpu, "nolist")
 
     def lack(self, *functions: str) -> None:
-        """Pretend an older driver; the C fake is built without them instead."""
+        """Behave like an older driver without these functions; the C fake is built without them instead."""
         _replace(os.path.join(self.folder, "missing"), "\n".join(functions))
 
     def split(self, gpu: int, parts: int) -> None:
-        """Divide a GPU into MIG instances, whose lines follow its own."""
+        """Divide a GPU into MIG instances, in the lines after its own."""
         with self.locked():
             gpus = self.gpus()
             whole = gpus[gpu]
@@ -189,7 +189,7 @@ class FakeGpus:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other changer of this folder out."""
+        """Lock this folder for a change."""
         with open(os.path.join(self.folder, "lock"), "a", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -208,7 +208,7 @@ class FakeGpus:
 
 
 def from_env() -> FakeGpus | None:
-    """Return the fake GPUs that this process was told to see, if any."""
+    """Return the fake GPUs of this process's environment, if any."""
     folder = os.environ.get("STOKER_FAKE_NVML")
     return FakeGpus(folder) if folder else None
 
@@ -221,7 +221,7 @@ def _is_alive(process: FakeProcess) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's, and alive
+        pass  # the process of another user: alive
     return True
 
 

@@ -1,9 +1,9 @@
-"""A training job for machines without a GPU: it holds fake memory, prints losses, and can fail.
+"""Fake training job for machines without a GPU: it holds fake memory, prints losses, and can fail.
 
     python -m stoker.testing.train --mem 5G --seconds 3 --steps 10
 
-It takes its GPU from CUDA_VISIBLE_DEVICES as CUDA would, and dies as PyTorch does where the memory
-does not suffice. Standard library only, because jobs must start fast.
+It takes its GPU from CUDA_VISIBLE_DEVICES like CUDA, and fails like PyTorch if the memory is not enough.
+Imports only the standard library, to start fast.
 """
 
 from __future__ import annotations
@@ -23,20 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
 _BEST_LR = 3e-3
 _BEST_DROPOUT = 0.2
 
 
 class OutOfMemoryError(RuntimeError):
-    """PyTorch's, by the name that its traceback prints."""
+    """PyTorch's error, with the name that its traceback prints."""
 
     __module__ = "torch"
 
 
 class Device:
-    """The GPU of this process; `box` is None where nothing is faked, and then memory is free."""
+    """The GPU of this process. Without fake GPUs (`box` is None), memory is unlimited."""
 
     def __init__(
         self, box: state.FakeGpus | None, line: int | None, sm_pct: int | None = None
@@ -55,16 +53,16 @@ class Device:
             free = total - self._box.used_bytes(self._line)
             allowed = _allowed_share() * total
             if count > free or self._held_bytes + count > allowed:
-                raise OutOfMemoryError(self._complaint(self._box, count, total, free))
+                raise OutOfMemoryError(self._out_of_memory_text(self._box, count, total, free))
             self._held_bytes += count
             self._box.use(os.getpid(), self._line, self._held_bytes, sm_pct=self._sm_pct)
 
     def release(self) -> None:
-        """Give all memory back."""
+        """Free all memory."""
         if self._box is not None:
             self._box.release(os.getpid())
 
-    def _complaint(self, box: state.FakeGpus, count: int, total: int, free: int) -> str:
+    def _out_of_memory_text(self, box: state.FakeGpus, count: int, total: int, free: int) -> str:
         others = "".join(
             f"Process {process.pid} has {_size(process.mem_bytes)} memory in use. "
             for process in box.processes(self._line)
@@ -86,7 +84,7 @@ class Device:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train, and return the exit status asked for."""
+    """Train, and return the exit status of --exit."""
     args = _parser().parse_args(argv)
     box = state.from_env()
     device = Device(box, None if box is None else _visible_line(box), args.sm)
@@ -113,7 +111,7 @@ def parse_size(text: str) -> int:
     """Read `5G`, `1.5G`, `200M` or plain bytes."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no amount of memory: write 5G or 200M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory: write 5G or 200M")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -122,8 +120,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mem", type=parse_size, default=0, help="GPU memory held, such as 5G")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long the steps take in all")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--lr", type=float, default=_BEST_LR, help="another one learns worse")
-    parser.add_argument("--dropout", type=float, default=_BEST_DROPOUT, help="likewise")
+    parser.add_argument("--lr", type=float, default=_BEST_LR, help="the default learns best")
+    parser.add_argument(
+        "--dropout", type=float, default=_BEST_DROPOUT, help="the default learns best"
+    )
     parser.add_argument("--grow", type=parse_size, default=0, help="more memory with every step")
     parser.add_argument("--sm", type=int, metavar="PCT", help="how busy it keeps the GPU")
     parser.add_argument("--fail-at", type=int, metavar="STEP", help="raise in this step")
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _visible_line(box: state.FakeGpus) -> int | None:
-    """Return the line of the first visible GPU, None where none is; a wrong name raises."""
+    """Return the line of the first visible GPU; None if none is visible. RuntimeError for a wrong name."""
     gpus = box.gpus()
     cards = [line for line, gpu in enumerate(gpus) if "mig" not in gpu.flags]
     name = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
@@ -147,14 +147,14 @@ def _visible_line(box: state.FakeGpus) -> int | None:
 
 
 def _allowed_share() -> float:
-    """The share of a GPU that torch is told to keep to, by the setting that it reads."""
+    """Return the share of the GPU's memory that PyTorch's setting allows."""
     settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     found = re.search(r"per_process_memory_fraction:([0-9.]+)", settings)
     return float(found[1]) if found else 1.0
 
 
 def _size(count: int) -> str:
-    """Write an amount as PyTorch does: a whole GiB is still 1024.00 MiB."""
+    """Write an amount like PyTorch: exactly 1 GiB is 1024.00 MiB."""
     for unit, name in ((state.GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count > unit:
             return f"{count / unit:.2f} {name}"

@@ -1,5 +1,5 @@
-"""What the daemon is asked for and does not do itself: each worker task is a process of its own.
+"""Requests that the daemon handles in a separate process, because they would delay the queue.
 
-A sweep of a million combinations, or the folders of ten thousand runs on a slow file server, would hold
-up the queue. An worker task gets its order as JSON on standard input and answers on standard output.
+Examples are a sweep of a million combinations, or the folders of ten thousand runs on a slow file server.
+A worker task reads its request as JSON from standard input and writes the answer to standard output.
 """

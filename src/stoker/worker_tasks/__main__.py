@@ -1,4 +1,4 @@
-"""`python -m stoker.worker_tasks NAME`: does one worker task, and tells how it went by its exit code."""
+"""`python -m stoker.worker_tasks NAME HOME`: runs one worker task; the exit code gives the kind of error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.errors import StokerError
 
 
 def main() -> int:
-    """Do the worker task named on the command line."""
+    """Run the worker task that the command line names."""
     name, home = sys.argv[1:]
     data = sys.stdin.buffer.read()
     try:

@@ -1,4 +1,4 @@
-"""What a sweep that was written on a page comes to."""
+"""Plans a sweep that was written on the page: the number of its runs, and the first of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SETTINGS = ("name", "method", "samples", "seed", "repeats")
 
 
 def plan(home: str, draft: SweepDraft) -> SweepPlan:
-    """How many runs a draft has, which of them are to be queued, and the first of those."""
+    """Return how many runs a draft has, how many would be queued, and the first of these."""
     sweep = read_draft(draft)
     with Client(home, restart=False) as client:
         history = EarlierRuns(client.sweep(sweep.name, draft.cwd))
@@ -40,10 +40,10 @@ def plan(home: str, draft: SweepDraft) -> SweepPlan:
 
 
 def read_draft(draft: SweepDraft) -> Sweep:
-    """The sweep of a draft, checked whole; what is wrong with it names the field it stands in."""
+    """Return the checked sweep of a draft; a UsageError names the field of the form."""
     if not os.path.isabs(draft.cwd) or "\0" in draft.cwd or not os.path.isdir(draft.cwd):
         raise UsageError(
-            f"there is no folder {draft.cwd!r}: name one of this machine, from / on", field="cwd"
+            f"no folder {draft.cwd!r}: write the absolute path of one on this machine", field="cwd"
         )
     words = [word for word in draft.words if word.strip()]
     try:
@@ -75,7 +75,7 @@ def _tree(draft: SweepDraft) -> Map:
 
 
 def _field(draft: SweepDraft, words: list[str]) -> str:
-    """Where a mistake probably stands: in the parameters if the command is fine without them."""
+    """Return the form field that is probably wrong: the parameters if the command uses them all."""
     if draft.form != "words" or not words:
         return "text"
     from stoker.sweeps.inline import read_word

@@ -1,4 +1,4 @@
-"""Queues the runs of a sweep that was written on a page, as `stoker sweep` does."""
+"""Queues the runs of a sweep that was written on the page, as `stoker sweep` does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 from stoker.client.client import Client
 from stoker.errors import UsageError
-from stoker.sweep_results.collect import note_sweep
+from stoker.sweep_results.collect import write_manifest
 from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
-from stoker.sweeps.queueing import alone, describe_runs, queue_runs
+from stoker.sweeps.queueing import describe_runs, queue_runs, submission_lock
 from stoker.wire import SweepAdded, SweepDraft, SweepOrder
 from stoker.worker_tasks.plan import read_draft
 
@@ -16,15 +16,15 @@ _OPTIONS = set(SweepOrder.__struct_fields__) - set(SweepDraft.__struct_fields__)
 
 
 def queue(home: str, order: SweepOrder) -> SweepAdded:
-    """Add the runs that are wanted; they are on disk when this returns."""
+    """Queue the chosen runs; they are on disk when this returns."""
     sweep = read_draft(order)
     given = {name: getattr(order, name) for name in _OPTIONS} | {"timeout": order.timeout or None}
     common = describe_runs(sweep, os.fsencode(order.cwd), given, {"by_page": True})
     try:
-        note_sweep(sweep)
+        write_manifest(sweep)
     except OSError as error:
         raise UsageError(f"cannot write to {sweep.root}: {error.strerror}", field="cwd") from error
-    with Client(home, restart=False) as client, alone(home, sweep.name, order.cwd, _wait_quietly):
+    with Client(home, restart=False) as client, submission_lock(home, sweep.name, order.cwd):
         history = EarlierRuns(client.sweep(sweep.name, order.cwd))
         runs = history.choose(sweep, Rerun(order.rerun))
         parts = list(queue_runs(client, runs, common))
@@ -36,7 +36,3 @@ def queue(home: str, order: SweepOrder) -> SweepAdded:
         first=parts[0].first if parts else None,
         last=parts[-1].last if parts else None,
     )
-
-
-def _wait_quietly(_why: str) -> None:
-    """Nobody is there to be told: who asks waits for the answer anyway."""

@@ -1,10 +1,9 @@
-"""What came of a sweep: from its runs' folders, and from what the queue knows of them."""
+"""Results of a sweep for the page, from the folders of its runs and from the queue."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from stoker.client.client import Client
 from stoker.core.lifecycle import State
 from stoker.errors import NotFoundError
-from stoker.sweep_results.collect import FolderIndex, find_manifest, read_run
+from stoker.sweep_results.collect import SweepManifest, find_manifest, read_run
 from stoker.sweep_results.curves import read_curve
 from stoker.sweep_results.formats import to_csv
 from stoker.sweep_results.run_record import RunRecord
@@ -26,7 +25,7 @@ _FACTS = ("job", "state", "attempt", "slots", "reason")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose results; for curves also of which metric."""
+    """The sweep; for curves also the metric."""
 
     name: str
     cwd: str
@@ -34,7 +33,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_results(home: str, question: Question) -> SweepResults:
-    """The newest runs of a sweep, each once, with their parameters and their metrics."""
+    """Return the newest runs of a sweep, each once, with their parameters and metrics."""
     runs = _runs(home, question)
     shown = runs[-MOST_RUNS:]
     manifest, records = _read(shown)
@@ -54,13 +53,13 @@ def collect_results(home: str, question: Question) -> SweepResults:
 
 
 def collect_curves(home: str, question: Question) -> list[CurvePoints]:
-    """What the newest runs have reported of a metric over their steps."""
+    """Return the curves of a metric that the newest runs reported."""
     found = []
     for run in _runs(home, question)[-_MOST_CURVES:]:
         xs, ys = read_curve(_dir(run), "step", question.metric)
         if xs:
             every = -(-len(xs) // _MOST_POINTS)
-            # Its end is what it came to, so that stays.
+            # The last point is the final value, so it stays.
             places = sorted({*range(0, len(xs), every), len(xs) - 1})
             points = [(xs[place], ys[place]) for place in places]
             found.append(
@@ -70,7 +69,7 @@ def collect_curves(home: str, question: Question) -> list[CurvePoints]:
 
 
 def export(home: str, question: Question) -> bytes:
-    """All runs as csv: facts, all parameters, all metrics."""
+    """Return all runs as CSV: facts, all parameters, all metrics."""
     runs = _runs(home, question)
     _manifest, records = _read(runs)
     for run, record in zip(runs, records, strict=True):
@@ -82,7 +81,7 @@ def export(home: str, question: Question) -> bytes:
 
 
 def _runs(home: str, question: Question) -> list[SweepRun]:
-    """Each run once, by its success if it has had one, else by its last job."""
+    """Return each run once: its successful job, or else its last one."""
     latest: dict[str, SweepRun] = {}
     with Client(home, restart=False) as client:
         for run in client.sweep(question.name, question.cwd, params=True):
@@ -94,14 +93,13 @@ def _runs(home: str, question: Question) -> list[SweepRun]:
     return sorted(latest.values(), key=lambda run: run.job)
 
 
-def _read(runs: list[SweepRun]) -> tuple[FolderIndex, list[RunRecord]]:
+def _read(runs: list[SweepRun]) -> tuple[SweepManifest, list[RunRecord]]:
     manifest = find_manifest(_dir(runs[0]))
-    regex = re.compile(manifest.regex.encode()) if manifest.regex and manifest.metric else None
+    regex = manifest.compiled_regex
     records = []
     for run in runs:
-        begun = run.attempt > 0
         folder = _dir(run)
-        if begun or run.params is None:
+        if run.attempt > 0 or run.params is None:
             record = read_run(folder, manifest.metric, regex)
         else:
             record = RunRecord(dir=folder, id=os.path.basename(folder), params={})

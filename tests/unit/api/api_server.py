@@ -25,7 +25,7 @@ from stoker.engine.queue import QueueEntry
 from stoker.executors.contract import Launch
 from stoker.service.queue_builder import QueueSources, assemble
 from stoker.store.database import Database
-from stoker.testing.executor import FakeExecutor, run_until_told
+from stoker.testing.executor import FakeExecutor, run_until_ended
 from stoker.wire import NewJob, Submission
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ApiServer:
     def __init__(
         self,
         home: Path,
-        script: Callable[[Launch], int | None] = run_until_told,
+        script: Callable[[Launch], int | None] = run_until_ended,
         connection: type[ServerConnection] = ServerConnection,
     ) -> None:
         self.home = str(home)

@@ -49,8 +49,8 @@ def test_a_draft_is_counted_and_nothing_is_queued(api_server: ApiServer, tmp_pat
         ({"words": ["lr=1", "bs=2", "unused=3"]}, "text", "unused"),
         ({"form": "yaml", "text": "command: [", "words": []}, "text", "sweep.yaml:"),
         ({"form": "toml", "text": "command = ", "words": []}, "text", "sweep.toml: Invalid"),
-        ({"cwd": "/does/not/exist"}, "cwd", "there is no folder"),
-        ({"cwd": "here"}, "cwd", "from / on"),
+        ({"cwd": "/does/not/exist"}, "cwd", "no folder"),
+        ({"cwd": "here"}, "cwd", "the absolute path"),
         ({"samples": 0}, "samples", "samples"),
     ],
 )

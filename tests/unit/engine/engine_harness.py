@@ -36,7 +36,7 @@ from stoker.service.start import start
 from stoker.service.why import why
 from stoker.store.database import Database
 from stoker.store.queue_jobs import QueueJobs
-from stoker.testing.executor import FakeExecutor, run_until_told
+from stoker.testing.executor import FakeExecutor, run_until_ended
 from stoker.wire import (
     Added,
     Changed,
@@ -84,7 +84,7 @@ class Harness:
         *,
         gpus: int | tuple[Slot, ...] = 2,
         cpu_places: int = 2,
-        script: Callable[[Launch], int | None] = run_until_told,
+        script: Callable[[Launch], int | None] = run_until_ended,
         nodes: tuple[NodeFacts, ...] = (),
         mps_folder: str | None = None,
     ) -> None:
@@ -95,7 +95,7 @@ class Harness:
         self.cpu_places = cpu_places
         self.mps_folder = mps_folder
         self.nodes = nodes  # the first of them is this machine
-        self.executor = FakeExecutor(lambda: self.now, script, kept=True)
+        self.executor = FakeExecutor(lambda: self.now, script, persistent=True)
         self.loop = asyncio.new_event_loop()
         self._requests = itertools.count(1)
         self.context: QueueContext = None  # type: ignore[assignment]
@@ -161,7 +161,7 @@ class Harness:
         """Take turns until there is no more news, or no room to put it on record."""
         for _ in range(200):
             self.engine.turn()
-            rests = self.engine.recorder.is_held_up or not self.executor.has_news
+            rests = self.engine.recorder.is_held_up or not self.executor.has_reports
             if rests and self.engine.patience_s() != 0:
                 return
         raise AssertionError("the engine and its executor never come to rest")
@@ -277,14 +277,14 @@ class Harness:
         if gpus is not None:
             self.slots = slots(gpus) if isinstance(gpus, int) else gpus
         if supervisor_too:
-            self.executor.begin_anew()
+            self.executor.restart()
         else:
             self.executor.lose_client()
         self.begin()
 
     def lose_supervisor(self) -> None:
         """Let the executor die and begin anew, while the daemon lives on."""
-        self.executor.begin_anew()
+        self.executor.restart()
         self.settle()
 
     def stop(self) -> None:

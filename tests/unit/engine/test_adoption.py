@@ -60,7 +60,7 @@ def begin(make_harness: MakeHarness, state: str) -> Harness:
         harness.database.commit()
     harness.stop()
     harness.executor.close()
-    harness.executor = FakeExecutor(lambda: harness.now, kept=True)
+    harness.executor = FakeExecutor(lambda: harness.now, persistent=True)
     harness.executor.observe()
     harness.begin()
     return harness
@@ -68,7 +68,7 @@ def begin(make_harness: MakeHarness, state: str) -> Harness:
 
 def tell(harness: Harness, *reports: Report) -> None:
     """Let the executor say this, all at once."""
-    harness.executor.say(*reports)
+    harness.executor.report(*reports)
     harness.engine.turn()
 
 
@@ -198,7 +198,7 @@ class TestOneAttempt:
 
 def test_what_nobody_knows_is_ignored_and_acknowledged(harness: Harness) -> None:
     harness.settle()
-    harness.executor.say(
+    harness.executor.report(
         Started("9.9", 7, 8, 9.0),
         Ended("9.9", 0, 1, 2, 3),
         Ended("9.8", 0, 1, 2, 3),
@@ -560,7 +560,7 @@ class Life(RuleBasedStateMachine):
                 assert state is not State.DONE
                 assert tries[job] <= self.killed[job]
         assert harness.executor.leased == set()
-        assert not harness.executor._stories, "an end was not acknowledged"
+        assert not harness.executor._history, "an end was not acknowledged"
         assert harness.engine.patience_s() is None
         harness.check()
 

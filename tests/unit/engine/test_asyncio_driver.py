@@ -71,7 +71,7 @@ def test_it_rests_when_nothing_is_due(harness: Harness, monkeypatch: pytest.Monk
     async def story() -> None:
         harness.context.driver.start()
         await add(harness.context, harness.submission("a"))
-        await until(lambda: harness.states() == {1: "running"} and not harness.executor.has_news)
+        await until(lambda: harness.states() == {1: "running"} and not harness.executor.has_reports)
         turns = count_turns(monkeypatch)
         for _ in range(50):
             await asyncio.sleep(0)

@@ -130,7 +130,7 @@ class Stage:
         """Take turns until there is no more news."""
         for _ in range(60):
             self.engine.turn()
-            if not self.executor.has_news and self.engine.patience_s() != 0:
+            if not self.executor.has_reports and self.engine.patience_s() != 0:
                 return
         raise AssertionError("the engine and its executor never come to rest")
 

@@ -12,7 +12,7 @@ from stoker.testing.executor import FakeExecutor
 
 @pytest.fixture
 def fake() -> Iterator[FakeExecutor]:
-    fake = FakeExecutor(kept=True)
+    fake = FakeExecutor(persistent=True)
     fake.define_slots([Slot(0, ("0",), ("GPU-0",))])
     fake.hold(0)
     assert fake.observe() == [Synced(frozenset(), fresh=True), Held(0)]
@@ -26,16 +26,16 @@ def test_a_lost_attempt_is_told_until_it_is_acknowledged(fake: FakeExecutor) -> 
     story = [Started("1.1", 1, 0, 0.0), Lost("1.1", "gone")]
     assert fake.observe() == story
 
-    fake.begin_anew()
+    fake.restart()
     assert fake.observe() == [*story, Synced(frozenset({"1.1"}), fresh=True)]
     fake.acknowledge(["1.1"])
-    fake.begin_anew()
+    fake.restart()
     assert fake.observe() == [Synced(frozenset(), fresh=True)]
 
 
 def test_one_that_begins_anew_cannot_hold_the_gpu_of_what_runs_on(fake: FakeExecutor) -> None:
     fake.launch([Launch("1.1", (0,), ["x"]), Launch("2.1", (0,), ["x"])])
-    fake.begin_anew()
+    fake.restart()
     assert (fake.running, fake.queued) == (["1.1"], [])
     fake.hold(0)  # said to the one that is gone
     assert fake.observe()[-1] == Synced(frozenset({"1.1"}), fresh=True)

@@ -55,7 +55,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.link = FakeLink()
-        own = FakeExecutor(time.time, lambda _launch: None, kept=True)
+        own = FakeExecutor(time.time, lambda _launch: None, persistent=True)
         self.executor = MultiNodeExecutor(own, "h0", self.link, "/nowhere")  # type: ignore[arg-type]
         self.executor.observe()
 

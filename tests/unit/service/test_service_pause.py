@@ -90,7 +90,7 @@ class TestJobs:
         if not paused:
             harness.resume("1")
         harness.executor.signals.clear()
-        harness.executor.begin_anew()
+        harness.executor.restart()
         harness.settle()
 
         assert harness.executor.signals == [("1.1", STOP if paused else CONT)]

@@ -9,7 +9,7 @@ import pytest
 from stoker.errors import NotFoundError
 from stoker.sweep_results.results import Results
 from stoker.sweep_results.run_record import RunRecord
-from stoker.sweep_results.table import aggregate, make_table, tell_left_out
+from stoker.sweep_results.table import aggregate, describe_left_out, make_table
 
 
 def run(seed: int, state: str | None, loss: float | None = None, lr: float = 0.1) -> RunRecord:
@@ -59,8 +59,8 @@ def test_without_a_success_there_is_no_best_and_the_error_says_why() -> None:
 def test_what_is_left_out_is_counted_by_state() -> None:
     records = [run(0, "failed", 1.0), run(1, "lost"), run(2, "failed"), run(3, "done")]
 
-    assert tell_left_out(records) == "2 failed, 1 lost"
-    assert tell_left_out(records[3:]) is None
+    assert describe_left_out(records) == "2 failed, 1 lost"
+    assert describe_left_out(records[3:]) is None
     assert repr(Results(records)) == "<Results: 4 runs (2 failed, 1 lost)>"
 
 

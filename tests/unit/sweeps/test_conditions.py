@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stoker.sweeps.cell import make_cell
 from stoker.sweeps.conditions import Condition, Match
-from stoker.sweeps.definition_error import DefinitionError
+from stoker.sweeps.tree import DefinitionError
 
 
 def holds(text: str, **values: Any) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stoker.sweeps.count import bound, count_runs
 from stoker.sweeps.definition import read_definition
-from stoker.sweeps.permutation import Permutation
+from stoker.sweeps.expand import Permutation
 from stoker.sweeps.plan import plan_sweep
 from stoker.sweeps.tree import as_tree
 

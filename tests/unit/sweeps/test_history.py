@@ -78,12 +78,12 @@ def test_what_is_passed_over_is_told_with_the_way_to_run_it(runs: list[Run]) -> 
     history = EarlierRuns(found, {runs[3].command.encode()})
 
     assert chosen(history, runs, Rerun.NONE) == [4]
-    assert history.tell_passed_over(5) == (
+    assert history.describe_skipped(5) == (
         "2 of 5 runs are already done (--rerun all repeats them),"
         " 1 of 5 runs are waiting or running,"
         " 1 of 5 runs failed before (--rerun failed repeats them)"
     )
     assert chosen(history, runs, Rerun.ALL) == [0, 1, 3, 4]
-    assert history.tell_passed_over(5) == "1 of 5 runs are waiting or running"
+    assert history.describe_skipped(5) == "1 of 5 runs are waiting or running"
     assert chosen(EarlierRuns(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
-    assert EarlierRuns().tell_passed_over(5) == ""
+    assert EarlierRuns().describe_skipped(5) == ""

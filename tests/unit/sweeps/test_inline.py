@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.sweeps.definition_error import DefinitionError
 from stoker.sweeps.distributions import Distribution
 from stoker.sweeps.functions import Zipped
-from stoker.sweeps.inline import read_values, read_word, write_value, write_values
+from stoker.sweeps.inline import read_values, read_word
+from stoker.sweeps.scalars import read_scalar
+from stoker.sweeps.tree import DefinitionError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 SCALARS = (
@@ -21,6 +25,36 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
 )
+
+BARE = re.compile(r"[^\s,\[\]{}()'\"=\\:][^,\[\]{}()'\"\\:]*")
+
+
+def write_values(values: Sequence[Any]) -> str:
+    """Write values so that `read_values` reads them back."""
+    return ",".join(map(write_value, values))
+
+
+def write_value(value: Any) -> str:
+    """Write one value so that it can be read back."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            plain = BARE.fullmatch(value) and value == value.strip() and read_scalar(value) == value
+            return value if plain else quote(value)
+        case list():
+            return f"[{','.join(map(write_value, value))}]"
+        case dict():
+            pairs = (f"{quote(key)}:{write_value(item)}" for key, item in value.items())
+            return f"{{{','.join(pairs)}}}"
+    return json.dumps(value)
+
+
+def quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 @given(st.lists(VALUES, min_size=1, max_size=5))

@@ -49,5 +49,5 @@ def test_runs_of_a_definition_without_resources_share_one_gpu() -> None:
 
 @pytest.mark.parametrize("given", [{"gpus": 5000}, {"retries": 5000}, {"on": ""}])
 def test_an_option_out_of_its_bounds_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="cannot be asked for"):
+    with pytest.raises(UsageError, match="a wrong option of the sweep"):
         describe(given)

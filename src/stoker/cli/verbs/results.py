@@ -81,9 +81,9 @@ def run(args: Args) -> int:
 
 def _note_failures(records: Sequence[RunRecord], *, has_means: bool) -> None:
     """Write how many runs did not succeed: their metrics are what they reported before they failed."""
-    from stoker.sweep_results.table import BAD_STATES, tell_left_out
+    from stoker.sweep_results.table import BAD_STATES, describe_left_out
 
-    counts = tell_left_out(records)
+    counts = describe_left_out(records)
     if counts is not None:
         bad = sum(record.state in BAD_STATES for record in records)
         means = " no mean counts them;" if has_means else ""

@@ -215,7 +215,7 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
         history, places = ask_queue(client, sweep, _done_here(client.home, sweep))
     rerun = Rerun(args.rerun or "undone")
     todo = sum(1 for _run in history.choose(sweep, rerun))
-    print(f"sweep {sweep.name}: {_runs(sweep.count)}{_more(history.tell_passed_over(sweep.count))}")
+    print(f"sweep {sweep.name}: {_runs(sweep.count)}{_more(history.describe_skipped(sweep.count))}")
     for number, run in enumerate(history.choose(sweep, rerun)):
         if number == _SHOWN:
             print(f"  … {todo - _SHOWN:,} more")
@@ -240,13 +240,13 @@ def _estimate(history: EarlierRuns, todo: int, places: int) -> str:
 
 def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
     from stoker.client.client import Client
-    from stoker.sweep_results.collect import note_sweep
+    from stoker.sweep_results.collect import write_manifest
     from stoker.sweeps.earlier_runs import EarlierRuns, Rerun
-    from stoker.sweeps.queueing import alone, queue_runs
+    from stoker.sweeps.queueing import queue_runs, submission_lock
     from stoker.wire import NewSetting
 
-    note_sweep(sweep)
-    with Client(start=True) as client, alone(client.home, sweep.name, os.getcwd(), note):
+    write_manifest(sweep)
+    with Client(start=True) as client, submission_lock(client.home, sweep.name, os.getcwd(), note):
         history = EarlierRuns(client.sweep(sweep.name, os.getcwd()), _done_here(client.home, sweep))
         runs = history.choose(sweep, Rerun(args.rerun or "undone"))
         if args.max_failures is not None:
@@ -254,7 +254,7 @@ def _queue(args: Args, sweep: Sweep, common: Submission) -> int:
             client.set_config(NewSetting(name=name, value=str(args.max_failures)))
         added = list(queue_runs(client, runs, common))
     count = sum(part.last - part.first + 1 for part in added)
-    passed_over = history.tell_passed_over(sweep.count)
+    passed_over = history.describe_skipped(sweep.count)
     if not added:
         print(f"sweep {sweep.name}: nothing to run: {passed_over}")
         return 0
