@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from benchmarks.arena import Arena
+    from stoker.core.job import JobClass
     from stoker.core.slot import Slot
     from stoker.engine.context import QueueContext
     from stoker.executors.contract import Launch, Report
@@ -240,9 +241,7 @@ def _fill(context: QueueContext, queue: Queue, count: int) -> None:
         reservation = context.jobs.reserve(common)
     for offset in range(0, count, _SLICE):
         with context.database.transaction():
-            context.jobs.fill(
-                reservation, offset, rows, (1, None, None, None, None, None), Request()
-            )
+            context.jobs.fill(reservation, offset, rows, Request())
     for remainder, key in _classes(queue).items():
         with context.database.transaction():
             number = context.jobs.class_of(key)
@@ -254,10 +253,9 @@ def _fill(context: QueueContext, queue: Queue, count: int) -> None:
 _PERIOD = 300
 
 
-def _classes(
-    queue: Queue,
-) -> dict[int, tuple[int, float | None, None, None, None, str | None]]:
+def _classes(queue: Queue) -> dict[int, JobClass]:
     """The classes of jobs that are not of the usual one, by the remainder of their number."""
+    from stoker.core.job import JobClass
     from stoker.core.placement import PlacementRule, write_where
 
     found = {}
@@ -271,5 +269,5 @@ def _classes(
         on = queue.model and number % queue.model == 2
         where = write_where(PlacementRule(on="a100")) if on else None
         if (gpus, limit, where) != (1, None, None):
-            found[number] = (gpus, limit, None, None, None, where)
+            found[number] = JobClass(gpus, limit, where=where)
     return found

@@ -150,9 +150,9 @@ def _fill(context: QueueContext, count: int) -> None:
         reservation = context.jobs.reserve(common)
     for offset in range(0, count, _SLICE):
         project = offset // _SLICE % (PROJECTS + 1)
-        key = (1, None, f"p{project}" if project < PROJECTS else None, None, None, None)
+        request = Request(project=f"p{project}" if project < PROJECTS else None)
         with context.database.transaction():
-            context.jobs.fill(reservation, offset, rows, key, Request())
+            context.jobs.fill(reservation, offset, rows, request)
     with context.database.transaction():
         for job in range(count // 2, count // 2 + BLOCKED):
             context.pending.link(job, count, False)

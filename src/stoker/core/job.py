@@ -42,16 +42,27 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     results: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] = "results"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources that a job needs, and how it is scheduled."""
+class JobClass(msgspec.Struct, frozen=True):
+    """What decides where and when a job may start. The queue keeps jobs with equal values in one class."""
 
     slots: int = 1
-    priority: int = 0
     timeout_s: float | None = None
-    retries: int = 0
+    project: str | None = None
     share: str | None = None  # sharing mode; None: it does not share
     gpu_mem: int | None = None  # bytes that it needs on each GPU
     where: str | None = None  # nodes and GPU models it may run on, as JSON; None: any
+
+    @property
+    def job_class(self) -> JobClass:
+        """The class alone, without what a subclass adds."""
+        return JobClass(*(getattr(self, name) for name in JobClass.__struct_fields__))
+
+
+class Request(JobClass, frozen=True, kw_only=True):
+    """Resources that a job needs, and how it is scheduled."""
+
+    priority: int = 0
+    retries: int = 0
     options: Options = Options()
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from stoker.core.job import JobClass, Request
+
 _NO_ROOM: Mapping[int, int] = {}
 FORCED = 1 << 62
 """Priority of a job that its user starts before all others, regardless of thresholds."""
@@ -24,24 +26,24 @@ they are among the first; every job gets there in the end. This bounds the cost 
 of GPUs that are idle because they are reserved."""
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class Candidate(JobClass, frozen=True, kw_only=True):
     """A waiting job, as the planner sees it."""
 
     id: int
-    slots: int = 1
     priority: int = 0
     rank: int = 0
-    timeout_s: float | None = None
-    allowed: frozenset[int] | None = None  # slots it may use; None: all
-    project: str | None = None
-    share: str | None = None  # sharing mode; None: it does not share
-    gpu_mem: int | None = None  # bytes that it needs on each GPU, as declared
-    where: str | None = None  # placement rule as text; `allowed` already takes it into account
+    allowed: frozenset[int] | None = None  # slots it may use, also by `where`; None: all
 
     @property
     def order(self) -> tuple[int, int, int]:
         """Sort key of the queue."""
         return (-self.priority, self.rank, self.id)
+
+
+def make_candidate(job: int, request: Request, rank: int = 0) -> Candidate:
+    """Return the candidate for a job with this request."""
+    fields = msgspec.structs.astuple(request.job_class)
+    return Candidate(*fields, id=job, priority=request.priority, rank=rank)
 
 
 class Busy(msgspec.Struct, frozen=True):

@@ -78,7 +78,7 @@ class Admission:
     def running(self) -> Counter[str | None]:
         """Count the running jobs of each project."""
         return Counter(
-            running.entry.facts.project
+            running.entry.facts.request.project
             for running in self._slot_table.running.values()
             if running.entry.facts is not None
         )

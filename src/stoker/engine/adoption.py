@@ -22,7 +22,7 @@ from stoker.engine.running_attempt import (
 )
 from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Known
-from stoker.store.queue_jobs import Facts, QueueJobs, candidate_of
+from stoker.store.queue_jobs import Facts, QueueJobs
 
 
 def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
@@ -47,7 +47,7 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
         )
         engine.adopt(running)
         if room is not None and running.slots and engine.gpus.sharing is not None:
-            engine.gpus.sharing.take_over(running, room, candidate_of(facts))
+            engine.gpus.sharing.take_over(running, room, facts.candidate)
 
 
 def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:

@@ -34,7 +34,7 @@ class Candidates:
         for position, entry in enumerate(entries):
             request, candidate = entry.request, entry.candidate
             if candidate is None:
-                candidate = Candidate(position, request.slots, timeout_s=request.timeout_s)
+                candidate = Candidate(id=position, slots=request.slots, timeout_s=request.timeout_s)
             if healing.directs and entry.known is not None:
                 directed = healing.direct(candidate, entry.known.id)
                 if directed is None:

@@ -100,4 +100,4 @@ class ClaimsAhead:
 
 
 def _project_of(running: RunningAttempt) -> str | None:
-    return None if running.entry.facts is None else running.entry.facts.project
+    return None if running.entry.facts is None else running.entry.facts.request.project

@@ -79,7 +79,7 @@ class DatabaseQueue(Queue):
         if not self:
             return []
         if self.admission.is_plain and not self._jobs.has_forced:
-            heads = self._jobs.heads(count, light, self.admission.placed, deep)
+            heads = self._jobs.heads(count, light, self.admission.allowed, deep)
             return [_entry(head) for head in heads]
         return self._peek_through_admission(count, light, deep)
 
@@ -88,7 +88,7 @@ class DatabaseQueue(Queue):
         entries = [self._forced_entry(job) for job in forced]
         room_of = self.admission.rooms()
         taken: Counter[str | None] = Counter()
-        heads = self._jobs.heads_by_project(count, light, room_of, self.admission.allowed, deep)
+        heads = self._jobs.heads(count, light, self.admission.allowed, deep, room_of)
         for head in heads:
             room = room_of(head.project)
             if head.id in forced or (room is not None and taken[head.project] >= room):
@@ -99,7 +99,7 @@ class DatabaseQueue(Queue):
 
     def _forced_entry(self, job: int) -> QueueEntry:
         """One that heeds no limit, but runs where it is to run."""
-        head = msgspec.structs.replace(self._jobs.candidate(job), priority=FORCED)
+        head = msgspec.structs.replace(self._jobs.facts(job).candidate, priority=FORCED)
         if head.where is not None:
             head = msgspec.structs.replace(head, allowed=self.admission.placed(head.where))
         return _entry(head)

@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Iterable
 
+from msgspec.structs import astuple
+
 from stoker.core.job import Outcome
 from stoker.core.kind import kind_of
 from stoker.core.lifecycle import State
@@ -96,7 +98,7 @@ class Eta:
     def _foretell(self) -> float | None:
         head = first_waiting(self._database, _LOOKED_AT, _HEAD_BYTES)
         expected = [
-            self._known.get(_kind_of(job.project, job.name, job.command_head, job.form))
+            self._known.get(_kind_of(job.needs.project, job.name, job.command_head, job.form))
             for job in head
         ]
         known_s = [found.mean_s for found in expected if found]
@@ -106,16 +108,17 @@ class Eta:
         usual_s = sum(known_s) / len(known_s) if known_s else 0.0
         work = {True: 0.0, False: 0.0}  # of jobs with GPUs and without, in seconds of a slot
         for job, found in zip(head, expected, strict=True):
-            work[job.gpus > 0] += (found.mean_s if found else usual_s) * max(1, job.gpus)
+            slots = job.needs.slots
+            work[slots > 0] += (found.mean_s if found else usual_s) * max(1, slots)
         more = max(1.0, self._jobs.count(State.WAITING) / len(head)) if head else 1.0
         work = {kind: seconds * more for kind, seconds in work.items()}
         for running, seconds in left_s:
             with_gpu = bool(running.slots) or running.is_claimed_ahead
             work[with_gpu] += (seconds or 0.0) * max(1, len(running.slots))
-        slots, places = self._slot_table.count_open(), self._slot_table.cpu_places
+        open_slots, places = self._slot_table.count_open(), self._slot_table.cpu_places
         gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)
         if gpu_s is None:
-            gpu_s = work[True] / max(1, slots)
+            gpu_s = work[True] / max(1, open_slots)
         return max(gpu_s, work[False] / max(1, places))
 
     def _foretell_sharing(
@@ -136,9 +139,9 @@ class Eta:
             if running.entry.candidate is not None and running.slots
         ]
         waiting = [
-            (Candidate(job.id, job.gpus, share=job.share, gpu_mem=job.gpu_mem), found)
+            (Candidate(*astuple(job.needs), id=job.id), found)
             for job, found in zip(head[::step], expected[::step], strict=True)
-            if job.gpus
+            if job.needs.slots
         ]
         if not forecast.concerns(
             [*(job.candidate for job in jobs), *(each[0] for each in waiting)]
@@ -161,7 +164,7 @@ class Eta:
 
 
 def _kind(facts: Facts) -> str:
-    return _kind_of(facts.project, facts.name, facts.command[:_HEAD_BYTES], facts.form)
+    return _kind_of(facts.request.project, facts.name, facts.command[:_HEAD_BYTES], facts.form)
 
 
 def _kind_of(project: str | None, name: str | None, command: bytes, form: str | None) -> str:

@@ -39,9 +39,9 @@ class FailureLimit:
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
         """Count an end; may pause the project, inside the engine's transaction."""
         facts = running.entry.facts
-        if facts is None or facts.share == Mode.FREE:
+        if facts is None or facts.request.share == Mode.FREE:
             return
-        project = facts.project
+        project = facts.request.project
         if project in self._admission.projects_paused:
             return
         if project is not None and project in self.most and self._has_failed(running, outcome):

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from stoker.core.job import Attempt, Request
 from stoker.core.lifecycle import State
-from stoker.engine.queue import MemoryQueue, QueueEntry, make_candidate
+from stoker.core.planner import make_candidate
+from stoker.engine.queue import MemoryQueue, QueueEntry
 from stoker.store.jobs import SHARERS, Jobs, Known
 
 _MAX_READ_AT_ONCE = 1000

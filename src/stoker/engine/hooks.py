@@ -108,7 +108,7 @@ def _facts(running: RunningAttempt, outcome: Outcome) -> dict[str, str]:
         "STOKER_STATE": outcome.state.value,
         "STOKER_REASON": outcome.reason or "",
         "STOKER_NAME": (facts.name if facts else None) or "",
-        "STOKER_PROJECT": (facts.project if facts else None) or "",
+        "STOKER_PROJECT": (facts.request.project if facts else None) or "",
         "STOKER_LOG": running.log or "",
     }
 

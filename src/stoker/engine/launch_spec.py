@@ -156,7 +156,7 @@ class LaunchSpecs:
 
     def _context(self, facts: Facts) -> LaunchContext:
         surroundings = self._jobs.surroundings(facts.submission)
-        shares = facts.share is not None
+        shares = facts.request.share is not None
         key = (surroundings, bool(facts.fresh), shares)
         context = self._contexts.get(key)
         if context is None:
@@ -287,7 +287,7 @@ def log_path(home: str, facts: Facts, number: int) -> str:
         return os.path.join(os.fsdecode(facts.run_dir), LOG)
     if facts.log is None:
         return own_log_path(home, facts.id, number)
-    return fill_template(os.fsdecode(facts.log), facts.id, facts.name, facts.project)
+    return fill_template(os.fsdecode(facts.log), facts.id, facts.name, facts.request.project)
 
 
 def own_log_path(home: str, job: int, number: int) -> str:

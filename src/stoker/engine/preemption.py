@@ -45,11 +45,11 @@ class Preemption:
         }
         # A job's slots are of one node: first the one where most of them come anyway.
         for node, coming in _coming(usable, leaving).most_common():
-            missing = facts.gpus - coming
+            missing = facts.request.slots - coming
             if missing <= 0:
                 return
             indexes = {state.slot.index for state in usable if state.slot.node == node}
-            victims = choose(self._victims(indexes), missing, facts.priority)
+            victims = choose(self._victims(indexes), missing, facts.request.priority)
             for victim in victims:
                 self._push_out(victim.job, facts)
             if victims:
@@ -73,9 +73,10 @@ class Preemption:
         reason = f"preempted by job {pusher.id}"
         self._jobs.mark_ending(job, reason, ending=Ending.PUSH)
         victim = self._jobs.facts(job)
-        if (victim.priority, victim.rank) == (pusher.priority, min(victim.rank, pusher.rank)):
+        priority = victim.request.priority
+        if priority == pusher.request.priority and victim.rank <= pusher.rank:
             # What waits again must not come before the one that it makes room for.
-            self._jobs.put_at(job, victim.priority, pusher.rank + 1)
+            self._jobs.put_at(job, priority, pusher.rank + 1)
         for running in self._slot_table.running.values():
             if running.attempt.job == job:
                 self._termination.preempt(running, reason, Ending.PUSH)

@@ -114,15 +114,3 @@ class MemoryQueue(Queue):
         if known is not None and known.state is State.DONE:
             self.already_done += 1
         return known
-
-
-def make_candidate(number: int, request: Request) -> Candidate:
-    """The candidate for the planner that stands for a request, under a number of the queue's own."""
-    return Candidate(
-        number,
-        request.slots,
-        request.priority,
-        timeout_s=request.timeout_s,
-        share=request.share,
-        gpu_mem=request.gpu_mem,
-    )

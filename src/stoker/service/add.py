@@ -145,31 +145,30 @@ def _fill(
     submission: Submission,
     needs: list[tuple[int, bool]],
 ) -> None:
-    share = None if submission.share == Mode.NEVER.value else submission.share
-    key = (
-        submission.gpus,
-        submission.timeout_s,
-        submission.project,
-        share,
-        submission.gpu_mem_bytes,
-        write_where(_where(submission)),
-    )
-    results = os.path.normpath(submission.results)
-    options = msgspec.structs.replace(submission.options, results=results)
-    request = Request(
-        slots=submission.gpus,
-        priority=submission.priority,
-        retries=submission.retries,
-        options=options,
-    )
     sweep = None
     if submission.sweep is not None:
         sweep = sweep_number(context.database, submission.sweep, _decode(submission.cwd, "cwd"))
-    context.jobs.fill(reservation, offset, rows, key, request, sweep)
+    context.jobs.fill(reservation, offset, rows, _request(submission), sweep)
     if needs or submission.hold or submission.begin_at is not None:
         first = reservation.first_job + offset
         for job in range(first, first + len(rows)):
             _shelve(context, job, submission, needs)
+
+
+def _request(submission: Submission) -> Request:
+    return Request(
+        slots=submission.gpus,
+        timeout_s=submission.timeout_s,
+        project=submission.project,
+        share=None if submission.share == Mode.NEVER.value else submission.share,
+        gpu_mem=submission.gpu_mem_bytes,
+        where=write_where(_where(submission)),
+        priority=submission.priority,
+        retries=submission.retries,
+        options=msgspec.structs.replace(
+            submission.options, results=os.path.normpath(submission.results)
+        ),
+    )
 
 
 def _shelve(

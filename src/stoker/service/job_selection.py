@@ -101,7 +101,7 @@ def _narrow(
         rows = {
             job: state
             for job, state in rows.items()
-            if context.jobs.facts(job).project == selection.project
+            if context.jobs.facts(job).request.project == selection.project
         }
     return rows
 

@@ -19,7 +19,7 @@ def move(context: QueueContext, order: Move) -> Moved:
     """
     job = _find_waiting(context, order.job)
     position = _position(context, job, order)
-    mine = priority = context.jobs.facts(job).priority
+    mine = priority = context.jobs.facts(job).request.priority
     waiting = context.jobs.count(State.WAITING)
     before, behind = neighbours(context.database, job, position, waiting - 1)
     if behind is not None:

@@ -120,7 +120,11 @@ class _QueueBuilder:
     def _allowed_of(self, running: RunningAttempt) -> frozenset[int] | None:
         """The slots that a running job may use; None for all."""
         facts = running.entry.facts
-        return None if facts is None else self.admission.allowed(facts.project, facts.where)
+        return (
+            None
+            if facts is None
+            else self.admission.allowed(facts.request.project, facts.request.where)
+        )
 
     def _folder_of(self, running: RunningAttempt) -> str:
         facts = running.entry.facts

@@ -77,10 +77,10 @@ def _retry_one(context: QueueContext, job: int, found_as: State, order: Retry) -
         return f"job {job} {reason}: retry that, or stoker set {job} after=none"
     facts = context.jobs.facts(job)
     slots = context.engine.slot_table.slots_left()
-    if facts.gpus > slots:
+    if facts.request.slots > slots:
         return f"job {job} asks for more GPUs than the {slots} of this queue"
     try:
-        check_where(context, read_where(facts.where), facts.gpus)
+        check_where(context, read_where(facts.request.where), facts.request.slots)
     except UsageError as error:
         return f"job {job} cannot run: {error}; stoker set {job} node=none on=none lets it run anywhere"
     if order.fresh and facts.request.options.sync:

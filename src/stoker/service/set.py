@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from stoker.core.lifecycle import State, is_final, is_live
 from stoker.core.placement import PlacementRule, make_where, read_where, write_where
@@ -27,7 +28,14 @@ from stoker.wire import Changed, Set, from_wire
 # What can still be changed while a job runs.
 _OF_RUNNING = {"name", "priority", "retries", "timeout_s"}
 _OF_PLACE = {"nodes", "on", "node_labels"}
-_OF_CLASS = {"gpus", "timeout_s", "project", "share", "gpu_mem_bytes", *_OF_PLACE}
+# Settings that other fields of JobClass hold.
+_OF_CLASS = {
+    "gpus": "slots",
+    "timeout_s": "timeout_s",
+    "project": "project",
+    "share": "share",
+    "gpu_mem_bytes": "gpu_mem",
+}
 
 
 async def set_(context: QueueContext, order: Set) -> Changed:
@@ -49,7 +57,7 @@ async def set_(context: QueueContext, order: Set) -> Changed:
         facts = context.jobs.facts(job)
         if values.keys() & {"gpus", *_OF_PLACE}:
             try:
-                check_where(context, _where(facts, values), values.get("gpus", facts.gpus))
+                check_where(context, _where(facts, values), values.get("gpus", facts.request.slots))
             except UsageError as error:
                 return f"job {job}: {error}"
         _change(context, facts, values)
@@ -96,7 +104,7 @@ def _check(context: QueueContext, values: dict[str, object]) -> None:
 
 def _where(facts: Facts, values: dict[str, Any]) -> PlacementRule:
     """Where a job may run with what is set; what is not stays."""
-    known = read_where(facts.where)
+    known = read_where(facts.request.where)
     return make_where(
         values.get("nodes", known.nodes),
         values.get("on", known.on),
@@ -117,17 +125,10 @@ def _change(context: QueueContext, facts: Facts, values: dict[str, Any]) -> None
     if "begin_at" in values:
         begin_at = values["begin_at"]
         columns["begin_at_us"] = int(begin_at * 1e6) if isinstance(begin_at, float) else None
-    if values.keys() & _OF_CLASS:
-        columns["class"] = context.jobs.class_of(
-            (
-                values.get("gpus", facts.gpus),
-                values.get("timeout_s", facts.timeout_s),
-                values.get("project", facts.project),
-                values.get("share", facts.share),
-                values.get("gpu_mem_bytes", facts.gpu_mem),
-                write_where(_where(facts, values)),
-            )
-        )
+    if values.keys() & {*_OF_CLASS, *_OF_PLACE}:
+        changed = {name: values[key] for key, name in _OF_CLASS.items() if key in values}
+        where = write_where(_where(facts, values))
+        columns["class"] = context.jobs.class_of(replace(facts.request, **changed, where=where))
     if columns:
         context.jobs.alter(facts.id, columns)
     if values.keys() & {"after", "after_any"}:

@@ -1,9 +1,10 @@
-"""`why`: the reason why a job stands where it stands, from those who decide it."""
+"""`why`: explains the state of a job, from the parts of the engine that decide it."""
 
 from __future__ import annotations
 
 import time
 
+from stoker.core.job import Request
 from stoker.core.lifecycle import State, is_pending
 from stoker.core.placement import read_where
 from stoker.core.size import format_bytes
@@ -13,9 +14,8 @@ from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import REMOVED, ClosedBy, SlotState
 from stoker.service.job_selection import find_one
 from stoker.store.job_queries import reason_of
-from stoker.store.queue_jobs import Facts, candidate_of
-from stoker.store.queue_order import QueuePosition as Position
-from stoker.store.queue_order import count_ahead
+from stoker.store.queue_jobs import Facts
+from stoker.store.queue_order import QueuePosition, count_ahead
 from stoker.warm.command import why_cold
 from stoker.wire import JobQuery, Why
 
@@ -29,12 +29,12 @@ def why(context: QueueContext, query: JobQuery) -> Why:
     facts = context.jobs.facts(number)
     state = State(facts.state)
     text = f"job {number} {_text(context, facts, state)}"
-    cold = _why_cold(context, facts) if facts.options is not None else None
+    cold = _why_cold(context, facts)
     return Why(id=number, state=state, text=text if cold is None else f"{text}; {cold}")
 
 
 def _why_cold(context: QueueContext, facts: Facts) -> str | None:
-    """Why a job starts as usual that was to find its imports done, if it does."""
+    """Return why a job with --warm starts without a warm worker; None if it does not."""
     if not facts.request.options.warm:
         return None
     reason = context.engine.warm_status.why_cold(facts.id) or why_cold(facts.form, facts.command)
@@ -71,7 +71,7 @@ def _text(context: QueueContext, facts: Facts, state: State) -> str:
 
 def _waiting(context: QueueContext, facts: Facts) -> str:
     forced = context.jobs.has_forced and facts.id in context.jobs.forced()
-    reasons = [] if forced else list(context.admission.reasons(facts.project))
+    reasons = [] if forced else list(context.admission.reasons(facts.request.project))
     if reasons:
         return f"waits: {'; '.join(reasons)}"
     if (lacking := context.engine.retry_policy.waits_for(facts.id)) is not None:
@@ -79,60 +79,69 @@ def _waiting(context: QueueContext, facts: Facts) -> str:
     preview = context.engine.preview()
     if facts.id in preview.starting:
         return "starts in this very moment"
-    slot_table = context.engine.slot_table
-    if facts.gpus == 0:
-        taken = len(slot_table.without_slot)
-        text = f"waits for a place without GPU: {taken} of {slot_table.cpu_places} are taken"
-        if slot_table.placement.node_without_gpu(facts.where) is None:
-            text = f"waits for a node that fits {read_where(facts.where)}"
+    most = context.engine.slot_table.slots_left()
+    if facts.request.slots > most:
+        has = (
+            "this queue has" if context.engine.slot_table.grid is None else "no node has more than"
+        )
+        less = f"stoker set {facts.id} gpus={max(1, most)}"
+        return f"waits for {facts.request.slots} GPUs, and {has} {most}: {less}"
+    if facts.request.slots:
+        text = _waits_for_gpus(context, facts, preview.reserved)
     else:
-        slots = _slots(context, facts, preview.reserved)
-        most = slot_table.slots_left()
-        if facts.gpus > most:
-            has = "this queue has" if slot_table.grid is None else "no node has more than"
-            less = f"stoker set {facts.id} gpus={max(1, most)}"
-            return f"waits for {facts.gpus} GPUs, and {has} {most}: {less}"
-        text = waits_for_slots(facts.gpus, slots, _where(context, facts))
-        if facts.share is not None and facts.gpus == 1:
-            text = text.replace("waits for 1 GPU", "waits for room on a GPU", 1)
-    text += "".join(f"; {away}" for away in _away(context, facts))
-    if forced:
-        return f"{text}; it is the next to start"
-    ahead = count_ahead(context.database, Position(facts.id, facts.priority, facts.rank), _COUNTED)
-    if ahead:
-        many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
-        text += f"; {many} job{'s' * (ahead != 1)} ahead of it"
+        text = _waits_without_gpu(context, facts.request)
+    text += "".join(f"; {away}" for away in _away(context, facts.request))
+    return f"{text}; it is the next to start" if forced else text + _jobs_ahead(context, facts)
+
+
+def _waits_for_gpus(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> str:
+    request = facts.request
+    needed = ""
+    if request.slots > 1 and context.engine.slot_table.grid is not None:
+        needed = " of one node"
+    if request.where is not None:
+        needed += f" that fit {read_where(request.where)}"
+    text = waits_for_slots(request.slots, _slots(context, facts, reserved), needed)
+    if request.share is not None and request.slots == 1:
+        text = text.replace("waits for 1 GPU", "waits for room on a GPU", 1)
     return text
 
 
-def _where(context: QueueContext, facts: Facts) -> str:
-    """Of what kind the GPUs must be that a job waits for, in words."""
-    together = (
-        " of one node" if facts.gpus > 1 and context.engine.slot_table.grid is not None else ""
-    )
-    return together if facts.where is None else f"{together} that fit {read_where(facts.where)}"
+def _waits_without_gpu(context: QueueContext, request: Request) -> str:
+    slot_table = context.engine.slot_table
+    if slot_table.placement.node_without_gpu(request.where) is None:
+        return f"waits for a node that fits {read_where(request.where)}"
+    taken = len(slot_table.without_slot)
+    return f"waits for a place without GPU: {taken} of {slot_table.cpu_places} are taken"
 
 
-def _away(context: QueueContext, facts: Facts) -> list[str]:
-    """The nodes on which a job could run, were they not away."""
-    where = read_where(facts.where)
+def _jobs_ahead(context: QueueContext, facts: Facts) -> str:
+    place = QueuePosition(facts.id, facts.request.priority, facts.rank)
+    ahead = count_ahead(context.database, place, _COUNTED)
+    many = f"more than {_COUNTED}" if ahead >= _COUNTED else str(ahead)
+    return f"; {many} job{'s' * (ahead != 1)} ahead of it" if ahead else ""
+
+
+def _away(context: QueueContext, request: Request) -> list[str]:
+    """Describe the nodes that fit a job and are away."""
+    where = read_where(request.where)
     away = [
         node
         for node in context.engine.slot_table.nodes.values()
-        if node.away is not None and where.fits_node(node) and (facts.gpus or where.nodes)
+        if node.away is not None and where.fits_node(node) and (request.slots or where.nodes)
     ]
-    told = [
+    shown = [
         f"node {node.name} is away since {clock(time.time() - (node.since or 0))} ({node.away})"
         for node in away[:_NODES_SHOWN]
     ]
     more = len(away) - _NODES_SHOWN
-    return told if more <= 0 else [*told, f"{more} more nodes are away"]
+    return shown if more <= 0 else [*shown, f"{more} more nodes are away"]
 
 
 def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> list[SlotView]:
-    """The slots at the place where a job may run, but for those of nodes that are away."""
-    here = context.admission.placed(facts.where)
-    allowed = context.admission.allowed(facts.project)
+    """Describe the slots that fit a job, without those of nodes that are away."""
+    here = context.admission.placed(facts.request.where)
+    allowed = context.admission.allowed(facts.request.project)
     now = context.engine.clock()
     return [
         SlotView(
@@ -156,23 +165,23 @@ def _slots(context: QueueContext, facts: Facts, reserved: dict[int, int]) -> lis
 
 
 def _unfit(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
-    """What the node of a GPU was found to lack that a job needs."""
+    """Return what the node of a GPU lacks for a job."""
     lack = context.engine.retry_policy.why_unfit(facts.id, place.slot.node)
     return None if lack is None else f"will not do ({lack})"
 
 
 def _too_small(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
-    """Why a GPU has too little memory for a job, whoever uses it; None if it may have enough."""
+    """Return why a GPU has too little memory for a job even when it is free; else None."""
     sharing = context.engine.gpus.sharing
-    return None if sharing is None else sharing.too_small(candidate_of(facts), place)
+    return None if sharing is None else sharing.too_small(facts.candidate, place)
 
 
 def _shared(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
-    """Why a job does not join those who share a GPU; None if nobody shares it, or it could."""
+    """Return why a job cannot join the jobs that share a GPU; None if no jobs share it."""
     sharing = context.engine.gpus.sharing
     if sharing is None or not place.tenants:
         return None
-    candidate = sharing.direct(candidate_of(facts))
+    candidate = sharing.direct(facts.candidate)
     return sharing.explain(candidate, place) or "has room for it"
 
 
@@ -211,7 +220,7 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
 
 
 def _room(context: QueueContext, running: RunningAttempt) -> str | None:
-    """What a job that shares its GPU was promised of it, and what it has."""
+    """Describe the memory that a job on a shared GPU has reserved and uses."""
     sharing = context.engine.gpus.sharing
     seat = None if sharing is None else sharing.seat_of(running)
     if seat is None:
@@ -226,14 +235,14 @@ def _room(context: QueueContext, running: RunningAttempt) -> str | None:
 
 def _blocked(context: QueueContext, facts: Facts) -> str:
     needs = [need for need in context.pending.needs_of(facts.id) if not need.is_met]
-    told = []
+    shown = []
     for need in needs[:8]:
         name = context.jobs.facts(need.id).name if need.state is not None else None
         word = need.state.value if need.state is not None else "gone"
-        told.append(f"job {need.id} ({f'{name}, ' if name else ''}{word})")
+        shown.append(f"job {need.id} ({f'{name}, ' if name else ''}{word})")
     more = f" and {len(needs) - 8} more" if len(needs) > 8 else ""
     kind = "the end" if all(need.any for need in needs) else "the success"
-    return f"waits for {kind} of {', '.join(told)}{more}"
+    return f"waits for {kind} of {', '.join(shown)}{more}"
 
 
 def _reason(context: QueueContext, job: int) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from itertools import starmap
 from typing import NamedTuple
 
 import msgspec
 
+from stoker.core.job import JobClass
 from stoker.core.lifecycle import State
 from stoker.store.database import Database, open_read_only
+from stoker.store.jobs import CLASS_COLUMNS
 
 # These have a reason always, and so are found by the index of reasons.
 RARE_STATES = frozenset(
@@ -25,8 +26,7 @@ _MATCHING = (
     " OR instr(lower(CAST(substr(command, 1, 1000) AS TEXT)), :text)) GROUP BY state"
 )
 _WAITING = (
-    "SELECT job.id, project, name, substr(command, 1, ?), form, class.slots, class.share,"
-    " class.gpu_mem FROM job"
+    f"SELECT job.id, name, substr(command, 1, ?), form, {CLASS_COLUMNS} FROM job"  # noqa: S608 - ours
     " JOIN class ON class.id = job.class WHERE state = 'waiting'"
     " ORDER BY priority DESC, rank, job.id LIMIT ?"
 )
@@ -62,16 +62,13 @@ class Condition(NamedTuple):
 
 
 class WaitingJob(msgspec.Struct, frozen=True, gc=False):
-    """A waiting job as far as its duration can be foretold from it."""
+    """What the duration of a waiting job can be estimated from."""
 
     id: int
-    project: str | None
     name: str | None
     command_head: bytes
     form: str | None
-    gpus: int
-    share: str | None
-    gpu_mem: int | None
+    needs: JobClass
 
 
 def state_of(database: Database, job: int) -> State | None:
@@ -205,7 +202,8 @@ def has_pending(database: Database, project: str | None) -> bool:
 
 def first_waiting(database: Database, limit: int, head_bytes: int) -> list[WaitingJob]:
     """The first jobs of the queue in its order, each with so many bytes of its command."""
-    return list(starmap(WaitingJob, database.execute(_WAITING, (head_bytes, limit))))
+    rows = database.execute(_WAITING, (head_bytes, limit))
+    return [WaitingJob(*(*row[:4], JobClass(*row[4:]))) for row in rows]
 
 
 def read_states(path: str) -> dict[int, State]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.job import Attempt, JobClass, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.planner import Candidate
 from stoker.core.usage import AttemptUse
@@ -41,12 +41,10 @@ class Usage(msgspec.Struct, frozen=True):
 NO_USAGE = Usage()
 
 
-ClassKey = tuple[int, float | None, str | None, str | None, int | None, str | None]
-"""What the jobs of a class have in common: slots, time limit, project, way to share, GPU memory, where."""
-
-
-AllowedAt = Callable[[str | None], frozenset[int] | None]
-"""The slots that may be used by jobs that ask for this place; None for all."""
+AllowedOf = Callable[[str | None, str | None], frozenset[int] | None]
+"""Returns the slots that jobs of a project with a placement rule may use; None for all."""
+RoomOf = Callable[[str | None], int | None]
+"""Returns how many more jobs of a project may start; None for any number."""
 
 
 _use_decoder = msgspec.json.Decoder(AttemptUse)
@@ -125,33 +123,31 @@ _END = {
 # Classes outlive their jobs, and there may be many: where they are, only those in which something
 # waits are looked at, each found by one step through the index.
 _FEW = 8
-_CLASS = "id, slots, timeout_s, project, share, gpu_mem, place"
+CLASS_COLUMNS = "class.slots, timeout_s, project, share, gpu_mem, place"  # as in JobClass
+_ADD_CLASS = (
+    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem, place) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_FIND_CLASS = "SELECT id FROM class WHERE " + CLASS_COLUMNS.replace(",", " IS ? AND") + " IS ?"  # noqa: S608
 # Of those that share a GPU many may start at once, wherever there is room beside others.
 SHARERS = 32
-_SOME_CLASSES = f"SELECT {_CLASS} FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
+_SOME_CLASSES = f"SELECT id, {CLASS_COLUMNS} FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
 _WAITING_CLASSES = (
     "WITH RECURSIVE waiting (number) AS (SELECT min(class) FROM job WHERE state = 'waiting'"  # noqa: S608 - ours
     " UNION ALL SELECT (SELECT min(class) FROM job WHERE state = 'waiting' AND class > number)"
     " FROM waiting WHERE number IS NOT NULL)"
-    f" SELECT {_CLASS} FROM waiting JOIN class ON id = number"
+    f" SELECT id, {CLASS_COLUMNS} FROM waiting JOIN class ON id = number"
 )
-HEADS = (
+_HEADS = (
     "SELECT id, priority, rank FROM job WHERE class = ? AND state = 'waiting'"
     " ORDER BY priority DESC, rank, id LIMIT ?"
 )
 
 
-def order_of(candidate: Candidate) -> tuple[int, int, int]:
-    """Where a candidate stands in the queue."""
-    return candidate.order
-
-
-def most_of(slots: int, share: str | None, limit: int, light: int, deep: int) -> int:
-    """How many jobs of a class to look at."""
-    if not slots:
+def _count_of_heads(needs: JobClass, limit: int, light: int, deep: int) -> int:
+    if not needs.slots:
         return light
-    most = limit + deep if slots > 1 else limit
-    return most if share is None else max(most, SHARERS)
+    most = limit + deep if needs.slots > 1 else limit
+    return most if needs.share is None else max(most, SHARERS)
 
 
 class Jobs:
@@ -162,7 +158,7 @@ class Jobs:
         self._execute = database.execute
         self._write = database.write
         self._last_id: int = self._execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0]
-        self._classes: dict[ClassKey, int] = {}
+        self._classes: dict[JobClass, int] = {}
 
     def remember_earlier(self) -> None:
         """Make what is recorded so far known to `read_again`: equal commands are told apart by order."""
@@ -203,9 +199,7 @@ class Jobs:
         self, command: bytes, request: Request, state: State, attempt: int, slots: str | None
     ) -> int:
         self._last_id += 1
-        number = self.class_of(
-            (request.slots, request.timeout_s, None, request.share, request.gpu_mem, request.where)
-        )
+        number = self.class_of(request)
         self._write(
             _ADD,
             (self._last_id, command, number, request.priority, state.value, attempt, slots),
@@ -324,54 +318,50 @@ class Jobs:
         self,
         limit: int,
         light: int,
-        allowed_at: AllowedAt = lambda _where: None,
+        allowed_of: AllowedOf = lambda _project, _where: None,
         deep: int = 0,
+        room_of: RoomOf = lambda _project: None,
     ) -> list[Candidate]:
-        """The first waiting jobs in queue order, up to `limit` of each class, or `light` without GPU.
+        """Return the first waiting jobs in queue order, each with the slots that it may use.
 
-        Of those that need several slots `deep` more. Each with the slots that it may use by where it
-        may run.
+        At most `limit` jobs of each class, or `light` if they need no GPU; of jobs that need several slots
+        `deep` more; and at most as many as their project has room for.
         """
-        found = []
-        for number, slots, timeout_s, project, share, gpu_mem, where in self.classes():
-            most = most_of(slots, share, limit, light, deep)
-            rows = self._execute(HEADS, (number, most))
-            allowed = None if where is None else allowed_at(where)
-            found += [
-                Candidate(
-                    job, slots, priority, rank, timeout_s, allowed, project, share, gpu_mem, where
-                )
-                for job, priority, rank in rows
-            ]
-        return sorted(found, key=order_of)
+        found: list[Candidate] = []
+        for number, needs in self._waiting_classes():
+            room = room_of(needs.project)
+            most = _count_of_heads(needs, limit, light, deep)
+            wanted = most if room is None else min(most, room)
+            rows = self._execute(_HEADS, (number, wanted)).fetchall() if wanted else ()
+            if rows:
+                allowed = allowed_of(needs.project, needs.where)
+                fields = msgspec.structs.astuple(needs)
+                found += [
+                    Candidate(*fields, id=job, priority=priority, rank=rank, allowed=allowed)
+                    for job, priority, rank in rows
+                ]
+        return sorted(found, key=lambda candidate: candidate.order)
 
-    def classes(
-        self,
-    ) -> list[tuple[int, int, float | None, str | None, str | None, int | None, str | None]]:
-        """Number and key of all classes in which something may wait."""
+    def _waiting_classes(self) -> list[tuple[int, JobClass]]:
+        """Return all classes in which jobs may wait."""
         found = self._execute(_SOME_CLASSES).fetchall()
-        return self._execute(_WAITING_CLASSES).fetchall() if len(found) > _FEW else found
+        rows = self._execute(_WAITING_CLASSES).fetchall() if len(found) > _FEW else found
+        return [(number, JobClass(*fields)) for number, *fields in rows]
 
     def counts(self) -> dict[State, int]:
         """How many jobs stand where."""
         rows = self._execute("SELECT state, count(*) FROM job GROUP BY state")
         return {State(state): number for state, number in rows}
 
-    def class_of(self, key: ClassKey) -> int:
-        """The number of a class, given to it now if it is new."""
+    def class_of(self, needs: JobClass) -> int:
+        """Return the number of a class; a new class gets a number now."""
+        key = needs.job_class
         number = self._classes.get(key)
         if number is None:
-            row = self._execute(
-                "SELECT id FROM class WHERE slots = ? AND timeout_s IS ? AND project IS ?"
-                " AND share IS ? AND gpu_mem IS ? AND place IS ?",
-                key,
-            ).fetchone()
+            values = msgspec.structs.astuple(key)
+            row = self._execute(_FIND_CLASS, values).fetchone()
             if row is None:
-                self._write(
-                    "INSERT INTO class (slots, timeout_s, project, share, gpu_mem, place)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    key,
-                )
+                self._write(_ADD_CLASS, values)
                 row = self._execute("SELECT last_insert_rowid()").fetchone()
             number = self._classes[key] = int(row[0])
         return number

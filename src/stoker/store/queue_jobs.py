@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
+from typing import Any
 
 import msgspec
 
 from stoker.core.job import Attempt, Ending, Options, Outcome, Request
 from stoker.core.lifecycle import TABLE, Event, State
-from stoker.core.planner import Candidate
+from stoker.core.planner import Candidate, make_candidate
 from stoker.store.database import Database
-from stoker.store.jobs import HEADS, NO_USAGE, ClassKey, Jobs, Usage, most_of, order_of
+from stoker.store.jobs import CLASS_COLUMNS, NO_USAGE, Jobs, Usage
 from stoker.store.named_values import NamedValues
 from stoker.store.submissions import (
     USUAL,
@@ -29,10 +30,9 @@ from stoker.store.sweep_records import add_runs
 _LAST_ID = "last_id"
 _KNOWN_SUBMISSIONS = 256
 _FACTS = (
-    "SELECT job.id, attempt, tries, retries, priority, command, form, name, log, fresh, submission,"
-    " class.slots, timeout_s, project, ending, job.slots, pid, started_at_us, grace_s, state, options,"
-    " rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir, share, gpu_mem, place,"
-    " log_since"
+    "SELECT job.id, attempt, tries, command, form, name, log, fresh, submission, ending, job.slots, pid,"  # noqa: S608
+    " started_at_us, grace_s, state, rank, begin_at_us, held, stopped_at_us, stopped_us, sweep_run.dir,"
+    f" log_since, priority, retries, options, {CLASS_COLUMNS}"
     " FROM job JOIN class ON class.id = job.class LEFT JOIN sweep_run ON sweep_run.job = job.id"
 )
 
@@ -45,43 +45,35 @@ _options = msgspec.json.Decoder(Options)
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """All that is needed to start a job, or to take it over."""
+    """All that is needed to start a job, or to adopt its running attempt."""
 
     id: int
     attempt: int
     tries: int | None
-    retries: int | None
-    priority: int
     command: bytes
     form: str | None
     name: str | None
     log: bytes | None
     fresh: int | None
     submission: int
-    gpus: int
-    timeout_s: float | None
-    project: str | None
     ending: str | None
     slots: str | None
     pid: int | None
     started_at_us: int | None
     grace_s: float | None
     state: str
-    options: bytes | None
     rank: int
     begin_at_us: int | None
     held: int | None
     stopped_at_us: int | None
     stopped_us: int | None
-    run_dir: bytes | None = None
-    share: str | None = None
-    gpu_mem: int | None = None
-    where: str | None = None
-    log_since: int | None = None
+    run_dir: bytes | None
+    log_since: int | None
+    request: Request
 
     @property
     def being_ended(self) -> tuple[Ending, str] | None:
-        """Why it is being ended, if it is."""
+        """Why Stoker is ending it, if it is."""
         if self.ending is None:
             return None
         kind, _, reason = self.ending.partition(": ")
@@ -89,34 +81,21 @@ class Facts(msgspec.Struct, frozen=True):
         return (known[kind], reason) if kind in known else (Ending.KILL, self.ending)
 
     @property
-    def request(self) -> Request:
-        """What it asks for."""
-        return Request(
-            slots=self.gpus,
-            priority=self.priority,
-            timeout_s=self.timeout_s,
-            retries=self.retries or 0,
-            share=self.share,
-            gpu_mem=self.gpu_mem,
-            where=self.where,
-            options=USUAL if self.options is None else _options.decode(self.options),
-        )
+    def candidate(self) -> Candidate:
+        """The job as the planner sees it."""
+        return make_candidate(self.id, self.request, self.rank)
 
 
-def candidate_of(facts: Facts) -> Candidate:
-    """A waiting job as far as planning cares."""
-    return Candidate(
-        facts.id,
-        facts.gpus,
-        facts.priority,
-        facts.rank,
-        facts.timeout_s,
-        None,
-        facts.project,
-        facts.share,
-        facts.gpu_mem,
-        facts.where,
+def _read_facts(row: Sequence[Any]) -> Facts:
+    own = len(Facts.__struct_fields__) - 1
+    priority, retries, options, *needs = row[own:]
+    request = Request(
+        *needs,
+        priority=priority,
+        retries=retries or 0,
+        options=USUAL if options is None else _options.decode(options),
     )
+    return Facts(*(*row[:own], request))
 
 
 class QueueJobs(Jobs):
@@ -170,47 +149,16 @@ class QueueJobs(Jobs):
         reservation: Reservation,
         offset: int,
         rows: Sequence[NewRow],
-        key: ClassKey,
         request: Request,
         sweep: int | None = None,
     ) -> None:
         """Add the next jobs of a submission; they wait from now on."""
         self.has_preempting = self.has_preempting or request.options.preempt
-        add_rows(self.database, reservation, offset, rows, self.class_of(key), request)
+        add_rows(self.database, reservation, offset, rows, self.class_of(request), request)
         if sweep is not None:
             first = reservation.first_job + offset
             add_runs(self.database, sweep, first, [row.run for row in rows])
         self._pending[State.WAITING.value] += len(rows)
-
-    def heads_by_project(
-        self,
-        limit: int,
-        light: int,
-        room_of: Callable[[str | None], int | None],
-        allowed_of: Callable[[str | None, str | None], frozenset[int] | None],
-        deep: int = 0,
-    ) -> list[Candidate]:
-        """As `heads`, of each project as many as have room, with the slots that it may use there."""
-        found: list[Candidate] = []
-        for number, slots, timeout_s, project, share, gpu_mem, where in self.classes():
-            room = room_of(project)
-            most = most_of(slots, share, limit, light, deep)
-            wanted = most if room is None else min(most, room)
-            rows = self._execute(HEADS, (number, wanted)).fetchall() if wanted else ()
-            if rows:
-                allowed = allowed_of(project, where)
-                found += [
-                    Candidate(
-                        *(job, slots, priority, rank, timeout_s, allowed, project, share, gpu_mem),
-                        where,
-                    )
-                    for job, priority, rank in rows
-                ]
-        return sorted(found, key=order_of)
-
-    def candidate(self, job: int) -> Candidate:
-        """A waiting job as far as planning cares."""
-        return candidate_of(self.facts(job))
 
     def forced(self) -> list[int]:
         """The waiting jobs that are to start before all others."""
@@ -248,12 +196,12 @@ class QueueJobs(Jobs):
 
     def facts(self, job: int) -> Facts:
         """All that is needed to start a job that exists."""
-        return Facts(*self._execute(f"{_FACTS} WHERE job.id = ?", (job,)).fetchone())
+        return _read_facts(self._execute(f"{_FACTS} WHERE job.id = ?", (job,)).fetchone())
 
     def live_facts(self) -> list[Facts]:
         """The same of all jobs that had a process when last heard of."""
         rows = self._execute(f"{_FACTS} WHERE state IN ('starting', 'running', 'paused')")
-        return [Facts(*row) for row in rows]
+        return [_read_facts(row) for row in rows]
 
     def environment(self, number: int) -> bytes:
         """An environment's entries, each ending in NUL."""

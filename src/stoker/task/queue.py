@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from stoker.core.job import Attempt
 from stoker.core.lifecycle import State
-from stoker.engine.queue import MemoryQueue, QueueEntry, make_candidate
+from stoker.core.planner import make_candidate
+from stoker.engine.queue import MemoryQueue, QueueEntry
 from stoker.store.jobs import SHARERS, Jobs, Known
 from stoker.task.messages import Submit
 

@@ -44,7 +44,7 @@ def test_a_slot_that_does_not_exist_is_not_held() -> None:
 
 
 def test_a_plan_that_keeps_to_the_rules_passes() -> None:
-    waiting = (Candidate(1, 2), Candidate(2, 1), Candidate(3, 0))
+    waiting = (Candidate(id=1, slots=2), Candidate(id=2, slots=1), Candidate(id=3, slots=0))
 
     checked(
         Start(1, (0, 1)),
@@ -73,4 +73,4 @@ def test_a_plan_that_keeps_to_the_rules_passes() -> None:
 )
 def test_a_plan_that_breaks_a_rule_is_caught(starts: list[Start], complaint: str) -> None:
     with pytest.raises(InvariantError, match=complaint):
-        checked(*starts, waiting=(Candidate(1), Candidate(2), Candidate(3, 0)))
+        checked(*starts, waiting=(Candidate(id=1), Candidate(id=2), Candidate(id=3, slots=0)))

@@ -40,7 +40,7 @@ class Scene(NamedTuple):
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     waiting = [
-        Candidate(number, slots, priority, rank, timeout_s)
+        Candidate(id=number, slots=slots, priority=priority, rank=rank, timeout_s=timeout_s)
         for number, (slots, priority, rank, timeout_s) in enumerate(
             draw(
                 st.lists(
@@ -187,19 +187,27 @@ def test_nothing_is_claimed_in_advance_while_a_slot_is_free_for_it(scene: Scene)
 
 
 def test_priority_comes_before_rank_and_rank_before_age() -> None:
-    jobs = [Candidate(1, 1, 0, 0), Candidate(2, 1, 0, -1), Candidate(3, 1, 5, 9)]
+    jobs = [
+        Candidate(id=1, slots=1, priority=0, rank=0),
+        Candidate(id=2, slots=1, priority=0, rank=-1),
+        Candidate(id=3, slots=1, priority=5, rank=9),
+    ]
 
     assert [job.id for job in sorted(jobs, key=lambda job: job.order)] == [3, 2, 1]
 
 
 def test_a_big_job_that_is_first_keeps_the_free_slots() -> None:
-    made = plan([Candidate(1, 2), Candidate(2, 1)], free=[0], busy=[Busy(1)])
+    made = plan([Candidate(id=1, slots=2), Candidate(id=2, slots=1)], free=[0], busy=[Busy(1)])
 
     assert made == Plan((), reserved_for=1, reserved={0: 1})
 
 
 def test_a_job_that_ends_in_time_is_backfilled_and_one_that_does_not_is_not() -> None:
-    waiting = [Candidate(1, 2), Candidate(2, 1, timeout_s=11), Candidate(3, 1, timeout_s=10)]
+    waiting = [
+        Candidate(id=1, slots=2),
+        Candidate(id=2, slots=1, timeout_s=11),
+        Candidate(id=3, slots=1, timeout_s=10),
+    ]
 
     made = plan(waiting, free=[0], busy=[Busy(1, ends_by=110.0)], now=100.0)
 
@@ -207,14 +215,18 @@ def test_a_job_that_ends_in_time_is_backfilled_and_one_that_does_not_is_not() ->
 
 
 def test_nothing_is_backfilled_where_a_slot_may_be_free_at_any_moment() -> None:
-    waiting = [Candidate(1, 2), Candidate(2, 1, timeout_s=1)]
+    waiting = [Candidate(id=1, slots=2), Candidate(id=2, slots=1, timeout_s=1)]
 
     assert plan(waiting, free=[0], busy=[Busy(1, ends_by=None)]).starts == ()
 
 
 def test_the_limits_of_jobs_that_start_in_the_same_plan_count_for_who_may_pass() -> None:
     """Slot 0 is free again at 1, and then the big job has its two slots."""
-    waiting = [Candidate(1, 1, timeout_s=1), Candidate(2, 2), Candidate(3, 1, timeout_s=99)]
+    waiting = [
+        Candidate(id=1, slots=1, timeout_s=1),
+        Candidate(id=2, slots=2),
+        Candidate(id=3, slots=1, timeout_s=99),
+    ]
 
     made = plan(waiting, free=[0, 1], busy=[Busy(2, ends_by=100.0)])
 
@@ -222,7 +234,9 @@ def test_the_limits_of_jobs_that_start_in_the_same_plan_count_for_who_may_pass()
 
 
 def test_a_big_job_is_not_passed_by_claims_in_advance() -> None:
-    made = plan([Candidate(1, 2), Candidate(2, 1)], free=[], busy=[Busy(0)], room={0: 3})
+    made = plan(
+        [Candidate(id=1, slots=2), Candidate(id=2, slots=1)], free=[], busy=[Busy(0)], room={0: 3}
+    )
 
     assert made.starts == ()
 
@@ -230,14 +244,14 @@ def test_a_big_job_is_not_passed_by_claims_in_advance() -> None:
 def test_claims_in_advance_go_round_before_any_slot_gets_a_second() -> None:
     busy = [Busy(0), Busy(1), Busy(2)]
 
-    made = plan([Candidate(n) for n in range(9)], free=[], busy=busy, room={0: 2, 1: 2, 2: 1})
+    made = plan([Candidate(id=n) for n in range(9)], free=[], busy=busy, room={0: 2, 1: 2, 2: 1})
 
     assert [start.slots[0] for start in made.starts] == [0, 1, 2, 0, 1]
     assert all(start.in_advance for start in made.starts)
 
 
 def test_a_slot_that_is_just_being_filled_has_room_behind_its_job() -> None:
-    made = plan([Candidate(n) for n in range(3)], free=[0], room={0: 1})
+    made = plan([Candidate(id=n) for n in range(3)], free=[0], room={0: 1})
 
     assert made.starts == (Start(0, (0,)), Start(1, (0,), in_advance=True))
 
@@ -246,7 +260,9 @@ def test_a_slot_that_is_just_being_filled_has_room_behind_its_job() -> None:
 def test_the_queue_is_read_only_as_far_as_needed(rooms: int) -> None:
     numbers = itertools.count()
 
-    made = plan(map(Candidate, numbers), free=[0, 1], busy=[Busy(2)], room={2: rooms})
+    made = plan(
+        (Candidate(id=number) for number in numbers), free=[0, 1], busy=[Busy(2)], room={2: rooms}
+    )
 
     assert len(made.starts) == 2 + rooms
     assert next(numbers) <= 2 + rooms + 1
@@ -258,22 +274,24 @@ def nodes(names: str, busy: Sequence[Busy] = ()) -> Nodes:
 
 
 def test_the_slots_of_a_job_are_of_one_node_however_many_are_free_on_others() -> None:
-    made = plan([Candidate(1, 2)], free=[0, 1], nodes=nodes("ab"))
+    made = plan([Candidate(id=1, slots=2)], free=[0, 1], nodes=nodes("ab"))
 
     assert made.starts == ()
-    made = plan([Candidate(1, 2)], free=[0, 1, 2], nodes=nodes("abb"))
+    made = plan([Candidate(id=1, slots=2)], free=[0, 1, 2], nodes=nodes("abb"))
     assert made.starts == (Start(1, (1, 2)),)
 
 
 def test_a_job_goes_to_the_node_with_just_enough_free_slots_so_that_whole_nodes_are_left() -> None:
-    made = plan([Candidate(1, 2), Candidate(2, 3)], free=range(5), nodes=nodes("aaabb"))
+    made = plan(
+        [Candidate(id=1, slots=2), Candidate(id=2, slots=3)], free=range(5), nodes=nodes("aaabb")
+    )
 
     assert made.starts == (Start(1, (3, 4)), Start(2, (0, 1, 2)))
 
 
 def test_what_is_kept_for_a_big_job_is_of_one_node_and_the_others_go_on() -> None:
     busy = [Busy(1), Busy(3)]
-    waiting = [Candidate(1, 2), Candidate(2), Candidate(3)]
+    waiting = [Candidate(id=1, slots=2), Candidate(id=2), Candidate(id=3)]
 
     made = plan(waiting, free=[0, 2], busy=busy, nodes=nodes("aabb", busy))
 
@@ -283,7 +301,7 @@ def test_what_is_kept_for_a_big_job_is_of_one_node_and_the_others_go_on() -> Non
 def test_a_big_job_waits_where_it_needs_the_end_of_the_fewest_jobs_without_a_limit() -> None:
     busy = [Busy(1), Busy(2), Busy(4, ends_by=900.0), Busy(5)]
 
-    made = plan([Candidate(1, 3)], free=[0, 3], nodes=nodes("aaabbb", busy))
+    made = plan([Candidate(id=1, slots=3)], free=[0, 3], nodes=nodes("aaabbb", busy))
 
     assert made.reserved == {3: 1}
 
@@ -291,7 +309,7 @@ def test_a_big_job_waits_where_it_needs_the_end_of_the_fewest_jobs_without_a_lim
 def test_of_equal_nodes_a_big_job_waits_on_the_one_whose_limits_free_it_first() -> None:
     busy = [Busy(1, ends_by=90.0), Busy(3, ends_by=50.0)]
 
-    made = plan([Candidate(1, 2)], free=[0, 2], nodes=nodes("aabb", busy))
+    made = plan([Candidate(id=1, slots=2)], free=[0, 2], nodes=nodes("aabb", busy))
 
     assert made.reserved == {2: 1}
 
@@ -299,14 +317,16 @@ def test_of_equal_nodes_a_big_job_waits_on_the_one_whose_limits_free_it_first() 
 def test_nothing_is_kept_on_a_node_that_is_too_small() -> None:
     busy = [Busy(1), Busy(3)]
 
-    made = plan([Candidate(1, 3), Candidate(2)], free=[0, 2], nodes=nodes("aabbb", busy))
+    made = plan(
+        [Candidate(id=1, slots=3), Candidate(id=2)], free=[0, 2], nodes=nodes("aabbb", busy)
+    )
 
     assert made.starts == (Start(2, (0,)),)
 
 
 def test_two_big_jobs_keep_slots_of_a_node_each() -> None:
     busy = [Busy(1), Busy(3)]
-    waiting = [Candidate(1, 2), Candidate(2, 2), Candidate(3)]
+    waiting = [Candidate(id=1, slots=2), Candidate(id=2, slots=2), Candidate(id=3)]
 
     made = plan(waiting, free=[0, 2], nodes=nodes("aabb", busy))
 
@@ -315,7 +335,11 @@ def test_two_big_jobs_keep_slots_of_a_node_each() -> None:
 
 def test_a_job_that_ends_in_time_passes_a_big_one_also_on_the_node_where_that_waits() -> None:
     busy = [Busy(1, ends_by=110.0)]
-    waiting = [Candidate(1, 2), Candidate(2, timeout_s=11), Candidate(3, timeout_s=10)]
+    waiting = [
+        Candidate(id=1, slots=2),
+        Candidate(id=2, timeout_s=11),
+        Candidate(id=3, timeout_s=10),
+    ]
 
     made = plan(waiting, free=[0], now=100.0, nodes=nodes("aa", busy))
 
@@ -326,7 +350,9 @@ def test_a_big_job_that_may_not_use_a_node_keeps_nothing_there() -> None:
     busy = [Busy(1), Busy(3)]
 
     made = plan(
-        [Candidate(1, 2, allowed=frozenset({2, 3}))], free=[0, 2], nodes=nodes("aabb", busy)
+        [Candidate(id=1, slots=2, allowed=frozenset({2, 3}))],
+        free=[0, 2],
+        nodes=nodes("aabb", busy),
     )
 
     assert made.reserved == {2: 1}
@@ -337,8 +363,8 @@ def test_slots_are_kept_for_the_first_jobs_that_wait_and_those_behind_go_on_else
     names = "".join(2 * chr(ord("a") + node) for node in range(20))
     busy = [Busy(slot) for slot in range(1, 40, 2)]
     waiting = [
-        *(Candidate(job, 2) for job in range(18)),
-        *(Candidate(job) for job in range(18, 30)),
+        *(Candidate(id=job, slots=2) for job in range(18)),
+        *(Candidate(id=job) for job in range(18, 30)),
     ]
 
     made = plan(waiting, free=range(0, 40, 2), nodes=nodes(names, busy))

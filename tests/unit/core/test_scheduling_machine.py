@@ -69,7 +69,9 @@ class Scheduling(RuleBasedStateMachine):
     def submit(self, priority: int, slots: int, timeout_s: float | None) -> None:
         number = len(self.jobs)
         slots = min(slots, self.most)
-        self.jobs[number] = Job(Candidate(number, slots, priority, 0, timeout_s))
+        self.jobs[number] = Job(
+            Candidate(id=number, slots=slots, priority=priority, rank=0, timeout_s=timeout_s)
+        )
         self.carry_out()
 
     @rule(seconds=st.integers(1, 5))

@@ -69,8 +69,9 @@ def test_everything_that_was_captured_is_kept(harness: Harness) -> None:
     )
 
     facts = harness.jobs.facts(1)
-    assert (facts.name, facts.project, facts.gpus, facts.priority) == ("one", "vision", 2, 5)
-    assert (facts.timeout_s, facts.retries, facts.form) == (60.5, 3, None)
+    request = facts.request
+    assert (facts.name, request.project, request.slots, request.priority) == ("one", "vision", 2, 5)
+    assert (request.timeout_s, request.retries, facts.form) == (60.5, 3, None)
     common = harness.jobs.surroundings(facts.submission)
     assert (common.cwd, common.shell, common.snapshot, common.linger) == (
         os.fsencode(harness.home),

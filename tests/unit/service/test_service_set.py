@@ -33,8 +33,9 @@ def test_a_waiting_job_is_changed_in_every_respect(busy: Harness) -> None:
     facts = busy.jobs.facts(2)
 
     assert changed.ids == [2]
-    assert (facts.name, facts.project, facts.priority, facts.retries) == ("new", "q", 5, 3)
-    assert (facts.gpus, facts.timeout_s, facts.form) == (0, 60.0, None)
+    request = facts.request
+    assert (facts.name, request.project, request.priority, request.retries) == ("new", "q", 5, 3)
+    assert (request.slots, request.timeout_s, facts.form) == (0, 60.0, None)
     assert facts.command == b"python b.py --lr 1"
     assert facts.log == f"{busy.home}/out/{{id}}.log".encode()
     assert busy.states()[2] == "running"
@@ -54,7 +55,12 @@ def test_none_clears(busy: Harness) -> None:
     )
     facts = busy.jobs.facts(2)
 
-    assert (facts.name, facts.project, facts.timeout_s, facts.log) == (None, None, None, None)
+    assert (facts.name, facts.request.project, facts.request.timeout_s, facts.log) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert busy.states()[2] == "waiting"
 
 

@@ -24,7 +24,6 @@ from stoker.store.prune import forget_submissions
 from stoker.store.queue_jobs import QueueJobs
 from stoker.store.submissions import Common, NewRow, Reservation
 
-KEY = (1, None, None, None, None, None)
 ENDS = (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE)
 
 
@@ -56,7 +55,7 @@ def submit(
     with database.transaction(durable=True):
         reservation = jobs.reserve(common(request_id, count, **more))
         rows = [NewRow(b"command %d" % number) for number in range(count)]
-        jobs.fill(reservation, 0, rows, KEY, request or Request())
+        jobs.fill(reservation, 0, rows, request or Request())
     return reservation
 
 
@@ -114,7 +113,7 @@ class Queue(RuleBasedStateMachine):
     def fill(self, reservation: Reservation, offset: int, count: int) -> None:
         rows = [NewRow(b"c", "argv" if number % 7 == 0 else None) for number in range(count)]
         if rows:
-            self.jobs.fill(reservation, offset, rows, KEY, Request(retries=count % 2))
+            self.jobs.fill(reservation, offset, rows, Request(retries=count % 2))
 
     @rule(data=st.data(), event=st.sampled_from(list(Event)))
     def happen(self, data: st.DataObject, event: Event) -> None:
@@ -179,8 +178,7 @@ class Queue(RuleBasedStateMachine):
                 reservation,
                 0,
                 [NewRow(b"c")] * count,
-                (7, float(count), None, None, None, None),
-                Request(),
+                Request(slots=7, timeout_s=float(count)),
             )
             raise StokerError("changed my mind")
         assert (counted(self.database), self.jobs.tally()) == before
@@ -263,9 +261,9 @@ def test_a_submission_cut_short_between_slices_goes_on_where_it_ended(
     with database.transaction(durable=True):
         reservation = jobs.reserve(common(jobs=10))
     with database.transaction():
-        jobs.fill(reservation, 0, rows[:4], KEY, Request())
+        jobs.fill(reservation, 0, rows[:4], Request())
     with contextlib.suppress(KeyboardInterrupt), database.transaction():
-        jobs.fill(reservation, 4, rows[4:8], KEY, Request())
+        jobs.fill(reservation, 4, rows[4:8], Request())
         raise KeyboardInterrupt
     database.close()
 
@@ -274,7 +272,7 @@ def test_a_submission_cut_short_between_slices_goes_on_where_it_ended(
     with database.transaction():
         reservation = jobs.reserve(common(jobs=10))
         assert (reservation.first_job, reservation.added) == (1, 4)
-        jobs.fill(reservation, 4, rows[4:], KEY, Request())
+        jobs.fill(reservation, 4, rows[4:], Request())
 
     found = database.execute("SELECT id, command FROM job ORDER BY id").fetchall()
     assert found == [(number + 1, row.command) for number, row in enumerate(rows)]
@@ -305,19 +303,12 @@ def test_every_row_is_kept_as_it_was_given_however_many_and_however_different(
     ]
     with database.transaction():
         reservation = jobs.reserve(common(jobs=count))
-        jobs.fill(
-            reservation,
-            0,
-            rows,
-            (2, 60.0, "p", None, None, None),
-            Request(slots=2, priority=5, retries=3),
-        )
+        request = Request(slots=2, timeout_s=60.0, project="p", priority=5, retries=3)
+        jobs.fill(reservation, 0, rows, request)
 
     found = [jobs.facts(number + 1) for number in range(count)]
     assert [NewRow(each.command, each.form, each.name, each.log) for each in found] == rows
-    assert {
-        (each.gpus, each.timeout_s, each.project, each.priority, each.retries) for each in found
-    } == {(2, 60.0, "p", 5, 3)}
+    assert {each.request for each in found} == {request}
     assert {each.submission for each in found} == {reservation.submission}
 
 
@@ -446,7 +437,7 @@ class TestRefused:
         with database.transaction():
             reservation = jobs.reserve(common("request-2", 300, environment=b"B=2\0"))
             rows = [NewRow(b"x" * 500)] * 300
-            jobs.fill(reservation, 0, rows, (4, 9.0, "new", None, None, None), Request())
+            jobs.fill(reservation, 0, rows, Request(slots=4, timeout_s=9.0, project="new"))
 
     def everything(self, database: Database) -> list[object]:
         return [
@@ -474,7 +465,7 @@ class TestRefused:
         self.fill_up(full, jobs)
 
         last = full.execute("SELECT max(id) FROM job").fetchone()[0]
-        assert jobs.facts(last).project == "new"
+        assert jobs.facts(last).request.project == "new"
         assert jobs.tally() == counted(full) == {State.WAITING: 301}
 
     def test_ids_that_nobody_was_told_are_free_again(self, full: Database, jobs: QueueJobs) -> None:
@@ -539,7 +530,7 @@ class TestRefused:
     ) -> None:
         def change_and_fail() -> None:
             with database.transaction():
-                jobs.fill(jobs.reserve(common()), 0, [NewRow(b"c")], KEY, Request())
+                jobs.fill(jobs.reserve(common()), 0, [NewRow(b"c")], Request())
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
