@@ -23,7 +23,7 @@ from stoker.cluster import ray_api, settings
 from stoker.cluster.ray_api import RayActor
 from stoker.cluster.ray_command import ray_environment, ray_words
 from stoker.cluster.ray_folder import prepare_ray_folder, remove_ray_folder
-from stoker.executors.node_reports import Joined, News
+from stoker.executors.node_reports import Joined, NodeReport
 from stoker.supervisor import unix_sockets
 
 _LIMIT = 64 << 20
@@ -136,7 +136,7 @@ class Driver:
     async def _open(self, queue: str) -> QueueAgent:
         joined = asyncio.Event()
 
-        def tell(news: News) -> None:
+        def tell(news: NodeReport) -> None:
             if isinstance(news, Joined):
                 joined.set()
 

@@ -109,5 +109,5 @@ def test_one_that_hangs_or_was_killed_is_not_waited_for(node: Node, signum: int)
 
 def test_a_job_whose_machine_leaves_is_lost_and_has_not_failed(node: Node) -> None:
     node.start()
-    node.harness.executor._line.send(CutAttempt("1.1", lease_file.LEFT))  # type: ignore[attr-defined]
+    node.harness.executor._connection.send(CutAttempt("1.1", lease_file.LEFT))  # type: ignore[attr-defined]
     assert node.harness.lost("1.1").cut_off

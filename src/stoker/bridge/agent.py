@@ -30,7 +30,7 @@ from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError
-from stoker.executors.node_reports import Introduction, NodeGpu, NodeSlot, Sight
+from stoker.executors.node_reports import GpuSample, Introduction, NodeGpu, NodeSlot
 from stoker.executors.supervisor_launcher import SupervisorLauncher, wait_for
 from stoker.gpus.nvml import Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots
@@ -90,7 +90,7 @@ class Agent:
         self._guard: asyncio.Task[None] | None = None
         self._monitor_thread = ThreadPoolExecutor(1)
         self._cache_threads = ThreadPoolExecutor(_CACHE_THREADS)
-        self._looking: asyncio.Future[Sight | None] | None = None
+        self._looking: asyncio.Future[GpuSample | None] | None = None
         self._stream = ""
         self._node_gpu_monitor = NodeGpuMonitor(
             self._nvml, self._slots, cookie, list, mind_others=gpus is None
@@ -150,10 +150,10 @@ class Agent:
             departure = Departure.LEFT if is_over else Departure.LEAVING
             return messages.HeartbeatReply(boot_s(), time.time(), departure=departure)
         self._has_announced_leaving = False
-        sight = await self._look(proxy, wanted=beat.watch_gpus)
-        return messages.HeartbeatReply(boot_s(), time.time(), sight)
+        sample = await self._look(proxy, wanted=beat.watch_gpus)
+        return messages.HeartbeatReply(boot_s(), time.time(), sample)
 
-    async def _look(self, proxy: ProtocolProxy | None, *, wanted: bool) -> Sight | None:
+    async def _look(self, proxy: ProtocolProxy | None, *, wanted: bool) -> GpuSample | None:
         """Return the state of the GPUs; None while the driver hangs, which must not delay a heartbeat."""
         if self._looking is None or self._looking.done():
             if proxy is not None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast, get_args
 import msgspec
 
 from stoker.bridge.log_forwarder import LogPiece
-from stoker.executors.node_reports import Introduction, Sight
+from stoker.executors.node_reports import GpuSample, Introduction
 from stoker.staging.node_cache import CollectedResults, Piece, WorkingCopy
 
 ReplyT = TypeVar("ReplyT")
@@ -35,7 +35,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True):
 
     stamp_s: float
     time_s: float
-    sight: Sight | None = None
+    sample: GpuSample | None = None
     departure: Departure = Departure.NONE
 
 

@@ -14,7 +14,7 @@ from stoker.engine.running_attempt import Running, RunningAttempt
 from stoker.engine.slot_state import ClosedBy
 from stoker.engine.slots import SlotTable
 from stoker.executors.contract import Ended
-from stoker.executors.node_reports import GpuState, Sight
+from stoker.executors.node_reports import GpuSample, GpuState
 from stoker.gpus.nvml import Nvml
 
 _NOTHING = QueueEntry(b"", Request())
@@ -60,7 +60,7 @@ class NodeGpuMonitor:
                 phase=Running(running[key], started_at_us=0),
             )
 
-    def see(self, *, wanted: bool) -> Sight | None:
+    def see(self, *, wanted: bool) -> GpuSample | None:
         """What was seen last; None where nobody looks."""
         if self._gpu_monitor is None:
             return None
@@ -70,7 +70,7 @@ class NodeGpuMonitor:
         self._gpu_monitor.rouse()
         self._gpu_monitor.refresh()
         look = self._gpu_monitor.look()
-        return None if look is None else Sight(look, self._states(look))
+        return None if look is None else GpuSample(look, self._states(look))
 
     def _states(self, look: Look) -> dict[str, GpuState]:
         assert self._gpu_monitor is not None

@@ -22,16 +22,16 @@ from stoker.bridge.clock import boot_s
 from stoker.bridge.log_forwarder import LogPiece, write_piece
 from stoker.bridge.staging_proxy import StagingProxy
 from stoker.executors.node_reports import (
-    Ahead,
     Away,
+    ClockOffset,
+    GpusSampled,
     Introduction,
     Joined,
+    LeaseExpired,
     Leaving,
     Left,
-    News,
-    Parted,
-    Sighted,
-    Told,
+    NodeReport,
+    Notice,
 )
 
 _BEAT_S = 1.0
@@ -54,7 +54,7 @@ class NodeSession:
         self,
         node: str,
         name: str,
-        tell: Callable[[News], None],
+        report: Callable[[NodeReport], None],
         lease_s: float,
         transfers: str,
         leased_until_s: float = 0.0,
@@ -62,35 +62,35 @@ class NodeSession:
         self.node = node
         self.name = name
         self.lease_s = lease_s
-        self.wanted = False
-        self._tell = tell
+        self.watch_gpus = False
+        self._report = report
         self._transfers = transfers
         self._introduction: Introduction | None = None
-        self._ahead = Ahead()
+        self._offset = ClockOffset()
         self._quickest_s = float("inf")
         self._agent: AgentClient | None = None
         self._away: str | None = "it has not answered yet"
         # The bridge before this one may just have granted a whole lease.
         self._granted_until_s = max(boot_s() + lease_s, leased_until_s)
-        self._is_parted = False
+        self._is_expired = False
         self._is_leaving = False
         self._is_given_up = False  # the daemon has given up the jobs that ran there
         self._stream: asyncio.Task[bool] | None = None
         self._passing: asyncio.Future[None] | None = None
         self._log_thread = ThreadPoolExecutor(1)
 
-    def retell(self) -> None:
+    def report_state(self) -> None:
         """Report the state of the node to a new daemon."""
-        # A daemon that was not told that the node has parted may still wait for its jobs.
-        self._is_given_up = self._is_parted
+        # A daemon that was not told that the node has an expired lease may still wait for its jobs.
+        self._is_given_up = self._is_expired
         if self._is_leaving:
-            self._tell(Leaving(self.node))
+            self._report(Leaving(self.node))
         elif self._introduction is not None and self._away is None:
-            self._tell(Joined(self._introduction, self._ahead))
-        elif self._is_parted:
-            self._tell(Parted(self.node, self._parting()))
+            self._report(Joined(self._introduction, self._offset))
+        elif self._is_expired:
+            self._report(LeaseExpired(self.node, self._expiry_reason()))
         else:
-            self._tell(Away(self.node, self._away or ""))
+            self._report(Away(self.node, self._away or ""))
 
     async def mind(self, agent: AgentClient, introduction: Introduction) -> None:
         """Exchange heartbeats with an agent; raise AgentLostError when it no longer answers."""
@@ -104,7 +104,7 @@ class NodeSession:
                 until_s = boot_s() + self.lease_s
                 self._granted_until_s = max(self._granted_until_s, until_s)
             asked_s, asked_at = boot_s(), time.time()
-            beat = Heartbeat(echo, self.lease_s, self.wanted)
+            beat = Heartbeat(echo, self.lease_s, self.watch_gpus)
             call = asyncio.ensure_future(agent.call(beat, _CALL_S))
             done, _pending = await asyncio.wait((call,), timeout=_PATIENCE_S)
             if not done:
@@ -114,13 +114,13 @@ class NodeSession:
             echo = reply.stamp_s
             self._compare(asked_s, asked_at, echo, reply.time_s)
             if reply.departure is not Departure.NONE:
-                self._see_off(reply.departure)
+                self._on_departure(reply.departure)
             elif was_echoed and (self._away is not None or self._is_leaving):
-                self._away, self._is_parted, self._is_leaving = None, False, False
+                self._away, self._is_expired, self._is_leaving = None, False, False
                 self._introduction = introduction
-                self._tell(Joined(introduction, self._ahead))
-            if reply.sight is not None or self.wanted:
-                self._tell(Sighted(self.node, reply.sight))
+                self._report(Joined(introduction, self._offset))
+            if reply.sample is not None or self.watch_gpus:
+                self._report(GpusSampled(self.node, reply.sample))
             await asyncio.sleep(_BEAT_S if was_echoed else 0.0)
 
     def _compare(self, asked_s: float, asked_at: float, told_s: float, told_at: float) -> None:
@@ -132,31 +132,31 @@ class NodeSession:
         behind_s = (asked_at + time.time()) / 2 - told_at
         # A difference of about the duration of the call may be none.
         of_day_s = round(behind_s) if abs(behind_s) > took_s / 2 + 1.0 else 0
-        self._ahead = Ahead((asked_s + boot_s()) / 2 - told_s, of_day_s)
+        self._offset = ClockOffset((asked_s + boot_s()) / 2 - told_s, of_day_s)
 
-    def _see_off(self, departure: Departure) -> None:
+    def _on_departure(self, departure: Departure) -> None:
         """Report once that the node is leaving; raise NodeLeftError when it has left."""
         if departure is Departure.LEFT:
-            self._tell(Left(self.node))
+            self._report(Left(self.node))
             raise NodeLeftError
         if not self._is_leaving:
             self._is_leaving = True
-            self._tell(Leaving(self.node))
+            self._report(Leaving(self.node))
 
     def lose(self, reason: str) -> None:
         """Report that the node does not answer."""
         if self._away is None:
             self._away = reason
-            self._tell(Away(self.node, reason))
+            self._report(Away(self.node, reason))
 
     def check_lease(self) -> None:
         """Report once that the node's jobs cannot be running any more."""
         over = boot_s() > self._granted_until_s + _MARGIN_S
-        if self._away is not None and over and not self._is_parted:
-            self._is_parted = self._is_given_up = True
-            self._tell(Parted(self.node, self._parting()))
+        if self._away is not None and over and not self._is_expired:
+            self._is_expired = self._is_given_up = True
+            self._report(LeaseExpired(self.node, self._expiry_reason()))
 
-    def _parting(self) -> str:
+    def _expiry_reason(self) -> str:
         return f"{self.name} was cut off for longer than its lease of {self.lease_s:g} s"
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +219,7 @@ class NodeSession:
                 await agent.call(CloseStream(stream), _PATIENCE_S)
 
     def _notify(self, text: str) -> None:
-        self._tell(Told(text))
+        self._report(Notice(text))
 
     async def _pass_reports(
         self,

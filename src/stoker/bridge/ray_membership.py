@@ -16,7 +16,7 @@ from stoker.bridge.node_session import NodeLeftError, NodeSession
 from stoker.cluster import ray_api
 from stoker.cluster.ray_api import RayNode
 from stoker.cluster.settings import split_address
-from stoker.executors.node_reports import Introduction, News, Told
+from stoker.executors.node_reports import Introduction, NodeReport, Notice
 
 _LOOK_S = 1.0
 _LOOK_TIMEOUT_S = 10.0
@@ -37,12 +37,12 @@ class RayMembership:
         queue: str,
         address: str,
         session_for: Callable[[str, str], NodeSession],
-        tell: Callable[[News], None],
+        report: Callable[[NodeReport], None],
     ) -> None:
         self._queue = queue
         self._address = address
         self._session_for = session_for
-        self._tell = tell
+        self._report = report
         self._notified: set[str] = set()
         self.has_joined = False
         self._sessions: dict[str, asyncio.Task[None]] = {}  # by Ray's ids
@@ -113,7 +113,7 @@ class RayMembership:
         """Whether a node has the head's version; if not, notify the user once."""
         if found.version == __version__:
             return True
-        self._tell_once(
+        self._notify_once(
             f"{found.name} has Stoker {found.version} and the head {__version__}: it gets no jobs;"
             " install the same version on both, and run stoker cluster leave and join there"
         )
@@ -126,7 +126,7 @@ class RayMembership:
         """
         first = self._met.get(found.id, node)
         if first.id in self._living and node.address != first.address:
-            self._tell_once(
+            self._notify_once(
                 f"the box at {node.address} has the id of {found.name}, at {first.address}, as a copy of"
                 " its home would: it gets no jobs; stoker cluster leave and join, on it, give it an id of"
                 " its own"
@@ -135,10 +135,10 @@ class RayMembership:
         self._met[found.id] = node
         return True
 
-    def _tell_once(self, text: str) -> None:
+    def _notify_once(self, text: str) -> None:
         if text not in self._notified:
             self._notified.add(text)
-            self._tell(Told(text))
+            self._report(Notice(text))
 
 
 def _reach(address: str) -> None:

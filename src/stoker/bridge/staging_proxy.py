@@ -17,9 +17,8 @@ from stoker.bridge.agent_client import AgentClient, AgentLostError
 from stoker.bridge.remote_node_cache import RemoteNodeCache
 from stoker.bridge.transfer_log import TransferLog, TransferRecord
 from stoker.errors import StokerError
-from stoker.executors.attempt_transfer import AttemptTransfer
 from stoker.executors.connection import REPLIES
-from stoker.executors.contract import Ended, Lost, Refused, Revoked, Synced
+from stoker.executors.contract import AttemptTransfer, Ended, Lost, Refused, Revoked, Synced
 from stoker.executors.node_orders import (
     NODE_ORDERS,
     ForgetLogs,

@@ -8,7 +8,7 @@ import os
 import msgspec
 
 from stoker.bridge.atomic_files import write_whole
-from stoker.executors.attempt_transfer import AttemptTransfer
+from stoker.executors.contract import AttemptTransfer
 
 _SUFFIX = ".json"
 

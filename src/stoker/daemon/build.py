@@ -65,7 +65,7 @@ class Daemon:
         if self._cluster is not None:
             self._cluster.enter(self.context, self._gpus.models)
         settle_copy(self.context, identity)
-        own.disown(catch_up(self.context, own.told))
+        own.disown(catch_up(self.context, own.pending))
         adopt(self.engine, self.context.jobs, home, boot_clock_s())
         self._monitor_gpus()
         self.context.publisher.followers.append(self._on_end)
@@ -95,7 +95,7 @@ class Daemon:
             slots=slots,
             clock=boot_clock_s,
             mps_folder=os.path.join(self._home, "mps"),
-            on_node_news=None if self._cluster is None else self._cluster.on_news,
+            on_node_report=None if self._cluster is None else self._cluster.on_report,
         )
         return assemble(
             sources,

@@ -16,10 +16,10 @@ from stoker.engine.gpu_models import Model
 from stoker.engine.gpu_sources import GpuSources
 from stoker.engine.nodes import Nodes
 from stoker.engine.slots import SlotTable
-from stoker.executors.bridge_connection import BridgeConnection, dismiss
+from stoker.executors.bridge_connection import BridgeConnection, stop_bridge
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.multi_node_executor import MultiNodeExecutor
-from stoker.executors.node_reports import News
+from stoker.executors.node_reports import NodeReport
 
 
 class Cluster:
@@ -41,7 +41,7 @@ class Cluster:
         """The cluster that the configuration names; None if it names none."""
         address = config.ray_address
         if address is None:
-            dismiss(home)  # the bridge of a cluster that was left
+            stop_bridge(home)  # the bridge of a cluster that was left
             return None
         return cls(home, address, config.lease_s)
 
@@ -49,10 +49,8 @@ class Cluster:
         """Make the executor of all nodes, with this machine's executor in it."""
         ensure_ray_supervisor(self._home)  # it does not survive a restart of the machine
         env = ray_environment(self._home, os.environ)
-        connection = BridgeConnection(self._home, queue, self._address, self._lease_s, env)
-        self.fleet = MultiNodeExecutor(
-            own, self.name, connection, os.path.join(self._home, "scripts")
-        )
+        bridge = BridgeConnection(self._home, queue, self._address, self._lease_s, env)
+        self.fleet = MultiNodeExecutor(own, self.name, bridge, os.path.join(self._home, "scripts"))
         return self.fleet
 
     def enter(self, context: QueueContext, own_models: Callable[[], dict[str, Model]]) -> None:
@@ -74,9 +72,9 @@ class Cluster:
 
         engine.gpus.watch(self.gpu_sources, models)
 
-    def on_news(self, news: News) -> None:
-        """Apply the report of a node."""
-        self.nodes.apply(news)
+    def on_report(self, report: NodeReport) -> None:
+        """Apply a report about a node."""
+        self.nodes.apply(report)
 
     def watch(self, *, wanted: bool) -> None:
         """Let nodes monitor their GPUs while the result is wanted."""
@@ -85,4 +83,4 @@ class Cluster:
     def close(self, slot_table: SlotTable) -> None:
         """Stop the bridge unless a job on another node needs it."""
         if all(slot_table.is_own(running.where) for running in slot_table.running.values()):
-            dismiss(self._home)
+            stop_bridge(self._home)

@@ -23,7 +23,7 @@ from stoker.executors.contract import Launch
 from stoker.store.jobs import Jobs
 
 if TYPE_CHECKING:
-    from stoker.executors.attempt_transfer import AttemptTransfer
+    from stoker.executors.contract import AttemptTransfer
     from stoker.warm.messages import ForkRequest
 
 

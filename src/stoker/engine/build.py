@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from stoker.engine.shared_slots import SharedSlots
     from stoker.engine.sharing import KindOf, Sharing
     from stoker.engine.torch_memory_cap import TorchMemoryCap
-    from stoker.executors.node_reports import News
+    from stoker.executors.node_reports import NodeReport
 
 
 class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class EngineParts(msgspec.Struct, frozen=True, kw_only=True):
     mps: Mps | None = None
     pause_queue: Callable[[str], None] | None = None  # on a full disk
     make_preemption: Callable[[Termination], Preemption] | None = None
-    on_node_news: Callable[[News], None] | None = None  # of a cluster
+    on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
 
 
 def build_engine(parts: EngineParts) -> Engine:
@@ -140,7 +140,7 @@ class _EngineBuilder:
             ends=self._ends,
             termination=self._termination,
             listener=parts.listener,
-            kills_unknown=parts.on_node_news is not None,
+            kills_unknown=parts.on_node_report is not None,
         )
         return ReportHandler(
             attempts=attempts,
@@ -150,7 +150,7 @@ class _EngineBuilder:
             warm_status=self._warm_status,
             progress=self._progress,
             notices=self._notices,
-            on_node_news=parts.on_node_news,
+            on_node_report=parts.on_node_report,
         )
 
     def _make_planner(self) -> TurnPlanner:

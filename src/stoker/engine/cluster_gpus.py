@@ -12,8 +12,8 @@ from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
-from stoker.executors.node_reports import GpuState, Sight
-from stoker.executors.remote_executor import far_key
+from stoker.executors.node_reports import GpuSample, GpuState
+from stoker.executors.remote_executor import remote_key
 from stoker.gpus.memory_release import PATIENCE_S
 
 _STALE_S = 10.0
@@ -42,20 +42,20 @@ class ClusterGpus:
         self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by state
         self.on_notice: Callable[[str], None] = lambda _text: None
 
-    def see(self, node: str, sight: Sight | None) -> None:
+    def see(self, node: str, sample: GpuSample | None) -> None:
         """Take in what a node tells, if only that it cannot see."""
         now = time.monotonic()
-        if sight is None:
+        if sample is None:
             self._go_on(node, now)
             return
         gpus = {
-            far_key(node, key): msgspec.structs.replace(
-                use, key=far_key(node, key), label=f"{node}/{use.label}"
+            remote_key(node, key): msgspec.structs.replace(
+                use, key=remote_key(node, key), label=f"{node}/{use.label}"
             )
-            for key, use in sight.look.gpus.items()
+            for key, use in sample.look.gpus.items()
         }
-        jobs = {key: _placed(use, node) for key, use in sight.look.jobs.items()}
-        states = {far_key(node, key): gpu_state for key, gpu_state in sight.states.items()}
+        jobs = {key: _placed(use, node) for key, use in sample.look.jobs.items()}
+        states = {remote_key(node, key): gpu_state for key, gpu_state in sample.states.items()}
         self._far[node] = RemoteGpus(now, gpus, jobs, states)
         for key, use in gpus.items():
             past = self._history.setdefault(key, deque(maxlen=_HISTORY))
@@ -174,5 +174,5 @@ class ClusterGpus:
 def _placed(use: JobUse, node: str) -> JobUse:
     if use.mem_bytes is None:
         return use
-    held = {far_key(node, key): mem for key, mem in use.mem_bytes.items()}
+    held = {remote_key(node, key): mem for key, mem in use.mem_bytes.items()}
     return msgspec.structs.replace(use, mem_bytes=held)

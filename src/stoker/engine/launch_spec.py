@@ -15,9 +15,8 @@ from stoker.core.job import Attempt, Options
 from stoker.engine.attempt_starts import LaunchSpec
 from stoker.engine.queue import QueueEntry
 from stoker.engine.run_folder import LOG, VARIABLE, enter_run_folder, make_run_folder
-from stoker.executors.attempt_transfer import AttemptTransfer
 from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandLine, find_program
-from stoker.executors.contract import Executor
+from stoker.executors.contract import AttemptTransfer, Executor
 from stoker.failpoints import reach
 from stoker.home import make_folder
 from stoker.staging.local_stage import LocalStage, visit_words

@@ -14,19 +14,19 @@ from stoker.engine.engine import Engine
 from stoker.engine.slots import SlotTable
 from stoker.executors.multi_node_executor import MultiNodeExecutor
 from stoker.executors.node_reports import (
-    Ahead,
     Away,
+    ClockOffset,
+    GpusSampled,
     Introduction,
     Joined,
+    LeaseExpired,
     Leaving,
     Left,
-    News,
     NodeGpu,
-    Parted,
-    Sighted,
-    Told,
+    NodeReport,
+    Notice,
 )
-from stoker.executors.remote_executor import far_key
+from stoker.executors.remote_executor import remote_key
 from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
 
@@ -58,27 +58,27 @@ class Nodes:
         """Have the nodes that are on record; nothing starts there until they are heard of."""
         for value in self._records.all().values():
             facts = msgspec.json.decode(value, type=Introduction)
-            self._fleet.know(facts.id, facts.name)
+            self._fleet.add_node(facts.id, facts.name)
             self._enter(facts, away=_UNHEARD)
 
-    def apply(self, news: News) -> None:
+    def apply(self, report: NodeReport) -> None:
         """Take note of what was heard."""
-        match news:
+        match report:
             case Joined():
-                self._on_joined(news.facts, news.ahead)
+                self._on_joined(report.facts, report.offset)
             case Away():
-                self._on_away(news.node, news.reason)
-            case Parted():
-                self._on_away(news.node, news.reason)
-                self._engine.part(news.node, news.reason)
+                self._on_away(report.node, report.reason)
+            case LeaseExpired():
+                self._on_away(report.node, report.reason)
+                self._engine.part(report.node, report.reason)
             case Leaving():
-                self._on_away(news.node, "it is leaving the cluster")
+                self._on_away(report.node, "it is leaving the cluster")
             case Left():
-                self.forget(news.node)
-            case Sighted():
-                self._cluster_gpus.see(news.node, news.sight)
-            case Told():
-                self._engine.tell_once(news.text)
+                self.forget(report.node)
+            case GpusSampled():
+                self._cluster_gpus.see(report.node, report.sample)
+            case Notice():
+                self._engine.tell_once(report.text)
 
     def forget(self, name: str) -> None:
         """Expect a node no more; what runs there is over, or will be by its lease."""
@@ -96,12 +96,12 @@ class Nodes:
     def models(self) -> Mapping[str, NodeGpu]:
         """The kinds of the nodes' GPUs, by the keys they have on the slot table."""
         return {
-            far_key(name, key): gpu
+            remote_key(name, key): gpu
             for name, facts in self.known.items()
             for key, gpu in facts.gpus.items()
         }
 
-    def _on_joined(self, facts: Introduction, ahead: Ahead) -> None:
+    def _on_joined(self, facts: Introduction, offset: ClockOffset) -> None:
         before = self.known.get(facts.name)
         was_away = before is None or self._slot_table.nodes[facts.name].away is not None
         self._enter(facts, away=None)
@@ -112,8 +112,8 @@ class Nodes:
             gpus = sum(len(slot.gpus) for slot in facts.slots)
             what = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
             self._tell(f"{facts.name} is there, with {what}")
-            if abs(ahead.of_day_s) >= _SKEW_S:
-                self._tell(_skewed(facts.name, ahead.of_day_s))
+            if abs(offset.of_day_s) >= _SKEW_S:
+                self._tell(_skewed(facts.name, offset.of_day_s))
 
     def _on_away(self, name: str, reason: str) -> None:
         facts = self._slot_table.nodes.get(name)
@@ -130,14 +130,14 @@ class Nodes:
         for slot in facts.slots:
             for key in slot.keys:
                 if key in facts.gpus:
-                    self._slot_table.models[far_key(facts.name, key)] = facts.gpus[key].name
+                    self._slot_table.models[remote_key(facts.name, key)] = facts.gpus[key].name
         self._fit(facts)
 
     def _fit(self, facts: Introduction) -> None:
         """Have the states that a node has now; another GPU under an old number is another state."""
         name = facts.name
         wanted = [
-            (slot.gpus, tuple(far_key(name, key) for key in slot.keys)) for slot in facts.slots
+            (slot.gpus, tuple(remote_key(name, key) for key in slot.keys)) for slot in facts.slots
         ]
         for state in [*self._slot_table.by_node.get(name, ())]:
             if state.whole_slot is not None:

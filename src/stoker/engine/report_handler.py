@@ -32,14 +32,7 @@ from stoker.executors.contract import (
     Warmed,
 )
 from stoker.executors.node_reports import (
-    Away,
-    Joined,
-    Leaving,
-    Left,
-    News,
-    Parted,
-    Sighted,
-    Told,
+    NodeReport,
 )
 
 
@@ -53,7 +46,7 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
     warm_status: WarmStatus
     progress: RunProgress
     notices: Notices
-    on_node_news: Callable[[News], None] | None
+    on_node_report: Callable[[NodeReport], None] | None
 
     def apply(self, reports: list[Report], now: float) -> list[str]:
         """Apply all reports of a turn. Returns the keys of the attempts that are over."""
@@ -95,9 +88,9 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
                 self.notices.tell(
                     f"processes that commands left behind have 5 s to end: pid {pids}"
                 )
-            case Joined() | Away() | Parted() | Leaving() | Left() | Sighted() | Told():
-                assert self.on_node_news is not None
-                self.on_node_news(report)
+            case NodeReport():
+                assert self.on_node_report is not None
+                self.on_node_report(report)
 
     def _on_synced(self, report: Synced) -> None:
         self.attempts.on_synced(report)

@@ -1,4 +1,4 @@
-"""The daemon's side of the bridge to other machines: started if there is none, and followed."""
+"""The daemon's connection to the bridge, which is started if it does not run."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from collections.abc import Mapping
 
 import msgspec
 
-from stoker.executors.node_reports import Known, News, Order, Stop, Stream
+from stoker.executors.bridge_orders import BridgeOrder, ConnectNode, KnownNodes, StopBridge
+from stoker.executors.node_reports import NODE_REPORTS, NodeReport
 from stoker.interpreter import module_command
 from stoker.open_files import with_original_limit
 from stoker.supervisor import process_tree, unix_sockets
 
 _READY_FD = 3
 _LONGEST_PAUSE_S = 10.0
-_PATIENCE_S = 5  # who takes nothing in for so long is as good as gone
-_news = msgspec.json.Decoder(News)
+_SEND_TIMEOUT_S = 5  # a bridge that reads nothing for so long counts as gone
 
 
 class BridgeConnection:
-    """Hears news of nodes; whenever the bridge is gone, another one is started.
+    """Receives reports about nodes. When the bridge has ended, another one is started.
 
-    A bridge takes seconds to start and may be gone at any moment: nothing here waits for it.
+    A bridge takes seconds to start and may end at any moment: no method waits for it. `nodes` has the
+    names of the nodes on record, by id.
     """
 
     def __init__(
         self, home: str, queue: str, address: str, lease_s: float, env: Mapping[str, str]
     ) -> None:
         self._home = home
-        self._path = os.path.join(home, "cluster", "bridge.sock")
+        self._path = _socket_path(home)
         self._words = [home, queue, address]
         self._lease_s = lease_s
         self._env = env
@@ -38,22 +39,22 @@ class BridgeConnection:
         self._socket: socket.socket | None = None
         self._ready = -1
         self._buffer = b""
-        self._deaths = 0
+        self._failures = 0
         self._children: set[int] = set()
         self._poll = select.epoll()
         os.makedirs(os.path.join(home, "cluster"), mode=0o700, exist_ok=True)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `observe` has something to tell or to do."""
+        """Return a descriptor that is readable when `observe` should be called."""
         return self._poll.fileno()
 
-    def observe(self) -> list[News] | None:
-        """News since the last call; None if the bridge is gone, or has just been found."""
+    def observe(self) -> list[NodeReport] | None:
+        """Return the reports since the last call; None if the bridge is gone or was just connected."""
         if self._socket is None:
             if self._ready < 0:
-                self._find()
+                self._connect()
             else:
-                self._hear_of_start()
+                self._check_start()
             return None
         try:
             data = self._socket.recv(1 << 20, socket.MSG_DONTWAIT)
@@ -62,53 +63,53 @@ class BridgeConnection:
         except OSError:
             data = b""
         if not data:
-            self._hang_up()
-            self._find()
+            self._disconnect()
+            self._connect()
             return None
-        self._deaths = 0
+        self._failures = 0
         whole, _, self._buffer = (self._buffer + data).rpartition(b"\n")
-        return _news.decode_lines(whole)
+        return NODE_REPORTS.decode_lines(whole)
 
     def open_stream(self, node: str) -> socket.socket | None:
-        """A stream to the supervisor of a node; None if the bridge is gone."""
+        """Return a stream to the supervisor of a node; None if the bridge is gone."""
         try:
             stream = unix_sockets.connect(self._path)
-            unix_sockets.set_send_timeout(stream, _PATIENCE_S)
-            stream.sendall(msgspec.json.encode(Stream(node)) + b"\n")
+            unix_sockets.set_send_timeout(stream, _SEND_TIMEOUT_S)
+            stream.sendall(_encode(ConnectNode(node)))
         except OSError:
             return None
         return stream
 
-    def tell(self, order: Order) -> None:
-        """Give the bridge an order; one that is gone is told anew when it is back."""
+    def send(self, order: BridgeOrder) -> None:
+        """Send an order if the bridge is there; `observe` notices if it is not."""
         if self._socket is not None:
             try:
-                self._socket.sendall(msgspec.json.encode(order) + b"\n")
+                self._socket.sendall(_encode(order))
             except OSError:
-                return  # `observe` will see
+                return
 
     def close(self) -> None:
-        """Let go; the bridge goes on."""
-        self._hang_up()
+        """Close the connection; the bridge goes on."""
+        self._disconnect()
         if self._ready >= 0:
             os.close(self._ready)
             self._ready = -1
         self._poll.close()
-        self._reap()
+        process_tree.reap_ended(self._children)
 
-    def _find(self) -> None:
-        """Connect, or have a bridge started and be told when it is ready."""
-        self._reap()
+    def _connect(self) -> None:
+        """Connect, or start a bridge and wait for its message that it is ready."""
+        process_tree.reap_ended(self._children)
         try:
             self._socket = unix_sockets.connect(self._path)
         except OSError:
             self._start()
             return
-        unix_sockets.set_send_timeout(self._socket, _PATIENCE_S)
+        unix_sockets.set_send_timeout(self._socket, _SEND_TIMEOUT_S)
         self._poll.register(self._socket, select.EPOLLIN)
-        self.tell(Known(tuple(self.nodes.items()), self._lease_s))
+        self.send(KnownNodes(tuple(self.nodes.items()), self._lease_s))
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._socket is not None:
             self._poll.unregister(self._socket)
             self._socket.close()
@@ -116,8 +117,8 @@ class BridgeConnection:
             self._buffer = b""
 
     def _start(self) -> None:
-        pause_s = 0.0 if not self._deaths else min(_LONGEST_PAUSE_S, 0.5 * 2**self._deaths)
-        self._deaths += 1
+        pause_s = 0.0 if not self._failures else min(_LONGEST_PAUSE_S, 0.5 * 2**self._failures)
+        self._failures += 1
         argv = with_original_limit(module_command("stoker.bridge", *self._words, str(pause_s)))
         log = os.path.join(self._home, "cluster", "bridge.log")
         reader, writer = os.pipe()
@@ -135,8 +136,8 @@ class BridgeConnection:
         self._ready = reader
         self._poll.register(reader, select.EPOLLIN)
 
-    def _hear_of_start(self) -> None:
-        """It is ready, or has died, unless there is nothing to hear yet."""
+    def _check_start(self) -> None:
+        """Connect if the bridge is ready or has died; else return."""
         poll = select.poll()  # select() takes no descriptor above 1023
         poll.register(self._ready, select.POLLIN)
         if not poll.poll(0):
@@ -147,16 +148,21 @@ class BridgeConnection:
             self._poll.unregister(self._ready)
             os.close(self._ready)
             self._ready = -1
-        self._find()
-
-    def _reap(self) -> None:
-        process_tree.reap_ended(self._children)
+        self._connect()
 
 
-def dismiss(home: str) -> None:
-    """Let the bridge of a home go, if there is one."""
+def stop_bridge(home: str) -> None:
+    """Stop the bridge of a home, if there is one."""
     try:
-        with unix_sockets.connect(os.path.join(home, "cluster", "bridge.sock")) as connection:
-            connection.sendall(msgspec.json.encode(Stop()) + b"\n")
+        with unix_sockets.connect(_socket_path(home)) as connection:
+            connection.sendall(_encode(StopBridge()))
     except OSError:
         return  # there is none
+
+
+def _socket_path(home: str) -> str:
+    return os.path.join(home, "cluster", "bridge.sock")
+
+
+def _encode(order: BridgeOrder) -> bytes:
+    return msgspec.json.encode(order) + b"\n"

@@ -1,4 +1,4 @@
-"""From a command line as typed to the words of an exec."""
+"""Turns a command line into the arguments of an exec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_SHELL = "/bin/sh"
 # One argument of exec may be 128 KiB long with its closing NUL; longer commands go through a file.
 MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 
-# No quotes, no expansions, no operators: such a line means the same with and without a shell.
+# No quotes, expansions or operators: such a line means the same with and without a shell.
 _PLAIN = re.compile(rb"[A-Za-z0-9_@%+=:,./ \t-]+")
 _SHELL_WORDS = frozenset(
     b". : [ alias bg break case cd command continue do done echo elif else esac eval exec exit export"
@@ -23,7 +23,7 @@ _SHELL_WORDS = frozenset(
 
 
 class CommandLine:
-    """Turns command lines into words for exec, without a shell where none is needed."""
+    """Turns command lines into arguments for exec, without a shell if none is needed."""
 
     def __init__(self, shell: str, path: str) -> None:
         self.shell = shell
@@ -31,12 +31,12 @@ class CommandLine:
         self._found: dict[bytes, str] = {}
 
     def words(self, command: bytes) -> list[str]:
-        """The words to exec; the first is the program's path."""
+        """Return the arguments for exec; the first is the path of the program."""
         direct = self._direct(command)
         return direct or [self.shell, "-c", os.fsdecode(command)]
 
     def literal_words(self, command: bytes) -> list[str] | None:
-        """The same words without a shell also where quotes are the only thing special; else None."""
+        """Return arguments without a shell for a command with quotes at most; None for other commands."""
         from stoker.warm.command import split_literal
 
         words = split_literal(command) if self.shell == DEFAULT_SHELL else None
@@ -45,7 +45,7 @@ class CommandLine:
         return [find_program(words[0], self._path) or words[0], *words[1:]]
 
     def words_or_script(self, command: bytes, script_path: Callable[[], str]) -> list[str]:
-        """The same for a command of any length: one too long for an argument goes through a file."""
+        """Return arguments for a command of any length: a very long one becomes a script."""
         if len(command) < MAX_ARGUMENT_BYTES:
             return self.words(command)
         script = script_path()
@@ -65,7 +65,7 @@ class CommandLine:
         return [program, *(word.decode("ascii") for word in words[1:])]
 
     def _find(self, word: bytes) -> str | None:
-        # What is found is remembered, as shells do; what is missing may be installed by another job.
+        # Only found programs are remembered: another job may install a missing one.
         if word in _SHELL_WORDS or b"=" in word:
             return None
         name = word.decode("ascii")
@@ -76,7 +76,7 @@ class CommandLine:
 
 
 def find_program(name: str, path: str) -> str | None:
-    """The file that a name stands for, looked up along PATH as a shell does; None if there is none."""
+    """Return the path of a program, looked up along PATH as a shell does; None if there is none."""
     for folder in [""] if "/" in name else path.split(os.pathsep):
         candidate = os.path.join(folder, name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
@@ -85,7 +85,7 @@ def find_program(name: str, path: str) -> str | None:
 
 
 def resolve_shell(name: str | None) -> str:
-    """The shell to use: /bin/sh by default, `login` for the user's own, else a name or a path."""
+    """Return the path of a shell: /bin/sh for None, the user's own for `login`, else a name or a path."""
     if name is None:
         return DEFAULT_SHELL
     if name == "login":
@@ -96,4 +96,4 @@ def resolve_shell(name: str | None) -> str:
     found = find_program(name, os.environ.get("PATH", os.defpath))
     if found is not None:
         return os.path.abspath(found)
-    raise UsageError(f"no shell '{name}' to be found: pass a name on PATH, a full path, or 'login'")
+    raise UsageError(f"no shell '{name}': pass a name on PATH, a full path, or 'login'")

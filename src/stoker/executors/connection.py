@@ -1,4 +1,4 @@
-"""A connection to one supervisor: orders go there, reports come back."""
+"""Connection to one supervisor: sends orders and receives reports."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import socket
 
 import msgspec
 
-from stoker.executors.contract import Heard, Report
+from stoker.executors.contract import Report, SupervisorReport
 from stoker.supervisor.framing import SUPERVISOR_ORDERS
 from stoker.supervisor.messages import Order
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """The supervisor is ready, and speaks this version of the protocol."""
+    """The supervisor is ready and uses this version of the protocol."""
 
     protocol: int
     pid: int
@@ -22,15 +22,17 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
 
 class Busy(msgspec.Struct, frozen=True, array_like=True, tag="busy"):
-    """The supervisor was asked to go, and stays: something runs."""
+    """The supervisor does not stop, because jobs run."""
 
 
-REPLIES: msgspec.json.Decoder[Heard | Hello | Busy] = msgspec.json.Decoder(Heard | Hello | Busy)
-"""Decodes what a supervisor says, line by line."""
+REPLIES: msgspec.json.Decoder[SupervisorReport | Hello | Busy] = msgspec.json.Decoder(
+    SupervisorReport | Hello | Busy
+)
+"""Decodes one line of a supervisor."""
 
 
 class SupervisorConnection:
-    """Speaks with a supervisor over a socket."""
+    """Sends orders to a supervisor over a socket, and receives its reports."""
 
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self.pid = pid
@@ -44,16 +46,16 @@ class SupervisorConnection:
         self.send_line(SUPERVISOR_ORDERS.encode(orders))
 
     def send_line(self, line: bytes) -> None:
-        """Send orders that are encoded already."""
+        """Send encoded orders."""
         view = memoryview(line)
         while view:
             try:
                 view = view[self.socket.send(view) :]
             except OSError:
-                return  # the supervisor is gone: `receive` tells
+                return  # the supervisor is gone: `receive` returns None
 
     def receive(self) -> list[Report] | None:
-        """All reports that have arrived; None once the supervisor is gone."""
+        """Return all reports that have arrived; None once the supervisor is gone."""
         try:
             data = self.socket.recv(1 << 18, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -74,6 +76,6 @@ class SupervisorConnection:
         return reports
 
     def hang_up(self) -> None:
-        """Neither send nor receive any more."""
+        """Shut the socket down in both directions."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)

@@ -1,16 +1,16 @@
-"""What every executor promises the engine, and the words they exchange.
+"""Contract of all executors: the calls of the engine and the reports that answer them.
 
-An attempt's key is `job.attempt`; under one key at most one process is ever started. A launch that
-was asked for ends in exactly one of Ended, Refused, Revoked or Lost. Reports of one attempt come in
-order; reports of different attempts need not.
+The key of an attempt is `job.attempt`. At most one process is ever started under one key. Each launch ends
+in exactly one of Ended, Refused, Revoked or Lost. Reports of one attempt come in order; reports of different
+attempts need not.
 
-An attempt is over, and Ended or Lost is told, when the last of its processes is gone; until then nothing
+An attempt is over, and Ended or Lost is reported, when the last of its processes is gone. Until then nothing
 starts on its slots. If its first process ends by itself, the processes that it leaves are asked to end
-after a second, and are killed after five. A process that may linger is not waited for.
+after a second, and are killed after five. The executor does not wait for a process that may linger.
 
-An executor that dies with its client tells that it is lost by raising ExecutorLostError. One that
-outlives its client tells first of all what it knows: Started for what runs, Placed for what may run, the
-ends that were not acknowledged, and then Synced. Attempts that it does not know by then never started.
+An executor that dies with its client raises ExecutorLostError when it is lost. An executor that outlives its
+client first reports all it knows: Started for running attempts, Placed for attempts that may run, the ends
+that were not acknowledged, and then Synced. Attempts that it does not know by then never started.
 """
 
 from __future__ import annotations
@@ -22,25 +22,41 @@ import msgspec
 
 from stoker.core.slot import Slot
 from stoker.errors import StokerError
-from stoker.executors.attempt_transfer import AttemptTransfer
-from stoker.executors.node_reports import News
+from stoker.executors.node_reports import NodeReport
 from stoker.warm.messages import ForkRequest
 
 
 class ExecutorLostError(StokerError):
-    """The executor died; what it ran is unknown until recovered."""
+    """The executor died; the state of its attempts is unknown until recovery."""
+
+
+class AttemptTransfer(msgspec.Struct, frozen=True, kw_only=True):
+    """A tree of files that goes with an attempt to another machine, and the results that come back.
+
+    The command `argv` runs in a copy of the tree `snapshot`, in its folder `inside`. `run` is the path of a
+    run's folder in the tree and its folder on the head. The content of `results`, a path in the tree, comes
+    back to the folder `target`.
+    """
+
+    argv: list[str]
+    snapshot: str
+    inside: str = ""
+    run: tuple[str, str] | None = None
+    results: str | None = None
+    target: str = ""
+    limit_bytes: int = 0
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """An order to start an attempt as soon as those ordered before it on its slot have ended.
+    """An order to start an attempt as soon as the attempts ordered before it on its slot have ended.
 
-    Only a launch on one slot may be ordered while something runs there. A launch on several slots
-    sees the GPUs of all of them. `env` is more of an environment, for this attempt alone and over all
-    else; of executors that outlive their client, only with `warm`: then it may be forked from a process
-    with its imports done, or if it cannot be, is started from `argv` as any other.
+    Only a launch on one slot may be ordered while an attempt runs there. A launch on several slots gets the
+    GPUs of all of them. `env` extends and overrides the environment for this attempt alone; executors that
+    outlive their client accept it only with `warm`. With `warm` the attempt may be forked from a warm worker;
+    if that is impossible, it is started from `argv`.
 
-    With `ahead` it has no slot yet. All such launches wait in one line, in the order given, and the first
-    of the offered slots that becomes vacant takes the first of them. `Started` tells which slot that was.
+    With `ahead` it has no slot yet. All such launches wait in one line, in the order given. The first of the
+    offered slots that becomes vacant takes the first of them. `Started` reports the slot.
     """
 
     key: str
@@ -50,19 +66,19 @@ class Launch(msgspec.Struct, frozen=True):
     context: int = 0
     env: Mapping[str, str] | None = None
     warm: ForkRequest | None = None
-    node: str = ""  # where one without slots is to run
-    transfer: AttemptTransfer | None = None  # what goes along to another machine
+    node: str = ""  # where a launch without slots runs
+    transfer: AttemptTransfer | None = None  # of an attempt on another machine
     ahead: bool = False
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
-    """The GPUs of a slot are ours until released."""
+    """The client holds the GPUs of a slot until it releases them."""
 
     slot: int
 
 
 class Unheld(msgspec.Struct, frozen=True, array_like=True, tag="unheld"):
-    """A GPU of the slot is somebody else's, or (with a reason) no lease can be kept.
+    """A GPU of the slot is in use by another process, or (with a reason) its lease cannot be taken.
 
     With `attempt`, an attempt that the client disowned still runs on it.
     """
@@ -80,10 +96,10 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
-    """The attempt is a process; `at_s` is when by the boot clock, to which sleep counts too.
+    """The attempt is a process since `at_s` of the boot clock, which includes suspended time.
 
-    An attempt that was launched ahead also tells which slot took it: `slot` is its number, and `place` its
-    label. A client that comes later hears the label alone, because slots may have other numbers by then.
+    For an attempt that was launched ahead, `slot` is the number of the slot that took it, and `place` its
+    label. A later client gets the label alone, because slots may have other numbers by then.
     """
 
     key: str
@@ -95,10 +111,10 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started"):
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, tag="placed"):
-    """A slot took the attempt, which was launched ahead; whether it became a process is not known yet.
+    """A slot took an attempt that was launched ahead; whether it became a process is not known yet.
 
-    `place` is the slot's label. A client that comes later hears this of attempts whose supervisor was killed
-    before it could record their processes.
+    `place` is the slot's label. A later client gets this report for attempts whose supervisor was killed
+    before it recorded their processes.
     """
 
     key: str
@@ -106,10 +122,10 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, tag="placed"):
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
-    """The attempt is over: nothing of it runs. Its first process ended with this wait status.
+    """The attempt is over: none of its processes runs. Its first process ended with this wait status.
 
-    `leftovers` are the names of processes that were still running after the first process had ended by
-    itself, and were ended for it. `stuck` are the pids of processes that could not be killed.
+    `leftovers` are the names of processes that still ran after the first process had ended by itself, and
+    that the supervisor ended. `stuck` are the pids of processes that could not be killed.
     """
 
     key: str
@@ -122,7 +138,7 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """The attempt could not start; nothing of it ran."""
+    """The attempt could not start."""
 
     key: str
     errno: int
@@ -136,7 +152,7 @@ class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """The attempt is over, and nobody knows how it ended; `cut_off` is whether for its machine's sake."""
+    """The attempt is over with an unknown status; `cut_off`: it was ended because of its machine."""
 
     key: str
     reason: str
@@ -144,10 +160,10 @@ class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
 
 
 class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced"):
-    """All that was known from before has been told: `keys` are the attempts that run or have ended.
+    """All earlier attempts have been reported: `keys` are those that run or have ended.
 
-    With `fresh` the executor has begun anew and holds no slot. It tells of one node alone, if it has
-    several.
+    With `fresh` the executor has started again and holds no slot. An executor of several nodes reports this
+    for each node.
     """
 
     keys: frozenset[str]
@@ -156,7 +172,7 @@ class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced"):
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
-    """Nothing that was launched is left."""
+    """All launched attempts are over."""
 
 
 class Strays(msgspec.Struct, frozen=True, array_like=True, tag="strays"):
@@ -166,26 +182,26 @@ class Strays(msgspec.Struct, frozen=True, array_like=True, tag="strays"):
 
 
 class Cold(msgspec.Struct, frozen=True, array_like=True, tag="cold"):
-    """The attempt was to be forked from a warm worker, and is started anew because it cannot be."""
+    """The attempt starts cold, because it cannot be forked from a warm worker."""
 
     key: str
     reason: str
 
 
 class Warmed(msgspec.Struct, frozen=True, array_like=True, tag="warmed"):
-    """A warm worker has imported these modules, and attempts are forked from it from now on."""
+    """A warm worker has imported these modules and is ready to fork attempts."""
 
     pid: int
     modules: list[str]
 
 
 class Cooled(msgspec.Struct, frozen=True, array_like=True, tag="cooled"):
-    """A warm worker is gone."""
+    """A warm worker has ended."""
 
     pid: int
 
 
-Heard = (
+SupervisorReport = (
     Cold
     | Cooled
     | Finished
@@ -202,21 +218,20 @@ Heard = (
     | Synced
     | Warmed
 )
-"""What supervisors tell; whoever has several machines hears of those too."""
-Report = Heard | News
+Report = SupervisorReport | NodeReport
 
 
 class Executor(Protocol):
-    """Makes processes of attempts, on slots it holds."""
+    """Runs attempts as processes, on slots that it holds."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `observe` has something to tell."""
+        """Return a descriptor that is readable when `observe` has reports."""
 
     def define_slots(self, slots: Sequence[Slot]) -> None:
-        """Make known the slots that later calls number."""
+        """Define the slots that later calls name by number."""
 
     def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
-        """Make known the environment, folder and shell that later launches number."""
+        """Define the environment, folder and shell that later launches name by number."""
 
     def hold(self, slot: int) -> None:
         """Ask for a slot's GPUs; answered by Held or Unheld."""
@@ -225,35 +240,35 @@ class Executor(Protocol):
         """Give GPUs of a slot back; answered by Released."""
 
     def offer(self, slots: Sequence[Slot]) -> None:
-        """Let these slots, and no others, take what is launched ahead when they become vacant."""
+        """Let these slots, and no others, take attempts launched ahead when they become vacant."""
 
     def launch(self, launches: Sequence[Launch]) -> None:
-        """Start attempts whose intent is on record."""
+        """Start attempts whose start is already recorded."""
 
     def observe(self) -> list[Report]:
-        """Return what has happened since the last call, without waiting."""
+        """Return the reports since the last call, without waiting."""
 
     def acknowledge(self, keys: Sequence[str]) -> None:
-        """Say that the ends of these attempts are on record and need not be told again."""
+        """Confirm that the ends of these attempts are recorded and need not be reported again."""
 
     def revoke(self, key: str) -> None:
         """Take back an attempt that waits for its slot; answered by Revoked if in time.
 
-        Others that were launched ahead may be taken back with it.
+        Other attempts that were launched ahead may be revoked with it.
         """
 
     def signal(self, key: str, signum: int, grace_s: float | None = None) -> None:
         """Signal the attempt's whole process tree once.
 
-        With a grace the signal is to end the attempt: whatever of it runs when the grace is over is
-        killed, whether or not its first process has ended.
+        With a grace, processes of the attempt that still run when the grace is over are killed, whether
+        or not its first process has ended.
         """
 
     def kill(self, key: str) -> None:
         """Kill the attempt's whole process tree until nothing of it is left."""
 
     def finish(self) -> None:
-        """Say that no more launches will come; answered by Finished, leftovers' grace included."""
+        """Announce that no launch follows; answered by Finished, after the grace of leftovers."""
 
     def close(self) -> None:
-        """Let go; what still runs is ended, unless the executor outlives its client."""
+        """Close. Running attempts are ended, unless the executor outlives its client."""

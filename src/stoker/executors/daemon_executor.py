@@ -1,4 +1,4 @@
-"""Runs attempts on this machine through a supervisor that outlives this process, for the daemon."""
+"""Executor of the daemon: runs attempts on this machine through a supervisor that outlives the daemon."""
 
 from __future__ import annotations
 
@@ -28,35 +28,30 @@ _STOP_PATIENCE_S = 20.0
 
 
 class DaemonExecutor(ProtocolClient):
-    """Keeps the executor contract by talking to a supervisor at a socket, which it starts if need be.
+    """Implements the executor contract with a supervisor at a socket, which is started if there is none.
 
-    When the supervisor dies, `observe` starts another and tells what that one has found.
+    When the supervisor dies, `observe` starts another one and returns what that one reports.
     """
 
     def __init__(self, *, name: str, socket: str, journal: str, log: str = os.devnull) -> None:
         super().__init__()
         self._launcher = SupervisorLauncher(name=name, socket=socket, journal=journal, log=log)
         self._orphans: dict[str, int] = {}
-        self._news: list[Report] = []
+        self.pending: list[Report] = []  # what `observe` has not returned yet
         self._is_stopped = False
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.epoll()
-        self._poll.register(self._bell, select.EPOLLIN)
+        self._poll.register(self._wakeup, select.EPOLLIN)
         try:
-            self._line = self._open_line()
+            self._connection = self._connect()
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
     @property
     def pids(self) -> list[int]:
-        """The supervisor's own."""
-        return [self._line.pid]
-
-    @property
-    def told(self) -> Sequence[Report]:
-        """What the supervisor has told and `observe` has not returned yet."""
-        return self._news
+        """The pid of the supervisor."""
+        return [self._connection.pid]
 
     def fileno(self) -> int:
         """Return the descriptor to wait on."""
@@ -64,101 +59,103 @@ class DaemonExecutor(ProtocolClient):
 
     def observe(self) -> list[Report]:
         """Read all reports that have arrived; if the supervisor is gone, find or start another."""
-        reports = self._take_news()
-        heard = [] if self._is_stopped else self._line.receive()
-        if heard is None:
-            self._close_line()
-            self._line = self._open_line()
-            # Whoever is there now, what this client held is held no more.
-            heard = [_as_fresh(report) for report in self._take_news()]
-        reports += heard
+        reports = self._take_pending()
+        received = [] if self._is_stopped else self._connection.receive()
+        if received is None:
+            self._disconnect()
+            self._connection = self._connect()
+            # With the old supervisor this client has lost its leases.
+            received = [_as_fresh(report) for report in self._take_pending()]
+        reports += received
         if self._orphans:
-            self._bury(reports)
+            self._reap_orphans(reports)
         return reports
 
     def stop(self, kill: bool) -> list[Report]:
-        """Let the supervisor go, with `kill` after every tree has ended, else if nothing runs.
+        """Stop the supervisor: with `kill` after it has ended every tree, else only if nothing runs.
 
-        Returns what it has told until then. Whatever is not acknowledged is told to the next client.
+        Returns its last reports. Ends that are not acknowledged are reported to the next client.
         """
-        reports = self._take_news()
-        reports += _stop(self._line, kill)
-        if not self._line.is_busy and not self._is_stopped:
-            self._is_stopped = True  # nobody is there any more, and nobody is to be started
-            self._poll.unregister(self._line.socket)
-            self._line.hang_up()
+        reports = self._take_pending()
+        reports += _stop(self._connection, kill)
+        if not self._connection.is_busy and not self._is_stopped:
+            self._is_stopped = True  # `observe` must not start another one
+            self._poll.unregister(self._connection.socket)
+            self._connection.hang_up()
         self._launcher.reap()
         return reports
 
     def close(self) -> None:
-        """Let go; what runs goes on, and so does the supervisor while there is anything to do."""
+        """Disconnect. Jobs go on, and the supervisor too as long as it has work."""
         if not self._poll.closed:
-            self._close_line()
-            self._let_go()
+            self._disconnect()
+            self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._poll.close()
-        os.close(self._bell)
+        os.close(self._wakeup)
         self._launcher.reap()
 
-    def _close_line(self) -> None:
+    def _disconnect(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self._poll.unregister(self._line.socket)
-        self._line.socket.close()
+            self._poll.unregister(self._connection.socket)
+        self._connection.socket.close()
         self._launcher.reap()
 
-    def _bury(self, reports: Sequence[Report]) -> None:
-        """Where jobs without a supervisor become children of this process, see them off too."""
+    def _reap_orphans(self, reports: Sequence[Report]) -> None:
+        """Reap ended jobs whose supervisor died: they became children of this process."""
         for report in reports:
             if isinstance(report, Ended | Lost) and report.key in self._orphans:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(self._orphans.pop(report.key), os.WNOHANG)
 
-    def _take_news(self) -> list[Report]:
-        if self._news:
-            os.eventfd_read(self._bell)
-        reports, self._news = self._news, []
+    def _take_pending(self) -> list[Report]:
+        if self.pending:
+            os.eventfd_read(self._wakeup)
+        reports, self.pending = self.pending, []
         return reports
 
-    def _open_line(self) -> SupervisorConnection:
-        """Find or start a supervisor, and learn all it knows."""
+    def _connect(self) -> SupervisorConnection:
+        """Connect to the supervisor, which is started if there is none, and receive all it knows."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            line = SupervisorConnection(0, self._launcher.connect(deadline))
+            connection = SupervisorConnection(0, self._launcher.connect(deadline))
             try:
-                is_synced = self._sync(line, deadline)
+                is_synced = self._sync(connection, deadline)
             except StokerError:
-                line.socket.close()
+                connection.socket.close()
                 raise
             if is_synced:
                 break
-            line.socket.close()  # it died, or was just about to go
+            connection.socket.close()  # it died, or was about to end
             if time.monotonic() > deadline:
                 raise ExecutorLostError(
                     f"supervisors die as soon as they start: see {self._launcher.log}"
                 )
-        self._poll.register(line.socket, select.EPOLLIN)
-        self._start_over(line)
-        os.eventfd_write(self._bell, 1)
-        return line
+        self._poll.register(connection.socket, select.EPOLLIN)
+        self._start_over(connection)
+        os.eventfd_write(self._wakeup, 1)
+        return connection
 
-    def _sync(self, line: SupervisorConnection, deadline: float) -> bool:
-        """Check the protocol and take in what the supervisor tells; False if it is gone."""
-        if not _wait_for_hello(line, deadline):
+    def _sync(self, connection: SupervisorConnection, deadline: float) -> bool:
+        """Check the protocol and receive the first reports; False if the supervisor is gone."""
+        if not _wait_for_hello(connection, deadline):
             return False
-        assert line.hello is not None
-        check_protocol(line.hello)
-        line.send(Sync())
-        news: list[Report] = []
-        while not any(isinstance(report, Synced) for report in news):
-            if not wait_for(line.socket.fileno(), deadline):
-                raise ExecutorLostError(f"the supervisor (pid {line.pid}) does not answer")
-            heard = line.receive()
-            if heard is None:
+        assert connection.hello is not None
+        check_protocol(connection.hello)
+        connection.send(Sync())
+        reports: list[Report] = []
+        while not any(isinstance(report, Synced) for report in reports):
+            if not wait_for(connection.socket.fileno(), deadline):
+                raise ExecutorLostError(f"the supervisor (pid {connection.pid}) does not answer")
+            received = connection.receive()
+            if received is None:
                 return False
-            news += heard
-        self._news += news
-        self._orphans = {report.key: report.pid for report in news if isinstance(report, Started)}
+            reports += received
+        self.pending += reports
+        self._orphans = {
+            report.key: report.pid for report in reports if isinstance(report, Started)
+        }
         return True
 
 
@@ -167,31 +164,31 @@ def _as_fresh(report: Report) -> Report:
 
 
 def stop_supervisor(socket: str, kill: bool) -> bool | None:
-    """Stop the supervisor at a socket, whatever its version is.
+    """Stop the supervisor at a socket, whatever its version.
 
-    Returns False if it stays, for something runs, and None if no supervisor is there.
+    Returns False if it goes on because jobs run, and None if there is no supervisor.
     """
     try:
-        line = SupervisorConnection(0, unix_sockets.connect(socket))
+        connection = SupervisorConnection(0, unix_sockets.connect(socket))
     except (FileNotFoundError, ConnectionError):
         return None
-    with line.socket:
-        if _wait_for_hello(line, time.monotonic() + _PATIENCE_S):
-            _stop(line, kill)
-        return not line.is_busy
+    with connection.socket:
+        if _wait_for_hello(connection, time.monotonic() + _PATIENCE_S):
+            _stop(connection, kill)
+        return not connection.is_busy
 
 
-def _stop(line: SupervisorConnection, kill: bool) -> list[Report]:
-    line.is_busy = False
-    line.send(StopSupervisor(kill))
+def _stop(connection: SupervisorConnection, kill: bool) -> list[Report]:
+    connection.is_busy = False
+    connection.send(StopSupervisor(kill))
     deadline = time.monotonic() + _STOP_PATIENCE_S
     reports: list[Report] = []
-    while not line.is_busy and wait_for(line.socket.fileno(), deadline):
-        heard = line.receive()
-        if heard is None:
-            _wait_for_end(line.pid, deadline)
+    while not connection.is_busy and wait_for(connection.socket.fileno(), deadline):
+        received = connection.receive()
+        if received is None:
+            _wait_for_end(connection.pid, deadline)
             break
-        reports += heard
+        reports += received
     return reports
 
 
@@ -204,13 +201,13 @@ def _wait_for_end(pid: int, deadline: float) -> None:
             os.close(fd)
 
 
-def _wait_for_hello(line: SupervisorConnection, deadline: float) -> bool:
-    while line.hello is None:
-        if not wait_for(line.socket.fileno(), deadline):
+def _wait_for_hello(connection: SupervisorConnection, deadline: float) -> bool:
+    while connection.hello is None:
+        if not wait_for(connection.socket.fileno(), deadline):
             raise ExecutorLostError(
                 "the supervisor does not answer: another Stoker is connected to it"
             )
-        if line.receive() is None:
+        if connection.receive() is None:
             return False
-    line.pid = line.hello.pid
+    connection.pid = connection.hello.pid
     return True

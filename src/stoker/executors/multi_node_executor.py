@@ -1,17 +1,18 @@
-"""One executor over several machines: this one's supervisor, and those of the nodes."""
+"""One executor for several machines: this machine's supervisor and those of the nodes."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import select
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from stoker.cluster.settings import free_name
 from stoker.core.slot import Slot
 from stoker.executors.bridge_connection import BridgeConnection
+from stoker.executors.bridge_orders import ForgetNode, WatchGpus
 from stoker.executors.contract import (
     Ended,
     Launch,
@@ -25,35 +26,35 @@ from stoker.executors.contract import (
 from stoker.executors.daemon_executor import DaemonExecutor
 from stoker.executors.node_reports import (
     Away,
-    Forget,
+    GpusSampled,
     Introduction,
     Joined,
     Leaving,
-    News,
-    Sighted,
-    Told,
-    Watch,
+    NodeChange,
+    NodeReport,
 )
 from stoker.executors.remote_executor import RemoteExecutor
 
 _OVER = (Ended, Lost, Refused, Revoked)
+_CONTEXTS_KNOWN = 256
 
 
 class MultiNodeExecutor:
-    """Keeps the executor contract: every slot is of a node, and every attempt on one.
+    """Implements the executor contract: each slot and each attempt belongs to one node.
 
-    Reports also tell of nodes. Those of a node come in order; a node that has parted has no attempts.
-    One is there once its supervisor has told all it knows, and away whenever it cannot be spoken with.
+    It also reports about nodes. Reports of one node come in order. A node has joined once its supervisor has
+    reported all it knows, and is away while there is no stream to it. Nodes go by their names here: no two
+    have the same name.
     """
 
     def __init__(
-        self, own: DaemonExecutor, own_name: str, link: BridgeConnection, scripts: str
+        self, own: DaemonExecutor, own_name: str, bridge: BridgeConnection, scripts: str
     ) -> None:
         self.own = own
         self._own_name = own_name
-        self._link = link
+        self._bridge = bridge
         self._scripts = scripts
-        self._far: dict[str, RemoteExecutor] = {}
+        self._remote: dict[str, RemoteExecutor] = {}
         self._ids: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._facts: dict[str, Introduction] = {}
@@ -61,33 +62,32 @@ class MultiNodeExecutor:
         self._node_of: dict[str, str] = {}
         self._ended_at: dict[str, str] = {}
         self._contexts: dict[int, tuple[Mapping[str, str], str, str]] = {}
-        self._wanted = False
+        self._watch_gpus = False
         self._poll = select.epoll()
-        self._poll.register(own.fileno(), select.EPOLLIN)
-        self._poll.register(link.fileno(), select.EPOLLIN)
-        self._bell = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poll.register(self._bell, select.EPOLLIN)
+        self._wakeup = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        for fd in (own.fileno(), bridge.fileno(), self._wakeup):
+            self._poll.register(fd, select.EPOLLIN)
 
-    def know(self, node: str, name: str) -> str:
-        """Have a node; returns what it is called here, where no two have one name."""
+    def add_node(self, node: str, name: str) -> str:
+        """Add a node by its id. Returns its name here: its own, with a number if another node has it."""
         if node not in self._names:
-            name = _distinct(name, {self._own_name, *self._ids})
-            self._link.nodes[node] = name
+            name = free_name(name, {self._own_name, *self._ids})
+            self._bridge.nodes[node] = name
             self._ids[name], self._names[node] = node, name
-            if name not in self._far:
-                self._far[name] = self._make_far(name)
+            if name not in self._remote:
+                self._remote[name] = self._make_remote(name)
         return self._names[node]
 
-    def _make_far(self, name: str) -> RemoteExecutor:
-        far = RemoteExecutor(name, self._scripts)
-        far.define_slots([slot for slot in self._slots.values() if slot.node == name])
+    def _make_remote(self, name: str) -> RemoteExecutor:
+        remote = RemoteExecutor(name, self._scripts)
+        remote.define_slots([slot for slot in self._slots.values() if slot.node == name])
         for number, (env, cwd, shell) in self._contexts.items():
-            far.define_context(number, env, cwd, shell)
-        return far
+            remote.define_context(number, env, cwd, shell)
+        return remote
 
     @property
     def pids(self) -> list[int]:
-        """The own supervisor's."""
+        """The pid of this machine's supervisor."""
         return self.own.pids
 
     def fileno(self) -> int:
@@ -95,32 +95,32 @@ class MultiNodeExecutor:
         return self._poll.fileno()
 
     def _at(self, node: str) -> DaemonExecutor | RemoteExecutor:
-        return self._far.get(node, self.own)
+        return self._remote.get(node, self.own)
 
     def _of(self, key: str) -> DaemonExecutor | RemoteExecutor:
         return self._at(self._node_of.get(key, ""))
 
     def define_slots(self, slots: Sequence[Slot]) -> None:
-        """Tell each node of its own."""
+        """Define each slot at its node."""
         self._slots |= {slot.index: slot for slot in slots}
         for slot in slots:
             self._at(slot.node).define_slots([slot])
 
     def define_context(self, number: int, env: Mapping[str, str], cwd: str, shell: str) -> None:
-        """Remember it for every node."""
+        """Remember a context for every node."""
         self._contexts[number] = (env, cwd, shell)
-        if len(self._contexts) > 256:
+        if len(self._contexts) > _CONTEXTS_KNOWN:
             del self._contexts[next(iter(self._contexts))]
-        for executor in (self.own, *self._far.values()):
+        for executor in (self.own, *self._remote.values()):
             executor.define_context(number, env, cwd, shell)
 
     def hold(self, slot: int) -> None:
-        """Ask the node."""
+        """Ask the node for leases."""
         self._at(self._slots[slot].node).hold(slot)
-        self._ring()
+        self._wake()
 
     def release(self, slot: int, gpu_keys: Sequence[str]) -> None:
-        """Give back to the node."""
+        """Give leases back to the node."""
         self._at(self._slots[slot].node).release(slot, gpu_keys)
 
     def offer(self, slots: Sequence[Slot]) -> None:
@@ -128,7 +128,7 @@ class MultiNodeExecutor:
         self.own.offer(slots)
 
     def launch(self, launches: Sequence[Launch]) -> None:
-        """Send each node its share, in one write."""
+        """Send each node its launches, in one write."""
         shares: dict[str, list[Launch]] = {}
         for order in launches:
             node = self._slots[order.slots[0]].node if order.slots else order.node
@@ -136,67 +136,67 @@ class MultiNodeExecutor:
             shares.setdefault(node, []).append(order)
         for node, share in shares.items():
             self._at(node).launch(share)
-        self._ring()
+        self._wake()
 
     def observe(self) -> list[Report]:
-        """What has happened on all nodes, and to them."""
+        """Return the reports of all nodes and about them."""
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+            os.eventfd_read(self._wakeup)
         reports = self.own.observe()
-        news = self._link.observe()
-        if news is None:
-            self._link.tell(Watch(self._wanted))
-        for each in news or ():
-            reports += self._hear(each)
-        for far in self._far.values():
-            reports += self._listen(far)
+        node_reports = self._bridge.observe()
+        if node_reports is None:
+            self._bridge.send(WatchGpus(self._watch_gpus))
+        for each in node_reports or ():
+            reports += self._apply(each)
+        for remote in self._remote.values():
+            reports += self._observe_remote(remote)
         for report in reports:
             if isinstance(report, _OVER):
                 self._ended_at[report.key] = self._node_of.pop(report.key, "")
         return reports
 
-    def _listen(self, far: RemoteExecutor) -> list[Report]:
-        had_stream = far.is_attached
+    def _observe_remote(self, remote: RemoteExecutor) -> list[Report]:
+        had_stream = remote.is_attached
         reports: list[Report] = []
-        for report in far.observe():
+        for report in remote.observe():
             reports.append(report)
             if isinstance(report, Started | Ended | Lost | Refused):
-                self._node_of[report.key] = far.node
+                self._node_of[report.key] = remote.node
             elif isinstance(report, Synced):
-                reports.append(Joined(self._facts[far.node], far.ahead))
-        if had_stream and not far.is_attached:
-            self._connect(far)
-            reports.append(Away(far.node, "the connection broke"))
+                reports.append(Joined(self._facts[remote.node], remote.offset))
+        if had_stream and not remote.is_attached:
+            self._connect(remote)
+            reports.append(Away(remote.node, "the connection broke"))
         return reports
 
-    def _hear(self, news: News) -> list[Report]:
-        """What becomes of the streams when something becomes of a node."""
-        match news:
+    def _apply(self, report: NodeReport) -> list[Report]:
+        """Open or close streams according to a report of the bridge. Returns the report to pass on."""
+        match report:
             case Joined():
-                called = self.know(news.facts.id, news.facts.name)
-                self._facts[called] = msgspec.structs.replace(news.facts, name=called)
-                self._far[called].ahead = news.ahead
-                self._connect(self._far[called])
+                name = self.add_node(report.facts.id, report.facts.name)
+                self._facts[name] = msgspec.structs.replace(report.facts, name=name)
+                self._remote[name].offset = report.offset
+                self._connect(self._remote[name])
                 return []
-            case Told():
-                return [news]
-        name = self._names.get(news.node)
-        if name is None:
-            return []
-        if not isinstance(news, Sighted | Leaving):
-            self._far[name].detach()  # a closed descriptor leaves the set by itself
-        return [msgspec.structs.replace(news, node=name)]
+            case NodeChange():
+                known = self._names.get(report.node)
+                if known is None:
+                    return []
+                if not isinstance(report, GpusSampled | Leaving):
+                    self._remote[known].detach()  # epoll drops a closed descriptor by itself
+                return [msgspec.structs.replace(report, node=known)]
+        return [report]
 
-    def _connect(self, far: RemoteExecutor) -> None:
-        far.detach()
-        stream = self._link.open_stream(self._ids[far.node])
+    def _connect(self, remote: RemoteExecutor) -> None:
+        remote.detach()
+        stream = self._bridge.open_stream(self._ids[remote.node])
         if stream is not None:
-            far.attach(stream)
+            remote.attach(stream)
             self._poll.register(stream, select.EPOLLIN)
 
-    def _ring(self) -> None:
-        """Have `observe` called: some answers are found here."""
-        os.eventfd_write(self._bell, 1)
+    def _wake(self) -> None:
+        """Have `observe` called: a remote executor without a stream answers by itself."""
+        os.eventfd_write(self._wakeup, 1)
 
     def acknowledge(self, keys: Sequence[str]) -> None:
         """Let the supervisors forget ends."""
@@ -219,41 +219,35 @@ class MultiNodeExecutor:
         self._of(key).kill(key)
 
     def watch(self, *, wanted: bool) -> None:
-        """Say whether anybody wants to know how the nodes' GPUs are."""
-        if wanted != self._wanted:
-            self._wanted = wanted
-            self._link.tell(Watch(wanted))
+        """Set whether nodes without jobs sample their GPUs too."""
+        if wanted != self._watch_gpus:
+            self._watch_gpus = wanted
+            self._bridge.send(WatchGpus(wanted))
 
     def forget(self, name: str) -> None:
-        """Expect a node no more; what is asked of it is refused."""
+        """Forget a node; its slots refuse everything from now on."""
         node = self._ids.pop(name, None)
         if node is not None:
-            self._link.tell(Forget(node))
-            self._link.nodes.pop(node, None)
+            self._bridge.send(ForgetNode(node))
+            self._bridge.nodes.pop(node, None)
             self._names.pop(node, None)
-            self._far[name].detach()
+            self._remote[name].detach()
 
     def finish(self) -> None:
-        """Ask this machine's supervisor."""
+        """Ask this machine's supervisor for a report when nothing is left."""
         self.own.finish()
 
     def stop(self, kill: bool) -> list[Report]:
-        """Let the supervisors go."""
-        for far in self._far.values():
-            far.stop(kill)
+        """Stop all supervisors."""
+        for remote in self._remote.values():
+            remote.stop(kill)
         return self.own.stop(kill)
 
     def close(self) -> None:
-        """Let go; what runs goes on everywhere."""
-        for far in self._far.values():
-            far.detach()
-        self._link.close()
+        """Close all connections; jobs go on everywhere."""
+        for remote in self._remote.values():
+            remote.detach()
+        self._bridge.close()
         self.own.close()
         self._poll.close()
-        os.close(self._bell)
-
-
-def _distinct(name: str, taken: Collection[str]) -> str:
-    """A name that no other node has: its own, or with a number behind it."""
-    names = (name if count == 1 else f"{name}-{count}" for count in itertools.count(1))
-    return next(each for each in names if each not in taken)
+        os.close(self._wakeup)

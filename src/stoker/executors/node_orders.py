@@ -1,4 +1,4 @@
-"""Orders to the proxies on the way to the supervisor of a node, in the stream of its own orders."""
+"""Orders to the proxies between the daemon and a node's supervisor, in one stream with its orders."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from stoker.supervisor.messages import ORDERS, Order
 
 
 class SendScript(NamedTuple):
-    """A script of the head, which the node needs a copy of; its content is in Base64."""
+    """Copy a script of the head to the node. Its content is in Base64."""
 
     path: str
     content: str
 
 
 class SendTree(NamedTuple):
-    """An attempt that will be started in a copy of a tree: the fields of its AttemptTransfer."""
+    """Send the tree of an attempt ahead of its start: the fields of its AttemptTransfer."""
 
     key: str
     transfer: dict[str, Any]
 
 
 class RunInCopy(NamedTuple):
-    """Where the copy of an attempt's tree is on the node, and in it the folder of its run."""
+    """Start an attempt in this copy of its tree; `run_dir` is the folder of its run in it."""
 
     key: str
     folder: str
@@ -31,7 +31,7 @@ class RunInCopy(NamedTuple):
 
 
 class ForgetLogs(NamedTuple):
-    """The head has given up all attempts of the node: others may write to their logs now."""
+    """Forward no more logs: the head has given up all attempts of the node."""
 
 
 NodeOrder = Order | SendScript | SendTree | RunInCopy | ForgetLogs

@@ -1,4 +1,4 @@
-"""What a head learns of the other machines of its cluster."""
+"""Reports of the bridge about nodes: one line of JSON each."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from stoker.core.usage import Look
 
 
 class NodeSlot(msgspec.Struct, frozen=True):
-    """GPUs of a node that one job at a time gets, as the node itself calls them."""
+    """A slot of a node, with the node's own names of its GPUs."""
 
     gpus: tuple[str, ...]
     keys: tuple[str, ...]
 
 
 class NodeGpu(msgspec.Struct, frozen=True):
-    """What kind of GPU a node has under a key."""
+    """Name and memory of a GPU of a node."""
 
     name: str
     total_bytes: int
 
 
 class Introduction(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it introduces itself. Its id is its own, for as long as its home lasts."""
+    """Facts of a node, as its agent reports them. The id lasts as long as the node's home."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class Introduction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures of a look do not tell of a GPU."""
+    """State of a GPU beyond the figures of a Look."""
 
     closed: str | None = None
     temperature_c: int | None = None
@@ -43,99 +43,72 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
     xid: int | None = None
 
 
-class Sight(msgspec.Struct, frozen=True):
-    """What a node's sampler has seen last."""
+class GpuSample(msgspec.Struct, frozen=True):
+    """The last sample of all GPUs of a node."""
 
     look: Look
     states: dict[str, GpuState]
 
 
-class Ahead(msgspec.Struct, frozen=True):
-    """By how many seconds the clocks of the head are ahead of a node's.
+class ClockOffset(msgspec.Struct, frozen=True):
+    """Seconds by which the head's clocks are ahead of a node's: the boot clock and the time of day.
 
-    That of the day in whole ones: less is no more than what a message takes.
+    The time of day is in whole seconds, because a message takes a moment.
     """
 
     since_boot_s: float = 0.0
     of_day_s: int = 0
 
 
-class Joined(msgspec.Struct, frozen=True, tag="joined"):
-    """A node is there, and can be spoken with."""
+class NodeReport(msgspec.Struct, frozen=True):
+    """Base class of all reports about nodes."""
+
+
+class Joined(NodeReport, frozen=True, tag="joined"):
+    """A node answers and can run jobs."""
 
     facts: Introduction
-    ahead: Ahead = Ahead()
+    offset: ClockOffset = msgspec.field(default=ClockOffset(), name="ahead")
 
 
-class Away(msgspec.Struct, frozen=True, tag="away"):
-    """A node does not answer; what runs there may go on."""
-
-    node: str
-    reason: str
-
-
-class Parted(msgspec.Struct, frozen=True, tag="parted"):
-    """Nothing that was started on a node for this queue can be running there any more."""
-
-    node: str
-    reason: str
-
-
-class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
-    """A node takes its leave: nothing more may start there, and what runs is being ended."""
-
-    node: str
-
-
-class Left(msgspec.Struct, frozen=True, tag="left"):
-    """A node has taken its leave, and is not expected back."""
-
-    node: str
-
-
-class Sighted(msgspec.Struct, frozen=True, tag="sighted"):
-    """How a node's GPUs are; None where it cannot see, for its driver does not answer."""
-
-    node: str
-    sight: Sight | None
-
-
-class Told(msgspec.Struct, frozen=True, tag="told"):
-    """Something that people should read."""
+class Notice(NodeReport, frozen=True, tag="told"):
+    """A text for the user."""
 
     text: str
 
 
-News = Joined | Away | Parted | Leaving | Left | Sighted | Told
-
-
-class Known(msgspec.Struct, frozen=True, tag="known"):
-    """What the daemon tells first: the nodes on record, and for how long one may be without word."""
-
-    nodes: tuple[tuple[str, str], ...]  # id and name
-    lease_s: float
-
-
-class Watch(msgspec.Struct, frozen=True, tag="watch"):
-    """Whether anybody wants to know how GPUs are."""
-
-    wanted: bool
-
-
-class Stream(msgspec.Struct, frozen=True, tag="stream"):
-    """What follows on this connection goes to the supervisor of a node, and back."""
+class NodeChange(NodeReport, frozen=True):
+    """Base class of the reports about one known node."""
 
     node: str
 
 
-class Forget(msgspec.Struct, frozen=True, tag="forget"):
-    """A node is not expected back."""
+class Away(NodeChange, frozen=True, tag="away"):
+    """A node does not answer. Its jobs may go on."""
 
-    node: str
-
-
-class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Go; nodes let what runs go on for as long as their leases last."""
+    reason: str
 
 
-Order = Known | Watch | Stream | Forget | Stop
+class LeaseExpired(NodeChange, frozen=True, tag="parted"):
+    """No job of this queue can still be running on a node that does not answer."""
+
+    reason: str
+
+
+class Leaving(NodeChange, frozen=True, tag="leaving"):
+    """A node leaves the cluster: no job may start there, and its jobs are being ended."""
+
+
+class Left(NodeChange, frozen=True, tag="left"):
+    """A node has left the cluster."""
+
+
+class GpusSampled(NodeChange, frozen=True, tag="sighted"):
+    """State of a node's GPUs; None if its driver does not answer."""
+
+    sample: GpuSample | None = msgspec.field(name="sight")
+
+
+NODE_REPORTS: msgspec.json.Decoder[NodeReport] = msgspec.json.Decoder(
+    Joined | Notice | Away | LeaseExpired | Leaving | Left | GpusSampled
+)

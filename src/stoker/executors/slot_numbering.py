@@ -1,4 +1,4 @@
-"""The places a supervisor is told of: one for each slot, and those made of several slots or of none."""
+"""Numbers of the places that a supervisor knows: one for each slot, and composites of several or no slots."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from stoker.supervisor.messages import DefineSlot
 
 
 class SlotNumbering:
-    """Numbers places: a slot's has the slot's own number, composites have negative ones."""
+    """Assigns numbers: a slot's own number to its place, negative numbers to composites."""
 
     def __init__(self) -> None:
         self._slots: dict[int, Slot] = {}
         self._composites: dict[tuple[int, ...], int] = {}
 
     def enter(self, slot: Slot) -> DefineSlot:
-        """Take note of a slot; returns the order that tells a supervisor."""
+        """Add a slot. Returns the order that defines its place."""
         self._slots[slot.index] = slot
         return DefineSlot(slot.index, {"CUDA_VISIBLE_DEVICES": slot.visible}, slot.keys)
 
     def place(self, slots: tuple[int, ...]) -> tuple[int, list[DefineSlot]]:
-        """The number of the place made of these slots, and what must be told first if it is new."""
+        """Return the number of the place of these slots, and the order that defines it if it is new."""
         if len(slots) == 1:
             return self._slots[slots[0]].index, []
         number = self._composites.get(slots)
@@ -33,6 +33,6 @@ class SlotNumbering:
         return number, [DefineSlot(number, env, list(keys), slots)]
 
     def start_over(self) -> list[DefineSlot]:
-        """Forget the composites; returns what tells a new supervisor of the slots."""
+        """Forget the composites. Returns the orders that define all slots at a new supervisor."""
         self._composites.clear()
         return [self.enter(slot) for slot in self._slots.values()]

@@ -1,4 +1,4 @@
-"""Finds the supervisor at a socket, or starts one there."""
+"""Connects to the supervisor at a socket, which is started if there is none."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _MOST_DEATHS = 3
 
 
 class SupervisorLauncher:
-    """Where a supervisor is, and how one is started if there is none.
+    """Socket, journal and log of a supervisor.
 
-    With a lease file it is started as nobody's child, and without variables that begin with `without`.
+    With a lease file, the supervisor is not started as a child of this process, and it does not inherit
+    variables that begin with `without`.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class SupervisorLauncher:
         lease_file: str | None = None,
         without: str | None = None,
     ) -> None:
-        assert not {*" /:\n"} & {*name}, f"{name!r} does not do for a cookie"
+        assert not {*" /:\n"} & {*name}, f"{name!r} cannot be part of a cookie"
         self.log = log
         self._name = name
         self._path = socket
@@ -46,7 +47,7 @@ class SupervisorLauncher:
         self._children: set[int] = set()
 
     def connect(self, deadline: float) -> socket.socket:
-        """A connection to the supervisor, which is started if need be."""
+        """Return a connection to the supervisor, which is started if there is none."""
         while True:
             try:
                 return unix_sockets.connect(self._path)
@@ -58,11 +59,11 @@ class SupervisorLauncher:
                 raise ExecutorLostError(f"cannot start a supervisor: {problem}")
 
     def reap(self) -> None:
-        """See off supervisors that were our children."""
+        """Reap ended supervisors that are children of this process."""
         process_tree.reap_ended(self._children)
 
     def _start(self, deadline: float) -> str | None:
-        """Start a supervisor; returns what prevents it for the moment, if anything does."""
+        """Start a supervisor. Returns a temporary problem, or None."""
         try:
             supervisor = start_daemon_supervisor(
                 self._path,
@@ -76,36 +77,35 @@ class SupervisorLauncher:
             raise ExecutorLostError(f"cannot start a supervisor: {error}") from error
         self._children.add(supervisor.pid)
         with os.fdopen(supervisor.fd, "rb", buffering=0) as file:
-            said = b""
+            output = b""
             while wait_for(file.fileno(), deadline) and (more := file.read(4096)):
-                said += more
-        word = said.decode("utf-8", "replace")
-        if word == "ready":
+                output += more
+        message = output.decode("utf-8", "replace")
+        if message == "ready":
             self._deaths = 0
             return None
-        if not word and self._deaths < _MOST_DEATHS and time.monotonic() < deadline:
-            self._deaths += 1  # somebody may have killed it
+        if not message and self._deaths < _MOST_DEATHS and time.monotonic() < deadline:
+            self._deaths += 1  # it may have been killed
             return f"it died, see {self.log}"
-        if word == "busy":
-            time.sleep(0.02)  # another one is about to listen, or to go
+        if message == "busy":
+            time.sleep(0.02)  # another supervisor is starting or ending
             return f"another process has locked {self._journal}"
         raise ExecutorLostError(
-            f"cannot start a supervisor: {word or f'it died or hangs, see {self.log}'}"
+            f"cannot start a supervisor: {message or f'it died or hangs, see {self.log}'}"
         )
 
 
 def check_protocol(hello: Hello) -> None:
-    """Raise StokerError if the supervisor speaks another version of the protocol."""
+    """Raise StokerError if the supervisor uses another version of the protocol."""
     if hello.protocol != PROTOCOL:
         raise StokerError(
-            f"the running jobs are in the care of a supervisor of Stoker {hello.version}, which Stoker"
-            f" {__version__} cannot speak with: wait until they have ended, or end them with"
-            " `stoker daemon stop --kill`"
+            f"the running jobs have a supervisor of Stoker {hello.version}, which Stoker {__version__}"
+            " cannot use: wait until they have ended, or end them with `stoker daemon stop --kill`"
         )
 
 
 def wait_for(fd: int, deadline: float) -> bool:
-    """Wait until a descriptor is readable; False if the time is over."""
+    """Wait until a descriptor is readable. Returns False if the deadline has passed."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))

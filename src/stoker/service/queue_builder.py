@@ -36,7 +36,7 @@ from stoker.engine.slots import SlotTable
 from stoker.engine.torch_memory_cap import TorchMemoryCap
 from stoker.engine.worker_process import WorkerProcesses
 from stoker.executors.contract import Executor
-from stoker.executors.node_reports import News
+from stoker.executors.node_reports import NodeReport
 from stoker.service.config import apply, choose_policy
 from stoker.store.database import Database
 from stoker.store.pending import PendingJobs
@@ -57,7 +57,7 @@ class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Iterable[NodeFacts] = ()  # those known from before
     prepare: Prepare | None = None  # other than by the specs of the jobs
     mps_folder: str | None = None  # where the daemons of MPS have their folders
-    on_node_news: Callable[[News], None] | None = None  # of a cluster
+    on_node_report: Callable[[NodeReport], None] | None = None  # of a cluster
 
 
 class _QueueBuilder:
@@ -106,7 +106,7 @@ class _QueueBuilder:
                 mps=self._find_mps(),
                 pause_queue=self._pause_queue,
                 make_preemption=lambda termination: Preemption(self.slot_table, termination, jobs),
-                on_node_news=sources.on_node_news,
+                on_node_report=sources.on_node_report,
             )
         )
 

@@ -66,7 +66,7 @@ def test_a_driver_that_hangs_delays_no_heartbeat_and_is_asked_once(
 ) -> None:
     async def beat_twice() -> None:
         reply = await agent.beat(Heartbeat(None, 30.0, True))
-        assert (reply.sight, reply.departure) == (None, Departure.NONE)
+        assert (reply.sample, reply.departure) == (None, Departure.NONE)
         await agent.beat(Heartbeat(reply.stamp_s, 30.0, True))
         until_s = read(str(tmp_path / "cluster/queues/queue/lease_file"))
         assert until_s == pytest.approx(reply.stamp_s + 30)
@@ -161,7 +161,7 @@ def test_requests_and_replies_are_encoded_on_both_ways(agent: Agent) -> None:
         client = AgentClient(agent.call)
         assert (await client.call(Introduce(), None)).name == load_node(find_home()).name
         reply = await client.call(Heartbeat(None, 30.0, False), None)
-        assert (reply.sight, reply.departure) == (None, Departure.NONE)
+        assert (reply.sample, reply.departure) == (None, Departure.NONE)
         assert await client.call(WriteOrders("no such stream", [b"[]"]), None) is False
         assert await client.call(ReadReports("no such stream"), None) is None
         await client.call(CloseStream("no such stream"), None)

@@ -20,7 +20,15 @@ from stoker.bridge.agent_messages import (
 )
 from stoker.bridge.node_session import NodeSession
 from stoker.executors.node_orders import NODE_ORDERS, ForgetLogs
-from stoker.executors.node_reports import Ahead, Away, Introduction, Joined, Leaving, News, Parted
+from stoker.executors.node_reports import (
+    Away,
+    ClockOffset,
+    Introduction,
+    Joined,
+    LeaseExpired,
+    Leaving,
+    NodeReport,
+)
 
 FORGET_LOGS = NODE_ORDERS.encode([ForgetLogs()])
 FACTS = Introduction(id="n1", name="h1", version="1")
@@ -80,8 +88,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def make_session(notes: str = "/nowhere") -> tuple[NodeSession, list[News]]:
-    told: list[News] = []
+def make_session(notes: str = "/nowhere") -> tuple[NodeSession, list[NodeReport]]:
+    told: list[NodeReport] = []
     return NodeSession("n1", "h1", told.append, 30.0, notes), told
 
 
@@ -109,13 +117,13 @@ def test_a_node_has_joined_once_it_has_a_lease(clock: Clock) -> None:
     agent = FakeAgent(beats=2)
     mind(session, agent)
     assert agent.echoes == [None, 1.0, 2.0]
-    assert told == [Joined(FACTS, Ahead(1000.0 - 2.0)), Away("n1", "gone")]
+    assert told == [Joined(FACTS, ClockOffset(1000.0 - 2.0)), Away("n1", "gone")]
 
 
 def test_the_difference_of_the_clocks_is_reported(clock: Clock) -> None:
     session, told = make_session()
     mind(session, FakeAgent(beats=2, behind_s=3600.3))
-    assert told[0] == Joined(FACTS, Ahead(1000.0 - 2.0, 3600))
+    assert told[0] == Joined(FACTS, ClockOffset(1000.0 - 2.0, 3600))
 
 
 def test_a_slow_reply_does_not_change_the_difference_of_the_clocks(
@@ -134,7 +142,7 @@ def test_a_slow_reply_does_not_change_the_difference_of_the_clocks(
     monkeypatch.setattr(agent, "behind_s", 2.5)
     mind(session, agent)
     # By the first, which was asked at 1000 and answered at 1004.
-    assert told[0] == Joined(FACTS, Ahead(1002.0 - 1.0, 0))
+    assert told[0] == Joined(FACTS, ClockOffset(1002.0 - 1.0, 0))
 
 
 def test_a_leaving_node_is_reported_once_and_can_join_again(
@@ -144,7 +152,7 @@ def test_a_leaving_node_is_reported_once_and_can_join_again(
     mind(session, FakeAgent(beats=2))
     mind(session, FakeAgent(beats=3, departure=Departure.LEAVING))
     assert told[2:] == [Leaving("n1")]
-    session.retell()
+    session.report_state()
     assert told[3:] == [Leaving("n1")]
     mind(session, FakeAgent(beats=2))
     assert isinstance(told[4], Joined)
@@ -158,7 +166,7 @@ def test_jobs_are_not_given_up_before_the_lease_has_expired(clock: Clock) -> Non
     for later_s, parted in ((29.0, 0), (2.9, 0), (0.2, 1), (50.0, 1)):
         clock.now_s += later_s
         session.check_lease()
-        assert sum(isinstance(news, Parted) for news in told) == parted
+        assert sum(isinstance(news, LeaseExpired) for news in told) == parted
 
 
 def test_a_shorter_lease_applies_after_the_granted_one_has_expired(clock: Clock) -> None:
@@ -168,10 +176,10 @@ def test_a_shorter_lease_applies_after_the_granted_one_has_expired(clock: Clock)
     mind(session, FakeAgent(beats=2))
     clock.now_s += 20
     session.check_lease()
-    assert not any(isinstance(news, Parted) for news in told)
+    assert not any(isinstance(news, LeaseExpired) for news in told)
     clock.now_s += 13
     session.check_lease()
-    assert any(isinstance(news, Parted) for news in told)
+    assert any(isinstance(news, LeaseExpired) for news in told)
 
 
 def test_a_new_bridge_waits_for_a_whole_lease(clock: Clock) -> None:
@@ -205,7 +213,7 @@ class TestGivingUp:
         self, clock: Clock, tmp_path: Path
     ) -> None:
         session = self.part(clock, tmp_path)
-        session.retell()
+        session.report_state()
         assert come_back(session) == [FORGET_LOGS]
 
     def test_a_daemon_that_does_not_know_of_the_parting_keeps_waiting_for_the_jobs(
@@ -213,5 +221,5 @@ class TestGivingUp:
     ) -> None:
         session = self.part(clock, tmp_path)
         mind(session, FakeAgent(beats=2))
-        session.retell()
+        session.report_state()
         assert come_back(session) == []

@@ -15,7 +15,7 @@ from stoker.bridge.node_session import NodeSession
 from stoker.bridge.ray_membership import RayMembership
 from stoker.cluster import ray_api
 from stoker.cluster.ray_api import RayNode
-from stoker.executors.node_reports import Introduction, News, Told
+from stoker.executors.node_reports import Introduction, NodeReport, Notice
 
 _PATIENCE_S = 10.0
 
@@ -35,7 +35,7 @@ class Cluster(RayMembership):
     """Boxes that Ray finds, by their address, each with the id of the Stoker on it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **boxes: str) -> None:
-        self.told: list[News] = []
+        self.told: list[NodeReport] = []
         self.session = FakeSession()
         self.boxes = boxes
         self.asked: list[str] = []
@@ -89,7 +89,7 @@ def test_of_two_boxes_with_one_id_the_second_gets_no_session_and_one_notice(
     )
     assert cluster.session.minded == ["a"]
     (told,) = cluster.told
-    assert isinstance(told, Told)
+    assert isinstance(told, Notice)
     assert told.text == (
         "the box at b has the id of gpu2, at a, as a copy of its home would: it gets no jobs;"
         " stoker cluster leave and join, on it, give it an id of its own"

@@ -139,7 +139,7 @@ def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> 
         (["--retries", "-1", "true"], "fewer than 0 times"),
         (["-t", "5", "true"], "write 5s, 5m or 5h"),
         (["-o", "{user}.log", "true"], "there is no {user}, only {project}, {name}, {id}"),
-        (["--shell", "nosuchshell", "true"], "no shell 'nosuchshell' to be found"),
+        (["--shell", "nosuchshell", "true"], "no shell 'nosuchshell'"),
         (["--format", "csv", "true"], "invalid choice: 'csv'"),
         (["-C", "missing", "true"], "missing does not exist"),
         (["-C", "one", "true"], "one is no folder"),

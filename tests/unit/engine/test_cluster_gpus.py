@@ -11,7 +11,7 @@ from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.queue import QueueEntry
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slots import SlotTable
-from stoker.executors.node_reports import Sight
+from stoker.executors.node_reports import GpuSample
 from stoker.gpus.memory_release import PATIENCE_S
 
 
@@ -35,7 +35,7 @@ def test_memory_is_awaited_no_longer_from_a_node_whose_driver_does_not_answer(
     cluster_gpus.on_notice = told.append
     running = seated(slot_table, slot)
     use = JobUse(key="7.1", mem_bytes={"GPU-0": 5}, so_far=AttemptUse())
-    cluster_gpus.see("h1", Sight(Look(0.0, {}, {"7.1": use}), {}))
+    cluster_gpus.see("h1", GpuSample(Look(0.0, {}, {"7.1": use}), {}))
     cluster_gpus.on_end(running)
     slot_table.vacate(running)
 
@@ -56,7 +56,7 @@ def test_nothing_is_kept_of_an_attempt_that_a_node_still_names_when_it_has_ended
     slot_table = SlotTable((slot,))
     cluster_gpus = ClusterGpus(slot_table)
     use = JobUse(key="7.1", mem_bytes={"GPU-0": 5}, so_far=AttemptUse())
-    sight = Sight(Look(0.0, {}, {"7.1": use}), {})
+    sight = GpuSample(Look(0.0, {}, {"7.1": use}), {})
     running = seated(slot_table, slot)
     cluster_gpus.see("h1", sight)
     assert len(cluster_gpus.histories()["7.1"]) == 1

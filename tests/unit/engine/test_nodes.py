@@ -10,7 +10,15 @@ from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.nodes import Nodes
 from stoker.errors import ConflictError, NotFoundError
 from stoker.executors.multi_node_executor import MultiNodeExecutor
-from stoker.executors.node_reports import Ahead, Away, Introduction, Joined, Left, NodeSlot, Parted
+from stoker.executors.node_reports import (
+    Away,
+    ClockOffset,
+    Introduction,
+    Joined,
+    LeaseExpired,
+    Left,
+    NodeSlot,
+)
 from unit.engine.engine_harness import Harness, MakeHarness
 
 _FACTS = Introduction(
@@ -30,7 +38,7 @@ class Fleet(MultiNodeExecutor):
     def __init__(self) -> None:
         pass
 
-    def know(self, node: str, name: str) -> str:
+    def add_node(self, node: str, name: str) -> str:
         return name
 
     def forget(self, name: str) -> None:
@@ -72,16 +80,16 @@ def test_the_next_daemon_says_of_a_node_that_does_not_answer_that_it_is_away(
     nodes, notices = nodes_of(harness)
     assert notices == []  # it may have been told of the node by the next moment
     nodes.apply(Away("h1", "it has not answered yet"))
-    nodes.apply(Parted("h1", "its lease is out"))
+    nodes.apply(LeaseExpired("h1", "its lease is out"))
     assert notices == ["h1 is away"]
 
 
 def test_a_clock_that_is_wrong_is_told(harness: Harness) -> None:
     nodes, notices = nodes_of(harness)
-    nodes.apply(Joined(_FACTS, Ahead(1.0, 4)))
+    nodes.apply(Joined(_FACTS, ClockOffset(1.0, 4)))
     assert notices == ["h1 is there, with 1 GPU"]
     nodes.apply(Away("h1", "x"))
-    nodes.apply(Joined(_FACTS, Ahead(1.0, -3600)))
+    nodes.apply(Joined(_FACTS, ClockOffset(1.0, -3600)))
     assert notices[-1] == "the clock of h1 is 1:00:00 ahead of this machine's"
 
 

@@ -215,5 +215,5 @@ def test_login_is_the_users_own_shell() -> None:
 
 
 def test_a_shell_that_does_not_exist_is_refused_in_one_line() -> None:
-    with pytest.raises(UsageError, match="no shell 'no-such-shell' to be found"):
+    with pytest.raises(UsageError, match="no shell 'no-such-shell'"):
         resolve_shell("no-such-shell")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stoker.executors.connection import REPLIES, Busy, Hello
-from stoker.executors.contract import Ended, Heard, Started
+from stoker.executors.contract import Ended, Started, SupervisorReport
 from stoker.executors.node_orders import (
     NODE_ORDERS,
     ForgetLogs,
@@ -70,7 +70,7 @@ SAMPLES: list[Order] = [
     Disown(["1.1"]),
     StopSupervisor(True),
 ]
-KINDS = {kind.__struct_config__.tag: kind for kind in (*get_args(Heard), Hello, Busy)}
+KINDS = {kind.__struct_config__.tag: kind for kind in (*get_args(SupervisorReport), Hello, Busy)}
 WRITERS: Mapping[str, Callable[..., str]] = {
     name: function
     for name, function in inspect.getmembers(reports, inspect.isfunction)
