@@ -1,1 +1,1 @@
-"""Talks to the daemon, and starts it where none runs."""
+"""Client of the daemon; starts the daemon if none runs."""

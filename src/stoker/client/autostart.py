@@ -1,10 +1,10 @@
-"""Starts the daemon where none runs, in a session of its own, and waits until it is up."""
+"""Starts the daemon in its own session if none runs, and waits until it is up."""
 
 from __future__ import annotations
 
 import os
 
-from stoker.client.holder import age_s, daemon_pid
+from stoker.client.daemon_process import age_s, daemon_pid
 from stoker.client.transport import Connection, NoDaemonError, unreachable
 from stoker.detached import start_and_hear
 from stoker.errors import StokerError
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 DAEMON = "stoker.daemon"
 
 _PATIENCE_S = 60.0
-_SHORT_PATIENCE_S = 10.0  # for a daemon that has long been up: it goes, or makes its socket again
+_SHORT_PATIENCE_S = 10.0  # for a daemon that has long been up: it ends, or makes its socket again
 _STEP_S = 0.02
-# What belongs to a job must not belong to a daemon that a job happened to start.
-_OF_JOBS = (
+# Variables of a job: a daemon that a job starts must not inherit them.
+_JOB_VARIABLES = (
     "STOKER_COOKIE",
     "STOKER_JOB_ID",
     "STOKER_ATTEMPT",
@@ -32,15 +32,15 @@ _OF_JOBS = (
 
 
 def ensure_daemon(home: str, arguments: Sequence[str] = ()) -> Connection:
-    """A connection to the home's daemon, which is started if need be. However many ask, it is one.
+    """Connect to the home's daemon; start it with `arguments` if none runs.
 
-    A daemon that is started gets `arguments`; a daemon that runs keeps its own.
+    Only one daemon is started, however many processes call this at once.
     """
     try:
         return Connection(home)
     except NoDaemonError:
         pass
-    with _Turn(home):
+    with _StartLock(home):
         found = _await_listener(home)
         if found is not None:
             return found
@@ -49,8 +49,8 @@ def ensure_daemon(home: str, arguments: Sequence[str] = ()) -> Connection:
 
 
 def start_daemon(home: str, arguments: Sequence[str] = ()) -> None:
-    """Start a daemon with these arguments; raises StokerError where one runs, or it cannot start."""
-    with _Turn(home):
+    """Start a daemon with arguments; raises StokerError if one runs already, or it cannot start."""
+    with _StartLock(home):
         found = _await_listener(home)
         if found is None:
             _start(home, arguments)
@@ -59,8 +59,8 @@ def start_daemon(home: str, arguments: Sequence[str] = ()) -> None:
     raise StokerError(f"a daemon runs already for {home}: see stoker daemon status")
 
 
-class _Turn:
-    """Held while starting, so that of two who start the second finds the first one's daemon."""
+class _StartLock:
+    """Held while a daemon starts, so that a second process finds the first one's daemon."""
 
     def __init__(self, home: str) -> None:
         self._path = f"{home}/start.lock"
@@ -81,37 +81,37 @@ class _Turn:
 
 
 def _start(home: str, arguments: Sequence[str]) -> None:
-    said = start_and_hear(
+    answer = start_and_hear(
         "a daemon",
         module_words(DAEMON, *arguments),
         daemon_log(home),
         daemon_environment(home),
         _PATIENCE_S,
     )
-    if said == "ready":
+    if answer == "ready":
         return
     if (found := _await_listener(home)) is not None:
         found.close()
-        return  # somebody else's was faster: the one that a service manager started, say
-    reason = said.removeprefix("error: ") if said else "it ended before it was up"
+        return  # another daemon was faster, such as a service manager's
+    reason = answer.removeprefix("error: ") if answer else "it ended before it was up"
     raise StokerError(f"the daemon could not start: {reason} (its log: {daemon_log(home)})")
 
 
 def daemon_environment(home: str) -> dict[str, str]:
-    """The environment that the daemon of a home is to have."""
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_JOBS}
+    """Return the environment of a home's daemon."""
+    environment = {name: value for name, value in os.environ.items() if name not in _JOB_VARIABLES}
     return {**environment, "STOKER_HOME": home, "STOKER_PART": "daemon"}
 
 
 def daemon_log(home: str) -> str:
-    """Where the daemon of a home says what it does."""
+    """Return the path of a home's daemon log."""
     return f"{home}/daemon.log"
 
 
 def _await_listener(home: str) -> Connection | None:
-    """Connect to the daemon that holds a home; None if none does.
+    """Connect to the daemon that holds a home's lock; None if none does.
 
-    A daemon that starts up, or goes, is waited for. Raises StokerError where one runs and does not listen.
+    Waits for a daemon that starts or ends. Raises StokerError for one that runs but does not listen.
     """
     import time
 

@@ -1,4 +1,4 @@
-"""The queue, from Python: every verb of the command line as a method, with the wire's own types."""
+"""Client of the daemon: each verb of the command line is a method, with the types of wire.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import TypeVar
 import msgspec
 
 from stoker import wire
-from stoker.client import log_stream as logs
-from stoker.client.query import make_query
-from stoker.client.session import Session
-from stoker.client.submission_parts import split_submission
-from stoker.client.submit import begin
+from stoker.client.session import Session, Value, make_target
+from stoker.client.submit import begin, split_submission
 from stoker.client.transport import BrokenError
+from stoker.errors import NotFoundError
 
 T = TypeVar("T")
 
@@ -23,15 +21,14 @@ _encode = msgspec.json.encode
 
 
 class Client:
-    """Talks to the daemon of a home; for one thread, and best in a `with` block.
+    """Sends requests to the daemon of a home; for one thread, and best in a `with` block.
 
-    `home` is the state folder, by default the user's own. With `start` the daemon is started where
-    none runs. One that died is started again when it is needed in any case, unless `restart` is
-    false; one that was stopped is not. Every method raises StokerError
-    when it cannot do its work: UsageError for what makes no sense, NotFoundError for what does not
-    exist, ConflictError for what is in no state for it, NoDaemonError where no daemon runs, and
-    BrokenError where it went away before it had answered. Where `wait` or a followed log has to wait
-    for a daemon that was stopped, `tell` is called with a line that says so.
+    `home` is the state folder, by default the user's own. `start` starts the daemon if none runs.
+    A daemon that died is started again when it is needed, unless `restart` is false; one that was
+    stopped is not. Every method raises StokerError if it fails: UsageError for a wrong request,
+    NotFoundError for what does not exist, ConflictError for a job or queue in the wrong state,
+    NoDaemonError if no daemon runs, and BrokenError if it went away before it answered. `tell` is
+    called with a line of text when `wait` or a followed log waits for a stopped daemon.
 
         with Client(start=True) as client:
             jobs = [NewJob(command="python train.py --lr 0.1")]
@@ -68,20 +65,20 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Hang up; the next call connects again."""
+        """Close the connection; the next call connects again."""
         self._session.close()
 
     def add(self, submission: wire.Submission) -> list[wire.Added]:
-        """Put jobs into the queue; they are on disk when this returns.
+        """Add jobs to the queue; they are on disk when this returns.
 
         An empty request id is replaced by a new one. More than 100,000 jobs, or too many bytes, are
-        sent in several requests, in the order of the jobs, with one answer for each. A daemon that
-        dies meanwhile does no harm: what is sent again with the same request id is added once.
+        sent in several requests, in the order of the jobs, with one answer for each. If the daemon
+        dies meanwhile, the request is sent again; the same request id is added only once.
         """
         return self.begin_add(submission)()
 
     def begin_add(self, submission: wire.Submission) -> Callable[[], list[wire.Added]]:
-        """Send jobs as `add` does, without waiting; what is returned waits until they are on disk."""
+        """Send jobs as `add` does; the returned function waits until they are on disk."""
         first, *others = split_submission(submission)
         answer = self._begin(first)
         return lambda: [answer(), *(self._begin(part)() for part in others)]
@@ -98,19 +95,20 @@ class Client:
         after: str | None = None,
         limit: int = 100,
     ) -> wire.Page:
-        """One page of the jobs selected (of all, by default), at most 1000 of them.
+        """Return one page of the selected jobs (by default of all), at most 1000 of them.
 
         `after` is the `next` of the page before; `text` must occur in a job's name or command.
-        NotFoundError for a project that no job was ever added to.
+        Raises NotFoundError for a project that never had a job.
         """
-        strict = selection is not None and selection.project is not None
-        query = make_query(selection, text=text, strict=strict or None, after=after, limit=limit)
-        return _decode(self._session.get(f"/v1/ls{query}"), type=wire.Page)
+        strict = (selection is not None and selection.project is not None) or None
+        return self._get(
+            "ls", wire.Page, selection, text=text, strict=strict, after=after, limit=limit
+        )
 
     def jobs(
         self, selection: wire.Selection | None = None, *, text: str | None = None
     ) -> Iterator[wire.Job]:
-        """All jobs selected, fetched a page at a time."""
+        """Yield all selected jobs, fetched a page at a time."""
         after = None
         while True:
             page = self.ls(selection, text=text, after=after, limit=1000)
@@ -120,25 +118,31 @@ class Client:
                 return
 
     def sweep(self, name: str, cwd: str, *, params: bool = False) -> Iterator[wire.SweepRun]:
-        """The runs of a sweep that was submitted from a folder, the oldest first; a page at a time."""
+        """Yield the runs of a sweep that was submitted from the folder `cwd`, the oldest first."""
         after: int | None = None
         while True:
-            query = make_query(name=name, cwd=cwd, after=after, limit=10_000, params=params or None)
-            page = _decode(self._session.get(f"/v1/sweep{query}"), type=wire.SweepPage)
+            page = self._get(
+                "sweep",
+                wire.SweepPage,
+                name=name,
+                cwd=cwd,
+                after=after,
+                limit=10_000,
+                params=params or None,
+            )
             yield from page.runs
             after = page.next
             if after is None:
                 return
 
     def web(self, order: wire.WebOrder) -> wire.WebPlace | None:
-        """Open the web page, or close it; where it is, if it is open."""
+        """Open the web page and return its address, or close it."""
         answer = self._session.request("POST", "/v1/web", _encode(order))
         return _decode(answer, type=wire.WebPlace | None)
 
     def show(self, job: str | int) -> wire.JobDetail:
-        """Everything about one job: its id, `@` for the last one, or its name."""
-        query = make_query(job=str(job))
-        return _decode(self._session.get(f"/v1/show{query}"), type=wire.JobDetail)
+        """Return everything about one job; `job` is its id, its name, or `@` for the last one."""
+        return self._get("show", wire.JobDetail, job=str(job))
 
     def log(
         self,
@@ -147,91 +151,115 @@ class Client:
         tail: int | None = None,
         follow: bool = False,
     ) -> Iterator[bytes]:
-        """The output of a job in pieces, byte for byte; `daemon` for the daemon's own log.
+        """Yield the output of a job byte for byte; of the daemon's own log for `daemon`.
 
-        It is that of the last attempt, or of the one named, and of that the last `tail` lines. With
-        `follow` it goes on until the job is over: through further attempts unless one was named, and
-        through a new start of the daemon.
+        It is that of the last attempt, or of `attempt`; with `tail` only its last lines. With
+        `follow` it goes on until the job has ended: through further attempts unless one was named,
+        and through restarts of the daemon.
         """
-        if not follow:
-            return logs.read_log(self._session, str(job), attempt, tail)
-        return logs.follow_log(self._session, str(job), attempt, tail, self._tell)
+        target = make_target("log", job=str(job), attempt=attempt, tail=tail, follow=follow or None)
+        headers, chunks = self._session.stream(target)
+        return self._follow_log(str(job), attempt, headers, chunks) if follow else chunks
+
+    def _follow_log(
+        self, job: str, attempt: int | None, headers: dict[str, str], chunks: Iterator[bytes]
+    ) -> Iterator[bytes]:
+        number = int(headers["stoker-job"])
+        job = str(number) if number else job  # another job may get the name meanwhile
+        current = int(headers["stoker-attempt"])
+        offset = int(headers["stoker-offset"])
+        while True:
+            try:
+                for chunk in chunks:
+                    offset += len(chunk)
+                    yield chunk
+            except BrokenError:
+                self._session.wait_for_daemon(self._tell)
+            else:
+                if attempt is not None or not number:
+                    return
+                current, offset = current + 1, 0
+            target = make_target(
+                "log", job=job, attempt=current or None, offset=offset, follow=True
+            )
+            try:
+                _headers, chunks = self._session.stream(target)
+            except NotFoundError:
+                return
 
     def kill(self, order: wire.Kill) -> wire.Changed:
-        """End jobs, each with everything it has started."""
-        return self._change("POST", "kill", order, wire.Changed)
+        """End jobs with all their processes."""
+        return self._post("kill", order, wire.Changed)
 
     def rm(self, order: wire.Remove) -> wire.Changed:
-        """Forget jobs and their logs."""
-        return self._change("POST", "rm", order, wire.Changed)
+        """Remove jobs and their logs."""
+        return self._post("rm", order, wire.Changed)
 
     def retry(self, order: wire.Retry) -> wire.Changed:
-        """Let jobs that are over run once more."""
-        return self._change("POST", "retry", order, wire.Changed)
+        """Run jobs that have ended again."""
+        return self._post("retry", order, wire.Changed)
 
     def hold(self, order: wire.Hold) -> wire.Changed:
-        """Let jobs that have not begun wait until they are released."""
-        return self._change("POST", "hold", order, wire.Changed)
+        """Keep jobs that have not begun from starting until they are released."""
+        return self._post("hold", order, wire.Changed)
 
     def release(self, order: wire.Release) -> wire.Changed:
-        """Let held jobs go on."""
-        return self._change("POST", "release", order, wire.Changed)
+        """Release held jobs."""
+        return self._post("release", order, wire.Changed)
 
     def pause(self, order: wire.Pause) -> wire.Changed:
-        """Stop running jobs where they are; or let the queue, or a project, start nothing more."""
-        return self._change("POST", "pause", order, wire.Changed)
+        """Stop running jobs with SIGSTOP; or let the queue, or a project, start no more jobs."""
+        return self._post("pause", order, wire.Changed)
 
     def resume(self, order: wire.Resume) -> wire.Changed:
-        """Let paused jobs, the queue, or a project's part of it go on."""
-        return self._change("POST", "resume", order, wire.Changed)
+        """Resume paused jobs, the queue, or a project."""
+        return self._post("resume", order, wire.Changed)
 
     def start(self, order: wire.Start) -> wire.Changed:
-        """Let jobs start as the very next."""
-        return self._change("POST", "start", order, wire.Changed)
+        """Start jobs before all others."""
+        return self._post("start", order, wire.Changed)
 
     def preempt(self, order: wire.Preempt) -> wire.Changed:
-        """Let running jobs make room and wait again."""
-        return self._change("POST", "preempt", order, wire.Changed)
+        """End running jobs and let them wait again."""
+        return self._post("preempt", order, wire.Changed)
 
     def move(self, order: wire.Move) -> wire.Moved:
-        """Put a waiting job at a position of the queue."""
-        return self._change("POST", "move", order, wire.Moved)
+        """Move a waiting job to a position of the queue."""
+        return self._post("move", order, wire.Moved)
 
     def set(self, order: wire.Set) -> wire.Changed:
-        """Change what jobs ask for."""
-        return self._change("POST", "set", order, wire.Changed)
+        """Change settings of jobs."""
+        return self._post("set", order, wire.Changed)
 
     def why(self, job: str | int) -> wire.Why:
-        """Why a job stands where it stands."""
-        query = make_query(job=str(job))
-        return _decode(self._session.get(f"/v1/why{query}"), type=wire.Why)
+        """Explain the state of a job."""
+        return self._get("why", wire.Why, job=str(job))
 
     def gpus(self, order: wire.GpuOrder) -> wire.GpuChange:
         """Add a slot, drain it or remove it."""
-        return self._change("POST", "gpus", order, wire.GpuChange)
+        return self._post("gpus", order, wire.GpuChange)
 
     def read_gpus(self) -> list[wire.GpuInfo]:
-        """How every GPU is, on whichever machine."""
-        return _decode(self._session.get("/v1/gpus"), type=list[wire.GpuInfo])
+        """Return the state of every GPU of all machines."""
+        return self._get("gpus", list[wire.GpuInfo])
 
     def nodes(self) -> list[wire.NodeInfo]:
-        """Every machine of the cluster."""
-        return _decode(self._session.get("/v1/nodes"), type=list[wire.NodeInfo])
+        """Return every machine of the cluster."""
+        return self._get("nodes", list[wire.NodeInfo])
 
     def forget_node(self, name: str) -> list[wire.NodeInfo]:
-        """Expect a node no more; answered with those that are left."""
-        order = wire.NodeOrder(action="forget", node=name)
-        return self._change("POST", "nodes", order, list[wire.NodeInfo])
+        """Remove a node that does not come back; returns the others."""
+        return self._post("nodes", wire.NodeOrder(action="forget", node=name), list[wire.NodeInfo])
 
     def wait(
         self, selection: wire.Selection | None = None, *, unfinished: bool = False
     ) -> Iterator[wire.Progress]:
-        """How far jobs are: now, after each change, and for the last time when none is left.
+        """Yield the progress of jobs: now, after each change, and when none is left.
 
-        With `unfinished` instead of a selection: those that wait or run now, without held ones. Changes
-        that follow each other quickly are told as one. It outlasts a new start of the daemon.
+        With `unfinished` instead of a selection: of the jobs that wait or run now, without held ones.
+        Quick changes are combined to one. It goes on through restarts of the daemon.
         """
-        target = f"/v1/wait{make_query(selection, unfinished=unfinished or None)}"
+        target = make_target("wait", selection, unfinished=unfinished or None)
         while True:
             try:
                 for line in self._session.lines(target):
@@ -240,34 +268,40 @@ class Client:
                     if not progress.left:
                         return
                     if unfinished:
-                        query = make_query(
-                            unfinished=True, since=progress.since, last=progress.last
+                        target = make_target(
+                            "wait", unfinished=True, since=progress.since, last=progress.last
                         )
-                        target = f"/v1/wait{query}"
             except BrokenError:
                 self._session.wait_for_daemon(self._tell)
 
     def status(self) -> wire.Status:
-        """How the daemon is: its slots, how many jobs stand where, what a person should know."""
-        return _decode(self._session.get("/v1/status"), type=wire.Status)
+        """Return the state of the daemon: its slots, counts of jobs, and notices."""
+        return self._get("status", wire.Status)
 
     def config(self) -> list[wire.Setting]:
-        """Every entry of the configuration."""
-        return _decode(self._session.get("/v1/config"), type=list[wire.Setting])
+        """Return all settings of the queue."""
+        return self._get("config", list[wire.Setting])
 
     def set_config(self, setting: wire.NewSetting) -> wire.Setting:
-        """Change one entry of the configuration; most count at once, others after a restart."""
-        return self._change("PATCH", "config", setting, wire.Setting)
+        """Change a setting of the queue; most take effect at once, some after a restart."""
+        return _decode(
+            self._session.request("PATCH", "/v1/config", _encode(setting)), type=wire.Setting
+        )
 
     def events(self) -> Iterator[wire.StreamEvent]:
-        """What happens to jobs and slots from now on; BrokenError when the daemon goes."""
+        """Yield what happens to jobs and slots from now on; BrokenError when the daemon goes."""
         lines = self._session.lines("/v1/events")
         return (_decode(line, type=wire.StreamEvent) for line in lines)
 
     def stop(self, *, kill: bool = False) -> None:
-        """End the daemon. Jobs that run go on, unless `kill` ends them too."""
+        """Stop the daemon. Running jobs go on, unless `kill` ends them."""
         self._session.request("POST", "/v1/stop", _encode(wire.Stop(kill=kill)))
         self.close()
 
-    def _change(self, method: str, verb: str, order: msgspec.Struct, kind: type[T]) -> T:
-        return _decode(self._session.request(method, f"/v1/{verb}", _encode(order)), type=kind)
+    def _get(
+        self, verb: str, kind: type[T], selection: wire.Selection | None = None, **query: Value
+    ) -> T:
+        return _decode(self._session.get(make_target(verb, selection, **query)), type=kind)
+
+    def _post(self, verb: str, order: msgspec.Struct, kind: type[T]) -> T:
+        return _decode(self._session.request("POST", f"/v1/{verb}", _encode(order)), type=kind)

@@ -1,7 +1,7 @@
-"""JSON through the C core of the standard library's module, without what importing that costs.
+"""JSON by the C core of the standard library's `json`, without the cost of importing `json`.
 
-`json` imports `re`, at a third of what starting Python costs. Where the C core is not there, or not
-as we know it, `json` itself is used.
+`json` imports `re`, which costs a third of starting Python. If the C core is missing or different,
+`json` itself is used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class _Context:
-    """What the C scanner asks of a decoder."""
+    """The attributes that the C scanner reads from a decoder."""
 
     strict = True
     object_hook = None
@@ -23,7 +23,7 @@ class _Context:
 
 
 def dumps(value: Any) -> str:
-    """A value as JSON, in ASCII."""
+    """Encode a value as JSON, in ASCII."""
     try:
         from _json import encode_basestring_ascii, make_encoder
 
@@ -37,7 +37,7 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """The value of a JSON text; raises ValueError where it is none."""
+    """Decode a JSON text; raises ValueError for other text."""
     try:
         from _json import make_scanner
 
@@ -47,11 +47,11 @@ def loads(text: str) -> Any:
 
         return json.loads(text)
     except StopIteration:
-        raise ValueError("no JSON") from None
+        raise ValueError("not JSON") from None
     if text[end:].strip():
         raise ValueError("something follows the JSON")
     return value
 
 
 def _refuse(value: object) -> object:
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} cannot be JSON")

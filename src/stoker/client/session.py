@@ -1,20 +1,40 @@
-"""Requests to the daemon, through connections that are made anew whenever that is harmless."""
+"""Requests to the daemon; connects again if the connection broke and a repetition is harmless."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 
-from stoker.client.transport import BrokenError, Connection, NoDaemonError
+import msgspec
+
+from stoker import wire
+from stoker.client.transport import BrokenError, Connection, NoDaemonError, quote
+
+Value = str | int | float | bool | list[str] | None
 
 _PATIENCE_S = 10.0
 _STEP_S = 0.05
 
 
-class Session:
-    """Keeps a connection for one request after another, and makes one of its own for each stream.
+def make_target(verb: str, selection: wire.Selection | None = None, **query: Value) -> str:
+    """Return the path and query string of a verb; None and a selection's defaults are left out."""
+    if selection is not None:
+        states = [state.value for state in selection.states]
+        query |= {"ids": selection.ids, "states": states, "project": selection.project}
+        query["all"] = selection.all or None
+    words = [
+        f"{name}={quote(each if isinstance(each, str) else msgspec.json.encode(each).decode())}"
+        for name, value in query.items()
+        if value is not None
+        for each in (value if isinstance(value, list) else [value])
+    ]
+    return f"/v1/{verb}?{'&'.join(words)}" if words else f"/v1/{verb}"
 
-    With `restart` a daemon that died is started again; with `start` also one that never was.
+
+class Session:
+    """Keeps one connection for requests, and opens another one for each stream.
+
+    `restart` starts a daemon that died again; `start` starts one wherever none runs.
     """
 
     def __init__(self, home: str, *, start: bool = False, restart: bool = True) -> None:
@@ -24,13 +44,13 @@ class Session:
         self._connection: Connection | None = None
 
     def close(self) -> None:
-        """Hang up; the next request connects again."""
+        """Close the connection; the next request connects again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def get(self, target: str) -> bytes:
-        """Ask for something; it does no harm to ask twice, should the daemon go away meanwhile."""
+        """Send a GET; a second time if the daemon goes away meanwhile."""
         try:
             return self.request("GET", target)
         except BrokenError:
@@ -38,7 +58,7 @@ class Session:
             return self.request("GET", target)
 
     def request(self, method: str, target: str, body: bytes | None = None) -> bytes:
-        """Ask once; BrokenError tells that nobody knows whether it was done."""
+        """Send a request once; after a BrokenError it is unknown whether the daemon acted on it."""
         if self._connection is not None and not self._connection.is_usable():
             self.close()
         if self._connection is None:
@@ -46,7 +66,7 @@ class Session:
         return self._connection.request(method, target, body).body
 
     def stream(self, target: str) -> tuple[dict[str, str], Iterator[bytes]]:
-        """The headers and the chunks of a stream; BrokenError where it ends before its end."""
+        """Return the headers and the chunks of a stream; BrokenError if it ends too early."""
         connection = self._connect()
         try:
             headers, chunks = connection.stream(target)
@@ -56,14 +76,14 @@ class Session:
         return headers, _closing(connection, chunks)
 
     def lines(self, target: str) -> Iterator[bytes]:
-        """The lines of a stream, as they come."""
+        """Yield the lines of a stream as they arrive."""
         _headers, chunks = self.stream(target)
         return _split_lines(chunks)
 
     def wait_for_daemon(self, tell: Callable[[str], None] | None = None) -> None:
-        """Return when a daemon listens again; one that was stopped gets a while to be started anew.
+        """Wait until a daemon listens again; one that was stopped has 10 seconds to come back.
 
-        `tell` is called when there is something to wait for, and when the daemon is back.
+        `tell` is called when the wait begins, and when the daemon is back.
         """
         self.close()
         deadline = time.monotonic() + _PATIENCE_S

@@ -1,4 +1,4 @@
-"""Sends jobs so that none is lost and none doubled, whatever happens to the daemon meanwhile."""
+"""Submits jobs exactly once, also if the daemon dies meanwhile, and in parts if they are very many."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from stoker.submit_context import new_request_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
+
+    from stoker import wire
 
 PATIENCE_S = 30.0
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
+# Half of the daemon's limit: the environment and escaped characters come on top.
+_MAX_BYTES = 32 * 1024 * 1024
 
 
 def submit(home: str, submission: dict[str, Any]) -> dict[str, Any]:
@@ -25,17 +29,15 @@ def submit(home: str, submission: dict[str, Any]) -> dict[str, Any]:
     from stoker.client.fast_json import dumps, loads
 
     submission.setdefault("request_id", new_request_id())
-    added = send(home, dumps(submission).encode(), submission["request_id"])
+    added = begin(home, dumps(submission).encode(), submission["request_id"])()
     return loads(added.decode())  # type: ignore[no-any-return]
 
 
-def send(home: str, body: bytes, request_id: str, *, start: bool = True) -> bytes:
-    """Send a submission until it is answered; it is one submission, however often it is sent."""
-    return begin(home, body, request_id, start=start)()
-
-
 def begin(home: str, body: bytes, request_id: str, *, start: bool = True) -> Callable[[], bytes]:
-    """Send a submission; what is returned waits for the answer, and sends it again if need be."""
+    """Send a submission; the returned function waits for the answer.
+
+    It sends the submission again if the daemon goes away: the request id makes both one submission.
+    """
     connect = _ensure if start else Connection
 
     def ask() -> Connection:
@@ -87,3 +89,46 @@ def _send_again(attempt: Callable[[], bytes], request_id: str) -> bytes:
                     f" {PATIENCE_S:.0f} s: they may or may not have been added; stoker ls shows them."
                     f" Sent again with the request id {request_id} they are added once"
                 ) from error
+
+
+def split_submission(submission: wire.Submission) -> Iterator[wire.Submission]:
+    """Yield the submission, or parts of it that fit into a request, each with its own request id.
+
+    The same submission always gives the same parts and ids: the daemon recognises parts that are
+    sent again.
+    """
+    import msgspec
+
+    request_id = submission.request_id or new_request_id()
+    for number, jobs in enumerate(_parts(submission.jobs)):
+        own_id = request_id if len(jobs) == len(submission.jobs) else _part_id(request_id, number)
+        yield msgspec.structs.replace(submission, request_id=own_id, jobs=jobs)
+
+
+def _parts(jobs: list[wire.NewJob]) -> Iterator[list[wire.NewJob]]:
+    from stoker.wire import MAX_JOBS
+
+    first = size = 0
+    for index, job in enumerate(jobs):
+        job_bytes = _size_of(job)
+        if index > first and (index - first >= MAX_JOBS or size + job_bytes > _MAX_BYTES):
+            yield jobs[first:index]
+            first, size = index, 0
+        size += job_bytes
+    yield jobs[first:]
+
+
+def _size_of(job: wire.NewJob) -> int:
+    if type(job.command) is str:
+        size = 104 + len(job.command)
+    else:
+        words = job.command if isinstance(job.command, list) else [job.command]
+        size = 100 + sum(4 + len(word if isinstance(word, str) else word.b64) for word in words)
+    run = job.run
+    return size if run is None else size + 300 + 2 * len(run.params)
+
+
+def _part_id(request_id: str, number: int) -> str:
+    import hashlib
+
+    return hashlib.sha256(f"{request_id}/{number}".encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""HTTP over the daemon's socket, by hand: it must cost `stoker add` almost nothing to import."""
+"""HTTP over the daemon's socket, hand-written: `stoker add` needs an import that costs almost nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~"
 
 
 class NoDaemonError(StokerError):
-    """Nobody listens: no daemon runs for this home; it was not stopped but `died` if so."""
+    """No daemon listens for this home; `died` if it was not stopped but ended by a fault."""
 
     def __init__(self, message: str, *, died: bool) -> None:
         super().__init__(message)
@@ -30,11 +30,11 @@ class NoDaemonError(StokerError):
 
 
 class BrokenError(StokerError):
-    """The connection broke before the answer was complete: the daemon has gone, or never was."""
+    """The connection broke before the answer was complete."""
 
 
 class Answer:
-    """What came back, read whole."""
+    """A complete answer."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -45,10 +45,9 @@ class Answer:
 
 
 class Connection:
-    """One connection to a home's daemon; requests go over it one after another.
+    """One connection to a home's daemon, for one request after another.
 
-    `timeout_s` is how long the daemon may be silent before a request is given up, a minute if not
-    said.
+    A request fails if the daemon is silent for `timeout_s`, by default a minute.
     """
 
     def __init__(self, home: str, timeout_s: float | None = None) -> None:
@@ -64,12 +63,12 @@ class Connection:
         self.close()
 
     def request(self, method: str, target: str, body: bytes | None = None) -> Answer:
-        """Ask, and read the whole answer; a refusal raises the error that it means."""
+        """Send a request and read its answer; a refusal raises its error."""
         self.ask(method, target, body)
         return self.answer()
 
     def ask(self, method: str, target: str, body: bytes | None = None) -> None:
-        """Send a request; its answer is to be read before the next one is sent."""
+        """Send a request; read its answer before the next request."""
         head = f"{method} {target} HTTP/1.1\r\nhost: stoker\r\n"
         if body is not None:
             head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -79,33 +78,33 @@ class Connection:
             self.close()
             raise _silent(self._home, self._timeout_s) from None
         except OSError:
-            # It may have refused before it had read all: then its answer is there to be read.
+            # The daemon may have refused before it had read all: its answer is there.
             pass
 
     def answer(self) -> Answer:
-        """Read the whole answer to what was asked last; a refusal raises the error that it means."""
+        """Read the answer to the last request; a refusal raises its error."""
         status, headers = self._read_head()
         data = b"".join(self._read_body(headers))
         if headers.get("connection", "").lower() == "close":
             self.close()
         if status >= 400:
-            raise error_of(status, data)
+            raise make_error(status, data)
         return Answer(status, headers, data)
 
     def stream(self, target: str) -> tuple[dict[str, str], Iterator[bytes]]:
-        """Ask for an answer that comes bit by bit: its headers, and its chunks as they arrive.
+        """Request a stream: returns its headers, and its chunks as they arrive.
 
-        Silence may last for ever there. The connection serves for nothing else afterwards.
+        A stream has no timeout. The connection cannot be used again.
         """
         self.ask("GET", target)
         status, headers = self._read_head()
         if status >= 400:
-            raise error_of(status, b"".join(self._read_body(headers)))
+            raise make_error(status, b"".join(self._read_body(headers)))
         self._socket.settimeout(None)
         return headers, self._read_body(headers)
 
     def is_usable(self) -> bool:
-        """Whether the daemon has said nothing since the last answer, and not hung up."""
+        """Whether the daemon has sent nothing since the last answer, and has not closed the connection."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, MSG_PEEK)
@@ -117,7 +116,7 @@ class Connection:
         return False
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._socket.close()
 
     def _read_head(self) -> tuple[int, dict[str, str]]:
@@ -181,12 +180,12 @@ class Connection:
     def _broken(self) -> BrokenError:
         self.close()
         return BrokenError(
-            f"the daemon went away before it had answered: {self._home}/daemon.log may say why"
+            f"the daemon went away before it had answered: see {self._home}/daemon.log, and try again"
         )
 
 
-def error_of(status: int, body: bytes) -> StokerError:
-    """The error that a problem document stands for."""
+def make_error(status: int, body: bytes) -> StokerError:
+    """Return the error of a problem document."""
     from stoker.client.fast_json import loads
 
     try:
@@ -199,7 +198,7 @@ def error_of(status: int, body: bytes) -> StokerError:
 
 
 def quote(text: str) -> str:
-    """A value for a query string."""
+    """Quote a value for a query string."""
     return "".join(
         chr(byte) if byte in _PLAIN else f"%{byte:02X}"
         for byte in text.encode("utf-8", "surrogateescape")
@@ -214,7 +213,7 @@ def _connect(home: str, timeout_s: float) -> Socket:
         if len(os.fsencode(path)) > _MAX_PATH_BYTES:
             folder = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             path = f"/proc/self/fd/{folder}/{SOCKET_NAME}"
-        # To connect without blocking would fail wherever more are at the door than it has room for.
+        # A non-blocking connect would fail if the listener's backlog is full.
         sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(timeout_s))
         sock.connect(path)
         sock.settimeout(timeout_s)
@@ -253,7 +252,7 @@ def _check_peer(sock: Socket, home: str) -> None:
 
 
 def _no_daemon(home: str, *, died: bool) -> NoDaemonError:
-    from stoker.client.holder import daemon_pid
+    from stoker.client.daemon_process import daemon_pid
 
     pid = daemon_pid(home)
     if pid is None:
@@ -264,22 +263,20 @@ def _no_daemon(home: str, *, died: bool) -> NoDaemonError:
 
 
 def unreachable(home: str, pid: int) -> str:
-    """What to say of a daemon that runs and does not listen."""
+    """Describe a daemon that runs but does not listen."""
     who = f"pid {pid}" if pid else "its pid is not known"
     return (
-        f"a daemon runs for {home} ({who}), but nobody listens at {home}/{SOCKET_NAME}:"
+        f"a daemon runs for {home} ({who}), but it does not listen at {home}/{SOCKET_NAME}:"
         " stoker daemon restart replaces it, and jobs run on"
     )
 
 
 def _timeval(seconds: float) -> bytes:
-    """A time as the kernel takes it: seconds and microseconds, each a long."""
+    """Pack a time as the kernel's struct timeval."""
     whole = int(seconds)
     parts = (whole, int((seconds - whole) * 1e6))
     return b"".join(part.to_bytes(8, sys.byteorder) for part in parts)
 
 
 def _silent(home: str, timeout_s: float) -> StokerError:
-    return StokerError(
-        f"the daemon has not answered for {timeout_s:.0f} s: {home}/daemon.log may say why"
-    )
+    return StokerError(f"the daemon has not answered for {timeout_s:.0f} s: see {home}/daemon.log")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from stoker import __version__, pid_lock
-from stoker.client.holder import daemon_pid, lock_path
+from stoker.client.daemon_process import daemon_pid, lock_path
 from stoker.daemon.accept_errors import AcceptErrors
 from stoker.daemon.build import Daemon
 from stoker.engine.event_publisher import log

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from stoker.client.submission_parts import split_submission
+from stoker.client.submit import split_submission
 from stoker.wire import MAX_JOBS, NewJob, NewRun, Submission
 
 

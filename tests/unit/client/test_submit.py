@@ -11,7 +11,7 @@ import pytest
 
 from patience import PATIENCE_S
 from stoker.client import submit as module
-from stoker.client.submit import begin, send, submit
+from stoker.client.submit import begin, submit
 from stoker.client.transport import NoDaemonError
 from stoker.errors import StokerError, UsageError
 
@@ -131,4 +131,4 @@ def test_a_refusal_is_final(serve: Serve, home: Path) -> None:
 
 def test_no_daemon_is_started_where_none_is_wanted(home: Path) -> None:
     with pytest.raises(NoDaemonError):
-        send(str(home), b"{}", "an id", start=False)
+        begin(str(home), b"{}", "an id", start=False)()

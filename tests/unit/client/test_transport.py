@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stoker.client.transport import BrokenError, Connection, NoDaemonError, error_of, quote
+from stoker.client.transport import BrokenError, Connection, NoDaemonError, make_error, quote
 from stoker.errors import ConflictError, NotFoundError, StokerError, UsageError
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ def test_a_home_with_a_very_long_path_is_reached(tmp_path: Path) -> None:
     [(400, UsageError), (404, NotFoundError), (409, ConflictError), (503, StokerError)],
 )
 def test_a_problem_is_the_error_it_stands_for(status: int, kind: type[StokerError]) -> None:
-    error = error_of(status, b'{"detail": "so it is", "status": 1}')
+    error = make_error(status, b'{"detail": "so it is", "status": 1}')
     assert type(error) is kind
     assert str(error) == "so it is"
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"{}", b"oops"])
 def test_a_problem_without_a_document_is_one_too(body: bytes) -> None:
-    assert "418" in str(error_of(418, body))
+    assert "418" in str(make_error(418, body))
 
 
 def test_a_query_carries_any_text() -> None:

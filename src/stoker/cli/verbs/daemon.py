@@ -11,7 +11,7 @@ from stoker.cli.messages import note
 from stoker.cli.verbs.status import print_status
 from stoker.client.autostart import DAEMON, start_daemon
 from stoker.client.client import Client
-from stoker.client.holder import daemon_pid, lock_path
+from stoker.client.daemon_process import daemon_pid, lock_path
 from stoker.client.transport import NoDaemonError, unreachable
 from stoker.core.lifecycle import State, is_live
 from stoker.errors import StokerError, UsageError
