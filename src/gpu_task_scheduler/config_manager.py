@@ -1,4 +1,4 @@
-"""`ConfigManager`: from the configuration's dictionary to test instances, each with its folder."""
+"""`ConfigManager`: expands a configuration to test instances, each with its folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Config = dict[str, Any]
 
 
 class Instance(NamedTuple):
-    """A combination of parameters to test; `text` has them all in full, whatever its name leaves out."""
+    """A combination of parameters; `text` has all of them in full, `name` may be cut."""
 
     config: Config
     name: str
@@ -39,7 +39,7 @@ class Instance(NamedTuple):
 
 
 class ConfigManager:
-    """Reads a configuration, which stays as it is; it may be built on one as often as one likes."""
+    """Reads a configuration and does not change it."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._scheduler_config = _read_scheduler_config(config)
@@ -49,24 +49,24 @@ class ConfigManager:
         self._counter = 0
 
     def get_all_scheduler_config(self) -> Config:
-        """The scheduler's configuration, defaults included; every GPU or group of them as one string."""
+        """Return the scheduler's configuration with defaults; each GPU or group of GPUs as a string."""
         return self._scheduler_config
 
     def get_all_global_config(self) -> Config:
-        """The parameters that all instances share."""
+        """Return the parameters that all instances share."""
         return self._global_config
 
     def get_all_test_config(self) -> list[Config]:
-        """The parameters of each instance, without those that all share."""
+        """Return the parameters of each instance, without the shared ones."""
         return self._test_config
 
     def get_all_test_config_in_string(self) -> str:
-        """The folders' names of all instances, in one string."""
+        """Return the names of all instances' folders in one string."""
         separator: str = self._scheduler_config["test_config_string_inst_separator"]
         return separator.join(self._folder_names)
 
     def get_next_config(self, create_dir: bool = False) -> Config:
-        """The next instance with its folder (made if `create_dir`); after the last `{"config": None}`."""
+        """Return the next instance, after the last one `{"config": None}`; `create_dir` makes its folder."""
         if not self.get_num_left_config():
             return {"config": None}
         instance = self._instance(self._counter)
@@ -81,22 +81,22 @@ class ConfigManager:
         }
 
     def get_num_left_config(self) -> int:
-        """How many instances `get_next_config` has not given yet."""
+        """Return how many instances `get_next_config` has not returned yet."""
         return len(self._test_config) - self._counter
 
     def get_num_gpu(self) -> int:
-        """How many GPUs, or groups of them, there are."""
+        """Return the number of GPUs or groups of GPUs."""
         return len(self._scheduler_config["gpu"])
 
     def get_gpu_envs(self) -> list[dict[str, Any]]:
-        """The name of each GPU or group, and the environment that shows it alone."""
+        """Return the name of each GPU or group, and the environment that makes only it visible."""
         return [
             {"name": f"gpu{gpu}", "env": {"CUDA_VISIBLE_DEVICES": gpu}}
             for gpu in self._scheduler_config["gpu"]
         ]
 
     def instances(self) -> Iterator[Instance]:
-        """Every instance once: of equal ones in the same folder only the first."""
+        """Yield every instance; of equal ones in the same folder only the first."""
         seen = set()
         for number in range(len(self._test_config)):
             instance = self._instance(number)
@@ -109,14 +109,14 @@ class ConfigManager:
         folder_name = self._folder_names[number]
         return Instance(
             config={**copy.deepcopy(self._global_config), **values},
-            name=self._spell(values),
+            name=self._format(values),
             folder_name=folder_name,
             work_dir=os.path.join(self._scheduler_config["result_root_folder"], folder_name),
-            text=self._spell(values, whole=True),
+            text=self._format(values, whole=True),
         )
 
-    def _spell(self, values: Config, *, whole: bool = False) -> str:
-        """An instance as a string: `key-value,key-value,`; if `whole` with nothing cut or deleted."""
+    def _format(self, values: Config, *, whole: bool = False) -> str:
+        """Format an instance as `key-value,key-value,`; with `whole` nothing is cut or deleted."""
         scheduler = self._scheduler_config
         length = None if whole else scheduler["config_string_value_maxlen"]
         indicator = scheduler["test_config_string_indicator"]
@@ -130,13 +130,13 @@ class ConfigManager:
         return text
 
     def _name_folders(self) -> list[str]:
-        """A name for each instance's folder; one that would be another's too gets a hash."""
+        """Return a folder name for each instance; a name that is taken gets a hash."""
         ignored = tuple(self._scheduler_config["ignored_keys_for_folder_name"])
         names: list[str] = []
         owners: dict[str, Config] = {}
         for values in self._test_config:
             counted = {key: value for key, value in values.items() if key not in ignored}
-            name = self._spell(counted)
+            name = self._format(counted)
             owner = owners.setdefault(name, counted)
             if owner is not counted and _fingerprint(owner) != _fingerprint(counted):
                 taken, name = name, f"{name}{_fingerprint(counted)}"
@@ -164,13 +164,13 @@ def _read_scheduler_config(config: Mapping[str, Any]) -> Config:
             near = difflib.get_close_matches(str(key), _DEFAULTS, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             warnings.warn(f"scheduler_config has no {key}: it is ignored{hint}", stacklevel=3)
-    found = {**_DEFAULTS, **given, "gpu": [_spell_gpu(gpu) for gpu in given["gpu"]]}
+    found = {**_DEFAULTS, **given, "gpu": [_format_gpu(gpu) for gpu in given["gpu"]]}
     for name in {"result_root_folder", "temp_folder"} - given.keys():
         found[name] = os.path.abspath(found[name])  # a task may change its folder
     return found
 
 
-def _spell_gpu(gpu: object) -> str:
+def _format_gpu(gpu: object) -> str:
     if isinstance(gpu, str):
         return gpu
     if isinstance(gpu, list | tuple) and gpu and all(isinstance(each, str) for each in gpu):
@@ -189,12 +189,12 @@ def _expand(blocks: Any) -> list[Config]:
 
 
 def _fingerprint(values: Config) -> str:
-    """A short hash of what the values are, not only of how they print."""
+    """Return a short hash of the values themselves, not of their text."""
     digest = hashlib.sha256()
     for key in sorted(values, key=str):
         try:
             data = pickle.dumps(values[key])
-        except Exception:  # what cannot be pickled by name: cloudpickle will
+        except Exception:  # what only cloudpickle can pickle
             data = repr(values[key]).encode()
         digest.update(repr(key).encode() + data)
     return digest.hexdigest()[:8]

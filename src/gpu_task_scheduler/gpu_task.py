@@ -1,4 +1,4 @@
-"""`GPUTask`: what a test's code inherits from. Light, for the process of every task imports it."""
+"""`GPUTask`: base class of a task. It imports little, for every task's process imports it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 class GPUTask:
-    """One test instance: `_config` holds its parameters, `_work_dir` is the folder of its results."""
+    """One test instance: `_config` has its parameters, `_work_dir` is the folder of its results."""
 
     def __init__(self, config: dict[str, Any], work_dir: str) -> None:
         self._config = config
         self._work_dir = work_dir
 
     def required_env(self) -> Mapping[str, Any]:
-        """Environment variables that `main` needs; called before its process is started."""
+        """Return environment variables that `main` needs; called before its process starts."""
         return {}
 
     def main(self) -> object:
-        """The test itself, in a process of its own that sees its GPUs alone."""
+        """Run the test, in its own process that sees only its GPUs."""
         raise NotImplementedError("a task class must define main(self)")

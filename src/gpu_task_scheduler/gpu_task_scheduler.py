@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class GPUTaskScheduler:
-    """Runs the task class once for each instance of a configuration, on the GPUs that it names.
+    """Runs the task class once for each instance of a configuration, on the configuration's GPUs.
 
-    `gpu_task_class` may also be a string, `module.Class`: then this process never imports the module.
-    Tasks find imported what the first one has imported, unless `warm` is false.
+    `gpu_task_class` may also be a string, `module.Class`: then this process does not import the
+    module. With `warm`, tasks start with the modules imported that the first task imported.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GPUTaskScheduler:
         self._warm = warm
 
     def start(self, check: bool = False) -> Result:
-        """Run what has not finished yet, and return when all is over.
+        """Run all instances that have not finished yet, and wait for them.
 
         With `check` raises TasksFailedError if a task did not succeed.
         """
@@ -90,7 +90,7 @@ class _Run:
         self.results: list[TaskResult] = []
 
     def skip_done(self, instances: list[Instance]) -> list[Instance]:
-        """Those that are to run; the others are told of."""
+        """Return the instances to run; log the others as skipped."""
         todo: list[Instance] = []
         for instance in instances:
             if self._config["force_rerun"] or not self._records.is_done(instance):
@@ -103,7 +103,7 @@ class _Run:
         return todo
 
     def run_all(self, instances: list[Instance]) -> None:
-        """Run them, and return when all have ended."""
+        """Run instances, and wait until all have ended."""
         import msgspec
 
         from stoker.task.call_files import call_argv
@@ -146,7 +146,7 @@ class _Run:
     def _on_event(
         self, session: EngineSession, event: Event, job: Job, instance: Instance, call: str
     ) -> None:
-        """Prepare a task when it has its GPU, and record how it ended."""
+        """Prepare a task when it gets its GPU, and record how it ended."""
         from stoker.task.call_files import remove_call
         from stoker.task.messages import Asked, Ended
 
@@ -169,7 +169,7 @@ class _Run:
             self.results.append(result)
 
     def _prepare(self, instance: Instance, call: str) -> dict[str, str]:
-        """Make the folder, the task and its call; the environment that it asks for."""
+        """Make the task's folder and call file; return the environment that it asks for."""
         from stoker.task.call_files import write_call
 
         self._records.begin(instance)

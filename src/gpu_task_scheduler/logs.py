@@ -14,7 +14,7 @@ _ON_CONSOLE = "%(asctime)s %(levelname)s %(message)s"
 
 @contextlib.contextmanager
 def logging_to(path: str | None) -> Iterator[logging.Logger]:
-    """A logger that writes to the console, and to a file if one is named."""
+    """Return a logger that writes to the console, and to a file if one is named."""
     logger = logging.Logger("gpu_task_scheduler", logging.INFO)
     console = logging.StreamHandler()
     console.setFormatter(logging.Formatter(_ON_CONSOLE, _TIMES if path is None else None))

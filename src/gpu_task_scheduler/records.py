@@ -1,7 +1,7 @@
-"""Which test instances have begun and which have finished: kept in the scheduler's temp_folder.
+"""Records of test instances that have begun or ended, in a file of the scheduler's temp_folder.
 
-A line for each event, appended in one write: schedulers that share a folder do not disturb each other,
-and one that is killed leaves every line whole or none.
+Each event is a line that is appended in one write: schedulers can share a folder, and one that is
+killed leaves no partial line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILE = "stoker-finished.jsonl"
 
 
 class Records:
-    """Knows what has become of instances, in this run and in earlier ones."""
+    """States of instances, of this run and of earlier ones."""
 
     def __init__(self, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
@@ -31,28 +31,28 @@ class Records:
         self._file = os.open(self._path, flags, 0o666)
 
     def is_done(self, instance: Instance) -> bool:
-        """Whether it has finished with success; so has what lies in a folder that we did not make."""
+        """Whether an instance has succeeded; a folder of another origin also counts as success."""
         key = self._key(instance)
         if key in self._states:
             return self._states[key] == "finished"
         return os.path.exists(instance.work_dir) and key[0] not in self._known_folders
 
     def begin(self, instance: Instance) -> None:
-        """Record that it begins; to be called before its folder is made."""
+        """Record that an instance begins; call it before the folder is made."""
         self._write(instance, "begun")
 
     def end(self, instance: Instance, *, success: bool) -> None:
-        """Record how it ended."""
+        """Record how an instance ended."""
         self._write(instance, "finished" if success else "failed")
 
     def close(self) -> None:
-        """Record no more."""
+        """Close the file."""
         os.close(self._file)
 
     def _key(self, instance: Instance) -> tuple[str, str]:
-        """Where it lies as seen from here, so that both may be moved, and which it is."""
-        place = os.path.relpath(instance.work_dir, self._folder)
-        return place, hashlib.sha256(instance.text.encode(errors="replace")).hexdigest()
+        """Return the relative folder (both folders may be moved together) and the instance's hash."""
+        folder = os.path.relpath(instance.work_dir, self._folder)
+        return folder, hashlib.sha256(instance.text.encode(errors="replace")).hexdigest()
 
     def _write(self, instance: Instance, state: str) -> None:
         key = self._key(instance)
@@ -71,6 +71,6 @@ class Records:
                 entry = json.loads(line)
                 key, state = (entry["folder"], entry["instance"]), entry["state"]
             except (ValueError, TypeError, KeyError):
-                continue  # the end of a line that a full disk has cut
+                continue  # a line that a full disk has cut
             self._states[key] = state
             self._known_folders.add(key[0])

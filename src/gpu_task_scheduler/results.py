@@ -1,4 +1,4 @@
-"""What `GPUTaskScheduler.start` returns, and raises."""
+"""Results of `GPUTaskScheduler.start`, and the error it raises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SKIPPED = "skipped"
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What became of a test instance: `state` is done, skipped, failed, killed or lost."""
+    """Result of a test instance: `state` is done, skipped, failed, killed or lost."""
 
     name: str
     work_dir: str
@@ -23,29 +23,29 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of all test instances."""
+    """Results of all test instances."""
 
     tasks: list[TaskResult]
 
     @property
     def failed(self) -> list[TaskResult]:
-        """Those that did not succeed."""
+        """The results of instances that did not succeed."""
         return [task for task in self.tasks if task.state not in (DONE, SKIPPED)]
 
     @property
     def summary(self) -> str:
-        """How many did what."""
+        """The counts as text."""
         done, skipped = ([task.state for task in self.tasks].count(s) for s in (DONE, SKIPPED))
         return f"{done} done, {skipped} skipped, {len(self.failed)} failed"
 
     @property
     def ok(self) -> bool:
-        """Whether all have succeeded, now or earlier."""
+        """Whether all instances have succeeded, now or earlier."""
         return not self.failed
 
 
 class TasksFailedError(StokerError):
-    """Some test instances did not succeed; `result` tells of all."""
+    """Some test instances did not succeed; `result` has all results."""
 
     def __init__(self, result: Result) -> None:
         first = result.failed[0]

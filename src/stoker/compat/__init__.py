@@ -1,1 +1,1 @@
-"""Doors for the users of older tools: their command lines, Stoker's engine behind them."""
+"""Compatibility commands: the command lines of older tools, implemented with Stoker."""

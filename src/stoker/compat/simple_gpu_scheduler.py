@@ -1,4 +1,4 @@
-"""`simple_gpu_scheduler --gpus 0 1 2 < commands`: as its users know it, on Stoker's engine."""
+"""`simple_gpu_scheduler --gpus 0 1 2 < commands`: the older tool's command line on Stoker's engine."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ This is Stoker behind the old command line. Natively: stoker run --gpus 0,1,2 gp
 
 
 class Announcer(Report):
-    """Says on standard output what starts where, as the original did; failures on standard error."""
+    """Prints each start on standard output, as the original does; failures go to standard error."""
 
-    remedy = None  # there is no --resume at this door
+    remedy = None  # this command has no --resume
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class Announcer(Report):
         self._in_line: set[str] = set()
 
     def on_launch(self, running: RunningAttempt) -> None:
-        """Announce a command before it starts; one that stands in line may yet go elsewhere."""
+        """Announce a command before it starts; one that waits in line may yet get another GPU."""
         assert self.slot_table is not None
         self._in_line.add(running.key)
         if not running.is_claimed_ahead:
             self.on_start(running)
 
     def on_start(self, running: RunningAttempt) -> None:
-        """Announce a command that stood in line until now."""
+        """Announce a command that waited in line."""
         if running.key in self._in_line:
             self._in_line.remove(running.key)
             self._announce(running)
@@ -58,19 +58,19 @@ class Announcer(Report):
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
-        """Tell of a failure, also of a command that could not start."""
+        """Report a failure, also of a command that could not start."""
         if running.slots:
             self.on_start(running)
         super().on_end(running, outcome, ended, retried)
 
     def _announce(self, running: RunningAttempt) -> None:
-        """Write past every buffer."""
+        """Print the line of the original, without buffering."""
         where = running.slots[0].visible.encode(errors="surrogateescape")
         write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
 
 
 def main() -> int:
-    """Run everything; 0 only if all of it succeeded."""
+    """Run all commands; 0 only if all of them succeeded."""
     return report_errors(PROGRAM, _run)
 
 
@@ -114,7 +114,7 @@ def _run() -> int:
 
 
 def read_slots(words: Sequence[str]) -> tuple[Slot, ...]:
-    """One word lists slots; of several, each is a slot of its own, whatever it says."""
+    """Read `--gpus`: a single word lists slots; of several words each is one slot."""
     from stoker.core.slot import Slot
     from stoker.gpus.nvml import Nvml
     from stoker.gpus.slot_grammar import visible_gpus
@@ -125,7 +125,7 @@ def read_slots(words: Sequence[str]) -> tuple[Slot, ...]:
     slots: list[Slot] = []
     for name in filter(None, named):
         gpus = tuple(gpu.strip() for gpu in name.split(",") if gpu.strip())
-        # Other Stokers know a GPU by its UUID; what the driver does not know is held by its name.
+        # Other runs of Stoker lease a GPU by its UUID; a GPU unknown to the driver is leased by name.
         uuids = tuple(gpu.uuid for gpu in visible_gpus(known, name))
         keys = uuids or tuple(gpu for gpu in dict.fromkeys(gpus) if gpu != "-1")
         slots.append(Slot(len(slots), gpus, keys))

@@ -1,4 +1,4 @@
-"""`simple_hypersearch PATTERN -p NAME V… -p NAME V…`: the same lines in the same order."""
+"""`simple_hypersearch PATTERN -p NAME V…`: prints the same lines in the same order as the older tool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ This is Stoker behind the old command line; natively the lines go to: stoker run
 
 
 def main() -> int:
-    """Print the commands; 2 and nothing printed if the pattern and the parameters do not fit."""
+    """Print the commands; 2 and no output if the pattern and the parameters do not match."""
     return report_errors(PROGRAM, _run)
 
 
@@ -62,7 +62,7 @@ def _run() -> int:
 
 
 def expand(parameters: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """Every combination, the last parameter varying fastest."""
+    """Return all combinations; the last parameter varies fastest."""
     if not parameters:
         raise UsageError("no parameter is given: write -p NAME VALUE VALUE …")
     for name, *values in parameters:
@@ -74,7 +74,7 @@ def expand(parameters: Sequence[Sequence[str]]) -> list[dict[str, str]]:
 
 
 def fill_in(pattern: str, values: dict[str, str]) -> str:
-    """The pattern with its values, by the rules of str.format."""
+    """Fill the values into the pattern with str.format."""
     try:
         return pattern.format(**values)
     except KeyError as error:

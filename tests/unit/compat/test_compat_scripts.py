@@ -13,7 +13,7 @@ _MOST_LINES = 200
 
 
 @pytest.mark.parametrize("package", DOORS)
-def test_no_module_of_a_door_is_longer_than_200_lines(package: str) -> None:
+def test_no_compatibility_module_is_longer_than_200_lines(package: str) -> None:
     folder = os.path.dirname(str(importlib.import_module(package).__file__))
     modules = list(pkgutil.walk_packages([folder], f"{package}."))
     assert modules

@@ -10,7 +10,7 @@ import pytest
 
 from stoker.client.client import Client
 from stoker.compat.gpulimit import main as door
-from stoker.compat.gpulimit.tasks import retell, status_of
+from stoker.compat.gpulimit.tasks import status_of, translate
 from stoker.core.lifecycle import State
 from unit.api.api_server import ApiServer
 
@@ -63,7 +63,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         (["help", "me"], "[error]: no cmd found: me", 2),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_a_true_exit_status(
+def test_a_mistake_is_one_line_and_a_failing_exit_code(
     api_server: ApiServer,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -100,7 +100,7 @@ def test_what_cannot_be_done_is_one_line_and_a_true_exit_status(
         ("skipped", None, None, "killed"),
     ],
 )
-def test_every_state_of_a_job_is_one_of_a_task(
+def test_every_state_of_a_job_has_a_status_of_a_task(
     api_server: ApiServer, state: str, exit_code: int | None, signal: int | None, status: str
 ) -> None:
     with Client(api_server.home) as client:
@@ -109,7 +109,7 @@ def test_every_state_of_a_job_is_one_of_a_task(
     assert status_of(msgspec.structs.replace(job, **changed)) == status
 
 
-def test_where_no_server_runs_it_is_told_how_to_start_one(
+def test_without_a_server_the_error_says_how_to_start_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path))
@@ -121,6 +121,6 @@ def test_where_no_server_runs_it_is_told_how_to_start_one(
     )
 
 
-def test_messages_name_tasks_as_their_users_do() -> None:
-    assert retell("job 4 is done: only what waits") == "task 3 is done: only what waits"
-    assert retell("3 jobs: 1-2,7; jobs 4-8 wait") == "3 jobs: 1-2,7; tasks 3-7 wait"
+def test_messages_use_the_ids_of_tasks() -> None:
+    assert translate("job 4 is done: only what waits") == "task 3 is done: only what waits"
+    assert translate("3 jobs: 1-2,7; jobs 4-8 wait") == "3 jobs: 1-2,7; tasks 3-7 wait"

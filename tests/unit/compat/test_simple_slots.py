@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_gpu_is_held_by_the_name_that_all_stokers_have_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_is_leased_by_its_uuid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     box = FakeGpus(tmp_path).create(2)
     for name, value in box.env().items():
         monkeypatch.setenv(name, value)

@@ -58,7 +58,7 @@ def test_the_test_instances_of_the_sample_configuration() -> None:
     assert config == SAMPLE
 
 
-def test_the_other_useful_interfaces() -> None:
+def test_the_other_public_methods() -> None:
     manager = ConfigManager(SAMPLE)
     assert manager.get_all_global_config() == {"num_run": 5, "num_epoch": 200}
     assert manager.get_all_test_config()[3] == {"method": "WGAN", "num_packing": 3, "num_zmode": 2}
@@ -97,7 +97,7 @@ def test_without_a_test_config_there_is_one_instance_in_the_root_folder() -> Non
     assert manager.get_next_config() == {"config": None}
 
 
-def test_the_signs_in_a_folders_name_can_be_chosen() -> None:
+def test_the_separators_in_folder_names_can_be_chosen() -> None:
     manager = with_config(
         [{"b": ["x y"], "a": [[1, 2]]}],
         test_config_string_indicator="=",
@@ -115,7 +115,7 @@ def test_values_may_be_any_iterable() -> None:
     assert folders(manager) == ["a-0,b-None,c-k,d-True,", "a-1,b-None,c-k,d-True,"]
 
 
-def test_two_values_that_are_cut_to_one_name_have_two_folders() -> None:
+def test_values_that_are_cut_to_the_same_name_get_two_folders() -> None:
     values = ["x" * 40 + "1", "x" * 40 + "2", "x" * 40 + "1"]
     with pytest.warns(UserWarning, match="config_string_value_maxlen"):
         first, second, again = folders(with_config([{"a": values}]))
@@ -126,7 +126,7 @@ def test_two_values_that_are_cut_to_one_name_have_two_folders() -> None:
         assert folders(with_config([{"a": values}]))[1] == second
 
 
-def test_values_that_only_print_alike_have_two_folders() -> None:
+def test_values_with_the_same_text_get_two_folders() -> None:
     with pytest.warns(UserWarning, match="would share the folder"):
         assert len(set(folders(with_config([{"a": [1, "1"]}])))) == 2
 
@@ -137,19 +137,19 @@ def test_a_key_that_is_ignored_for_names_does_not_make_another_folder() -> None:
     assert folders(manager) == ["a-1,", "a-1,"]
 
 
-def test_equal_instances_are_one() -> None:
+def test_equal_instances_run_once() -> None:
     manager = with_config([{"a": [1, 2]}, {"a": [2, 3]}])
     assert manager.get_num_left_config() == 4
     assert [each.folder_name for each in manager.instances()] == ["a-1,", "a-2,", "a-3,"]
 
 
-def test_a_folder_is_made_if_one_asks_for_it(tmp_path: Path) -> None:
+def test_create_dir_makes_the_folder(tmp_path: Path) -> None:
     manager = with_config([{"a": ["x/y"]}], result_root_folder=str(tmp_path))
     assert manager.get_next_config(create_dir=True)["work_dir"] == f"{tmp_path}/a-x/y,"
     assert (tmp_path / "a-x" / "y,").is_dir()
 
 
-def test_a_setting_that_does_not_exist_is_told_and_tolerated() -> None:
+def test_an_unknown_setting_is_a_warning() -> None:
     with pytest.warns(
         UserWarning, match="no force_return: it is ignored; did you mean force_rerun"
     ):
@@ -173,6 +173,6 @@ def test_a_setting_that_does_not_exist_is_told_and_tolerated() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_a_value_error(config: dict[str, Any], message: str) -> None:
+def test_a_wrong_configuration_is_a_value_error(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ConfigManager(config)

@@ -54,7 +54,7 @@ def test_results_and_records_may_be_moved_together(tmp_path: Path) -> None:
     assert not is_done(new, instance_in(new, "2"))
 
 
-def test_a_line_that_was_cut_does_no_harm(tmp_path: Path) -> None:
+def test_a_truncated_line_is_ignored(tmp_path: Path) -> None:
     instance = instance_in(tmp_path)
     with closing(Records(str(tmp_path / "temp"))) as records:
         records.begin(instance)

@@ -1,1 +1,1 @@
-"""The door of gpulimit: its client's commands and its server, which is Stoker's daemon."""
+"""Compatibility with gpulimit: its client's commands, and its server, which is Stoker's daemon."""

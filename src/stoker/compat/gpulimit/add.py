@@ -1,4 +1,4 @@
-"""`gpulimit add`: a command becomes a job of Stoker."""
+"""`gpulimit add`: adds a command as a job of Stoker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stoker.client.submit import submit
 from stoker.compat.gpulimit.tasks import (
     DAEMON_OPTIONS,
     DEFAULT_PRIORITY,
+    convert_priority,
     read_parameters,
-    turn_priority,
 )
 from stoker.errors import UsageError
 from stoker.submit_context import build_submission, find_folder, make_absolute, to_wire
@@ -28,7 +28,7 @@ _FOLDER = "gpulimit"
 
 
 def add(client: Client, words: Sequence[str]) -> int:
-    """Add a task, with this folder and this environment; one word is a line for the shell."""
+    """Add a task with this folder and environment; a single word is a line for the shell."""
     options, command = _split_options(words)
     if not command:
         raise UsageError("no command was given: gpulimit add python3 main.py")
@@ -44,9 +44,9 @@ def add(client: Client, words: Sequence[str]) -> int:
         [{"command": line if len(line) > 1 else line[0]}],
         find_folder(None),
         {
-            "priority": turn_priority(int(priority)),
+            "priority": convert_priority(int(priority)),
             "retries": int(read_parameters(client)["MAX_ERR_TIMES"]) - 1,
-            "share": "free",  # beside others while SAFETY_KEEP_GPU_MEMORY of the GPU is free, as ever
+            "share": "free",  # on a GPU with other tasks while SAFETY_KEEP_GPU_MEMORY of it is free
             "log": None if log is None else to_wire(log),
         },
     )
@@ -57,7 +57,7 @@ def add(client: Client, words: Sequence[str]) -> int:
 
 
 def _split_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The options before a command, as `--name=value` or `--name value`, and the command."""
+    """Split options (`--name=value` or `--name value`) from the command behind them."""
     options: dict[str, str] = {}
     rest = list(words)
     while rest and rest[0].startswith("--"):
@@ -71,18 +71,18 @@ def _split_options(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _log_template(path: str | None) -> bytes | None:
-    """Where a task's output goes: in a folder to `<id>.log`; None leaves it to Stoker."""
+    """Return the path of a task's output, in a folder `<id>.log`; None leaves it to Stoker."""
     if path is None:
         path = os.path.join(tempfile.gettempdir(), _FOLDER)
-        if not _make_ours(path):
+        if not _make_own_folder(path):
             return None
     if path.endswith("/") or os.path.isdir(path):
         path = os.path.join(path, "{index}.log")
     return make_absolute(path)
 
 
-def _make_ours(folder: str) -> bool:
-    """Make a folder whose name every user of the machine would choose; whether it is this user's."""
+def _make_own_folder(folder: str) -> bool:
+    """Make a folder whose name all users of the machine share; whether it belongs to this user."""
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""`gpulimit_server`: Stoker's daemon, in the foreground until it is told to end."""
+"""`gpulimit_server`: runs Stoker's daemon in the foreground."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ It uses GPUs also while others compute there (stoker config gpus-with-others).
 
 
 def main() -> int:
-    """Become the daemon; what it has to say goes into its log, as `gpulimit log main` shows it."""
+    """Become the daemon; its messages go to its log, which `gpulimit log main` prints."""
     return report_errors(PROGRAM, _run)
 
 
@@ -49,4 +49,4 @@ def _run() -> int:
     os.dup2(log, 2)
     os.chdir("/")
     words = module_command(DAEMON, *DAEMON_OPTIONS, "--ready-fd", str(terminal))
-    os.execve(sys.executable, words, daemon_environment(home))  # noqa: S606 - of our own
+    os.execve(sys.executable, words, daemon_environment(home))  # noqa: S606 - our own program

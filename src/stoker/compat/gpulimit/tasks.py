@@ -1,4 +1,4 @@
-"""What gpulimit calls a task: a job of Stoker with an id that counts from 0 and a state of its own."""
+"""Tasks of gpulimit: jobs of Stoker whose ids count from 0, with gpulimit's statuses."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ STATUSES = {
     State.SKIPPED: "killed",
     State.PREEMPTED: "waiting",
 }
-_NOT_STARTED = (126, 127)  # what shells answer for what they cannot execute, or find
+_NOT_STARTED = (126, 127)  # a shell's exit codes for a command that it cannot execute, or find
 DEFAULT_PRIORITY = 5
-# For a daemon that gpulimit starts: free memory alone decides, processes of others close no GPU.
+# For a daemon that gpulimit starts: only free memory decides; other processes do not close a GPU.
 DAEMON_OPTIONS = ("--gpus-with-others",)
 _SETTINGS = {
     "TIMER_POLLING_TIME": "gpulimit.timer_polling_time",
@@ -45,27 +45,27 @@ _SETTINGS = {
 }
 _IDS = re.compile(r"\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*")
 _IDS_OF_JOBS = re.compile(r"\bjob(s?) (\d[\d,-]*)")
-_WORDS = {
+_REPLACEMENTS = {
     "stoker add or stoker daemon start": "gpulimit add or gpulimit_server",
     **{setting: name for name, setting in _SETTINGS.items()},
 }
 
 
 def status_of(job: Job) -> str:
-    """The state of a task: CMD_ERROR if there was no process, or the shell could not make one."""
+    """Return the status of a task: CMD_ERROR if no process could be started."""
     never_was = job.exit_code is None and job.signal is None
     if job.state is State.FAILED and (never_was or job.exit_code in _NOT_STARTED):
         return CMD_ERROR
     return STATUSES[job.state]
 
 
-def turn_priority(priority: int) -> int:
-    """A task's priority as a job's, and back: with gpulimit lower numbers run first."""
+def convert_priority(priority: int) -> int:
+    """Convert a task's priority to a job's, or back: with gpulimit lower numbers run first."""
     return DEFAULT_PRIORITY - priority
 
 
 def select(words: Sequence[str]) -> dict[str, Any]:
-    """The jobs that ids of tasks mean: `3`, `3-7`, `1,2`, or `all`."""
+    """Return the selection of jobs for ids of tasks: `3`, `3-7`, `1,2`, or `all`."""
     text = ",".join(words)
     if text == "all":
         return {"all": True}
@@ -75,34 +75,34 @@ def select(words: Sequence[str]) -> dict[str, Any]:
 
 
 def find_task(client: Client, word: str) -> JobDetail:
-    """Everything about the task of an id."""
+    """Return everything about the task with an id."""
     if not word.isdecimal():
         raise UsageError(f"input {word} is not a task id: write 3")
     return client.show(select([word])["ids"])
 
 
 def read_parameters(client: Client) -> dict[str, str]:
-    """The parameters by the names that gpulimit has for them."""
+    """Return gpulimit's parameters."""
     values = {setting.name: setting.value for setting in client.config()}
     return {name: values[setting] for name, setting in _SETTINGS.items()}
 
 
 def setting_of(name: str) -> str:
-    """What Stoker calls a parameter."""
+    """Return Stoker's setting for a parameter."""
     if name not in _SETTINGS:
         raise UsageError(f"name `{name}` can not set; there are: {', '.join(_SETTINGS)}")
     return _SETTINGS[name]
 
 
-def retell(text: str) -> str:
-    """A message of Stoker's with the ids and names that gpulimit's users know."""
-    for ours, theirs in _WORDS.items():
+def translate(text: str) -> str:
+    """Replace the ids and names in a message of Stoker by those of gpulimit."""
+    for ours, theirs in _REPLACEMENTS.items():
         text = text.replace(ours, theirs)
     return _IDS_OF_JOBS.sub(lambda found: f"task{found[1]} {_shift(found[2], -1)}", text)
 
 
 def show_path(path: Bytes | None) -> str:
-    """A path in text."""
+    """Format a path."""
     return "None" if path is None else os.fsdecode(from_wire(path))
 
 

@@ -1,4 +1,4 @@
-"""What gpulimit shows: tasks, their output, the machine."""
+"""gpulimit's commands that show tasks, their output and the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from stoker.cli.tables import Column, print_facts, print_table
 from stoker.cli.verbs.log import print_stream
-from stoker.compat.gpulimit.tasks import find_task, retell, show_path, status_of, turn_priority
+from stoker.compat.gpulimit.tasks import (
+    convert_priority,
+    find_task,
+    show_path,
+    status_of,
+    translate,
+)
 from stoker.core.lifecycle import is_live
 from stoker.errors import UsageError
 
@@ -31,7 +37,7 @@ _LINES_SHOWN = 20
 
 
 def ls(client: Client, words: Sequence[str]) -> int:
-    """List the tasks: what runs, what waits in its order, what has ended."""
+    """List the tasks."""
     if words and words[0] != "--all":
         raise UsageError("usage: gpulimit ls [--all]")
     rows = []
@@ -47,7 +53,7 @@ def ls(client: Client, words: Sequence[str]) -> int:
 
 
 def show(client: Client, words: Sequence[str]) -> int:
-    """Show one task; pid and GPU while it has them."""
+    """Show one task."""
     job = find_task(client, words[0])
     last = job.attempts[-1] if job.attempts else None
     process = last if is_live(job.state) else None
@@ -55,7 +61,7 @@ def show(client: Client, words: Sequence[str]) -> int:
         [
             ("task id:", str(job.id - 1)),
             ("task pid:", str(process and process.pid)),
-            ("priority:", str(turn_priority(job.priority))),
+            ("priority:", str(convert_priority(job.priority))),
             ("use gpu:", str(process and process.slots)),
             ("run times:", str(job.attempt)),
             ("status:", status_of(job)),
@@ -74,15 +80,15 @@ def log(client: Client, words: Sequence[str]) -> int:
 
 
 def debug(client: Client, words: Sequence[str]) -> int:
-    """Tell why a task stands where it stands, with the end of its output."""
+    """Explain the status of a task, and print the end of its output."""
     job = find_task(client, words[0])
-    print(f"cmds: {job.command}\n{status_of(job)}: {retell(client.why(job.id).text)}")
+    print(f"cmds: {job.command}\n{status_of(job)}: {translate(client.why(job.id).text)}")
     print_stream(client.log(job.id, tail=_LINES_SHOWN))
     return 0
 
 
 def status(client: Client, _words: Sequence[str]) -> int:
-    """Show load and memory of the machine, and of each GPU its memory and its tasks."""
+    """Show the load and memory of the machine, and the memory and tasks of each GPU."""
     slots = client.status().slots
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     total, free = _memory_bytes()
@@ -94,14 +100,13 @@ def status(client: Client, _words: Sequence[str]) -> int:
         label: sum(len(slot.jobs) for slot in slots if slot.label == label) for label in labels
     }
     print_table(
-        _GPUS,
-        [(label, *memory.get(label, ("-", "-", "-")), str(tasks[label])) for label in labels],
+        _GPUS, [(label, *memory.get(label, ("-", "-", "-")), str(tasks[label])) for label in labels]
     )
     return 0
 
 
 def _gpu_memory() -> dict[str, tuple[str, ...]]:
-    """The memory of each GPU that the driver knows: total, free, used."""
+    """Return the memory of each GPU: total, free, used."""
     from stoker.gpus.nvml import Nvml
 
     nvml = Nvml.open()
@@ -114,7 +119,7 @@ def _gpu_memory() -> dict[str, tuple[str, ...]]:
 
 
 def _memory_bytes() -> tuple[int, int]:
-    """All memory of the machine, and what of it can be had."""
+    """Return the total and the available memory of the machine."""
     with open("/proc/meminfo", encoding="ascii") as file:
         facts = {name: rest.split() for name, _, rest in (line.partition(":") for line in file)}
     return int(facts["MemTotal"][0]) * 1024, int(facts["MemAvailable"][0]) * 1024

@@ -1,4 +1,4 @@
-"""What gpulimit does to tasks and parameters."""
+"""gpulimit's commands that change tasks and parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stoker.compat.gpulimit.tasks import (
     STATUSES,
     find_task,
     read_parameters,
-    retell,
     select,
     setting_of,
     status_of,
+    translate,
 )
 from stoker.core.lifecycle import State, is_final, is_pending
 from stoker.errors import NotFoundError, UsageError
@@ -31,21 +31,21 @@ _LOOK_PERIOD_S = 0.05
 
 
 def kill(client: Client, words: Sequence[str]) -> int:
-    """End tasks, whole trees of them; when this returns they are over, and may be started anew."""
+    """End tasks with all their processes; when this returns they can be started again."""
     changed = client.kill(Kill(**select(words)))
     if changed.ids:
         for _progress in client.wait(Selection(ids=format_ids(changed.ids))):
             pass
-    return _tell(client, changed, "kill task {} succeed.", "kill")
+    return _report(client, changed, "kill task {} succeed.", "kill")
 
 
 def rm(client: Client, words: Sequence[str]) -> int:
-    """Forget tasks; those that run are killed first."""
-    return _tell(client, client.rm(Remove(**select(words), kill=True)), "del task {}", "rm")
+    """Remove tasks; those that run are killed first."""
+    return _report(client, client.rm(Remove(**select(words), kill=True)), "del task {}", "rm")
 
 
 def move(client: Client, words: Sequence[str]) -> int:
-    """Put a waiting task at a place of the queue; 0 is the next to start."""
+    """Move a waiting task to an index of the queue; 0 is the next to start."""
     index = words[1] if len(words) > 1 else "0"
     if not index.isdecimal():
         raise UsageError(f"input {index} is not an index: 0 is the next to start")
@@ -72,7 +72,7 @@ def set_(client: Client, words: Sequence[str]) -> int:
 
 
 def start(client: Client, words: Sequence[str]) -> int:
-    """Start waiting tasks now, whatever the thresholds say, killed and failed ones again; or plan now."""
+    """Start waiting tasks now despite the thresholds, and killed and failed tasks again; or plan now."""
     if not words:
         client.start(Start(queue=True))
         counts = client.status().counts
@@ -96,13 +96,15 @@ def _start_one(client: Client, job: Job) -> int:
         print(f"[warning]: can not start task {job.id - 1} which have status `{status_of(job)}`")
         return 1
     if changed.ids and not _has_begun(client, job.id):
-        print(f"[warning]: task {job.id - 1} starts next, but not yet: {_why(client, job.id)}")
+        print(
+            f"[warning]: task {job.id - 1} starts next, but not yet: {translate(client.why(job.id).text)}"
+        )
         return 1
-    return _tell(client, changed, "start task {} succeed.", "start")
+    return _report(client, changed, "start task {} succeed.", "start")
 
 
 def _has_begun(client: Client, job: int) -> bool:
-    """Wait a moment for a start; whether it came."""
+    """Wait some seconds for a start; whether it came."""
     give_up_at = time.monotonic() + _START_PATIENCE_S
     while is_pending(client.show(str(job)).state):
         if time.monotonic() > give_up_at:
@@ -111,12 +113,8 @@ def _has_begun(client: Client, job: int) -> bool:
     return True
 
 
-def _why(client: Client, job: int) -> str:
-    return retell(client.why(job).text)
-
-
 def clean(client: Client, words: Sequence[str]) -> int:
-    """Forget the tasks that are complete or could not start, or those in the states named."""
+    """Remove the tasks that are complete or could not start, or those with the given statuses."""
     known = {*STATUSES.values(), CMD_ERROR}
     for word in words:
         if word not in known:
@@ -127,11 +125,11 @@ def clean(client: Client, words: Sequence[str]) -> int:
         print("[info]: nothing to clean")
         return 0
     changed = client.rm(Remove(ids=format_ids(ids), kill=True))
-    return _tell(client, changed, "del task {}", "rm")
+    return _report(client, changed, "del task {}", "rm")
 
 
-def _tell(client: Client, changed: Changed, done: str, verb: str) -> int:
-    """Say what was done and what was not; the exit status."""
+def _report(client: Client, changed: Changed, done: str, verb: str) -> int:
+    """Print what was done and what was not; the exit code."""
     for job in changed.ids:
         print(f"[info]: {done.format(job - 1)}")
     for refusal in changed.refused:
@@ -139,7 +137,7 @@ def _tell(client: Client, changed: Changed, done: str, verb: str) -> int:
             status = status_of(client.show(refusal.id))
             print(f"[warning]: can not {verb} task {refusal.id - 1} which have status `{status}`")
         except NotFoundError:
-            print(f"[warning]: {retell(refusal.reason)}")
+            print(f"[warning]: {translate(refusal.reason)}")
     if not changed.ids and not changed.refused:
         print(f"[info]: nothing to {verb}")
     return 1 if changed.refused else 0
