@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from conftest import Stoker
 
 
-def test_all_is_done_but_the_run_that_fails_on_purpose(stoker: Stoker) -> None:
+def test_the_demo_succeeds_with_its_one_planned_failure(stoker: Stoker) -> None:
     ended = stoker.end(stoker.start("demo"), timeout_s=60)
 
     assert ended.code == 0
@@ -23,7 +23,7 @@ def test_all_is_done_but_the_run_that_fails_on_purpose(stoker: Stoker) -> None:
     assert "All as it should be: run 6 fails on purpose" in ended.out
 
 
-def test_it_does_not_praise_itself_when_runs_fail_that_should_not(stoker: Stoker) -> None:
+def test_the_demo_fails_if_another_run_fails(stoker: Stoker) -> None:
     broken = {"PYTHONPATH": str(stoker.work)}
     (stoker.work / "sitecustomize.py").write_text(
         "import sys\nif 'stoker.testing.train' in sys.orig_argv: sys.exit(9)\n"
@@ -36,13 +36,13 @@ def test_it_does_not_praise_itself_when_runs_fail_that_should_not(stoker: Stoker
     assert "All as it should be" not in ended.out
 
 
-def test_no_gpu_is_too_few(stoker: Stoker) -> None:
+def test_a_demo_without_gpus_is_refused(stoker: Stoker) -> None:
     ended = stoker.end(stoker.start("demo", "--gpus", "0"))
 
     assert (ended.code, ended.err) == (2, "stoker: --gpus 0: a demo needs at least 1\n")
 
 
-def test_the_page_is_shown_over_busy_gpus_until_it_is_stopped(stoker: Stoker) -> None:
+def test_the_demo_page_is_served_until_it_is_stopped(stoker: Stoker) -> None:
     process = stoker.start("demo", "--web", "--gpus", "2")
     assert process.stdout is not None
     lines = iter(process.stdout.readline, b"")

@@ -69,7 +69,7 @@ def test_json_is_a_list_with_every_fact(fake_gpus: Callable[..., FakeGpus]) -> N
 
 
 @pytest.mark.usefixtures("home")
-def test_who_holds_a_gpu_is_shown(fake_gpus: Callable[..., FakeGpus]) -> None:
+def test_the_holder_of_a_gpu_is_shown(fake_gpus: Callable[..., FakeGpus]) -> None:
     from stoker.gpus.lease import take
 
     box = fake_gpus(1)

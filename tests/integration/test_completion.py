@@ -60,7 +60,7 @@ def test_bash_completes_verbs_options_states_and_settings(queue: Queue, program:
     assert bash(queue, program, "stoker add python tr") == []
 
 
-def test_bash_completes_jobs_that_the_verb_is_for(queue: Queue, program: Path) -> None:
+def test_bash_completes_jobs_in_the_states_that_a_verb_takes(queue: Queue, program: Path) -> None:
     queue.add("--hold", "-n", "held-one", "-P", "vision", "true")
     queue.add("--hold", "-n", "held-two", "true")
     queue.add("-g", "0", "-n", "over", "true")
@@ -80,7 +80,7 @@ def test_bash_completes_jobs_that_the_verb_is_for(queue: Queue, program: Path) -
     assert bash(queue, program, "stoker add --after ov") == ["over"]
 
 
-def test_without_a_daemon_it_is_silent_and_starts_none(idle_queue: Queue) -> None:
+def test_completion_without_a_daemon_is_silent_and_starts_none(idle_queue: Queue) -> None:
     ended = idle_queue("complete", "--", "kill", "")
 
     assert (ended.code, ended.out, ended.err) == (0, "", "")
@@ -116,7 +116,7 @@ def test_a_real_bash_completes_a_line(queue: Queue, program: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-def test_zsh_takes_its_script(queue: Queue, program: Path) -> None:
+def test_zsh_accepts_its_script(queue: Queue, program: Path) -> None:
     script = "autoload -U compinit; compinit -D; source <(stoker completion zsh); whence -w _stoker"
 
     assert shell(queue, program, "zsh", "-f", "-c", script) == ["_stoker: function"]

@@ -24,7 +24,7 @@ def test_json_is_a_list_or_one_setting(queue: Queue) -> None:
     assert json.loads(queue.ok("config", "keep.days", "5", "--json"))["value"] == "5"
 
 
-def test_what_does_not_exist_or_makes_no_sense_is_refused(queue: Queue) -> None:
+def test_unknown_settings_and_wrong_values_are_refused(queue: Queue) -> None:
     unknown, nonsense = queue("config", "keep.dogs", "3"), queue("config", "keep.days", "soon")
 
     assert unknown.code == 1
@@ -36,7 +36,7 @@ def test_what_does_not_exist_or_makes_no_sense_is_refused(queue: Queue) -> None:
     assert queue.ok("config", "keep.days") == "90\n"
 
 
-def test_what_counts_from_the_next_daemon_on_is_said(queue: Queue) -> None:
+def test_a_setting_that_needs_a_restart_says_so(queue: Queue) -> None:
     for name, value in (("cluster.lease", "60"), ("gpus", "0")):
         changed = queue("config", name, value)
         assert changed.out == f"{name} is {value} now\n"

@@ -83,7 +83,7 @@ def test_a_killed_daemon_is_started_by_the_next_add_and_knows_what_happened(queu
     assert (shown["state"], shown["exit_code"], shown["attempt"]) == ("failed", 7, 1)
 
 
-def test_restarting_with_nonsense_keeps_the_daemon(queue: Queue) -> None:
+def test_a_restart_with_wrong_gpus_keeps_the_daemon(queue: Queue) -> None:
     daemon = pid_of(queue)
 
     ended = queue("daemon", "restart", "--gpus", "17")
@@ -92,7 +92,7 @@ def test_restarting_with_nonsense_keeps_the_daemon(queue: Queue) -> None:
     assert pid_of(queue) == daemon
 
 
-def test_its_status_is_exit_1_where_none_runs(idle_queue: Queue) -> None:
+def test_daemon_status_is_exit_1_without_a_daemon(idle_queue: Queue) -> None:
     ended = idle_queue("daemon", "status")
 
     assert (ended.code, ended.err) == (1, "stoker: no daemon runs: stoker daemon start\n")

@@ -25,7 +25,7 @@ def held(queue: Queue) -> Queue:
     return queue
 
 
-def test_what_was_changed_is_set(held: Queue) -> None:
+def test_an_edited_setting_is_applied(held: Queue) -> None:
     ended = edit(held, "sed -i 's/^priority = 0/priority = 7/; s/^timeout = .*/timeout = none/' $1")
 
     assert (ended.code, ended.out) == (0, "changed job 1\n")
@@ -34,7 +34,7 @@ def test_what_was_changed_is_set(held: Queue) -> None:
     assert job["argv"] == ["python", "a.py", "--lr", "0 1"]
 
 
-def test_the_text_is_all_there_is_to_change(held: Queue) -> None:
+def test_the_edited_text_has_all_settings(held: Queue) -> None:
     edit(held, "cp $1 seen")
 
     lines = held.stoker.read("seen")
@@ -73,7 +73,7 @@ def test_a_command_of_several_lines_can_be_written(held: Queue) -> None:
     assert held.ok("log", "1") == "1 = x\n2 = x\n"
 
 
-def test_unchanged_is_said(held: Queue) -> None:
+def test_an_unchanged_text_prints_unchanged(held: Queue) -> None:
     assert edit(held, "true").out == "unchanged\n"
     assert edit(held, "echo '# a remark' >> $1.x; rm $1.x").out == "unchanged\n"
 
@@ -81,7 +81,7 @@ def test_unchanged_is_said(held: Queue) -> None:
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
-        ("sed -i 's/^priority = 0/priority = high/' $1", "priority=high: a whole number is wanted"),
+        ("sed -i 's/^priority = 0/priority = high/' $1", "priority=high: write a whole number"),
         ("sed -i 's/^gpus = 1/gpus = 9/' $1", "9 GPUs are more than the 2"),
         ("sed -i '1i colour = red' $1", "there is no setting 'colour'"),
         ("sed -i '1i what is this' $1", "'what is this' is not a setting"),
@@ -89,7 +89,7 @@ def test_unchanged_is_said(held: Queue) -> None:
         ("exit 3", "editor.sh ended with exit 3"),
     ],
 )
-def test_what_makes_no_sense_is_one_clear_line_and_changes_nothing(
+def test_wrong_text_is_one_clear_line_and_changes_nothing(
     held: Queue, script: str, complaint: str
 ) -> None:
     before = held.show(1)
@@ -103,7 +103,7 @@ def test_what_makes_no_sense_is_one_clear_line_and_changes_nothing(
     assert held.show(1) == before
 
 
-def test_of_a_running_job_only_what_can_be_set_is_shown(queue: Queue) -> None:
+def test_the_text_of_a_running_job_has_only_settings_that_can_change(queue: Queue) -> None:
     queue.add("sleep 60")
     queue.until_running(1)
     edit(queue, "cp $1 seen; sed -i 's/^name = none/name = long/' $1")
@@ -113,14 +113,14 @@ def test_of_a_running_job_only_what_can_be_set_is_shown(queue: Queue) -> None:
     assert queue.show(1)["name"] == "long"
 
 
-def test_without_an_editor_it_says_what_to_name(held: Queue) -> None:
+def test_without_an_editor_the_error_names_the_variable(held: Queue) -> None:
     ended = held("edit", "1", env={"EDITOR": os.fspath(held.work / "none")})
 
     assert ended.code == 1
     assert "name an editor in $EDITOR" in ended.err
 
 
-def test_what_is_over_cannot_be_edited(queue: Queue) -> None:
+def test_an_ended_job_cannot_be_edited(queue: Queue) -> None:
     queue.add("true")
     queue.ok("wait")
 

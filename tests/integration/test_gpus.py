@@ -28,7 +28,7 @@ def test_a_gpu_is_drained_and_used_again_with_jobs_elsewhere_untouched(queue: Qu
     assert queue.stoker.is_alive(pids[place["0"] - 1])
 
 
-def test_a_new_gpu_is_used_at_once_and_a_removed_one_no_more(queue: Queue) -> None:
+def test_an_added_gpu_is_used_at_once_and_a_removed_one_not_again(queue: Queue) -> None:
     for _ in range(3):
         queue.add("sleep 60")
     queue.until(lambda: sorted(queue.states().values()) == ["running", "running", "waiting"])
@@ -46,7 +46,7 @@ def test_a_new_gpu_is_used_at_once_and_a_removed_one_no_more(queue: Queue) -> No
     assert queue.ok("config", "gpus") == "1,3\n"
 
 
-def test_the_last_one_is_drained_with_a_warning(queue: Queue) -> None:
+def test_draining_the_last_gpu_warns(queue: Queue) -> None:
     queue.ok("gpus", "drain", "0")
     ended = queue("gpus", "drain", "1")
 
@@ -74,7 +74,7 @@ def test_the_table_shows_what_the_queue_does(queue: Queue) -> None:
     ]
 
 
-def test_without_a_daemon_the_table_is_as_ever_and_none_is_started(idle_queue: Queue) -> None:
+def test_without_a_daemon_the_table_is_shown_and_none_is_started(idle_queue: Queue) -> None:
     assert "QUEUE" not in idle_queue.ok("gpus")
     assert not (idle_queue.home / "stoker.db").exists()
 
@@ -103,7 +103,7 @@ def test_a_gpu_that_is_plugged_in_is_noticed_and_by_default_used(idle_queue: Que
     assert "GPU 4 has appeared: it is used from now on" in idle_queue.ok("status")
 
 
-def test_where_gpus_were_named_it_is_said_how_to_use_a_new_one(queue: Queue) -> None:
+def test_a_new_gpu_beside_named_ones_is_reported_with_what_to_do(queue: Queue) -> None:
     queue.stoker.box.plug()
     queue.add("true")
     queue.ok("wait")
@@ -112,7 +112,7 @@ def test_where_gpus_were_named_it_is_said_how_to_use_a_new_one(queue: Queue) -> 
     assert queue.ok("gpus", "add", "4") == "GPU 4 is in use\n"
 
 
-def test_a_gpu_that_is_lost_gets_nothing_until_it_is_back(queue: Queue) -> None:
+def test_a_lost_gpu_gets_no_jobs_until_it_is_back(queue: Queue) -> None:
     queue.until_running(queue.add("sleep 60"))
     queue.stoker.box.lose(1)
     queue.until(lambda: "lost: the driver cannot reach it" in queue.ok("status"))

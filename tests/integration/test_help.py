@@ -31,7 +31,7 @@ def examples() -> list[str]:
 
 
 @pytest.mark.parametrize("example", examples())
-def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
+def test_every_example_is_accepted_by_its_verb(example: str) -> None:
     from importlib import import_module
 
     from stoker.cli.parser import parser_of
@@ -44,7 +44,7 @@ def test_every_example_is_one_that_its_verb_takes(example: str) -> None:
     parser_of(words[1], module).read([word.rstrip(";") for word in words[2:]])
 
 
-def test_a_verb_is_explained_as_by_itself() -> None:
+def test_help_of_a_verb_is_the_same_as_its_own_help() -> None:
     assert stoker("help", "kill").stdout == stoker("kill", "-h").stdout
 
 

@@ -18,7 +18,7 @@ def test_a_held_job_waits_for_its_release_also_over_a_restart(queue: Queue) -> N
     assert queue.ok("log", str(job)) == "ran\n"
 
 
-def test_several_are_held_by_project_and_what_runs_is_refused(queue: Queue) -> None:
+def test_a_project_is_held_and_running_jobs_are_refused(queue: Queue) -> None:
     running = queue.add("-g", "2", "-P", "p", "sleep 60")
     queue.add("-P", "p", "true")
     queue.add("true")
@@ -33,7 +33,7 @@ def test_several_are_held_by_project_and_what_runs_is_refused(queue: Queue) -> N
     assert queue.ok("hold", "--all") == "nothing to hold\n"
 
 
-def test_nobody_is_held_by_mistake(queue: Queue) -> None:
+def test_hold_without_a_selection_is_refused(queue: Queue) -> None:
     ended = queue("hold")
 
     assert (ended.code, ended.out) == (2, "")

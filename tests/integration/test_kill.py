@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
 
 
-def test_a_running_job_gets_term_and_time_to_tidy(queue: Queue) -> None:
+def test_a_running_job_gets_sigterm_and_its_grace_time(queue: Queue) -> None:
     job = queue.add("trap 'echo tidied; exit 0' TERM; echo ready; while :; do sleep 0.01; done")
     queue.until(lambda: queue.ok("log", "@") == "ready\n")
 
@@ -20,7 +20,9 @@ def test_a_running_job_gets_term_and_time_to_tidy(queue: Queue) -> None:
     assert queue.show()["state"] == "killed"
 
 
-def test_what_ignores_term_is_killed_with_all_its_children_when_grace_is_over(queue: Queue) -> None:
+def test_a_job_that_ignores_sigterm_is_killed_with_its_children_after_the_grace_time(
+    queue: Queue,
+) -> None:
     job = queue.add("trap '' TERM; (trap '' TERM; setsid sleep 60) & echo $!; wait; sleep 60")
     pid = queue.until_running(job)
     queue.until(lambda: queue.ok("log", "@"))
@@ -45,7 +47,7 @@ def test_a_waiting_job_never_starts(queue: Queue) -> None:
     assert not (queue.work / "started").exists()
 
 
-def test_several_words_ranges_and_states_name_jobs(queue: Queue) -> None:
+def test_jobs_are_selected_by_words_ranges_and_states(queue: Queue) -> None:
     for _ in range(7):
         queue.add("-g", "2", "--project", "p", "sleep 60")
     queue.until_running(1)
@@ -57,7 +59,7 @@ def test_several_words_ranges_and_states_name_jobs(queue: Queue) -> None:
     assert queue.ok("kill", "--all") == "nothing to end\n"
 
 
-def test_a_job_that_is_over_is_refused_and_the_others_are_ended_all_the_same(queue: Queue) -> None:
+def test_an_ended_job_is_refused_and_the_others_are_killed(queue: Queue) -> None:
     queue.add("true")
     queue.ok("wait")
     queue.add("sleep 60")

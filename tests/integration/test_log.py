@@ -30,7 +30,7 @@ def test_on_a_terminal_only_colours_and_progress_bars_come_through(queue: Queue)
     assert "10%\r\x1b[K20%" in terminal.text
 
 
-def test_the_last_lines_and_earlier_attempts_can_be_asked_for(queue: Queue) -> None:
+def test_log_prints_last_lines_and_earlier_attempts(queue: Queue) -> None:
     queue.add("-g", "0", "--retries", "1", "seq 1 5; echo try $STOKER_ATTEMPT; exit 1")
     queue("wait")
 
@@ -41,7 +41,7 @@ def test_the_last_lines_and_earlier_attempts_can_be_asked_for(queue: Queue) -> N
     assert queue("log", "--attempt", "0", "@").code == 2
 
 
-def test_following_shows_lines_as_they_come_and_ends_with_the_job(queue: Queue) -> None:
+def test_follow_shows_lines_as_they_come_and_ends_with_the_job(queue: Queue) -> None:
     queue.add("-g", "0", f"echo first; {HOLD}; echo last")
 
     process = queue.stoker.start("log", "-f", "@", stdin=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ def test_following_shows_lines_as_they_come_and_ends_with_the_job(queue: Queue) 
     assert (process.returncode, out) == (0, b"last\n")
 
 
-def test_following_outlasts_the_daemon(queue: Queue) -> None:
+def test_follow_goes_on_after_the_daemon_is_killed(queue: Queue) -> None:
     queue.add("-g", "0", f"echo first; {HOLD}; echo last")
     process = queue.stoker.start("log", "-f", "@", stdin=subprocess.DEVNULL)
     assert process.stdout is not None
@@ -70,14 +70,14 @@ def test_the_daemon_has_a_log_too(queue: Queue) -> None:
     assert "started" in queue.ok("log", "daemon")
 
 
-def test_a_job_that_does_not_exist_has_none(queue: Queue) -> None:
+def test_a_job_that_does_not_exist_has_no_log(queue: Queue) -> None:
     ended = queue("log", "7")
 
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == "stoker: there is no job 7: stoker ls -a shows all\n"
 
 
-def test_a_reader_that_goes_away_is_no_trouble(queue: Queue) -> None:
+def test_a_reader_that_goes_away_ends_log_quietly(queue: Queue) -> None:
     queue.add("-g", "0", "seq 1 200000")
     queue.ok("wait")
 
@@ -91,7 +91,7 @@ def test_a_reader_that_goes_away_is_no_trouble(queue: Queue) -> None:
     assert process.stderr.read() == b""
 
 
-def test_a_stopped_daemon_ends_following_with_a_line_and_exit_1(queue: Queue) -> None:
+def test_a_stopped_daemon_ends_follow_with_a_line_and_exit_1(queue: Queue) -> None:
     queue.add("-g", "0", f"echo first; {HOLD}")
     process = queue.stoker.start("log", "-f", "@", stdin=subprocess.DEVNULL)
     assert process.stdout is not None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 HOLD = "while [ ! -e go ]; do sleep 0.01; done"
 
 
-def test_what_runs_comes_first_then_what_waits_then_what_ended(queue: Queue) -> None:
+def test_ls_lists_running_then_waiting_then_ended_jobs(queue: Queue) -> None:
     queue.add("-n", "quick", "exit 3")
     queue("wait")
     queue.add("-g", "2", "-n", "long", "--project", "vision", HOLD)
@@ -38,7 +38,7 @@ def test_an_empty_queue_says_what_to_do_next_and_json_is_a_list(idle_queue: Queu
         idle_queue("daemon", "start")
 
 
-def test_jobs_can_be_chosen_by_id_name_state_and_project(queue: Queue) -> None:
+def test_ls_selects_jobs_by_id_name_state_and_project(queue: Queue) -> None:
     queue.add("-n", "a", "true")
     queue.add("-n", "b", "--project", "p", "false")
     queue.add("true")
@@ -71,7 +71,7 @@ def test_a_long_list_is_cut_and_says_so_and_all_shows_it_whole(queue: Queue) -> 
     assert shown[-1].endswith("-a shows all")
 
 
-def test_hostile_names_and_commands_cannot_steer_a_terminal(queue: Queue) -> None:
+def test_hostile_names_and_commands_cannot_control_a_terminal(queue: Queue) -> None:
     queue.add("-g", "0", "echo '\x1b[2J\x1b]0;title\x07'")
     queue.ok("wait")
 
@@ -83,7 +83,7 @@ def test_hostile_names_and_commands_cannot_steer_a_terminal(queue: Queue) -> Non
     assert "\x1b" not in queue.ok("show", "@")
 
 
-def test_watching_shows_what_happens_and_ends_with_ctrl_c(queue: Queue) -> None:
+def test_watch_shows_changes_and_ends_with_ctrl_c(queue: Queue) -> None:
     job = queue.add("-n", "watched", HOLD)
 
     with queue.terminal("ls", "--watch") as terminal:
@@ -102,11 +102,11 @@ def test_watching_shows_what_happens_and_ends_with_ctrl_c(queue: Queue) -> None:
     assert job == 1
 
 
-def test_watching_is_for_terminals(queue: Queue) -> None:
+def test_watch_needs_a_terminal(queue: Queue) -> None:
     assert queue("ls", "--watch").code == 2
 
 
-def test_output_that_cannot_be_written_is_told_in_plain_words(queue: Queue) -> None:
+def test_a_full_disk_behind_the_output_is_one_clear_line(queue: Queue) -> None:
     queue.add("true")
     with open("/dev/full", "wb") as full:
         process = subprocess.run(

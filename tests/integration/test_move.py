@@ -20,7 +20,7 @@ def test_jobs_run_in_the_order_they_were_moved_to(queue: Queue) -> None:
     assert queue.stoker.read("order") == ["5", "2", "1", "3", "4"]
 
 
-def test_another_priority_is_taken_over_and_told(queue: Queue) -> None:
+def test_a_move_past_another_priority_takes_it_over_and_says_so(queue: Queue) -> None:
     queue.ok("pause", "--queue")
     queue.add("-p", "5", "true")
     queue.add("true")

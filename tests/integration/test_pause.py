@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.02; done"
 
 
-def test_a_paused_tree_stands_still_and_keeps_its_gpu(queue: Queue) -> None:
+def test_a_paused_process_tree_stops_and_keeps_its_gpu(queue: Queue) -> None:
     job = queue.add(COUNT)
     pid = queue.until_running(job)
 
@@ -56,7 +56,7 @@ def test_a_paused_job_can_be_killed(queue: Queue) -> None:
     assert queue.ok("log", "@").endswith("bye\n")
 
 
-def test_a_paused_queue_starts_nothing_says_so_and_goes_on_at_once(queue: Queue) -> None:
+def test_a_paused_queue_starts_nothing_until_it_is_resumed(queue: Queue) -> None:
     running = queue.add("sleep 60")
     queue.until_running(running)
     assert queue.ok("pause", "--queue").startswith("the queue is paused: what runs goes on")
@@ -76,7 +76,7 @@ def test_a_paused_queue_starts_nothing_says_so_and_goes_on_at_once(queue: Queue)
     queue.ok("wait", "2")
 
 
-def test_a_project_is_paused_alone(queue: Queue) -> None:
+def test_one_project_can_be_paused(queue: Queue) -> None:
     queue.ok("pause", "--queue", "-P", "p")
     queue.add("-P", "p", "true")
     queue.add("-P", "q", "true")
@@ -95,7 +95,7 @@ def test_wrong_words_are_one_clear_line(queue: Queue) -> None:
     assert queue("pause").code == 2
 
 
-def test_wait_says_that_nothing_goes_on_by_itself(queue: Queue) -> None:
+def test_wait_reports_that_nothing_will_start_by_itself(queue: Queue) -> None:
     queue.ok("pause", "--queue")
     queue.add("true")
     queue.add("--hold", "true")

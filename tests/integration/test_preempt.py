@@ -79,7 +79,7 @@ def test_a_training_that_is_preempted_twice_ends_with_the_same_result(queue: Que
     assert first + second + third == list(range(1, 121))
 
 
-def test_the_script_in_the_docs_goes_on_where_it_was(queue: Queue) -> None:
+def test_the_script_in_the_docs_continues_from_its_checkpoint(queue: Queue) -> None:
     text = (Path(__file__).parents[2] / "docs/how-to/preempt.md").read_text()
     script = text.partition("```python\n")[2].partition("```")[0]
     quick = script.replace("< 1000", "< 500").replace("sleep(0.05)", "sleep(0.01)")
@@ -96,7 +96,7 @@ def test_the_script_in_the_docs_goes_on_where_it_was(queue: Queue) -> None:
     assert [each["state"] for each in queue.show("train")["attempts"]] == ["preempted", "done"]
 
 
-def test_a_job_that_may_pushes_out_those_that_may_be_pushed_out(queue: Queue) -> None:
+def test_a_preempting_job_pushes_out_preemptible_jobs(queue: Queue) -> None:
     for number in (1, 2):
         queue.add("--preemptible", "while [ ! -e go ]; do sleep 0.02; done")
         queue.until_running(number)
@@ -120,7 +120,7 @@ def test_a_time_limit_with_requeue_takes_turns(queue: Queue) -> None:
     assert queue.stoker.read("a") == queue.stoker.read("b") == ["1", "2", "3"]
 
 
-def test_its_own_signal_and_grace_are_heeded(queue: Queue) -> None:
+def test_a_jobs_own_signal_and_grace_time_are_used(queue: Queue) -> None:
     line = "trap 'echo asked' USR1; echo ready; while :; do sleep 0.02; done"
     job = queue.add("--signal", "USR1", "--grace", "1s", line)
     queue.until(lambda: queue.ok("log", "@") == "ready\n")
@@ -130,7 +130,7 @@ def test_its_own_signal_and_grace_are_heeded(queue: Queue) -> None:
     assert queue.ok("log", "--attempt", "1", "@").endswith("asked\n")
 
 
-def test_what_does_not_run_is_refused(queue: Queue) -> None:
+def test_preempt_refuses_a_job_that_does_not_run(queue: Queue) -> None:
     queue.add("--hold", "true")
 
     assert queue("preempt", "1").err == "stoker: job 1 is held: only what runs can be preempted\n"

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
 
 
-def test_what_is_released_starts_in_its_order(queue: Queue) -> None:
+def test_released_jobs_start_in_their_order(queue: Queue) -> None:
     for number in (1, 2, 3):
         queue.add("--hold", "-g", "2", f"echo {number} >> order")
 
@@ -16,7 +16,7 @@ def test_what_is_released_starts_in_its_order(queue: Queue) -> None:
     assert queue.stoker.read("order") == ["1", "2", "3"]
 
 
-def test_what_is_not_held_is_refused(queue: Queue) -> None:
+def test_release_refuses_a_job_that_is_not_held(queue: Queue) -> None:
     queue.add("true")
     queue.ok("wait")
 

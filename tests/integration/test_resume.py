@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
 
 
-def test_all_that_are_paused_go_on(queue: Queue) -> None:
+def test_resume_all_continues_all_paused_jobs(queue: Queue) -> None:
     pids = []
     for number in (1, 2):
         queue.add(f"while [ ! -e go ]; do sleep 0.02; done; echo {number}")
@@ -22,7 +22,7 @@ def test_all_that_are_paused_go_on(queue: Queue) -> None:
     assert queue("wait").code == 0
 
 
-def test_what_is_not_paused_is_refused(queue: Queue) -> None:
+def test_resume_refuses_a_job_that_is_not_paused(queue: Queue) -> None:
     queue.add("--hold", "true")
 
     assert queue("resume", "1").err == "stoker: job 1 is held, not paused\n"

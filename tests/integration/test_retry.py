@@ -19,7 +19,7 @@ def test_a_job_runs_once_more_under_its_id(queue: Queue) -> None:
     assert [attempt["state"] for attempt in job["attempts"]] == ["failed", "done"]
 
 
-def test_all_means_what_did_not_succeed(queue: Queue) -> None:
+def test_retry_all_selects_jobs_that_did_not_succeed(queue: Queue) -> None:
     queue.add("true")
     queue.add("false")
     queue.add("exit 3")
@@ -32,7 +32,7 @@ def test_all_means_what_did_not_succeed(queue: Queue) -> None:
     assert queue.ok("retry", "1") == "queued again job 1\n"
 
 
-def test_what_is_not_over_is_refused(queue: Queue) -> None:
+def test_retry_refuses_a_job_that_has_not_ended(queue: Queue) -> None:
     job = queue.add("sleep 60")
     queue.until_running(job)
 

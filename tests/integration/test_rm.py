@@ -33,7 +33,7 @@ def test_a_running_job_is_removed_only_with_kill(queue: Queue) -> None:
     assert queue.ls() == {}
 
 
-def test_all_means_what_is_over_unless_kill_is_said(queue: Queue) -> None:
+def test_rm_all_selects_ended_jobs_and_with_kill_all_jobs(queue: Queue) -> None:
     queue.add("true")
     queue.ok("wait")
     queue.add("-g", "2", "sleep 60")
@@ -48,7 +48,7 @@ def test_naming_no_job_is_wrong_usage(queue: Queue) -> None:
     assert queue("rm").code == 2
 
 
-def test_all_with_kill_takes_what_waits_before_it_can_start(queue: Queue) -> None:
+def test_rm_all_with_kill_removes_waiting_jobs_before_they_start(queue: Queue) -> None:
     queue.add("-g", "2", "sleep 60")
     queue.until_running(1)
     queue.add("true")

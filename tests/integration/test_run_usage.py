@@ -103,7 +103,7 @@ def test_a_working_folder_that_is_gone_is_one_clear_line(stoker: Stoker) -> None
     assert process.stderr.count("\n") == 1
 
 
-def test_ignored_signals_that_a_parent_left_behind_are_no_trouble(stoker: Stoker) -> None:
+def test_signals_that_a_parent_ignored_work_again(stoker: Stoker) -> None:
     words = [sys.executable, "-m", "stoker", "run", "--gpus", "0"]
     script = (
         "import os, signal\n"

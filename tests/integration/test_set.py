@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
 
 
-def test_a_waiting_job_is_changed_and_runs_so(queue: Queue) -> None:
+def test_a_waiting_job_runs_with_its_new_settings(queue: Queue) -> None:
     queue.ok("pause", "--queue")
     queue.add("echo", "old")
     assert (
@@ -36,7 +36,7 @@ def test_a_waiting_job_is_changed_and_runs_so(queue: Queue) -> None:
     assert queue.stoker.read("out-1.txt") == ["NEW WORDS"]
 
 
-def test_needs_and_times_are_set_and_taken_away(queue: Queue) -> None:
+def test_needs_and_times_are_set_and_removed(queue: Queue) -> None:
     queue.add("--hold", "true")
     queue.add("--hold", "true")
     queue.ok("set", "2", "after=1", "begin=+1h")
@@ -49,7 +49,7 @@ def test_needs_and_times_are_set_and_taken_away(queue: Queue) -> None:
     queue.ok("wait", "2")
 
 
-def test_of_a_running_job_it_says_what_can_still_be_set(queue: Queue) -> None:
+def test_set_names_the_settings_of_a_running_job_that_can_change(queue: Queue) -> None:
     job = queue.add("sleep 60")
     queue.until_running(job)
 
@@ -69,9 +69,9 @@ def test_of_a_running_job_it_says_what_can_still_be_set(queue: Queue) -> None:
         (["1"], "no setting was given: stoker set 12 priority=5"),
         (["priority=1"], "which jobs?"),
         (["1", "colour=red"], "there is no setting 'colour'; there are: name, project"),
-        (["1", "priority=high"], "priority=high: a whole number is wanted"),
+        (["1", "priority=high"], "priority=high: write a whole number"),
         (["1", "priority=none"], "priority=none: it must have a value"),
-        (["1", "gpus=-1"], "gpus=-1: from 0 to 1024"),
+        (["1", "gpus=-1"], "gpus=-1: write a number from 0 to 1024"),
         (["1", "gpus=3"], "3 GPUs are more than the 2 of this queue"),
         (["1", "timeout=90"], "'90' has no unit"),
         (["1", "begin=2001-01-01"], "lies in the past"),
@@ -82,7 +82,7 @@ def test_of_a_running_job_it_says_what_can_still_be_set(queue: Queue) -> None:
         (["1", "after=7"], "there is no job 7"),
     ],
 )
-def test_nonsense_is_one_clear_line_and_changes_nothing(
+def test_a_wrong_setting_is_one_clear_line_and_changes_nothing(
     queue: Queue, words: list[str], complaint: str
 ) -> None:
     queue.add("--hold", "true")

@@ -42,7 +42,7 @@ def test_the_environment_is_shown_on_request_without_its_secrets(queue: Queue) -
     assert "FLAVOUR" not in queue.ok("show", "@", "--json")
 
 
-def test_what_was_measured_is_shown(queue: Queue) -> None:
+def test_measured_usage_is_shown(queue: Queue) -> None:
     queue.add("-g", "0", "python3", "-c", "x = bytearray(50_000_000)")
     queue.ok("wait")
 
@@ -65,7 +65,7 @@ def test_a_name_of_several_jobs_is_answered_with_their_ids(queue: Queue) -> None
     assert queue("show", "nobody").code == 1
 
 
-def test_on_a_terminal_it_fits(queue: Queue) -> None:
+def test_show_fits_a_terminal(queue: Queue) -> None:
     queue.add("-g", "0", "true " + "x" * 200)
     queue.ok("wait")
 

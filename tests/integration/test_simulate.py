@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from conftest import Stoker
 
 
-def test_tells_how_long_a_sweep_takes_on_four_and_on_eight_gpus(stoker: Stoker) -> None:
+def test_a_sweep_is_simulated_on_four_and_on_eight_gpus(stoker: Stoker) -> None:
     words = ("--runs", "40", "--memory", "5G", "--gpus", "4x24G,8x24G", "--json")
     ended = stoker.end(stoker.start("simulate", *words))
     assert ended.code == 0, ended.err
@@ -23,7 +23,7 @@ def test_tells_how_long_a_sweep_takes_on_four_and_on_eight_gpus(stoker: Stoker) 
     )
 
 
-def test_prints_a_table_for_people(stoker: Stoker) -> None:
+def test_a_table_is_printed(stoker: Stoker) -> None:
     ended = stoker.end(stoker.start("simulate", "--runs", "8", "--gpus", "2x24G"))
     assert "stoker saves" in ended.out
     assert [line.split()[0] for line in ended.out.splitlines()[2:6]] == [
@@ -44,7 +44,7 @@ def test_prints_a_table_for_people(stoker: Stoker) -> None:
         (("--trace", "nothing.csv"), "cannot read nothing.csv"),
     ],
 )
-def test_refuses_what_makes_no_sense(stoker: Stoker, words: tuple[str, ...], says: str) -> None:
+def test_wrong_arguments_are_refused(stoker: Stoker, words: tuple[str, ...], says: str) -> None:
     ended = stoker.end(stoker.start("simulate", *words))
     assert (ended.code, ended.out) == (2, "")
     assert says in ended.err

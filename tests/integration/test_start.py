@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from integration.daemon_fixture import Queue
 
 
-def test_a_job_starts_as_the_very_next_whatever_holds_it_back(queue: Queue) -> None:
+def test_a_started_job_is_next_despite_holds_needs_and_pauses(queue: Queue) -> None:
     queue.add("-g", "2", "while [ ! -e go ]; do sleep 0.02; done")
     queue.add("-g", "2", "-p", "9", "echo urgent >> order")
     queue.add("-g", "2", "--hold", "--begin", "+1h", "echo chosen >> order")
@@ -23,7 +23,7 @@ def test_a_job_starts_as_the_very_next_whatever_holds_it_back(queue: Queue) -> N
     assert queue.stoker.read("order") == ["chosen", "urgent"]
 
 
-def test_what_has_begun_is_refused(queue: Queue) -> None:
+def test_start_refuses_a_job_that_has_begun(queue: Queue) -> None:
     queue.add("true")
     queue.ok("wait")
 

@@ -23,7 +23,7 @@ def test_daemon_counts_and_gpus_are_shown(queue: Queue) -> None:
     assert re.search(r"(?m)^[01] +– +free$", text)
 
 
-def test_json_has_the_same(queue: Queue) -> None:
+def test_json_has_the_same_facts(queue: Queue) -> None:
     status = json.loads(queue.ok("status", "--json"))
 
     assert status["home"] == str(queue.home)

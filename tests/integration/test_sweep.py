@@ -239,7 +239,7 @@ def test_a_sweep_is_paused_after_so_many_failures_and_says_why(queue: Queue) -> 
     assert states[-1] == "waiting"
     assert "jobs failed, the last: exit" in queue.ok("status")
     refused = queue("sweep", "x {i}", "i=1", "--max-failures", "0")
-    assert (refused.code, refused.err) == (2, "stoker: --max-failures 0: at least 1\n")
+    assert (refused.code, refused.err) == (2, "stoker: --max-failures 0: write 1 or more\n")
 
 
 def test_a_foreground_sweep_starts_no_more_after_so_many_failures(stoker: Stoker) -> None:
@@ -388,7 +388,7 @@ def test_that_no_run_failed_is_told_as_that(queue: Queue) -> None:
     queue.ok("wait", "-P", "fine")
 
     assert queue("results", "fine", "--failed") == (0, b"", b"no run failed\n")
-    assert queue("results", "fine", "--where", "i > 5") == (0, b"", b"no run fits\n")
+    assert queue("results", "fine", "--where", "i > 5") == (0, b"", b"no run matches\n")
 
 
 def test_a_negative_priority_is_taken(queue: Queue) -> None:

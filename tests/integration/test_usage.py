@@ -31,7 +31,7 @@ def test_an_attempt_keeps_what_it_used_and_frees_it_for_the_next(queue: Queue) -
     queue.ok("wait", "@")
 
 
-def test_a_gpu_that_is_too_small_is_told_in_figures(queue: Queue) -> None:
+def test_a_gpu_that_is_too_small_is_reported_in_figures(queue: Queue) -> None:
     job = queue.add(f"{TRAIN} --mem 30G")
     queue.until(lambda: queue.show(job)["state"] == "failed")
 
@@ -42,7 +42,7 @@ def test_a_gpu_that_is_too_small_is_told_in_figures(queue: Queue) -> None:
     )
 
 
-def test_a_sick_gpu_is_named_and_has_no_jobs_until_it_is_added_again(queue: Queue) -> None:
+def test_a_faulty_gpu_is_reported_and_gets_no_jobs_until_it_is_added_again(queue: Queue) -> None:
     running = queue.add("sleep 60")
     queue.until_running(running)
     other = str(1 - int(queue.show(running)["slots"]))

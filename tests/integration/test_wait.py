@@ -23,11 +23,11 @@ def test_one_failure_among_successes_is_exit_1(queue: Queue) -> None:
     assert queue("wait", "1").code == 1
 
 
-def test_an_empty_queue_is_nothing_to_wait_for(queue: Queue) -> None:
+def test_wait_ends_at_once_in_an_empty_queue(queue: Queue) -> None:
     assert queue("wait") == (0, b"", b"")
 
 
-def test_only_those_named_are_waited_for(queue: Queue) -> None:
+def test_wait_waits_only_for_named_jobs(queue: Queue) -> None:
     queue.add("-n", "quick", "true")
     queue.add("--project", "p", HOLD)
 
@@ -39,7 +39,7 @@ def test_only_those_named_are_waited_for(queue: Queue) -> None:
     assert process.wait(timeout=PATIENCE_S) == 0
 
 
-def test_waiting_outlasts_the_daemon(queue: Queue) -> None:
+def test_wait_goes_on_after_the_daemon_is_killed(queue: Queue) -> None:
     queue.add(f"{HOLD}; exit 3")
     process = queue.stoker.start("wait", stdin=subprocess.DEVNULL)
 
@@ -71,11 +71,11 @@ def test_ctrl_c_leaves_the_jobs_alone(queue: Queue) -> None:
     assert queue.show(job)["state"] == "running"
 
 
-def test_unknown_ids_are_told(queue: Queue) -> None:
+def test_unknown_ids_are_reported(queue: Queue) -> None:
     assert queue("wait", "99").err == "stoker: there is no job 99: stoker ls -a shows all\n"
 
 
-def test_without_ids_what_ended_before_does_not_count(queue: Queue) -> None:
+def test_without_ids_jobs_that_ended_before_do_not_count(queue: Queue) -> None:
     queue.add("false")
     assert queue("wait", "--all").code == 1
 
@@ -90,7 +90,7 @@ def test_without_ids_what_ended_before_does_not_count(queue: Queue) -> None:
         assert terminal.read_all() == 0
 
 
-def test_without_ids_a_failure_of_what_waited_counts_and_what_comes_later_does_not(
+def test_without_ids_only_jobs_present_at_the_start_count(
     queue: Queue,
 ) -> None:
     queue.add(f"{HOLD}; exit 3")
@@ -125,7 +125,7 @@ def test_held_jobs_are_named_and_not_waited_for(queue: Queue) -> None:
     assert queue.states() == {1: "held", 2: "held", 3: "done"}
 
 
-def test_a_stopped_daemon_is_told_at_once_and_its_return_too(queue: Queue) -> None:
+def test_a_stopped_daemon_and_its_return_are_reported(queue: Queue) -> None:
     queue.add(HOLD)
     with queue.terminal("wait") as terminal:
         terminal.read_until(lambda text: "0/1" in text)

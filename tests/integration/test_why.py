@@ -23,7 +23,7 @@ def test_a_wait_for_gpus_is_explained_slot_by_slot(queue: Queue) -> None:
     )
 
 
-def test_a_failed_need_is_told_and_its_retry_revives(queue: Queue) -> None:
+def test_a_failed_need_is_explained_and_its_retry_revives_the_job(queue: Queue) -> None:
     queue.ok("add", "-n", "a", "test -e mended")
     queue.ok("add", "-n", "b", "--after", "a", "echo b")
     assert queue("wait", "--all").code == 1

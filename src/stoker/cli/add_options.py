@@ -1,11 +1,10 @@
 """Readers of options whose text must be parsed.
 
-`add`, `sweep` and `run` import this module only if such an option is given.
+`add`, `sweep` and `run` import this module only if such an option is given, and a reader imports
+what it needs only when it is called: `stoker add` has to start fast.
 """
 
 from __future__ import annotations
-
-import time
 
 from stoker.errors import UsageError
 
@@ -15,10 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LONGEST_S = 86400.0
+_PLACEHOLDERS = ("project", "name", "id", "index")
 
 
 def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a submission that the options of a command line stand for.
+    """Return the entries of a submission for the options of a command line.
 
     An option without a reader below is an entry of the same name and value.
     """
@@ -26,16 +26,16 @@ def read_options(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if value is None or value is False:
             continue
-        field, read = _READERS.get(name, (name, _as_it_is))
+        field, read = READERS.get(name, (name, None))
         try:
-            options[field] = read(value)
+            options[field] = value if read is None else read(value)
         except ValueError as error:
             raise UsageError(f"--{name.replace('_', '-')}: {error}") from None
     return options
 
 
 def read_modules(text: str) -> list[str]:
-    """The modules that a job finds imported: `torch,numpy`, or `auto`."""
+    """Read the modules that a warm worker imports: `torch,numpy`, or `auto`."""
     from stoker.warm.command import check_modules, is_python
 
     modules = [name for name in text.replace(",", " ").split() if name]
@@ -47,24 +47,26 @@ def read_modules(text: str) -> list[str]:
     return modules
 
 
-def split_nodes(text: str) -> list[str]:
-    """The names of nodes in a list of them."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def read_labels(option: str, words: list[str]) -> dict[str, str]:
-    """Labels of nodes, as typed."""
+    """Read labels of nodes: `disk=fast`."""
     labels: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not (name and equals):
-            raise UsageError(f"{option}{word}: name and value, such as disk=fast")
+            raise UsageError(f"{option}{word}: write name and value, such as disk=fast")
         labels[name] = value
     return labels
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
+def check_log_template(log: str, option: str = "-o ") -> list[str]:
+    """Return the placeholders in the path of a log; raises UsageError for an unknown one."""
+    found = [piece.partition("}")[0] for piece in log.split("{")[1:] if "}" in piece]
+    for word in found:
+        if word not in _PLACEHOLDERS:
+            raise UsageError(
+                f"{option}{log}: there is no {{{word}}}, only {{project}}, {{name}}, {{id}}, {{index}}"
+            )
+    return found
 
 
 def _ids(text: str) -> str:
@@ -74,6 +76,8 @@ def _ids(text: str) -> str:
 
 
 def _moment(text: str) -> float:
+    import time
+
     from stoker.cli.times import parse_moment
 
     return parse_moment(text, time.time())
@@ -98,9 +102,9 @@ def _size(text: str) -> int:
 
 
 def _nodes(text: str) -> list[str]:
-    nodes = split_nodes(text)
+    nodes = [word.strip() for word in text.split(",") if word.strip()]
     if not nodes:
-        raise ValueError("name one, or several: gpu1,gpu2")
+        raise ValueError("name one node, or several: gpu1,gpu2")
     return nodes
 
 
@@ -119,23 +123,23 @@ def _shell(text: str) -> str:
 def _grace(text: str) -> float:
     from stoker.core.durations import parse_span
 
-    return _at_most_a_day("--grace", text, parse_span(text))
+    return _at_most_a_day(text, parse_span(text))
 
 
 def _backoff(text: str) -> float:
     from stoker.core.durations import parse_duration
 
-    return _at_most_a_day("--backoff", text, parse_duration(text))
+    return _at_most_a_day(text, parse_duration(text))
 
 
-def _at_most_a_day(option: str, text: str, seconds: float) -> float:
+def _at_most_a_day(text: str, seconds: float) -> float:
     if seconds > _LONGEST_S:
-        raise UsageError(f"{option} {text}: at most 1d")
+        raise ValueError(f"{text} is too long, at most 1d")
     return seconds
 
 
-# The entry of a submission for which an option stands, and what reads its text.
-_READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+# Each option: its entry of a submission, and the reader of its text.
+READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "after": ("after", _ids),
     "after_any": ("after_any", _ids),
     "begin": ("begin_at", _moment),

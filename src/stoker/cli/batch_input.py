@@ -1,4 +1,4 @@
-"""Jobs and scripts that `stoker add` reads from files and pipes."""
+"""Reads the batches and scripts of `stoker add` from files and pipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stoker.submit_context import make_absolute, to_wire
 
 
 def read_whole(path: str, what: str) -> bytes:
-    """All of a file, or of standard input for `-`."""
+    """Read a whole file, or standard input for `-`."""
     try:
         if path == "-":
             if sys.stdin is None:
@@ -27,11 +27,11 @@ def read_whole(path: str, what: str) -> bytes:
 
 
 def read_batch(path: str, form: str) -> list[dict[str, Any]]:
-    """The jobs of a batch; any error in it rejects the whole."""
+    """Read the jobs of a batch; an error in one rejects all."""
     text = read_whole(path, "jobs")
     jobs = _read_gpupeasy(text) if _is_gpupeasy(text, form) else _read_lines(text)
     if not jobs:
-        raise UsageError(f"--batch {path}: no job in it; write one command a line")
+        raise UsageError(f"--batch {path}: it has no jobs: write one command a line")
     return jobs
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker.cli.join_lines import describe_join_token, describe_listeners
 from stoker.cli.messages import print_json
-from stoker.cli.tables import Column, print_facts, print_table
+from stoker.cli.tables import Column, Row, print_facts, print_table
 from stoker.client.client import Client
 from stoker.client.transport import NoDaemonError
 from stoker.cluster import ray_supervisor_control, ray_survey, settings
@@ -65,19 +65,13 @@ def show_status(home: str, *, as_json: bool) -> int:
     )
     if nodes:
         print()
-        print_table(
-            _COLUMNS,
-            [
-                (
-                    entry["name"],
-                    entry["address"],
-                    (entry["state"], _STYLES.get(entry["state"], "")),
-                    " ".join(f"{key}={value}" for key, value in entry["labels"].items()),
-                )
-                for entry in nodes
-            ],
-        )
+        print_table(_COLUMNS, [_row(node) for node in nodes])
     return 0
+
+
+def _row(node: dict[str, Any]) -> Row:
+    labels = " ".join(f"{key}={value}" for key, value in node["labels"].items())
+    return node["name"], node["address"], (node["state"], _STYLES.get(node["state"], "")), labels
 
 
 def _describe_ray(

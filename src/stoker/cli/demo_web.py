@@ -1,4 +1,4 @@
-"""`stoker demo --web`: the web page over fake GPUs that are kept busy, until it is stopped."""
+"""`stoker demo --web`: serves the web page with jobs on fake GPUs until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = ("resnet", "vit-small", "unet", "gpt-nano", "clip", "mixer")
 _PROJECTS = ("vision", "language")
 _AHEAD = 12
 _PRIORITY_OF_SWEEP = 5
-# Those that want 30G of a GPU with 24G run out of memory.
+# Runs with 30G run out of memory: the GPUs have 24G.
 _SWEEP = """\
 name: demo
 command: {train} --lr {{lr}} --dropout {{dropout}} --mem {{mem}}G --seconds 4 --steps 30
@@ -36,7 +36,7 @@ _FAIL_EACH = 7
 
 
 def show(folder: str, gpus: int) -> int:
-    """Open the page, print its link, and keep the queue filled; 0 when somebody stops it."""
+    """Open the page, print its link, and add jobs until Ctrl-C or SIGTERM."""
     stopped = threading.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: stopped.set())
@@ -61,14 +61,14 @@ def show(folder: str, gpus: int) -> int:
 
 def _check(code: int) -> None:
     if code:
-        raise StokerError("the demo cannot go on: see above")
+        raise StokerError("the demo cannot continue: see the message above")
 
 
 def _submit_sweep(folder: str) -> None:
     os.chdir(folder)
     with open("sweep.yaml", "w", encoding="utf-8") as file:
         file.write(_SWEEP.format(train=_train()))
-    _check(main(["config", "brake", "0"]))  # runs of it fail alike, and on purpose
+    _check(main(["config", "brake", "0"]))  # its runs fail on purpose
     _check(main(["sweep", "-f", "sweep.yaml", "-p", str(_PRIORITY_OF_SWEEP)]))
 
 
@@ -77,7 +77,7 @@ def _train() -> str:
 
 
 def _jobs() -> Iterator[Submission]:
-    """Jobs without end, of which some fail."""
+    """Yield jobs without end; some of them fail."""
     number = 0
     while True:
         number += 1

@@ -1,4 +1,4 @@
-"""Which commit a folder's code is at: asked of git while other work goes on."""
+"""The git commit of a folder, read by a git process that runs in the background."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 
 
 class GitQuery:
-    """Asks git about a folder.
+    """Starts git for a folder.
 
-    Starts no process outside of a repository, nor in one of another user: git would run programs there
-    that the other user has named.
+    It starts no process outside of a repository, nor in another user's: git would run programs that
+    the other user's configuration names.
     """
 
     def __init__(self, folder: bytes) -> None:
@@ -42,29 +42,28 @@ class GitQuery:
             os.close(writer)
 
     def answer(self) -> dict[str, Any] | None:
-        """The commit, and whether tracked files differ from it; None where there is no commit.
+        """Return the commit, and whether tracked files differ from it; None without a commit.
 
-        If git does not answer, or not in time, the commit is read without it, and `dirty` says
-        that nobody has shown it clean.
+        If git does not answer in time, the commit is read without it and counts as `dirty`.
         """
         if self._git is None:
             return None
-        found = self._ask() if self._pid else None
+        found = self._read_answer() if self._pid else None
         if found is not None:
             return found or None
         commit = read_head(self._git)
         return {"commit": commit, "dirty": True} if commit else None
 
-    def _ask(self) -> dict[str, Any] | None:
-        """What git says; empty where there is no commit yet, None if it does not say."""
+    def _read_answer(self) -> dict[str, Any] | None:
+        """Read git's output; empty without a commit, None if git failed."""
         try:
-            told = self._read()
+            output = self._read()
         finally:
             os.close(self._reader)
             status = os.waitpid(self._pid, 0)[1]
-        if told is None or status:
+        if output is None or status:
             return None
-        lines = told.splitlines()
+        lines = output.splitlines()
         commit = next((line.split()[2] for line in lines if line.startswith(b"# branch.oid ")), b"")
         if not is_hash(commit):
             return {}
@@ -75,14 +74,14 @@ class GitQuery:
         import select
         import time
 
-        told = b""
-        deadline = time.monotonic() + _PATIENCE_S
+        output = b""
+        deadline = time.monotonic() + _TIMEOUT_S
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
         while poll.poll(max(0, int((deadline - time.monotonic()) * 1000))):
             piece = os.read(self._reader, 1 << 16)
             if not piece:
-                return told
-            told += piece
+                return output
+            output += piece
         os.kill(self._pid, 9)
         return None

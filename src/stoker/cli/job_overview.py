@@ -1,4 +1,4 @@
-"""The jobs worth a look, out of very many: all that run, those that wait next, those that ended last."""
+"""Selection of jobs for `ls` in a long queue: all that run, the next to start, the last that ended."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 LINES = 40
 _LIVE_SHOWN = 1000
-_FEWEST = 6  # of those that do not run, however many do
+_FEWEST = 6  # jobs that do not run, however many run
 _ENDED_SHARE = 3
 
 
 class JobOverview(NamedTuple):
-    """Jobs, and in words what was left out."""
+    """The jobs to show, and a description of those left out."""
 
     jobs: list[Job]
     left_out: list[str]
 
 
-def take_listing(client: Client, selection: Selection, lines: int = LINES) -> JobOverview:
-    """Ask for as many jobs as there are lines, and for all that run."""
+def fetch_overview(client: Client, selection: Selection, lines: int = LINES) -> JobOverview:
+    """Fetch all running jobs, and others for the lines that are left."""
     asked = selection.states or list(State)
     project = selection.project
     live = _first(client, [state for state in asked if is_live(state)], project, _LIVE_SHOWN)
     room = max(_FEWEST, lines - len(live))
     waiting = _first(client, [state for state in asked if is_pending(state)], project, room)
     ended = _first(client, [state for state in asked if is_final(state)], project, room)
-    # What has ended gets what is left by what waits, and a third at least.
+    # Ended jobs get the lines that waiting jobs leave, and at least a third.
     shown_ended = ended[: max(room // _ENDED_SHARE, room - len(waiting))]
     jobs = [*live, *waiting[: room - len(shown_ended)], *shown_ended]
     is_whole = (
@@ -50,7 +50,7 @@ def _first(client: Client, states: list[State], project: str | None, limit: int)
 def _left_out(
     client: Client, asked: Sequence[State], project: str | None, jobs: list[Job]
 ) -> list[str]:
-    if project is not None:  # only the whole queue is counted
+    if project is not None:  # the daemon counts only the whole queue
         return ["more of this project"]
     counts = client.status().counts
     left = {

@@ -1,20 +1,16 @@
-"""The settings of a job as text: what `set` and `edit` read and write."""
+"""Settings of a job as text, which `set` and `edit` read and write."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from stoker.cli.add_options import read_labels, split_nodes
-from stoker.cli.log_path_template import check_template
-from stoker.cli.times import parse_moment
+from stoker.cli.add_options import READERS, check_log_template, read_labels
 from stoker.core.durations import parse_duration
 from stoker.core.job import MAX_NAME
 from stoker.core.selector import check_name
-from stoker.core.sharing.rules import parse_share
-from stoker.core.size import parse_size
 from stoker.errors import UsageError
 from stoker.submit_context import make_absolute
 from stoker.wire import MAX_GPUS, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
@@ -22,92 +18,60 @@ from stoker.wire import MAX_GPUS, MAX_PRIORITY, MAX_RETRIES, Settings, to_wire
 NONE = "none"
 
 
-def _number(least: int, most: int) -> Callable[[str, str], int]:
-    def read(name: str, text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise UsageError(f"{name}={text}: a whole number is wanted") from None
-        if not least <= number <= most:
-            raise UsageError(f"{name}={text}: from {least} to {most}")
-        return number
-
-    return read
+def _number(least: int, most: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError("write a whole number") from None
+    if not least <= number <= most:
+        raise ValueError(f"write a number from {least} to {most}")
+    return number
 
 
-def _name(name: str, text: str) -> str:
+def _name(what: str, text: str) -> str:
     if not text or len(text) > MAX_NAME:
-        raise UsageError(f"{name}={text[:50]}: from 1 to {MAX_NAME} characters; none takes it away")
-    check_name(f"the {name}", text)
+        raise ValueError(f"write 1 to {MAX_NAME} characters")
+    check_name(what, text)
     return text
 
 
-def _checked(read: Callable[[str], Any]) -> Callable[[str, str], Any]:
-    def read_or_refuse(name: str, text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise UsageError(f"{name}={text}: {error}") from None
-
-    return read_or_refuse
-
-
-def _ids(name: str, text: str) -> str:
-    if not text:
-        raise UsageError(f"{name}=: name jobs (1,5-9), or none")
-    return text
-
-
-def _nodes(name: str, text: str) -> list[str]:
-    nodes = split_nodes(text)
-    if not nodes:
-        raise UsageError(f"{name}=: name one, or several: gpu1,gpu2; none takes it away")
-    return nodes
-
-
-def _on(name: str, text: str) -> str:
-    if not 0 < len(text) <= MAX_NAME:
-        raise UsageError(f"{name}=: name a kind of GPU: a100; none takes it away")
-    return text
-
-
-def _log(_name: str, text: str) -> object:
-    check_template(text, "log=")
+def _log(text: str) -> object:
+    check_log_template(text, "log=")
     return to_wire(make_absolute(text))
 
 
-def _command(_name: str, text: str) -> object:
+def _command(text: str) -> object:
     if not text.strip():
-        raise UsageError("command=: a command cannot be empty")
+        raise ValueError("a command cannot be empty")
     return to_wire(os.fsencode(text))
 
 
-# What can be set: its field on the wire, how its text is read, and whether `none` takes it away.
-_FIELDS: dict[str, tuple[str, Callable[[str, str], Any], bool]] = {
-    "name": ("name", _name, True),
-    "project": ("project", _name, True),
-    "priority": ("priority", _number(-MAX_PRIORITY, MAX_PRIORITY), False),
-    "gpus": ("gpus", _number(0, MAX_GPUS), False),
-    "gpu_mem": ("gpu_mem_bytes", _checked(parse_size), True),
-    "share": ("share", _checked(lambda text: parse_share(text).text), False),
-    "node": ("nodes", _nodes, True),
-    "on": ("on", _on, True),
-    "node_label": ("node_labels", lambda _name, text: read_labels("", text.split(",")), True),
-    "timeout": ("timeout_s", lambda _name, text: parse_duration(text), True),
-    "retries": ("retries", _number(0, MAX_RETRIES), False),
-    "begin": ("begin_at", lambda _name, text: parse_moment(text, time.time()), True),
-    "after": ("after", _ids, True),
-    "after_any": ("after_any", _ids, True),
+# Each setting: its field of wire.Settings, the reader of its text, and whether it can be `none`.
+_FIELDS: dict[str, tuple[str, Callable[[str], Any], bool]] = {
+    "name": ("name", partial(_name, "the name"), True),
+    "project": ("project", partial(_name, "the project"), True),
+    "priority": ("priority", partial(_number, -MAX_PRIORITY, MAX_PRIORITY), False),
+    "gpus": ("gpus", partial(_number, 0, MAX_GPUS), False),
+    "gpu_mem": (*READERS["gpu_mem"], True),
+    "share": (*READERS["share"], False),
+    "node": (*READERS["node"], True),
+    "on": (*READERS["on"], True),
+    "node_label": ("node_labels", lambda text: read_labels("", text.split(",")), True),
+    "timeout": ("timeout_s", parse_duration, True),
+    "retries": ("retries", partial(_number, 0, MAX_RETRIES), False),
+    "begin": (*READERS["begin"], True),
+    "after": (*READERS["after"], True),
+    "after_any": (*READERS["after_any"], True),
     "log": ("log", _log, True),
     "command": ("command", _command, False),
 }
 NAMES = tuple(_FIELDS)
 OF_RUNNING = ("name", "priority", "timeout", "retries")
-"""What can still be set while a job runs."""
+"""The settings that can be changed while a job runs."""
 
 
 def read_settings(pairs: Iterable[tuple[str, str]]) -> Settings:
-    """Settings from names and texts; raises UsageError for the first that makes no sense."""
+    """Read settings from names and texts; raises UsageError for the first wrong one."""
     values: dict[str, Any] = {}
     for name, text in pairs:
         if name not in _FIELDS:
@@ -117,5 +81,9 @@ def read_settings(pairs: Iterable[tuple[str, str]]) -> Settings:
             raise UsageError(f"{name} is given twice")
         if text == NONE and not can_be_none:
             raise UsageError(f"{name}=none: it must have a value")
-        values[field] = None if text == NONE else read(name, text)
+        try:
+            values[field] = None if text == NONE else read(text)
+        except ValueError as error:
+            hint = "; none takes it away" if can_be_none else ""
+            raise UsageError(f"{name}={text[:50]}: {error}{hint}") from None
     return Settings(**values)

@@ -1,4 +1,4 @@
-"""Jobs as rows of a table: the same for `ls`, for its `--watch` and for whatever lists jobs."""
+"""Rows of the table of jobs, for `ls` and `ls --watch`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _COMMAND_WIDTH = 300
 
 
 def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
-    """One job, as of now; grouped, a line above it names its project."""
+    """Return the row of a job; `grouped` if a title above it names its project."""
     return (
         str(job.id),
         (job.state.value, STYLES[job.state]),
-        place_of(job),
+        gpus_of(job),
         _memory(job),
         took(job, now),
         (when(job, now), "dim"),
@@ -47,12 +47,12 @@ def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
 
 
 def full_name(job: Job) -> str:
-    """`project/name`, or what there is of it; a project alone ends in a slash."""
+    """Return `project/name`, `name` or `project/`."""
     return f"{job.project}/{job.name or ''}" if job.project else job.name or ""
 
 
-def place_of(job: Job) -> Cell:
-    """Where it runs or ran; before that, what it asks for."""
+def gpus_of(job: Job) -> Cell:
+    """Return the slots of a job; before it starts, how many GPUs it needs."""
     if job.slots:
         return job.slots
     if job.gpus == 0:
@@ -61,7 +61,7 @@ def place_of(job: Job) -> Cell:
 
 
 def _memory(job: Job) -> str:
-    """Of what shares its GPU: how much of it it has, and how much is set aside for it."""
+    """Return the GPU memory in use and set aside of a job that shares its GPU."""
     if job.reserved_bytes is None:
         return ""
     used = "–" if job.gpu_bytes is None else f"{job.gpu_bytes / 2**30:.1f}"
@@ -69,7 +69,7 @@ def _memory(job: Job) -> str:
 
 
 def took(job: Job | AttemptInfo, now: float) -> str:
-    """How long it ran, or has been running for."""
+    """Return how long a job or attempt ran, or has been running."""
     if job.started_at is None:
         return ""
     if is_live(job.state):
@@ -78,7 +78,7 @@ def took(job: Job | AttemptInfo, now: float) -> str:
 
 
 def when(job: Job, now: float) -> str:
-    """How long ago it was added or ended, when it may begin, or how long it may still take."""
+    """Return when a job was added, ended or may begin, or how long it may still take."""
     if job.state is State.DELAYED and job.begin_at is not None:
         return f"in {format_duration(max(0.0, job.begin_at - now))}"
     if is_live(job.state):
@@ -88,21 +88,21 @@ def when(job: Job, now: float) -> str:
 
 
 def _reason(job: Job) -> str:
-    """Why it did not succeed, or what it waits for, where its state does not say that already."""
+    """Return the reason of a job's state, unless it only repeats the state."""
     return "" if job.reason is None or job.reason == job.state.value else job.reason
 
 
 def cut(text: str, width: int) -> str:
-    """The beginning of a text."""
+    """Cut a text to a width."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def lines_of(
+def rows_of(
     jobs: Sequence[Job], now: float, paused: Mapping[str | None, str]
 ) -> tuple[list[Row], dict[int, Cell]]:
-    """Many jobs as rows, and the titles between them: where there are several projects, one for each.
+    """Return the rows of jobs, and a title for each project if there are several.
 
-    `paused` tells which projects are, and why.
+    `paused` has the reason of each paused project.
     """
     projects = list(dict.fromkeys(job.project for job in jobs))
     if len({*projects} - {None}) < 2:

@@ -11,9 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from stoker.cli.job_overview import JobOverview, take_listing
-from stoker.cli.job_table import COLUMNS, lines_of
-from stoker.cli.state_colours import sum_up
+from stoker.cli.job_overview import JobOverview, fetch_overview
+from stoker.cli.job_table import COLUMNS, rows_of
+from stoker.cli.state_colours import format_counts
 from stoker.cli.tables import draw_titled, harmless
 from stoker.cli.verbs.status import describe_pauses, paused_projects
 from stoker.client.client import Client
@@ -52,7 +52,7 @@ def _follow(selection: Selection, live: Live) -> None:
         while True:
             listener.changed.clear()
             status = client.status()
-            listing = take_listing(client, selection, live.console.height - _LINES_AROUND)
+            listing = fetch_overview(client, selection, live.console.height - _LINES_AROUND)
             asked_at = time.monotonic()
             live.update(_draw(listing, status), refresh=True)
             while not listener.changed.wait(_TICK_S):
@@ -85,7 +85,7 @@ class _EventListener(threading.Thread):
 
 
 def _draw(listing: JobOverview, status: Status) -> Group:
-    counts = sum_up(status.counts) or [("no job yet: stoker add python train.py", "dim")]
+    counts = format_counts(status.counts) or [("no job yet: stoker add python train.py", "dim")]
     headline = Text("   ").join(Text(text, style) for text, style in counts)
     if status.eta_s:
         headline.append(f"   {format_left(status.eta_s)}", "dim")
@@ -95,7 +95,7 @@ def _draw(listing: JobOverview, status: Status) -> Group:
     lines += [Text(harmless(notice), "yellow") for notice in status.notices]
     lines.append(Text())
     if listing.jobs:
-        rows, titles = lines_of(listing.jobs, time.time(), paused_projects(status))
+        rows, titles = rows_of(listing.jobs, time.time(), paused_projects(status))
         lines.append(draw_titled(COLUMNS, rows, titles))
     if listing.left_out:
         lines.append(Text(f"… {', '.join(listing.left_out)}", "dim"))

@@ -37,6 +37,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, description=description, epilog=epilog, formatter_class=_Formatter)
         self._groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         self._signed: set[str] = set()
+        self._numeric: set[str] = set()
         for flags, details in arguments:
             self._add(flags, **details)
 
@@ -45,6 +46,8 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         if signed:
             self._signed.update(flags)
+        elif details.get("type") in (int, float):
+            self._numeric.update(flags)
         if exclusive and exclusive not in self._groups:
             self._groups[exclusive] = self.add_mutually_exclusive_group()
         (self._groups[exclusive] if exclusive else self).add_argument(*flags, **details)
@@ -53,8 +56,10 @@ class Parser(argparse.ArgumentParser):
         """Return the values of a command line; raises UsageError for a mistake."""
         joined: list[str] = []
         for word in words:
-            if joined and joined[-1] in self._signed and word.startswith("-"):
-                joined[-1] = f"{joined[-1]}={word}"
+            flag = joined[-1] if joined else ""
+            is_signed = flag in self._signed or (flag in self._numeric and word[1:2].isdigit())
+            if is_signed and word.startswith("-"):
+                joined[-1] = f"{flag}={word}"  # argparse would take the word for an option
             else:
                 joined.append(word)
         return self.parse_args(joined, Args())

@@ -41,7 +41,7 @@ class Output:
             from stoker.cli.run_view import RunView
 
             total = count_commands(source.fd, null=args.null)
-            self._view = RunView(total, tells_output=args.logs is None)
+            self._view = RunView(total, shows_output=args.logs is None)
         self.report: Report = self._view or (JsonReport() if args.json else Report())
 
     def run(

@@ -1,4 +1,4 @@
-"""What `stoker run` tells about its commands: in plain lines, or as events for a program."""
+"""Reports of `stoker run`: lines of text, or events in JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAILURES_LISTED = 20
 
 
 class FailedCommand(msgspec.Struct, frozen=True):
-    """A command that did not succeed, as the summary tells it."""
+    """A command that did not succeed."""
 
     job: int
     command: str
@@ -31,14 +31,14 @@ class FailedCommand(msgspec.Struct, frozen=True):
 
 
 class Report:
-    """Tells of failures when they happen, and sums up; all on standard error."""
+    """Writes failures as they happen, and a summary, to standard error."""
 
     remedy: str | None = "the same again with --resume runs only what has not succeeded"
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._failures: list[FailedCommand] = []
-        self._explained_quotes = False
+        self._has_explained_quotes = False
 
     def __enter__(self) -> None:
         return None
@@ -47,15 +47,15 @@ class Report:
         return None
 
     def on_launch(self, running: RunningAttempt) -> None:
-        """Say nothing yet."""
+        """Write nothing."""
 
     def on_start(self, running: RunningAttempt) -> None:
-        """Say nothing: the command speaks for itself."""
+        """Write nothing."""
 
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, _ended: Ended | None, retried: bool
     ) -> None:
-        """Tell of a failure, and keep it for the summary."""
+        """Write a failure, and keep it for the summary."""
         if not outcome.is_success:
             failure = FailedCommand(
                 running.attempt.job,
@@ -65,37 +65,37 @@ class Report:
             )
             if not retried and len(self._failures) < _FAILURES_LISTED:
                 self._failures.append(failure)
-            self.tell_failure(failure, retried=retried)
-            if not self._explained_quotes and has_open_quote(running.entry.command):
-                self._explained_quotes = True
-                self.say(
+            self.report_failure(failure, retried=retried)
+            if not self._has_explained_quotes and has_open_quote(running.entry.command):
+                self._has_explained_quotes = True
+                self.write(
                     f"command {failure.job} ends inside a quote: end the lines of a longer command"
                     " in \\, or end each command with a NUL byte and use stoker run -0"
                 )
 
     def on_notice(self, text: str) -> None:
-        """Tell at once."""
-        self.say(text)
+        """Write a notice at once."""
+        self.write(text)
 
     def refresh(self) -> float | None:
-        """Nothing here changes with time alone."""
+        """Return when to refresh again; this report never has to."""
         return None
 
-    def say(self, text: str) -> None:
-        """Print a line to people."""
+    def write(self, text: str) -> None:
+        """Write a line to standard error."""
         try:
             sys.stderr.write(f"stoker: {text}\n")
         except OSError:
-            # Nobody reads any more; the commands go on all the same.
+            # The reader has gone; the commands go on.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
-    def tell_failure(self, failure: FailedCommand, *, retried: bool) -> None:
-        """Name the command that failed."""
+    def report_failure(self, failure: FailedCommand, *, retried: bool) -> None:
+        """Write which command failed."""
         again = "; trying again" if retried else ""
-        self.say(f"{failure.job} {failure.reason}{again}: {failure.command}")
+        self.write(f"{failure.job} {failure.reason}{again}: {failure.command}")
 
     def sum_up(self, foreground: ForegroundEngine) -> bool:
-        """Say how it all ended; whether every command has succeeded."""
+        """Write the summary; whether every command has succeeded."""
         engine = foreground.engine
         tally, skipped = engine.tally, engine.queue.already_done
         parts = [f"{tally.done} done"]
@@ -112,28 +112,28 @@ class Report:
         if not engine.is_complete():
             parts.append("the rest was not started")
         took = format_duration(time.monotonic() - self._began)
-        self.say(f"{', '.join(parts)}, in {took}{self.tell_output()}")
+        self.write(f"{', '.join(parts)}, in {took}{self.describe_output()}")
         self.list_failures(tally.failed + tally.killed + tally.lost)
         if self.remedy is not None and not engine.all_succeeded():
-            self.say(self.remedy)
+            self.write(self.remedy)
         return engine.all_succeeded()
 
-    def tell_output(self) -> str:
-        """Where the output of commands that succeeded is, for the summary; here it passed through."""
+    def describe_output(self) -> str:
+        """Describe where the output of successful commands is; here it passed through."""
         return ""
 
     def list_failures(self, count: int) -> None:
-        """Name once more what failed, if that has scrolled away."""
+        """List the failed commands again, if there are several."""
         if count > 1:
             for failure in self._failures:
                 where = f" (log: {failure.log})" if failure.log else ""
-                self.say(f"  {failure.job} {failure.reason}: {failure.command}{where}")
+                self.write(f"  {failure.job} {failure.reason}: {failure.command}{where}")
             if count > len(self._failures):
-                self.say(f"  … and {count - len(self._failures)} more")
+                self.write(f"  … and {count - len(self._failures)} more")
 
 
 class JsonReport(Report):
-    """Prints every event as a line of JSON on standard output, for programs; people's lines stay out."""
+    """Prints every event as a line of JSON on standard output."""
 
     def on_start(self, running: RunningAttempt) -> None:
         """Print a start event."""
@@ -190,5 +190,5 @@ def _seconds(at_us: int | None) -> float | None:
 
 
 def tail_of(failure: FailedCommand) -> list[str]:
-    """The last lines a failed command wrote, where they were kept."""
+    """Return the last lines of a failed command's log, if it has one."""
     return last_lines(failure.log) if failure.log else []

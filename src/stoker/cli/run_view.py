@@ -1,4 +1,4 @@
-"""The live view: a bar, what runs on each GPU and for how long, and every failure's last lines."""
+"""Live view of `stoker run`: progress, what runs on each GPU, and the last lines of failed commands."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PERIOD_S = 0.2
 
 
 class RunView(Report):
-    """Draws on a terminal, at most a few times a second."""
+    """Draws the view on a terminal, a few times a second."""
 
-    def __init__(self, total: int | None, *, tells_output: bool = True) -> None:
+    def __init__(self, total: int | None, *, shows_output: bool = True) -> None:
         super().__init__()
-        self._tells_output = tells_output
+        self._shows_output = shows_output
         self._output: str | None = None
         self._console = Console(highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -50,7 +50,7 @@ class RunView(Report):
         self._live.stop()
 
     def refresh(self) -> float | None:
-        """Draw if it is time to; when to come back."""
+        """Draw if it is time; return the seconds until the next time."""
         left_s = self._drawn_at + _PERIOD_S - time.monotonic()
         if left_s > 0:
             return left_s
@@ -61,21 +61,21 @@ class RunView(Report):
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
-        """Remember where the output is: in one file, or in files below one folder."""
+        """Remember where the output is: a file, or the folder of several files."""
         super().on_end(running, outcome, ended, retried)
         if outcome.is_success and running.log is not None:
             known = (running.log, self._output or running.log)
             self._output = os.path.commonpath(known)
 
-    def tell_output(self) -> str:
-        """Where the output of commands that succeeded is: the view does not show it."""
-        return f" (output: {self._output})" if self._tells_output and self._output else ""
+    def describe_output(self) -> str:
+        """Describe where the output of successful commands is: the view does not show it."""
+        return f" (output: {self._output})" if self._shows_output and self._output else ""
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print a line above the view."""
         self._console.print(f"[dim]stoker:[/] {escape(text)}", soft_wrap=True)
 
-    def tell_failure(self, failure: FailedCommand, *, retried: bool) -> None:
+    def report_failure(self, failure: FailedCommand, *, retried: bool) -> None:
         """Print a failure, with its last lines, above the view."""
         colour = "yellow" if retried else "red"
         again = ", trying again" if retried else ""
@@ -88,7 +88,7 @@ class RunView(Report):
             )
 
     def list_failures(self, count: int) -> None:
-        """Tell where the logs are; the failures themselves stand above."""
+        """List the logs of failed commands; the failures are above."""
         logs = [failure for failure in self._failures if failure.log]
         if logs and count:
             for failure in logs:
@@ -98,23 +98,21 @@ class RunView(Report):
 
     def _draw(self) -> Group:
         assert self._engine is not None
-        places = Table(box=None, pad_edge=False, expand=True, show_header=True, header_style="dim")
-        places.add_column("GPU", no_wrap=True)
-        places.add_column("MEMORY", no_wrap=True)
-        places.add_column("UTIL", justify="right", no_wrap=True)
-        places.add_column("JOB", justify="right", no_wrap=True)
-        places.add_column("FOR", justify="right", no_wrap=True)
-        places.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
+        table = Table(box=None, pad_edge=False, expand=True, show_header=True, header_style="dim")
+        table.add_column("GPU", no_wrap=True)
+        table.add_column("MEMORY", no_wrap=True)
+        table.add_column("UTIL", justify="right", no_wrap=True)
+        table.add_column("JOB", justify="right", no_wrap=True)
+        table.add_column("FOR", justify="right", no_wrap=True)
+        table.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
         slot_table = self._engine.slot_table
-        all_places = [p for p in slot_table.states if p.current is not None or p.is_idle]
-        shown = all_places[: max(1, self._console.height - 4)]
-        for place in shown:
-            places.add_row(*self._row(place))
-        if len(shown) < len(all_places):
-            places.add_row(
-                "", "", "", "", "", Text(f"… {len(all_places) - len(shown)} more", "dim")
-            )
-        return Group(self._headline(), places)
+        all_slots = [p for p in slot_table.states if p.current is not None or p.is_idle]
+        shown = all_slots[: max(1, self._console.height - 4)]
+        for slot_state in shown:
+            table.add_row(*self._row(slot_state))
+        if len(shown) < len(all_slots):
+            table.add_row("", "", "", "", "", Text(f"… {len(all_slots) - len(shown)} more", "dim"))
+        return Group(self._headline(), table)
 
     def _headline(self) -> Table:
         assert self._engine is not None
@@ -148,16 +146,16 @@ class RunView(Report):
 
     def _running(self) -> int:
         assert self._engine is not None
-        return sum(place.current is not None for place in self._engine.slot_table.states)
+        return sum(slot_state.current is not None for slot_state in self._engine.slot_table.states)
 
-    def _row(self, place: SlotState) -> tuple[Text, ...]:
-        used, rate = self._load(place)
-        label = Text(place.slot.label)
-        running = place.current
+    def _row(self, slot_state: SlotState) -> tuple[Text, ...]:
+        used, rate = self._load(slot_state)
+        label = Text(slot_state.slot.label)
+        running = slot_state.current
         if running is None or running.started_at_us is None:
-            state = f"closed: {place.fault}" if place.fault else "idle"
-            if place.refusal is not None:
-                state = place.refusal.reason
+            state = f"closed: {slot_state.fault}" if slot_state.fault else "idle"
+            if slot_state.refusal is not None:
+                state = slot_state.refusal.reason
             return (label, used, rate, Text(), Text(), Text(state, "dim"))
         return (
             label,
@@ -168,10 +166,10 @@ class RunView(Report):
             Text(one_line(running.entry.command)),
         )
 
-    def _load(self, place: SlotState) -> tuple[Text, Text]:
+    def _load(self, slot_state: SlotState) -> tuple[Text, Text]:
         readings = [
             reading
-            for key in place.slot.keys
+            for key in slot_state.slot.keys
             if self._gpu_monitor and (reading := self._gpu_monitor.reading(key))
         ]
         if not readings:

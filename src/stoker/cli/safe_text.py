@@ -1,4 +1,4 @@
-"""Text from outside, made safe to show."""
+"""Makes text from outside safe for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 import os
 import re
 
-# Colours stay; every other escape sequence and control character goes.
+# Everything but colours: other escape sequences and control characters.
 _ESCAPES = re.compile(
     r"\x1b\[(?!(?:\d+;)*\d*m)[0-?]*[ -/]*[@-~]"  # CSI other than SGR
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # strings: titles, links, clipboard
@@ -16,7 +16,7 @@ _ESCAPES = re.compile(
     re.DOTALL,
 )
 
-# In a stream a string ends with its line at the latest: one that is never closed hides no more.
+# In a stream a string ends at the end of its line, so that an unclosed one does not hide all that follows.
 _STRINGS = re.compile(r"\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=[\x1b\n]))")
 _UNFINISHED = re.compile(
     r"(?P<string>\x1b[\]PX^_])[^\x07\x1b\n]*(?P<end>\x1b?)\Z|(?P<other>\x1b(?:\[[0-?]*[ -/]*)?)\Z"
@@ -25,14 +25,14 @@ _LONGEST_SEQUENCE = 64
 
 
 def clean(text: str) -> str:
-    """Keep what is text or colour."""
+    """Remove all escape sequences but colours, and all control characters."""
     return _ESCAPES.sub("", text)
 
 
 class TextCleaner:
-    """Makes a stream safe to show: characters and escape sequences may be cut anywhere.
+    """Cleans a stream whose chunks may cut characters and escape sequences.
 
-    A carriage return starts its line over, so that progress bars look as they should.
+    A carriage return clears its line, so that progress bars look right.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class TextCleaner:
         self._coloured = False
 
     def feed(self, data: bytes) -> str:
-        """Take more of the stream; return what of it can be shown now."""
+        """Take a chunk; return the text that can be shown now."""
         return self._show(self._rest + self._decoder.decode(data))
 
     def close(self) -> str:
-        """The stream is over: return what was left, and the way back to the terminal's own colour."""
+        """Return the rest at the end of the stream, and reset the colour."""
         text = self._show(self._rest + self._decoder.decode(b"", final=True))
         return text + "\x1b[0m" * self._coloured
 
@@ -72,25 +72,25 @@ class TextCleaner:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write bytes, however many, past every buffer."""
+    """Write all bytes, without buffering."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 def _cut(text: str, width: int) -> str:
-    """The beginning of a text, never with half a colour sequence at its end."""
+    """Cut a text to a width, but not inside a colour sequence."""
     return re.sub(r"\x1b\[?[\d;]*$", "", text[:width])
 
 
 def one_line(command: bytes, width: int = 200) -> str:
-    """A command on one line, cut to a width."""
+    """Format a command as one line, cut to a width."""
     text = clean(" ".join(command.decode(errors="replace").split()))
     return text if len(text) <= width else _cut(text, width - 1) + "…"
 
 
 def last_lines(path: str, count: int = 5) -> list[str]:
-    """The last lines of a log, as a terminal would have shown them; none if it cannot be read."""
+    """Return the last lines of a log as a terminal shows them; none if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
@@ -98,7 +98,7 @@ def last_lines(path: str, count: int = 5) -> list[str]:
     except OSError:
         return []
     lines = data.decode(errors="replace").rstrip().split("\n")[-count:]
-    # A carriage return starts the line over: only what was written last was seen.
+    # A carriage return starts the line over: only the last part was visible.
     return [
         _cut(clean(line.rstrip("\r").rpartition("\r")[2]), 500) for line in lines if line.strip()
     ]

@@ -1,4 +1,4 @@
-"""Signals as people name them."""
+"""Parsing and formatting of signal names."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ _STOPS = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal
 
 
 def parse_signal(text: str) -> int:
-    """The number of `USR1`, `SIGUSR1`, `usr1` or `10`; one that cannot end a job is refused."""
+    """Parse `USR1`, `SIGUSR1`, `usr1` or `10`; raises UsageError for a signal that cannot end a job."""
     word = text.upper().removeprefix("SIG")
     try:
         found = signal.Signals(int(word)) if word.isdigit() else signal.Signals[f"SIG{word}"]
     except (KeyError, ValueError):
-        raise UsageError(
-            f"--signal {text}: there is no such signal; write TERM, INT, USR1 …"
-        ) from None
+        raise UsageError(f"--signal {text}: no such signal: write TERM, INT, USR1 …") from None
     if found in _STOPS:
-        raise UsageError(f"--signal {text}: that one stops a job and never ends it")
+        raise UsageError(
+            f"--signal {text}: it stops a job and does not end it: write TERM, INT, USR1 …"
+        )
     return found.value
 
 
 def format_signal(number: int) -> str:
-    """A signal's name."""
+    """Return a signal's name without SIG."""
     try:
         return signal.Signals(number).name.removeprefix("SIG")
     except ValueError:

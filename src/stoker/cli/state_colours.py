@@ -1,4 +1,4 @@
-"""The colours of the states: the same wherever Stoker speaks of jobs."""
+"""Colours and order of the states of jobs, for tables and counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STYLES = {
     State.PREEMPTED: "yellow",
 }
 
-# How a count of jobs reads, past to future.
+# The order of counts, from past to future.
 ORDER = (
     State.DONE,
     State.FAILED,
@@ -38,8 +38,8 @@ ORDER = (
 BAD = (State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 
 
-def sum_up(counts: dict[State, int]) -> list[tuple[str, str]]:
-    """`1,204 done`, `3 failed`, …: each with its colour, without those of which there are none."""
+def format_counts(counts: dict[State, int]) -> list[tuple[str, str]]:
+    """Format the counts that are not zero, each with its colour: `1,204 done`, `3 failed`."""
     return [
         (f"{counts[state]:,} {state.value}", STYLES[state]) for state in ORDER if counts.get(state)
     ]

@@ -1,4 +1,4 @@
-"""The systemd user unit that keeps the daemon running, and what has to be said about it."""
+"""The systemd user unit of the daemon, and warnings about what would end it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 
 from stoker.errors import StokerError
 
-# Jobs live in the unit's control group: neither a stop nor one job out of memory may take the rest.
+# Jobs run in the unit's control group: a stop, or one job out of memory, must not end the others.
 _UNIT = """\
 [Unit]
 Description=Stoker, a queue for GPU jobs
@@ -29,20 +29,20 @@ WantedBy=default.target
 
 
 def unit_name(home: str | None) -> str:
-    """The unit's name: one for each home that is named."""
+    """Return the unit's name; each STOKER_HOME has its own."""
     if home is None:
         return "stoker.service"
     return f"stoker-{hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}.service"
 
 
 def unit_path(name: str) -> str:
-    """Where systemd looks for a user's own units."""
+    """Return the path where systemd looks for a user's unit."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return os.path.join(base, "systemd", "user", name)
 
 
 def unit_text(command: list[str], environment: dict[str, str]) -> str:
-    """The unit: a stop or a restart of it ends the daemon alone, never its jobs."""
+    """Return the unit's text: a stop or a restart ends only the daemon, never its jobs."""
     lines = "".join(
         f"Environment={_quote(f'{name}={value}')}\n" for name, value in environment.items()
     )
@@ -50,7 +50,7 @@ def unit_text(command: list[str], environment: dict[str, str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """A word as systemd reads it back: % starts a specifier, the rest is as in C."""
+    """Quote a word for systemd: % starts a specifier, the rest is as in C."""
     if any(not char.isprintable() for char in text):
         raise StokerError(f"{text!r} cannot stand in a systemd unit: it is not printable")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
@@ -62,7 +62,7 @@ def _quote_word(word: str) -> str:
 
 
 def write_unit(path: str, text: str) -> None:
-    """Put the unit where systemd finds it."""
+    """Write the unit's file."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
@@ -72,7 +72,7 @@ def write_unit(path: str, text: str) -> None:
 
 
 def has_systemd() -> bool:
-    """Whether this user has a systemd that can be spoken to."""
+    """Whether this user has a running systemd."""
     return (
         shutil.which("systemctl") is not None
         and _ask("systemctl", "--user", "show", "-p", "Version")[0]
@@ -80,14 +80,16 @@ def has_systemd() -> bool:
 
 
 def systemctl(*words: str) -> None:
-    """Have systemd do something for this user."""
-    done, told = _ask("systemctl", "--user", *words)
+    """Run systemctl --user; raises StokerError if it fails."""
+    done, output = _ask("systemctl", "--user", *words)
     if not done:
-        raise StokerError(f"systemctl --user {' '.join(words)} failed: {told or 'no reason given'}")
+        raise StokerError(
+            f"systemctl --user {' '.join(words)} failed: {output or 'no reason given'}"
+        )
 
 
 def warnings(user: str) -> list[str]:
-    """What would still end the daemon or its jobs when the user logs out."""
+    """Return warnings about settings that end the daemon or its jobs at logout."""
     found = []
     linger = _ask("loginctl", "show-user", user, "--property=Linger", "--value")
     if linger[0] and linger[1] != "yes":
@@ -105,12 +107,12 @@ def warnings(user: str) -> list[str]:
 
 
 def _ask(*words: str) -> tuple[bool, str]:
-    """Whether a command succeeded, and the last line of what it said."""
+    """Run a command: whether it succeeded, and the last line of its output."""
     try:
         ended = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, str(error)
-    told = (ended.stdout if ended.returncode == 0 else ended.stderr).decode(errors="replace")
-    return ended.returncode == 0, told.strip().rpartition("\n")[2]
+    output = (ended.stdout if ended.returncode == 0 else ended.stderr).decode(errors="replace")
+    return ended.returncode == 0, output.strip().rpartition("\n")[2]

@@ -1,6 +1,6 @@
 """Tables and lists of facts: fitted and coloured on a terminal, plain aligned text in a pipe.
 
-Every cell is made harmless here: names, commands and reasons come from outside.
+Control characters are removed from every cell: names, commands and reasons come from outside.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NONE: Titles = {}
 class Column(NamedTuple):
     """A column of a table.
 
-    On a terminal `fold` breaks long cells into lines and `middle` cuts them there, others end in
-    `…`; those that `gives` are narrowed before all others; one that is `spare` is left out where no
-    row has anything for it.
+    On a terminal `fold` breaks long cells into lines and `middle` cuts them in the middle; other
+    long cells end in `…`. Columns with `gives` are narrowed first. A `spare` column is left out if
+    all its cells are empty.
     """
 
     header: str
@@ -40,12 +40,12 @@ class Column(NamedTuple):
 
 
 def harmless(text: str) -> str:
-    """Take out what could steer a terminal: others choose their names and command lines, not we."""
+    """Replace control characters: text from outside must not control the terminal."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles = _NONE) -> None:
-    """Print rows under their headers; none may be folded if there are titles."""
+    """Print rows below their headers; with titles no column may be folded."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -55,7 +55,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles =
 
 
 def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
-    """Print names and what they are, one to a line."""
+    """Print names and values, one per line."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -65,7 +65,7 @@ def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
 
 
 def print_line(*pieces: Cell) -> None:
-    """Print one line made of coloured pieces."""
+    """Print one line of coloured pieces."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -75,7 +75,7 @@ def print_line(*pieces: Cell) -> None:
 
 
 def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
-    """Build the table of a terminal; a spare column that would be empty is not in it."""
+    """Build the table for a terminal, without empty spare columns."""
     from rich.table import Table
 
     shown = [
@@ -98,13 +98,13 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
 
 
 def draw_titled(columns: Sequence[Column], rows: Sequence[Row], titles: Titles) -> RenderableType:
-    """Build the table of a terminal with titles between its rows, each of which is one line."""
+    """Build the table for a terminal, with titles between its rows."""
     table = draw_table(columns, rows)
     return _Titled(table, {number: draw(title) for number, title in titles.items()})
 
 
 def draw_facts(facts: Sequence[tuple[str, Cell]]) -> RenderableType:
-    """Build the list of facts of a terminal."""
+    """Build the list of facts for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -125,7 +125,7 @@ def draw(cell: Cell) -> Text:
 
 
 def join(pieces: Sequence[Cell]) -> Text:
-    """Build a text of several cells, one behind the other."""
+    """Build a text of several cells."""
     from rich.text import Text
 
     return Text.assemble(*map(draw, pieces))
@@ -139,7 +139,7 @@ def _draw_cell(cell: Cell, column: Column) -> RenderableType:
 
 
 class _CutInTheMiddle:
-    """A text of which beginning and end stay: the runs of a sweep differ at their ends."""
+    """Text that is cut in the middle: commands of a sweep differ at their ends."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -159,7 +159,7 @@ class _CutInTheMiddle:
 
 
 class _Titled:
-    """A table with lines between its rows; the columns are those of one table."""
+    """A table with titles between its rows."""
 
     def __init__(self, table: Table, titles: Mapping[int, Text]) -> None:
         self._table = table
@@ -193,5 +193,5 @@ def _print_plain(lines: Sequence[Sequence[str]], titles: Titles = _NONE) -> None
 
 
 def format_size(count: int) -> str:
-    """A number of bytes as people read it."""
+    """Format a number of bytes."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -1,4 +1,4 @@
-"""Moments as people name them: +10m, 22:00, 2027-01-31 08:00."""
+"""Parsing and formatting of moments: +10m, 22:00, 2027-01-31 08:00."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HINT = "write +10m, 22:00, 2027-01-31 or 2027-01-31T08:00"
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Seconds of the Unix epoch; a time of day is the next such one, here where it is typed."""
+    """Parse a moment to seconds of the Unix epoch; a time of day is the next one in local time."""
     if text.startswith("+"):
         return now + parse_duration(text[1:])
     clock = _CLOCK.fullmatch(text)
@@ -23,14 +23,14 @@ def parse_moment(text: str, now: float) -> float:
         moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
         at = moment.timestamp()
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"'{text}' is no time: {_HINT}") from None
+        raise UsageError(f"'{text}' is not a time: {_HINT}") from None
     if at <= now:
         raise UsageError(f"{text} lies in the past: {_HINT}")
     return at
 
 
 def format_moment(at: float) -> str:
-    """A moment as `parse_moment` reads it, in local time."""
+    """Format a moment as `parse_moment` reads it, in local time."""
     return datetime.fromtimestamp(at).isoformat(timespec="seconds")
 
 
@@ -41,6 +41,6 @@ def _next(text: str, parts: list[int], now: float) -> float:
             hour=hour, minute=minute, second=second, microsecond=0
         )
     except ValueError:
-        raise UsageError(f"'{text}' is no time of day: {_HINT}") from None
+        raise UsageError(f"'{text}' is not a time of day: {_HINT}") from None
     at = today.timestamp()
     return at if at > now else (today + timedelta(days=1)).timestamp()

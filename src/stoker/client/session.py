@@ -19,9 +19,13 @@ _STEP_S = 0.05
 def make_target(verb: str, selection: wire.Selection | None = None, **query: Value) -> str:
     """Return the path and query string of a verb; None and a selection's defaults are left out."""
     if selection is not None:
-        states = [state.value for state in selection.states]
-        query |= {"ids": selection.ids, "states": states, "project": selection.project}
-        query["all"] = selection.all or None
+        query = {
+            "ids": selection.ids,
+            "states": [state.value for state in selection.states],
+            "project": selection.project,
+            "all": selection.all or None,
+            **query,
+        }
     words = [
         f"{name}={quote(each if isinstance(each, str) else msgspec.json.encode(each).decode())}"
         for name, value in query.items()

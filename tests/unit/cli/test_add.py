@@ -48,7 +48,7 @@ def test_two_dashes_end_the_options(
     assert capsys.readouterr().out == "12\n"
 
 
-def test_the_id_is_told(sent: list[Message], capsys: pytest.CaptureFixture[str]) -> None:
+def test_add_prints_the_id(sent: list[Message], capsys: pytest.CaptureFixture[str]) -> None:
     main(["add", "true"])
 
     assert capsys.readouterr().out == "added job 12\n"
@@ -73,7 +73,7 @@ def test_every_option_is_sent(sent: list[Message], tmp_path: Path) -> None:
     assert len(message["request_id"]) >= 8
 
 
-def test_the_environment_is_taken_without_what_belongs_to_another_job(
+def test_the_environment_is_sent_without_variables_of_another_job(
     sent: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environb, b"PLAIN", "wért".encode())
@@ -92,7 +92,7 @@ def test_the_environment_is_taken_without_what_belongs_to_another_job(
     assert base64.b64decode(sent[0]["env_b64"]) == b"RAW=\xff\xfe\0"
 
 
-def test_bytes_that_are_no_text_survive(sent: list[Message], tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_sent_unchanged(sent: list[Message], tmp_path: Path) -> None:
     folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
     os.mkdir(folder)
 
@@ -107,7 +107,7 @@ def test_bytes_that_are_no_text_survive(sent: list[Message], tmp_path: Path) -> 
     assert wire.from_wire(job.log or "") == os.fsencode(tmp_path) + b"/work/\xff.log"
 
 
-def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> None:
+def test_a_script_is_sent_with_its_present_content(sent: list[Message], tmp_path: Path) -> None:
     Path("run.sh").write_text("#!/bin/bash\nset -e\ntrue\n")
 
     assert main(["add", "--script", "run.sh"]) == 0
@@ -121,22 +121,23 @@ def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> 
         ([], "no command was given"),
         (["-q", "--"], "no command was given"),
         (["  "], "the command is empty"),
-        (["--script", "a", "true"], "one of them"),
-        (["--script", "a", "--batch", "b"], "one of them"),
+        (["--script", "a", "true"], "give one of a command, --script and --batch"),
+        (["--script", "a", "--batch", "b"], "give one of a command, --script and --batch"),
         (["--script", "missing"], "cannot read missing: No such file"),
         (["--batch", "missing"], "cannot read missing: No such file"),
         (["--batch", "."], "cannot read .: Is a directory"),
-        (["--batch", "empty"], "no job in it"),
-        (["--script", "empty"], "it is empty"),
+        (["--batch", "empty"], "it has no jobs"),
+        (["--script", "empty"], "the script is empty"),
         (["--batch", "nul"], "job 2 of the batch holds a NUL byte"),
         (["--batch", "one", "--follow"], "leave it out with --batch"),
         (["--batch", "one", "-o", "x.log"], "put {id} into its name"),
         (["--batch", "peasy", "--format", "gpupeasy", "-o", "{id}"], "names its own output file"),
         (["--batch", "one", "--format", "gpupeasy"], "1 error, nothing was added"),
         (["--batch", "peasy", "-o", "{id}"], "names its own output file"),
-        (["-g", "-1", "true"], "fewer than 0 GPUs"),
+        (["-g", "-1", "true"], "-g -1: write 0 or more"),
+        (["-P", "", "true"], "-P is empty: name it, or leave -P out"),
         (["-g", "x", "true"], "invalid int value: 'x'"),
-        (["--retries", "-1", "true"], "fewer than 0 times"),
+        (["--retries", "-1", "true"], "--retries -1: write 0 or more"),
         (["-t", "5", "true"], "write 5s, 5m or 5h"),
         (["-o", "{user}.log", "true"], "there is no {user}, only {project}, {name}, {id}"),
         (["--shell", "nosuchshell", "true"], "no shell 'nosuchshell'"),
@@ -145,7 +146,7 @@ def test_a_script_is_taken_as_it_is_now(sent: list[Message], tmp_path: Path) -> 
         (["-C", "one", "true"], "one is no folder"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_one_line_and_nothing_is_sent(
+def test_a_mistake_is_reported_in_one_line_and_nothing_is_sent(
     sent: list[Message], capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     Path("empty").write_text("\n# nothing\n" if "--batch" in words else "")
@@ -163,7 +164,7 @@ def test_what_makes_no_sense_is_told_in_one_line_and_nothing_is_sent(
     assert sent == []
 
 
-def test_a_folder_that_is_gone_is_told(
+def test_a_deleted_working_folder_is_reported(
     sent: list[Message], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "work").rmdir()
@@ -176,7 +177,7 @@ def test_a_folder_that_is_gone_is_told(
     assert err == "stoker: the folder you are in is gone: cd to one that exists\n" * 2
 
 
-def test_the_commit_is_taken_where_there_is_one(
+def test_the_commit_of_a_repository_is_sent(
     sent: list[Message], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "work" / ".git").mkdir()
@@ -188,7 +189,7 @@ def test_the_commit_is_taken_where_there_is_one(
     assert sent[0]["git"] == {"commit": "a" * 40, "dirty": True}
 
 
-def test_sync_takes_a_snapshot_and_names_its_results(sent: list[Message], tmp_path: Path) -> None:
+def test_sync_sends_a_snapshot_and_the_results_folder(sent: list[Message], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("one")
     main(["add", "--sync", "--results", f"{os.getcwd()}/out", "python train.py"])
 
@@ -201,7 +202,7 @@ def test_results_without_sync_are_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "give --sync as well" in capsys.readouterr().err
 
 
-def test_a_snapshot_is_taken_now(sent: list[Message], tmp_path: Path) -> None:
+def test_a_snapshot_is_taken_at_once(sent: list[Message], tmp_path: Path) -> None:
     Path("train.py").write_text("one")
 
     main(["add", "--snapshot", "python train.py"])
@@ -210,7 +211,7 @@ def test_a_snapshot_is_taken_now(sent: list[Message], tmp_path: Path) -> None:
     assert (copy / "train.py").read_text() == "one"
 
 
-def test_every_wish_is_sent(sent: list[Message], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_parsed_option_is_sent(sent: list[Message], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1000.0)
     words = (
         "add --hold --after 1,2 --after-any train --begin +10m --retries 2 --backoff 1m -t 1h"
@@ -219,7 +220,7 @@ def test_every_wish_is_sent(sent: list[Message], monkeypatch: pytest.MonkeyPatch
 
     assert main(words.split()) == 0
 
-    wishes = {
+    options = {
         "hold": True,
         "after": "1,2",
         "after_any": "train",
@@ -231,10 +232,10 @@ def test_every_wish_is_sent(sent: list[Message], monkeypatch: pytest.MonkeyPatch
         "stop_signal": 10,
         "grace_s": 0.0,
     }
-    assert {name: sent[0][name] for name in wishes} == wishes
+    assert {name: sent[0][name] for name in options} == options
 
 
-def test_where_a_job_may_run_and_what_it_shares_is_sent(sent: list[Message]) -> None:
+def test_placement_and_sharing_options_are_sent(sent: list[Message]) -> None:
     words = (
         "add --share always:2 --gpu-mem 1G --node gpu1,gpu2 --on a100 --node-label disk=fast"
         " --node-label net=ib --warm torch,numpy --mps true"
@@ -259,20 +260,20 @@ def test_where_a_job_may_run_and_what_it_shares_is_sent(sent: list[Message]) -> 
     [
         ("--share some", "--share: 'some' is not a sharing mode"),
         ("--gpu-mem much", "--gpu-mem: "),
-        ("--node ,", "--node: name one"),
-        ("--node-label fast", "--node-label fast: name and value"),
+        ("--node ,", "--node: name one node"),
+        ("--node-label fast", "--node-label fast: write name and value"),
         ("--warm python", "--warm: name modules"),
         ("--begin 2001-01-01", "lies in the past"),
-        ("--begin soon", "is no time"),
+        ("--begin soon", "is not a time"),
         ("--after ,", "--after: name jobs"),
         ("--backoff 1m", "give --retries as well"),
         ("--retries 1 --backoff 2d", "at most 1d"),
         ("--requeue", "give -t as well"),
-        ("--signal STOP", "never ends it"),
+        ("--signal STOP", "does not end it"),
         ("--grace soon", "is not a duration"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused(
+def test_a_wrong_option_is_refused(
     sent: list[Message], words: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["add", *words.split(), "true"]) == 2

@@ -27,11 +27,11 @@ NOON = datetime(2027, 3, 10, 12, 0, 30).timestamp()
         ("2027-03-11 08:00:15", "2027-03-11 08:00:15"),
     ],
 )
-def test_moments_are_what_people_mean_here(text: str, moment: str) -> None:
+def test_moments_are_read_in_local_time(text: str, moment: str) -> None:
     assert parse_moment(text, NOON) == datetime.fromisoformat(moment).timestamp()
 
 
-def test_a_zone_counts() -> None:
+def test_a_time_zone_is_respected() -> None:
     assert parse_moment("2027-03-11T08:00Z", NOON) == parse_moment("2027-03-11T10:00+02:00", NOON)
 
 
@@ -44,13 +44,13 @@ def test_the_past_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "25:00", "12:60", "+", "+soon", "+0s", "tomorrow", "2027-13-01", "10m"]
 )
-def test_nonsense_is_refused(text: str) -> None:
+def test_text_that_is_not_a_moment_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_moment(text, NOON)
 
 
 @given(st.integers(0, 10**9))
-def test_what_is_written_is_read_as_the_same(seconds: int) -> None:
+def test_a_formatted_moment_is_parsed_to_the_same_moment(seconds: int) -> None:
     at = float(int(time.time()) + 86400 + seconds)
 
     # Twice a year an hour comes twice.

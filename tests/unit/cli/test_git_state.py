@@ -39,7 +39,7 @@ def ask(folder: Path) -> object:
     return GitQuery(os.fsencode(folder)).answer()
 
 
-def test_a_clean_repository_is_at_its_commit_also_from_a_folder_within(repository: Path) -> None:
+def test_a_clean_repository_has_its_commit_also_in_subfolders(repository: Path) -> None:
     (repository / "deep").mkdir()
 
     assert ask(repository / "deep") == {
@@ -78,7 +78,7 @@ def test_outside_of_a_repository_no_process_is_started(
     assert ask(tmp_path) is None
 
 
-def test_a_repository_without_a_commit_has_none(tmp_path: Path) -> None:
+def test_an_empty_repository_has_no_commit(tmp_path: Path) -> None:
     git(tmp_path, "init")
 
     assert ask(tmp_path) is None
@@ -86,7 +86,7 @@ def test_a_repository_without_a_commit_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("where", ["plain", "detached", "worktree"])
-def test_without_git_the_commit_is_read_and_nobody_calls_it_clean(
+def test_without_git_the_commit_is_read_and_counts_as_dirty(
     repository: Path, monkeypatch: pytest.MonkeyPatch, packed: bool, where: str
 ) -> None:
     folder = repository
@@ -112,7 +112,7 @@ def test_a_git_that_takes_too_long_is_not_waited_for(
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(asked, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(asked, "_TIMEOUT_S", 0.05)
 
     assert ask(repository) == {"commit": commit, "dirty": True}
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from stoker.cli.job_overview import take_listing
-from stoker.cli.job_table import place_of, row_of, took, when
+from stoker.cli.job_overview import fetch_overview
+from stoker.cli.job_table import gpus_of, row_of, took, when
 from stoker.core.lifecycle import State
 from stoker.wire import Job, Page, Selection, Status
 
@@ -69,48 +69,48 @@ def listed(
     lines: int, selection: Selection | None = None, **counts: int
 ) -> tuple[dict[State, int], list[str]]:
     client = cast("Client", FakeClient(**counts))
-    listing = take_listing(client, selection or Selection(), lines)
+    listing = fetch_overview(client, selection or Selection(), lines)
     shown = {job.state: 0 for job in listing.jobs}
     for job in listing.jobs:
         shown[job.state] += 1
     return shown, listing.left_out
 
 
-def test_what_fits_is_shown_whole() -> None:
+def test_a_short_list_is_shown_completely() -> None:
     assert listed(10, running=2, waiting=4, done=4) == (
         {State.RUNNING: 2, State.WAITING: 4, State.DONE: 4},
         [],
     )
 
 
-def test_all_that_run_are_shown_and_the_rest_shares_what_is_left() -> None:
+def test_all_running_jobs_are_shown_and_others_share_the_other_lines() -> None:
     shown, left_out = listed(20, running=8, waiting=100, done=100)
 
     assert shown == {State.RUNNING: 8, State.WAITING: 8, State.DONE: 4}
     assert left_out == ["96 more done", "92 more waiting"]
 
 
-def test_what_has_ended_fills_the_lines_that_nothing_waits_for() -> None:
+def test_ended_jobs_fill_the_lines_that_waiting_jobs_leave() -> None:
     shown, left_out = listed(20, waiting=2, done=1204)
 
     assert shown == {State.WAITING: 2, State.DONE: 18}
     assert left_out == ["1,186 more done"]
 
 
-def test_a_few_are_shown_however_many_run() -> None:
+def test_some_other_jobs_are_shown_however_many_run() -> None:
     shown, _left_out = listed(10, running=64, waiting=100)
 
     assert shown == {State.RUNNING: 64, State.WAITING: 6}
 
 
-def test_a_state_that_is_asked_for_has_all_the_lines() -> None:
+def test_a_selected_state_gets_all_lines() -> None:
     shown, left_out = listed(20, Selection(states=[State.FAILED]), failed=30, waiting=9, done=9)
 
     assert shown == {State.FAILED: 20}
     assert left_out == ["10 more failed"]
 
 
-def test_of_a_project_nobody_knows_how_many_are_left_out() -> None:
+def test_jobs_left_out_of_a_project_are_not_counted() -> None:
     _shown, left_out = listed(20, Selection(project="p"), waiting=100)
 
     assert left_out == ["more of this project"]
@@ -125,11 +125,11 @@ def test_of_a_project_nobody_knows_how_many_are_left_out() -> None:
         (a_job(state=State.WAITING), ("–", "dim")),
     ],
 )
-def test_where_a_job_runs_or_what_it_asks_for(job: Job, cell: object) -> None:
-    assert place_of(job) == cell
+def test_the_gpu_column_shows_slots_or_the_number_of_gpus(job: Job, cell: object) -> None:
+    assert gpus_of(job) == cell
 
 
-def test_clocks_tell_what_matters_in_each_state() -> None:
+def test_the_time_columns_fit_each_state() -> None:
     assert (took(a_job(), NOW), when(a_job(), NOW)) == ("50 s", "2 min ago")
     running = a_job(state=State.RUNNING)
     assert (took(running, NOW), when(running, NOW)) == ("3:20", "")
@@ -137,7 +137,7 @@ def test_clocks_tell_what_matters_in_each_state() -> None:
     assert (took(waiting, NOW), when(waiting, NOW)) == ("", "5 min ago")
 
 
-def test_a_command_of_many_lines_is_one_line_and_names_carry_their_project() -> None:
+def test_a_command_is_one_line_and_a_name_has_its_project() -> None:
     job = a_job(command="a\n  b", project="p", name="n", priority=3, reason="exit 1")
 
     row = row_of(job, NOW)
@@ -146,7 +146,7 @@ def test_a_command_of_many_lines_is_one_line_and_names_carry_their_project() -> 
     assert row_of(a_job(project="p"), NOW)[7] == "p/"
 
 
-def test_of_a_job_that_shares_a_gpu_it_is_told_what_it_has_and_what_is_set_aside() -> None:
+def test_a_job_on_a_shared_gpu_shows_its_used_and_reserved_memory() -> None:
     job = a_job(reserved_bytes=6 << 30, gpu_bytes=5 << 30)
 
     assert row_of(job, NOW)[3] == "5.0/6.0 GiB"

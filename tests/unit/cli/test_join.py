@@ -39,7 +39,7 @@ def member(node: settings.ClusterNode, address: str, *, alive: bool = True) -> M
     return Member(address=address, is_head=False, alive=alive, labels=labels)
 
 
-def test_a_copy_of_a_box_that_is_there_gets_an_id_and_a_name_of_its_own(
+def test_a_copy_of_a_members_home_gets_a_new_id_and_name(
     home: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = settings.ClusterNode(id="a" * 16, name="gpu2")
@@ -58,7 +58,7 @@ def test_a_copy_of_a_box_that_is_there_gets_an_id_and_a_name_of_its_own(
 
 
 @pytest.mark.parametrize(("address", "alive"), [("10.0.0.3", True), ("10.0.0.2", False)])
-def test_a_box_that_comes_back_is_who_it_was(
+def test_a_machine_that_comes_back_keeps_its_id(
     home: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -50,7 +50,7 @@ def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:
         ([b"end\x1b["], "end"),
     ],
 )
-def test_only_text_and_colours_are_shown_wherever_they_are_cut(
+def test_only_text_and_colours_are_shown_wherever_chunks_are_cut(
     chunks: list[bytes], text: str
 ) -> None:
     assert shown(*chunks) == text
@@ -66,7 +66,7 @@ def test_only_text_and_colours_are_shown_wherever_they_are_cut(
         ([b"100%\r"], "100%"),
     ],
 )
-def test_a_progress_bar_starts_its_line_over_and_stays_until_it_is_written_anew(
+def test_a_progress_bar_clears_its_line_when_it_is_written_again(
     chunks: list[bytes], text: str
 ) -> None:
     assert shown(*chunks) == text
@@ -75,9 +75,7 @@ def test_a_progress_bar_starts_its_line_over_and_stays_until_it_is_written_anew(
 @given(hostile, st.lists(st.integers(0, 1000), max_size=4))
 @example(b"\x1b]0;a\x1b[2J", [6])
 @example(b"\x1b[" + b"9" * 70 + b"m", [60])
-def test_nothing_that_steers_a_terminal_comes_through_in_any_pieces(
-    data: bytes, cuts: list[int]
-) -> None:
+def test_no_control_sequence_passes_in_any_chunks(data: bytes, cuts: list[int]) -> None:
     text = shown(*in_pieces(data, cuts))
 
     rest = re.sub(r"\x1b\[[0-9;]*m", "", text.replace(AGAIN, ""))
@@ -85,11 +83,11 @@ def test_nothing_that_steers_a_terminal_comes_through_in_any_pieces(
 
 
 @given(st.text(alphabet="ab名\n\t", max_size=40), st.lists(st.integers(0, 1000), max_size=4))
-def test_plain_text_comes_through_unchanged_in_any_pieces(text: str, cuts: list[int]) -> None:
+def test_plain_text_is_unchanged_in_any_chunks(text: str, cuts: list[int]) -> None:
     assert shown(*in_pieces(text.encode(), cuts)) == text
 
 
-def test_what_is_held_back_stays_small() -> None:
+def test_the_buffer_of_an_unfinished_sequence_stays_small() -> None:
     cleaner = TextCleaner()
 
     for _ in range(1000):

@@ -12,7 +12,7 @@ from stoker.errors import UsageError
 from stoker.wire import Settings
 
 
-def test_only_what_is_given_is_sent() -> None:
+def test_only_given_settings_are_sent() -> None:
     assert msgspec.json.encode(read_settings([("priority", "5"), ("timeout", "2h")])) == (
         b'{"timeout_s":7200.0,"priority":5}'
     )
@@ -30,18 +30,18 @@ def test_none_is_sent_as_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["priority", "gpus", "retries", "command"])
-def test_what_must_have_a_value_cannot_be_none(name: str) -> None:
+def test_a_required_setting_cannot_be_none(name: str) -> None:
     with pytest.raises(UsageError, match="it must have a value"):
         read_settings([(name, "none")])
 
 
-def test_every_field_of_the_wire_can_be_set_by_a_name() -> None:
+def test_every_field_of_settings_has_a_name() -> None:
     assert len(NAMES) == len(Settings.__struct_fields__)
     assert set(OF_RUNNING) <= set(NAMES)
 
 
 @given(st.floats(0.001, 1e8))
-def test_a_spelled_duration_is_read_as_the_same(seconds: float) -> None:
+def test_a_spelled_duration_is_parsed_to_the_same_duration(seconds: float) -> None:
     assert parse_duration(spell_duration(seconds)) == pytest.approx(seconds, abs=5e-4)
 
 
@@ -55,15 +55,15 @@ def test_durations_are_spelled_briefly(seconds: float, text: str) -> None:
 TEXT = "# remark\nname = a\npriority = 0\n\n--- command ---\nx = 1\n# no remark\n"
 
 
-def test_below_the_mark_all_is_command() -> None:
+def test_all_text_below_the_mark_is_the_command() -> None:
     assert read_text(TEXT)["command"] == "x = 1\n# no remark"
 
 
-def test_a_line_that_was_taken_out_changes_nothing() -> None:
+def test_a_removed_line_changes_nothing() -> None:
     assert find_changes(TEXT, TEXT.replace("priority = 0\n", "")) == {}
     assert find_changes(TEXT, TEXT.replace("name = a", "name=b")) == {"name": "b"}
 
 
-def test_a_setting_twice_is_refused() -> None:
+def test_a_repeated_setting_is_refused() -> None:
     with pytest.raises(UsageError, match="name is there twice"):
         read_text("name = a\nname = b\n")

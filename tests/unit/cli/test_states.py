@@ -10,13 +10,13 @@ from stoker.core.lifecycle import MEANING, TABLE, State, is_final
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "queue.md"
 
 
-def test_every_state_has_a_meaning_a_colour_and_a_place_in_the_count() -> None:
+def test_every_state_has_a_meaning_a_colour_and_an_order() -> None:
     assert set(MEANING) == set(STYLES) == set(State)
     # No job rests as preempted.
     assert set(ORDER) == set(State) - {State.PREEMPTED} == set(map(State, _STATES))
 
 
-def test_whatever_is_over_without_success_is_bad() -> None:
+def test_every_final_state_but_done_is_bad() -> None:
     assert set(BAD) == {state for state in State if is_final(state)} - {State.DONE}
 
 

@@ -9,7 +9,7 @@ from stoker.cli import systemd_unit
 from stoker.errors import StokerError
 
 
-def test_the_unit_ends_the_daemon_alone_and_starts_it_again_after_a_failure() -> None:
+def test_the_unit_ends_only_the_daemon_and_restarts_it_after_a_failure() -> None:
     text = systemd_unit.unit_text(["/venv/bin/python", "-m", "stoker.daemon"], {})
 
     read = configparser.ConfigParser(interpolation=None)
@@ -23,19 +23,19 @@ def test_the_unit_ends_the_daemon_alone_and_starts_it_again_after_a_failure() ->
     assert read["Install"]["WantedBy"] == "default.target"
 
 
-def test_signs_that_mean_something_to_systemd_are_escaped() -> None:
+def test_special_characters_of_systemd_are_escaped() -> None:
     text = systemd_unit.unit_text(["/my $HOME/100%/py"], {"STOKER_HOME": '/a "b"\\c'})
 
     assert 'ExecStart="/my $$HOME/100%%/py"\n' in text
     assert 'Environment="STOKER_HOME=/a \\"b\\"\\\\c"\n' in text
 
 
-def test_what_cannot_stand_in_a_unit_is_refused() -> None:
+def test_unprintable_text_in_a_unit_is_refused() -> None:
     with pytest.raises(StokerError, match="not printable"):
         systemd_unit.unit_text(["/a\nb"], {})
 
 
-def test_every_home_has_a_unit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_home_has_its_own_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/config")
 
     names = {systemd_unit.unit_name(home) for home in (None, "/a", "/b")}
@@ -57,7 +57,7 @@ def loginctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("linger", "kill", "count"),
     [("yes", "yes", 0), ("yes", "no", 0), ("no", "no", 1), ("no", "yes", 2)],
 )
-def test_what_would_end_jobs_at_logout_is_told(
+def test_settings_that_end_jobs_at_logout_are_warned_of(
     loginctl: Path, linger: str, kill: str, count: int
 ) -> None:
     loginctl.write_text(
@@ -71,7 +71,7 @@ def test_what_would_end_jobs_at_logout_is_told(
     assert count == 0 or "loginctl enable-linger ada" in warnings[0]
 
 
-def test_without_loginctl_nothing_is_claimed(loginctl: Path) -> None:
+def test_without_loginctl_there_is_no_warning(loginctl: Path) -> None:
     loginctl.write_text("#!/bin/sh\nexit 1\n")
     loginctl.chmod(0o755)
 

@@ -22,7 +22,7 @@ def drawn(rows: list[tuple[object, ...]], width: int) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def test_in_a_pipe_columns_are_aligned_and_all_are_there(
+def test_a_piped_table_has_all_columns_aligned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_table(COLUMNS, [("1", "", ("done", "green"), "true"), ("22", "", "waiting", "ls")])
@@ -39,7 +39,7 @@ def test_on_a_terminal_a_spare_column_without_content_is_left_out() -> None:
     assert drawn([("1", "x", "done", "true")], 80)[0].split() == ["ID", "NAME", "STATE", "COMMAND"]
 
 
-def test_what_is_too_wide_is_cut_where_it_matters_least() -> None:
+def test_a_wide_table_is_cut_in_the_columns_that_give() -> None:
     lines = drawn([("1", "name", "waiting", "python train.py " * 20)], 40)
 
     assert max(map(len, lines)) <= 40
@@ -59,7 +59,7 @@ def test_a_command_keeps_its_beginning_and_its_end() -> None:
     assert lines[1:] == ["1   python train.…0.1 --seed 4", "2   ls"]
 
 
-def test_what_could_steer_a_terminal_is_taken_out_everywhere(
+def test_control_characters_are_removed_from_every_cell(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     evil = "a\x1b[2Jb\nc\x9b1m"

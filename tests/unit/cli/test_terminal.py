@@ -66,19 +66,19 @@ def is_harmless(text: str) -> bool:
         ("smuggled\x1b[\x002J", "smuggled[2J"),
     ],
 )
-def test_colours_stay_and_all_other_control_goes(text: str, shown: str) -> None:
+def test_colours_stay_and_other_control_sequences_are_removed(text: str, shown: str) -> None:
     assert clean(text) == shown
 
 
 @settings(deadline=None, derandomize=True, max_examples=400)
 @given(hostile)
-def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
+def test_no_control_sequence_passes(text: str) -> None:
     assert is_harmless(clean(text))
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.text(st.characters(exclude_categories=["C"])))
-def test_plain_text_stays_as_it_is(text: str) -> None:
+def test_plain_text_is_unchanged(text: str) -> None:
     assert clean(text) == text
 
 
@@ -95,7 +95,7 @@ def test_a_long_command_is_cut_to_the_width() -> None:
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(hostile, st.integers(2, 12))
 @example("abc\x1b[31mred", 6)
-def test_any_command_is_harmless_on_one_line_of_the_width(text: str, width: int) -> None:
+def test_any_command_is_one_safe_line_of_the_width(text: str, width: int) -> None:
     shown = one_line(text.encode(errors="replace"), width)
 
     assert is_harmless(shown)

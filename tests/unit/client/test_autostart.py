@@ -45,14 +45,14 @@ def wait_until_gone(home: str) -> NoDaemonError:
             return error
 
 
-def test_a_daemon_is_started_where_none_runs_and_found_where_one_does(stand: Stand) -> None:
+def test_a_daemon_is_started_only_if_none_runs(stand: Stand) -> None:
     home = str(stand.home)
     ensure_daemon(home).close()
     ensure_daemon(home).close()
     assert len(stand.pids()) == 1
 
 
-def test_a_daemon_that_died_leaves_its_socket_and_is_started_anew(stand: Stand) -> None:
+def test_a_daemon_that_died_is_started_again(stand: Stand) -> None:
     home = str(stand.home)
     ensure_daemon(home).close()
     stand.kill()
@@ -65,7 +65,7 @@ def test_a_daemon_that_died_leaves_its_socket_and_is_started_anew(stand: Stand) 
     assert len(stand.pids()) == 2
 
 
-def test_a_daemon_that_never_was_is_started_only_on_request(stand: Stand) -> None:
+def test_a_daemon_that_never_ran_is_started_only_on_request(stand: Stand) -> None:
     session = Session(str(stand.home))
     with pytest.raises(NoDaemonError) as caught:
         session.get("/v1/status")
@@ -73,7 +73,7 @@ def test_a_daemon_that_never_was_is_started_only_on_request(stand: Stand) -> Non
     assert stand.pids() == []
 
 
-def test_it_stands_alone_in_the_world(
+def test_a_started_daemon_has_its_own_session_and_no_inherited_files(
     stand: Stand, monkeypatch: pytest.MonkeyPatch, adopt_orphans: Callable[[bool], None]
 ) -> None:
     adopt_orphans(False)
@@ -104,7 +104,7 @@ def test_it_stands_alone_in_the_world(
     assert f"PPid:\t{os.getpid()}\n" not in status
 
 
-def test_its_output_is_appended_to_a_log_for_the_owner_alone(stand: Stand) -> None:
+def test_the_daemons_output_is_appended_to_a_private_log(stand: Stand) -> None:
     log = stand.home / "daemon.log"
     log.write_text("before\n")
     log.chmod(0o600)
@@ -113,7 +113,7 @@ def test_its_output_is_appended_to_a_log_for_the_owner_alone(stand: Stand) -> No
     assert stat.S_IMODE((stand.home / "start.lock").stat().st_mode) == 0o600
 
 
-def test_racing_starters_all_reach_the_one_daemon(stand: Stand) -> None:
+def test_concurrent_starts_reach_one_daemon(stand: Stand) -> None:
     program = (
         "import sys, stoker.client.autostart as a, stoker.interpreter as i; i._ROOT = sys.argv[2];"
         "a.ensure_daemon(sys.argv[1]).close()"
@@ -126,7 +126,7 @@ def test_racing_starters_all_reach_the_one_daemon(stand: Stand) -> None:
     assert len(stand.pids()) == 1
 
 
-def test_a_pipe_behind_the_starter_ends_with_it(stand: Stand) -> None:
+def test_a_daemon_does_not_keep_its_starters_pipe_open(stand: Stand) -> None:
     program = (
         "import sys, stoker.client.autostart as a, stoker.interpreter as i; i._ROOT = sys.argv[2];"
         "a.ensure_daemon(sys.argv[1]).close(); print('started')"
@@ -137,7 +137,7 @@ def test_a_pipe_behind_the_starter_ends_with_it(stand: Stand) -> None:
     assert Path(f"/proc/{stand.pids()[0]}").exists()
 
 
-def test_why_it_could_not_start_is_told(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_reports_its_reason(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAEMON_HOW", "error")
     begun = time.monotonic()
     with pytest.raises(StokerError, match="could not start: the database is broken"):
@@ -145,7 +145,7 @@ def test_why_it_could_not_start_is_told(stand: Stand, monkeypatch: pytest.Monkey
     assert time.monotonic() - begun < 5
 
 
-def test_one_that_ends_without_a_word_is_told_too(
+def test_a_start_that_ends_silently_is_reported(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAEMON_HOW", "die")

@@ -57,7 +57,7 @@ def nothing(_connection: socket.socket) -> None:
     """Let a client in that only looks whether anybody is there."""
 
 
-def test_waiting_outlasts_a_daemon_that_goes_and_comes(
+def test_wait_goes_on_after_a_restart_of_the_daemon(
     serve: Serve, home: Path, saying: Saying
 ) -> None:
     one = chunk(b'{"counts":{"running":1},"left":1}\n')
@@ -70,7 +70,7 @@ def test_waiting_outlasts_a_daemon_that_goes_and_comes(
         ]
 
 
-def test_a_followed_log_goes_on_where_it_broke_off_and_with_the_next_attempt(
+def test_a_followed_log_goes_on_after_a_break_and_with_the_next_attempt(
     serve: Serve, home: Path, saying: Saying, asked: list[str]
 ) -> None:
     headers = b"stoker-job: 7\r\nstoker-attempt: 1\r\nstoker-offset: 100\r\n\r\n"
@@ -104,7 +104,7 @@ def test_events_break_when_the_daemon_goes(serve: Serve, home: Path, saying: Say
             next(events)
 
 
-def test_what_is_only_read_is_asked_again(
+def test_a_read_request_is_repeated_after_a_break(
     serve: Serve, home: Path, saying: Saying, asked: list[str]
 ) -> None:
     page = b'{"jobs":[],"next":null}'
@@ -115,7 +115,7 @@ def test_what_is_only_read_is_asked_again(
     assert asked == ["/v1/ls?limit=100"] * 2
 
 
-def test_what_changes_something_is_not_done_twice(
+def test_a_changing_request_is_not_repeated(
     serve: Serve, home: Path, saying: Saying, asked: list[str]
 ) -> None:
     serve(saying())

@@ -21,7 +21,9 @@ def crowded(tmp_path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
-def test_whoever_finds_the_door_full_waits_for_room(crowded: socket.socket, tmp_path: Path) -> None:
+def test_a_client_waits_while_the_sockets_backlog_is_full(
+    crowded: socket.socket, tmp_path: Path
+) -> None:
     connected = threading.Event()
 
     def connect() -> None:
@@ -36,7 +38,7 @@ def test_whoever_finds_the_door_full_waits_for_room(crowded: socket.socket, tmp_
     assert connected.is_set()
 
 
-def test_whoever_finds_the_door_full_for_too_long_is_told(
+def test_a_full_backlog_is_reported_after_the_timeout(
     crowded: socket.socket, tmp_path: Path
 ) -> None:
     with pytest.raises(StokerError, match="has not answered for 0 s"):

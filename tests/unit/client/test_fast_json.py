@@ -21,13 +21,13 @@ values = st.recursive(
 
 
 @given(values)
-def test_it_speaks_as_json_does(value: Any) -> None:
+def test_values_are_encoded_and_decoded_as_by_json(value: Any) -> None:
     assert json.loads(dumps(value)) == value
     assert loads(json.dumps(value)) == value
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1,]", "{} x", "nul", '"\n"'])
-def test_what_is_no_json_is_a_value_error(text: str) -> None:
+def test_invalid_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         loads(text)
 
@@ -44,7 +44,7 @@ def test_it_works_without_the_c_core(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loads(dumps({"a": [1, "é"]})) == {"a": [1, "é"]}
 
 
-def test_what_cannot_be_said_is_a_type_error() -> None:
+def test_a_value_that_json_cannot_encode_is_a_type_error() -> None:
     with pytest.raises(TypeError):
         dumps({"a": object()})
     with pytest.raises(ValueError):

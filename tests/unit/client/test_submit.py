@@ -52,7 +52,7 @@ def answer(asked: list[dict[str, object]]) -> Callable[[socket.socket], None]:
 Script = Callable[[socket.socket], None]
 
 
-def test_a_submission_gets_a_request_id_of_its_own(
+def test_every_submission_gets_its_own_request_id(
     serve: Serve, home: Path, answer: Script, asked: list[dict[str, object]]
 ) -> None:
     serve(answer)
@@ -63,7 +63,7 @@ def test_a_submission_gets_a_request_id_of_its_own(
     assert first != second
 
 
-def test_what_broke_is_sent_again_with_the_same_id(
+def test_a_broken_submission_is_sent_again_with_the_same_id(
     serve: Serve, home: Path, answer: Script, hang_up: Script, asked: list[dict[str, object]]
 ) -> None:
     serve(hang_up, hang_up, answer)
@@ -72,7 +72,7 @@ def test_what_broke_is_sent_again_with_the_same_id(
     assert len({each["request_id"] for each in asked}) == 1
 
 
-def test_what_was_sent_is_with_the_daemon_before_its_answer_is_waited_for(
+def test_begin_sends_before_it_waits_for_the_answer(
     serve: Serve, home: Path, answer: Script, hang_up: Script, asked: list[dict[str, object]]
 ) -> None:
     read = threading.Event()
@@ -88,7 +88,7 @@ def test_what_was_sent_is_with_the_daemon_before_its_answer_is_waited_for(
     assert [each["request_id"] for each in asked] == ["mine", "mine"]
 
 
-def test_a_daemon_that_died_over_it_is_started_anew(
+def test_a_daemon_that_died_during_a_submission_is_started_again(
     serve: Serve, home: Path, hang_up: Script, stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoker.client.transport.TIMEOUT_S", 0.2)
@@ -105,7 +105,7 @@ def test_a_daemon_that_died_over_it_is_started_anew(
     assert len(stand.pids()) == 1
 
 
-def test_a_daemon_that_stays_away_leaves_a_clear_word(
+def test_a_daemon_that_stays_away_is_a_clear_error(
     serve: Serve, home: Path, hang_up: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.3)
@@ -129,6 +129,6 @@ def test_a_refusal_is_final(serve: Serve, home: Path) -> None:
     assert len(calls) == 1
 
 
-def test_no_daemon_is_started_where_none_is_wanted(home: Path) -> None:
+def test_no_daemon_is_started_without_start(home: Path) -> None:
     with pytest.raises(NoDaemonError):
         begin(str(home), b"{}", "an id", start=False)()

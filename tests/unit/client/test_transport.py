@@ -59,7 +59,7 @@ def test_a_chunked_answer_is_joined(serve: Serve, home: Path) -> None:
         assert connection.request("GET", "/").body == b"abc0123456789"
 
 
-def test_a_stream_gives_its_chunks_and_breaks_where_it_breaks(serve: Serve, home: Path) -> None:
+def test_a_stream_yields_its_chunks_until_it_breaks(serve: Serve, home: Path) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: b\r\n\r\n"
     serve(answering(head + b"3\r\nabc\r\n5\r\nde"))
     with Connection(str(home)) as connection:
@@ -70,25 +70,25 @@ def test_a_stream_gives_its_chunks_and_breaks_where_it_breaks(serve: Serve, home
             next(chunks)
 
 
-def test_an_answer_that_is_cut_off_is_none(serve: Serve, home: Path) -> None:
+def test_a_truncated_answer_is_a_broken_connection(serve: Serve, home: Path) -> None:
     serve(answering(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc"))
     with pytest.raises(BrokenError, match=r"daemon\.log"):
         Connection(str(home)).request("GET", "/")
 
 
-def test_what_is_no_http_is_a_broken_connection(serve: Serve, home: Path) -> None:
+def test_an_answer_that_is_not_http_is_a_broken_connection(serve: Serve, home: Path) -> None:
     serve(answering(b"hello\r\n\r\n"))
     with pytest.raises(BrokenError):
         Connection(str(home)).request("GET", "/")
 
 
-def test_a_silent_daemon_is_given_up(serve: Serve, home: Path) -> None:
+def test_a_silent_daemon_is_a_timeout_error(serve: Serve, home: Path) -> None:
     serve(lambda connection: connection.recv(1 << 20) and connection.recv(1))
     with pytest.raises(StokerError, match="has not answered for 0 s"):
         Connection(str(home), timeout_s=0.05).request("GET", "/")
 
 
-def test_where_nobody_listens_it_is_told_whether_a_daemon_died(serve: Serve, home: Path) -> None:
+def test_the_error_without_a_daemon_says_whether_it_died(serve: Serve, home: Path) -> None:
     with pytest.raises(NoDaemonError) as never:
         Connection(str(home))
     serve(answering()).close()
@@ -112,14 +112,14 @@ def test_a_home_with_a_very_long_path_is_reached(tmp_path: Path) -> None:
     ("status", "kind"),
     [(400, UsageError), (404, NotFoundError), (409, ConflictError), (503, StokerError)],
 )
-def test_a_problem_is_the_error_it_stands_for(status: int, kind: type[StokerError]) -> None:
+def test_a_problem_document_becomes_its_error(status: int, kind: type[StokerError]) -> None:
     error = make_error(status, b'{"detail": "so it is", "status": 1}')
     assert type(error) is kind
     assert str(error) == "so it is"
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b"{}", b"oops"])
-def test_a_problem_without_a_document_is_one_too(body: bytes) -> None:
+def test_a_refusal_without_a_document_becomes_an_error(body: bytes) -> None:
     assert "418" in str(make_error(418, body))
 
 
@@ -128,7 +128,7 @@ def test_a_query_carries_any_text() -> None:
     assert quote(os.fsdecode(b"\xff")) == "%FF"
 
 
-def test_importing_the_way_of_add_brings_nothing_expensive() -> None:
+def test_the_imports_of_add_are_cheap() -> None:
     program = (
         "import sys; before = set(sys.modules); import stoker.client.submit, stoker.client.fast_json;"
         "print(*sorted(set(sys.modules) - before))"

@@ -1,7 +1,7 @@
-"""`stoker add`: a job is in the queue, and safe, when this returns.
+"""`stoker add`: adds jobs to the queue; they are on disk when it returns.
 
-This is typed hundreds of times a day and in loops: it starts in about twice the time of an empty
-Python program, so everything that is not always needed is imported where it is.
+Users call it in loops: it starts in about twice the time of an empty Python program. So it imports
+what it does not always need in the functions that need it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ examples:
   stoker add --on a100 python large.py        on a GPU of that kind
 """
 
-# What is sent as it is typed, and what only this module acts on; add_options.py reads all others.
+# Options that are sent as typed, and options that this module handles; add_options.py reads all others.
 _AS_TYPED = ("name", "project", "gpus", "priority", "retries", "linger")
 _OWN = (
     *("command", "script", "batch", "format", "chdir", "log", "timeout"),
@@ -110,10 +110,10 @@ ARGUMENTS = (
 
 
 def run(args: Args) -> int:
-    """Add; with --follow 0 only if the job succeeds."""
+    """Add the jobs; with --follow 0 only if the job succeeds."""
     _check(args)
     folder = find_folder(args.chdir)
-    question = GitQuery(folder)
+    git_query = GitQuery(folder)
     if args.batch is not None:
         from stoker.cli.batch_input import read_batch
 
@@ -125,12 +125,12 @@ def run(args: Args) -> int:
     message = build_submission(jobs, folder, _options(args, folder))
     if args.chdir is not None and "PWD" in message["env"]:
         message["env"]["PWD"] = os.fsdecode(folder)
-    added = (_send if args.batch is None else _send_many)(message, question)
-    _tell(added, quiet=args.quiet)
+    added = (_send if args.batch is None else _send_many)(message, git_query)
+    _print_ids(added, quiet=args.quiet)
     if args.follow:
-        from stoker.cli.add_follow import follow
+        from stoker.cli.verbs.log import follow_job
 
-        return follow(added[0]["first"])
+        return follow_job(added[0]["first"])
     return 0
 
 
@@ -140,22 +140,25 @@ def _check(args: Args) -> None:
         del command[0]
     many = [flag for flag in ("script", "batch") if getattr(args, flag) is not None]
     if len(many) + bool(command) > 1:
-        raise UsageError("a command, --script or --batch: one of them; see: stoker add -h")
+        raise UsageError("give one of a command, --script and --batch; see: stoker add -h")
     if not many and not command:
         raise UsageError("no command was given: stoker add python train.py; see: stoker add -h")
     if args.batch is not None and args.follow:
         raise UsageError("--follow shows the output of one job: leave it out with --batch")
+    for option, name in (("-n", args.name), ("-P", args.project)):
+        if name == "":
+            raise UsageError(f"{option} is empty: name it, or leave {option} out")
     if args.gpus < 0:
-        raise UsageError(f"-g {args.gpus}: a job cannot have fewer than 0 GPUs")
+        raise UsageError(f"-g {args.gpus}: write 0 or more")
     if args.retries < 0:
-        raise UsageError(f"--retries {args.retries}: a job cannot be tried fewer than 0 times")
+        raise UsageError(f"--retries {args.retries}: write 0 or more")
     _check_pairs(args)
     if args.log is not None:
         _check_template(args.log, is_batch=args.batch is not None)
 
 
 def _check_pairs(args: Args) -> None:
-    """Refuse an option that does nothing without another one."""
+    """Refuse an option that has no effect without another one."""
     if args.results is not None and not args.sync:
         raise UsageError("--results is what --sync brings back: give --sync as well")
     if args.backoff is not None and not args.retries:
@@ -165,16 +168,16 @@ def _check_pairs(args: Args) -> None:
 
 
 def _check_template(log: str, *, is_batch: bool) -> None:
-    from stoker.cli.log_path_template import check_template
+    from stoker.cli.add_options import check_log_template
 
-    if not {"id", "index"} & set(check_template(log)) and is_batch:
+    if not {"id", "index"} & set(check_log_template(log)) and is_batch:
         raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
 
 
 def _job(words: list[str], folder: bytes) -> Message:
     if len(words) == 1:
         if not words[0].strip():
-            raise UsageError("the command is empty")
+            raise UsageError("the command is empty: stoker add python train.py")
         return {"command": to_wire(os.fsencode(words[0]))}
     if " " in words[0]:
         _check_program(words, folder)
@@ -182,7 +185,7 @@ def _job(words: list[str], folder: bytes) -> Message:
 
 
 def _check_program(words: list[str], folder: bytes) -> None:
-    """Refuse a quoted command line with further words: its blanks would be part of a program's name."""
+    """Refuse a quoted command line with further words: no program has such a name."""
     import shlex
 
     from stoker.executors.command import find_program
@@ -192,7 +195,7 @@ def _check_program(words: list[str], folder: bytes) -> None:
         return find_program(place, os.environ.get("PATH", os.defpath)) is not None
 
     first = words[0]
-    # A path with blanks may exist on another node alone.
+    # A path with blanks may exist on another node.
     if is_program(first) or ("/" in first and not is_program(first.partition(" ")[0])):
         return
     rest = shlex.join(words[1:])
@@ -207,7 +210,7 @@ def _script(path: str) -> Message:
 
     content = read_whole(path, "a script")
     if not content.strip():
-        raise UsageError(f"--script {path}: it is empty")
+        raise UsageError(f"--script {path}: the script is empty")
     return {"command": to_wire(content), "script": True}
 
 
@@ -237,22 +240,22 @@ def _options(args: Args, folder: bytes) -> Message:
     return options
 
 
-def _send(message: Message, question: GitQuery) -> list[Message]:
+def _send(message: Message, git_query: GitQuery) -> list[Message]:
     from stoker.client.submit import submit
     from stoker.home import find_home
 
     home = find_home()
-    _take_commit(message, question)
+    _add_commit(message, git_query)
     return [submit(home, message)]
 
 
-def _send_many(message: Message, question: GitQuery) -> list[Message]:
+def _send_many(message: Message, git_query: GitQuery) -> list[Message]:
     import msgspec
 
     from stoker.client.client import Client
     from stoker.wire import NewJob, Submission
 
-    _take_commit(message, question)
+    _add_commit(message, git_query)
     try:
         jobs = msgspec.convert(message["jobs"], list[NewJob])
         # More jobs than one request may hold: the client splits them.
@@ -264,14 +267,14 @@ def _send_many(message: Message, question: GitQuery) -> list[Message]:
     return [msgspec.to_builtins(part) for part in added]
 
 
-def _take_commit(message: Message, question: GitQuery) -> None:
-    """Collect git's answer: as late as can be, it was asked first."""
-    git = question.answer()
+def _add_commit(message: Message, git_query: GitQuery) -> None:
+    """Add git's answer; this is late, so that git runs meanwhile."""
+    git = git_query.answer()
     if git is not None:
         message["git"] = git
 
 
-def _tell(added: list[Message], *, quiet: bool) -> None:
+def _print_ids(added: list[Message], *, quiet: bool) -> None:
     spans: list[tuple[int, int]] = []
     for part in added:
         follows = bool(spans) and part["first"] == spans[-1][1] + 1

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 
 from stoker.cli.arguments import Args, arg
-from stoker.cli.job_overview import LINES, JobOverview, take_listing
-from stoker.cli.job_table import COLUMNS, lines_of
+from stoker.cli.job_overview import LINES, JobOverview, fetch_overview
+from stoker.cli.job_table import COLUMNS, rows_of
 from stoker.cli.selection import read_selection, selection_arguments
 from stoker.cli.tables import print_line, print_table
 from stoker.cli.verbs.status import describe_pauses, paused_projects
@@ -72,13 +72,13 @@ def _list(client: Client, args: Args, selection: Selection) -> None:
         _print(JobOverview(list(client.jobs(selection)), []), selection, client.status())
     else:
         lines = os.get_terminal_size().lines - 3 if sys.stdout.isatty() else LINES
-        _print(take_listing(client, selection, lines), selection, client.status())
+        _print(fetch_overview(client, selection, lines), selection, client.status())
 
 
 def _print(listing: JobOverview, selection: Selection, status: Status | None) -> None:
     if listing.jobs:
         paused = paused_projects(status) if status is not None else {}
-        rows, titles = lines_of(listing.jobs, time.time(), paused)
+        rows, titles = rows_of(listing.jobs, time.time(), paused)
         print_table(COLUMNS, rows, titles)
     if listing.left_out:
         _remark(f"… {', '.join(listing.left_out)}: -a shows all")

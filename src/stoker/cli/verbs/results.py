@@ -135,7 +135,7 @@ def _show(args: Args, table: Table) -> None:
             sys.stdout.write(write(table))
             return
     if not table.rows:
-        sys.stderr.write("no run failed\n" if args.failed else "no run fits\n")
+        sys.stderr.write("no run failed\n" if args.failed else "no run matches\n")
         return
     from stoker.cli.tables import Column, print_table
 

@@ -62,7 +62,7 @@ def run(args: Args) -> int:
     if args.trace is not None and args.runs is not None:
         raise UsageError("--trace and --runs exclude each other: give one of them")
     if args.seeds < 1:
-        raise UsageError(f"--seeds {args.seeds}: at least 1")
+        raise UsageError(f"--seeds {args.seeds}: write 1 or more")
     found = []
     for machine in machines:
         if args.trace is not None:

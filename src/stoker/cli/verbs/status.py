@@ -7,7 +7,7 @@ import time
 from stoker.cli.arguments import Args, arg
 from stoker.cli.messages import print_json
 from stoker.cli.selection import format_ids
-from stoker.cli.state_colours import STYLES, sum_up
+from stoker.cli.state_colours import STYLES, format_counts
 from stoker.cli.tables import Cell, Column, Row, format_size, print_facts, print_line, print_table
 from stoker.client.client import Client
 from stoker.core.durations import format_duration, format_left
@@ -69,7 +69,7 @@ def _describe_warm_worker(worker: WarmWorker) -> str:
 
 
 def _counts(status: Status) -> list[Cell]:
-    counts = sum_up(status.counts)
+    counts = format_counts(status.counts)
     if not counts:
         return [("no job yet: stoker add python train.py", "dim")]
     pieces: list[Cell] = [piece for count in counts for piece in ("   ", count)][1:]

@@ -46,17 +46,11 @@ _SHOWN = 5
 
 ARGUMENTS = (
     arg("-f", "--file", metavar="FILE", help="the sweep, in YAML or TOML; -: from standard input"),
-    arg("-n", "--samples", type=int, signed=True, metavar="N", help="how many to draw"),
+    arg("-n", "--samples", type=int, metavar="N", help="how many to draw"),
     arg(
         "--method", metavar="M", help="grid or random: random order, or -n samples (default: grid)"
     ),
-    arg(
-        "--seed",
-        type=int,
-        signed=True,
-        metavar="N",
-        help="the same seed draws the same (default: 0)",
-    ),
+    arg("--seed", type=int, metavar="N", help="the same seed draws the same (default: 0)"),
     arg("--repeats", type=int, metavar="N", help="run each N times, with {seed} from 0 on"),
     arg("--name", help="the sweep's name (default: the file's, or the program's)"),
     arg(
@@ -74,14 +68,7 @@ ARGUMENTS = (
         "--slots", metavar="SLOTS", help="with --foreground: GPUs to use, as for stoker run --gpus"
     ),
     arg("-j", "--jobs-per-gpu", type=int, default=1, metavar="N", help="with --foreground"),
-    arg(
-        "-g",
-        "--gpus",
-        type=int,
-        signed=True,
-        metavar="N",
-        help="GPUs a run needs (default: 1; 0: none)",
-    ),
+    arg("-g", "--gpus", type=int, metavar="N", help="GPUs a run needs (default: 1; 0: none)"),
     arg("--gpu-mem", metavar="MEM", help="GPU memory a run needs: 10G (default: learned)"),
     arg("--share", default="auto", metavar="HOW", help="auto, never, always:N (default: auto)"),
     arg("--node", metavar="NAMES", help="on one of these nodes of the cluster: gpu1,gpu2"),
@@ -89,16 +76,9 @@ ARGUMENTS = (
     arg(
         "--node-label", action="append", metavar="K=V", help="on nodes with this label; repeatable"
     ),
-    arg(
-        "-p",
-        "--priority",
-        type=int,
-        signed=True,
-        metavar="N",
-        help="higher runs first (default: 0)",
-    ),
+    arg("-p", "--priority", type=int, metavar="N", help="higher runs first (default: 0)"),
     arg("-t", "--timeout", metavar="TIME", help="end a run after this long: 90s, 2h, 1d12h"),
-    arg("--retries", type=int, signed=True, metavar="N", help="try a failed run N more times"),
+    arg("--retries", type=int, metavar="N", help="try a failed run N more times"),
     arg("--warm", metavar="MODULES", help="find these imported: torch,numpy, or auto; python only"),
     arg("--sync", action="store_true", help="ship a copy of the code to whatever node, now"),
     arg("--shell", metavar="SH", help="the shell for commands; login: your own (default: /bin/sh)"),
@@ -128,7 +108,7 @@ def _check(args: Args) -> None:
     if sum((args.dry_run, args.print, args.foreground)) > 1:
         raise UsageError("--dry-run, --print and --foreground exclude each other: give one of them")
     if args.max_failures is not None and args.max_failures < 1:
-        raise UsageError(f"--max-failures {args.max_failures}: at least 1")
+        raise UsageError(f"--max-failures {args.max_failures}: write 1 or more")
     for option, number in (("-g", args.gpus), ("--retries", args.retries)):
         if number is not None and number < 0:
             raise UsageError(f"{option} {number}: write 0 or more")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from stoker.cli.arguments import Args
 from stoker.cli.messages import note
 from stoker.cli.selection import format_ids, read_selection, selection_arguments
-from stoker.cli.state_colours import BAD, sum_up
+from stoker.cli.state_colours import BAD, format_counts
 from stoker.cli.tables import print_line
 from stoker.cli.verbs.status import describe_pauses
 from stoker.client.client import Client
@@ -122,7 +122,7 @@ def _last(steps: Iterable[Progress]) -> Progress | None:
 
 
 def _join(counts: dict[State, int]) -> str:
-    return ", ".join(text for text, _style in sum_up(counts))
+    return ", ".join(text for text, _style in format_counts(counts))
 
 
 def _show(steps: Iterable[Progress]) -> Progress | None:
@@ -149,5 +149,5 @@ def _show(steps: Iterable[Progress]) -> Progress | None:
 
 
 def _pieces(progress: Progress) -> list[tuple[str, str]]:
-    counts = sum_up(progress.counts)
+    counts = format_counts(progress.counts)
     return [piece for count in counts for piece in (("  ", ""), count)][1:]
