@@ -78,13 +78,17 @@ def sort_records(records: Sequence[RunRecord], keys: Sequence[str]) -> list[RunR
 def make_table(records: Sequence[RunRecord], columns: Sequence[str] | None = None) -> Table:
     """Make a table with a row for each run, by default of the varied parameters and the metrics.
 
-    If there are none of these: of all parameters, else of each run's name and state.
+    If there are none of these: of all parameters, else of each run's name and state. A table that lists a
+    run without success by default has a column of states too, so that a sorted table does not show such
+    a run as the best.
     """
     if columns is None:
         columns = [*varied_params(records), *metric_names(records)]
         columns = columns or list(dict.fromkeys(name for r in records for name in r.params))
         if not columns:
             return Table(["run", "state"], [[record.id, record.state] for record in records])
+        if "state" not in columns and any(record.state in BAD_STATES for record in records):
+            columns = [*columns, "state"]
     else:
         _check_names(records, columns)
     return Table(list(columns), [[record.get(name) for name in columns] for record in records])

@@ -64,6 +64,15 @@ def test_what_is_left_out_is_counted_by_state() -> None:
     assert repr(Results(records)) == "<Results: 4 runs (2 failed, 1 lost)>"
 
 
+def test_a_table_that_lists_a_run_that_did_not_succeed_has_a_column_of_states() -> None:
+    records = [run(0, "failed", 1.0), run(1, "done", 2.0), run(2, "done", 3.0)]
+
+    assert make_table(records[:2]).columns == ["seed", "loss", "state"]
+    assert make_table(records[:2]).rows == [[0, 1.0, "failed"], [1, 2.0, "done"]]
+    assert make_table(records[1:]).columns == ["seed", "loss"]
+    assert make_table(records, ["loss"]).columns == ["loss"]
+
+
 def test_runs_without_anything_to_compare_are_told_by_name_and_state() -> None:
     bare = RunRecord(dir="/r/run-1", id="run-1", params={}, facts={"state": "done"})
     alone = RunRecord(dir="/r/run-2", id="run-2", params={"lr": 0.1})
