@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpu_task_scheduler.child import read_env, run_named_task, run_task
@@ -55,7 +56,7 @@ class GPUTaskScheduler:
             contextlib.closing(records),
             logging_to(self._config["scheduler_log_file_path"]) as log,
         ):
-            run = _Run(self._config, self._gpu_task_class, gpus, records, log, warm=self._warm)
+            run = _Run(self._config, self._gpu_task_class, gpus, records, log, self._warm)
             todo = run.skip_done(list(self._config_manager.instances()))
             if todo:
                 run.run_all(todo)
@@ -68,37 +69,28 @@ class GPUTaskScheduler:
         return result
 
 
+@dataclass
 class _Run:
     """One run of a scheduler: skips, starts and records instances."""
 
-    def __init__(
-        self,
-        config: dict[str, Any],
-        task_class: Callable[..., GPUTask] | str,
-        gpus: list[str],
-        records: Records,
-        log: logging.Logger,
-        *,
-        warm: bool,
-    ) -> None:
-        self._config = config
-        self._task_class = task_class
-        self._gpus = gpus
-        self._records = records
-        self._log = log
-        self._warm = warm
-        self.results: list[TaskResult] = []
+    config: dict[str, Any]
+    task_class: Callable[..., GPUTask] | str
+    gpus: list[str]
+    records: Records
+    log: logging.Logger
+    warm: bool
+    results: list[TaskResult] = field(default_factory=list)
 
     def skip_done(self, instances: list[Instance]) -> list[Instance]:
         """Return the instances to run; log the others as skipped."""
         todo: list[Instance] = []
         for instance in instances:
-            if self._config["force_rerun"] or not self._records.is_done(instance):
+            if self.config["force_rerun"] or not self.records.is_done(instance):
                 todo.append(instance)
                 continue
-            gpu = self._gpus[len(self.results) % len(self._gpus)]
-            self._log.info("%s receives task %s", gpu, instance.name)
-            self._log.info("%s skips task %s", gpu, instance.name)
+            gpu = self.gpus[len(self.results) % len(self.gpus)]
+            self.log.info("%s receives task %s", gpu, instance.name)
+            self.log.info("%s skips task %s", gpu, instance.name)
             self.results.append(TaskResult(instance.name, instance.work_dir, SKIPPED))
         return todo
 
@@ -111,7 +103,7 @@ class _Run:
         from stoker.task.options import GpuOptions
         from stoker.task.run import run_to_end
 
-        opening = GpuOptions([gpu.split(",") for gpu in self._config["gpu"]]).make_open()
+        opening = GpuOptions([gpu.split(",") for gpu in self.config["gpu"]]).make_open()
         session = EngineSession(msgspec.structs.replace(opening, in_advance=False))
         env = {} if "MPLBACKEND" in os.environ else {"MPLBACKEND": "Agg"}
         waiting: dict[int, tuple[Instance, str]] = {}
@@ -129,7 +121,7 @@ class _Run:
                     env=env,
                     log=self._log_of(instance) or os.devnull,
                     ask=True,
-                    warm=self._name_of_class() if self._warm else None,
+                    warm=self._name_of_class() if self.warm else None,
                 )
 
         def on_event(event: Event, job: Job) -> None:
@@ -140,7 +132,7 @@ class _Run:
     def _name_of_class(self) -> str:
         from stoker.task.call_files import name_of
 
-        named = self._task_class
+        named = self.task_class
         return named if isinstance(named, str) else name_of(named)
 
     def _on_event(
@@ -150,21 +142,21 @@ class _Run:
         from stoker.task.call_files import remove_call
         from stoker.task.messages import Asked, Ended
 
-        gpu = self._gpus[job.slots[0]] if job.slots else "no gpu"
+        gpu = self.gpus[job.slots[0]] if job.slots else "no gpu"
         if isinstance(event, Asked):
-            self._log.info("%s receives task %s", gpu, instance.name)
+            self.log.info("%s receives task %s", gpu, instance.name)
             try:
                 session.answer(job, self._prepare(instance, call))
             except Exception as error:
-                self._log.exception("%s cannot start task %s", gpu, instance.name)
+                self.log.exception("%s cannot start task %s", gpu, instance.name)
                 session.refuse(job, f"{type(error).__name__}: {error}")
         elif isinstance(event, Ended):
             remove_call(call)
-            self._records.end(instance, success=job.ok)
-            self._log.info("%s finishes task %s", gpu, instance.name)
+            self.records.end(instance, success=job.ok)
+            self.log.info("%s finishes task %s", gpu, instance.name)
             reason = None if job.ok else job.reason or job.state
             if reason is not None:
-                self._log.error("%s task %s did not succeed: %s", gpu, instance.name, reason)
+                self.log.error("%s task %s did not succeed: %s", gpu, instance.name, reason)
             result = TaskResult(instance.name, instance.work_dir, job.state, gpu, reason)
             self.results.append(result)
 
@@ -172,21 +164,21 @@ class _Run:
         """Make the task's folder and call file; return the environment that it asks for."""
         from stoker.task.call_files import write_call
 
-        self._records.begin(instance)
+        self.records.begin(instance)
         os.makedirs(instance.work_dir, exist_ok=True)
         path = self._log_of(instance)
         if path is not None:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             open(path, "wb").close()
-        if isinstance(self._task_class, str):
-            named = (self._task_class, instance.config, instance.work_dir)
+        if isinstance(self.task_class, str):
+            named = (self.task_class, instance.config, instance.work_dir)
             write_call(call, run_named_task, named, is_loud=True)
             return {}
-        task = self._task_class(instance.config, instance.work_dir)
+        task = self.task_class(instance.config, instance.work_dir)
         env = read_env(task)
         write_call(call, run_task, (task,), is_loud=True)
         return env
 
     def _log_of(self, instance: Instance) -> str | None:
-        name = self._config["log_file"]
+        name = self.config["log_file"]
         return None if name is None else os.path.join(instance.work_dir, name)

@@ -83,10 +83,19 @@ def _moment(text: str) -> float:
     return parse_moment(text, time.time())
 
 
-def _signal(text: str) -> int:
-    from stoker.cli.signals import parse_signal
+def read_signal(text: str) -> int:
+    """Read `USR1`, `SIGUSR1`, `usr1` or `10`; raises ValueError for a signal that cannot end a job."""
+    from signal import SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, Signals
 
-    return parse_signal(text)
+    word = text.upper().removeprefix("SIG")
+    hint = "write TERM, INT, USR1 …"
+    try:
+        found = Signals(int(word)) if word.isdigit() else Signals[f"SIG{word}"]
+    except (KeyError, ValueError):
+        raise ValueError(f"no signal {text!r}: {hint}") from None
+    if found in (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT):
+        raise ValueError(f"{text} stops a job and does not end it: {hint}")
+    return found.value
 
 
 def _share(text: str) -> str:
@@ -143,7 +152,7 @@ READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "after": ("after", _ids),
     "after_any": ("after_any", _ids),
     "begin": ("begin_at", _moment),
-    "signal": ("stop_signal", _signal),
+    "signal": ("stop_signal", read_signal),
     "grace": ("grace_s", _grace),
     "backoff": ("backoff_s", _backoff),
     "warm": ("warm", read_modules),

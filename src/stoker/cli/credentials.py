@@ -42,7 +42,7 @@ def make_credentials(home: str, address: str, *, use_tls: bool) -> Credentials:
             certificates = make_authority(home, *_names_of(address))
         except StokerError as error:
             raise StokerError(
-                f"{error}; or, where nobody else can log in or listen: stoker cluster up --no-tls"
+                f"{error}; or, on a network without other users: stoker cluster up --no-tls"
             ) from None
     return Credentials(settings.make_token(), certificates)
 

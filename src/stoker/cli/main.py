@@ -158,21 +158,15 @@ def _repair_standard_streams() -> None:
 
 
 def _overview() -> str:
+    from stoker.cli.help_topics import TOOLS, TOPICS
+
+    *most, last = TOPICS[: -len(TOOLS)]
     width = max(map(len, VERBS))
     verbs = "".join(f"  {verb:<{width}}  {text}\n" for verb, text in VERBS.items())
     return (
         "Stoker keeps every GPU fed.\n\n"
         f"usage: stoker VERB …\n\n{verbs}\n"
         "stoker VERB -h explains a verb, with examples; stoker --version tells the version.\n"
-        f"{_topics()}"
-    )
-
-
-def _topics() -> str:
-    from stoker.cli.help_topics import TOOLS, TOPICS
-
-    *most, last = TOPICS[: -len(TOOLS)]
-    return (
         f"stoker help TOPIC explains {', '.join(most)} and {last};\n"
         f"for users of an older tool: {', '.join(TOOLS)}.\n"
     )

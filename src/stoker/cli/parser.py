@@ -71,4 +71,5 @@ class Parser(argparse.ArgumentParser):
 
 def parser_of(verb: str, module: ModuleType) -> Parser:
     """Return the parser of a verb's module."""
-    return Parser(f"stoker {verb}", module.SUMMARY, module.EXAMPLES, module.ARGUMENTS)
+    examples = f"examples:\n{module.EXAMPLES}"
+    return Parser(f"stoker {verb}", module.SUMMARY, examples, module.ARGUMENTS)

@@ -8,12 +8,12 @@ import time
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from stoker.cli.run_report import FailedCommand, Report, tail_of
 from stoker.cli.safe_text import one_line
+from stoker.cli.tables import draw_progress
 from stoker.core.durations import format_duration
 from stoker.core.job import Outcome
 from stoker.engine.engine import Engine
@@ -89,21 +89,18 @@ class RunView(Report):
 
     def list_failures(self, count: int) -> None:
         """List the logs of failed commands; the failures are above."""
-        logs = [failure for failure in self._failures if failure.log]
-        if logs and count:
-            for failure in logs:
-                self._console.print(
-                    f"[red]✗ {failure.job}[/]  log: {escape(failure.log or '')}", soft_wrap=True
-                )
+        for failure in self._failures if count else ():
+            if failure.log:
+                line = f"[red]✗ {failure.job}[/]  log: {escape(failure.log)}"
+                self._console.print(line, soft_wrap=True)
 
     def _draw(self) -> Group:
         assert self._engine is not None
         table = Table(box=None, pad_edge=False, expand=True, show_header=True, header_style="dim")
-        table.add_column("GPU", no_wrap=True)
-        table.add_column("MEMORY", no_wrap=True)
-        table.add_column("UTIL", justify="right", no_wrap=True)
-        table.add_column("JOB", justify="right", no_wrap=True)
-        table.add_column("FOR", justify="right", no_wrap=True)
+        for name in ("GPU", "MEMORY"):
+            table.add_column(name, no_wrap=True)
+        for name in ("UTIL", "JOB", "FOR"):
+            table.add_column(name, justify="right", no_wrap=True)
         table.add_column("COMMAND", ratio=1, no_wrap=True, overflow="ellipsis")
         slot_table = self._engine.slot_table
         all_slots = [p for p in slot_table.states if p.current is not None or p.is_idle]
@@ -120,7 +117,6 @@ class RunView(Report):
         before = self._engine.queue.already_done
         bad = tally.failed + tally.killed + tally.lost
         ended = tally.done + bad
-        line = Table.grid(padding=(0, 2), expand=True)
         counts = Text.assemble((f"{tally.done} done", "green"))
         if bad:
             counts.append(f"  {bad} failed", "red")
@@ -129,20 +125,14 @@ class RunView(Report):
             counts.append(f"  {before} done before", "dim")
         took_s = time.monotonic() - self._began
         if self._total is None:
-            clock = format_duration(took_s)
-            line.add_row(counts, Text(clock, "dim", justify="right"))
+            line = Table.grid(padding=(0, 2), expand=True)
+            line.add_row(counts, Text(format_duration(took_s), "dim", justify="right"))
             return line
         left = max(0, self._total - before - ended)
         eta = format_duration(took_s / ended * left) if ended and left else "–"
-        line.add_column(no_wrap=True)
-        line.add_column(ratio=1)
-        line.add_column(no_wrap=True)
-        line.add_row(
-            counts,
-            ProgressBar(total=self._total, completed=ended + before),
-            Text(f"{ended + before}/{self._total}  {format_duration(took_s)}  ETA {eta}", "dim"),
-        )
-        return line
+        completed = ended + before
+        text = Text(f"{completed}/{self._total}  {format_duration(took_s)}  ETA {eta}", "dim")
+        return draw_progress(counts, self._total, completed, text)
 
     def _running(self) -> int:
         assert self._engine is not None

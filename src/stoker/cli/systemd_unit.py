@@ -52,7 +52,9 @@ def unit_text(command: list[str], environment: dict[str, str]) -> str:
 def _quote(text: str) -> str:
     """Quote a word for systemd: % starts a specifier, the rest is as in C."""
     if any(not char.isprintable() for char in text):
-        raise StokerError(f"{text!r} cannot stand in a systemd unit: it is not printable")
+        raise StokerError(
+            f"{text!r} cannot be written to a systemd unit: it has unprintable characters"
+        )
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 

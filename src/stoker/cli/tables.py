@@ -47,9 +47,7 @@ def harmless(text: str) -> str:
 def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles = _NONE) -> None:
     """Print rows below their headers; with titles no column may be folded."""
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console(highlight=False).print(draw_titled(columns, rows, titles))
+        _print(draw_titled(columns, rows, titles))
     else:
         _print_plain([[column.header for column in columns], *map(_texts, rows)], titles)
 
@@ -57,9 +55,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Row], titles: Titles =
 def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
     """Print names and values, one per line."""
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console(highlight=False).print(draw_facts(facts))
+        _print(draw_facts(facts))
     else:
         _print_plain([[name, *_texts([cell])] for name, cell in facts])
 
@@ -67,11 +63,15 @@ def print_facts(facts: Sequence[tuple[str, Cell]]) -> None:
 def print_line(*pieces: Cell) -> None:
     """Print one line of coloured pieces."""
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console(highlight=False, soft_wrap=True).print(join(pieces))
+        _print(join(pieces), soft_wrap=True)
     else:
         print("".join(_texts(pieces)))
+
+
+def _print(drawn: RenderableType, *, soft_wrap: bool = False) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=soft_wrap).print(drawn)
 
 
 def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
@@ -79,13 +79,13 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     from rich.table import Table
 
     shown = [
-        place
-        for place, column in enumerate(columns)
-        if not column.spare or any(_texts([row[place]])[0] for row in rows)
+        index
+        for index, column in enumerate(columns)
+        if not column.spare or any(_texts([row[index]])[0] for row in rows)
     ]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for place in shown:
-        column = columns[place]
+    for index in shown:
+        column = columns[index]
         table.add_column(
             column.header,
             justify="right" if column.right else "left",
@@ -93,7 +93,7 @@ def draw_table(columns: Sequence[Column], rows: Sequence[Row]) -> Table:
             no_wrap=not (column.fold or column.gives),  # what may wrap is narrowed first
         )
     for row in rows:
-        table.add_row(*(_draw_cell(row[place], columns[place]) for place in shown))
+        table.add_row(*(_draw_cell(row[index], columns[index]) for index in shown))
     return table
 
 
@@ -114,6 +114,19 @@ def draw_facts(facts: Sequence[tuple[str, Cell]]) -> RenderableType:
     for name, cell in facts:
         table.add_row(Text(name, "dim"), draw(cell))
     return table
+
+
+def draw_progress(counts: Text, total: int, completed: int, text: str | Text) -> Table:
+    """Build a line with counts, a bar and a text."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    line = Table.grid(padding=(0, 2), expand=True)
+    line.add_column(no_wrap=True)
+    line.add_column(ratio=1)
+    line.add_column(no_wrap=True)
+    line.add_row(counts, ProgressBar(total=max(1, total), completed=completed), text)
+    return line
 
 
 def draw(cell: Cell) -> Text:

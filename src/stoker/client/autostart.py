@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DAEMON = "stoker.daemon"
 
-_PATIENCE_S = 60.0
-_SHORT_PATIENCE_S = 10.0  # for a daemon that has long been up: it ends, or makes its socket again
+_TIMEOUT_S = 60.0
+_SHORT_TIMEOUT_S = 10.0  # for a daemon that has long been up: it ends, or makes its socket again
 _STEP_S = 0.02
 # Variables of a job: a daemon that a job starts must not inherit them.
 _JOB_VARIABLES = (
@@ -86,7 +86,7 @@ def _start(home: str, arguments: Sequence[str]) -> None:
         module_words(DAEMON, *arguments),
         daemon_log(home),
         daemon_environment(home),
-        _PATIENCE_S,
+        _TIMEOUT_S,
     )
     if answer == "ready":
         return
@@ -124,6 +124,6 @@ def _await_listener(home: str) -> Connection | None:
         if pid is None:
             return None
         waited_s = time.monotonic() - begun
-        if waited_s > _SHORT_PATIENCE_S and waited_s > _PATIENCE_S - age_s(pid):
+        if waited_s > _SHORT_TIMEOUT_S and waited_s > _TIMEOUT_S - age_s(pid):
             raise StokerError(unreachable(home, pid))
         time.sleep(_STEP_S)

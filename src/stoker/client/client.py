@@ -27,8 +27,8 @@ class Client:
     A daemon that died is started again when it is needed, unless `restart` is false; one that was
     stopped is not. Every method raises StokerError if it fails: UsageError for a wrong request,
     NotFoundError for what does not exist, ConflictError for a job or queue in the wrong state,
-    NoDaemonError if no daemon runs, and BrokenError if it went away before it answered. `tell` is
-    called with a line of text when `wait` or a followed log waits for a stopped daemon.
+    NoDaemonError if no daemon runs, and BrokenError if it went away before it answered. `on_notice`
+    is called with a line of text when `wait` or a followed log waits for a stopped daemon.
 
         with Client(start=True) as client:
             jobs = [NewJob(command="python train.py --lr 0.1")]
@@ -43,14 +43,14 @@ class Client:
         start: bool = False,
         *,
         restart: bool = True,
-        tell: Callable[[str], None] | None = None,
+        on_notice: Callable[[str], None] | None = None,
     ) -> None:
         if home is None:
             from stoker.home import find_home
 
             home = find_home()
         self.home = home
-        self._tell = tell
+        self._on_notice = on_notice
         self._session = Session(home, start=start, restart=restart)
 
     def __enter__(self) -> Client:  # noqa: PYI034 - Self came with Python 3.11
@@ -174,7 +174,7 @@ class Client:
                     offset += len(chunk)
                     yield chunk
             except BrokenError:
-                self._session.wait_for_daemon(self._tell)
+                self._session.wait_for_daemon(self._on_notice)
             else:
                 if attempt is not None or not number:
                     return
@@ -272,7 +272,7 @@ class Client:
                             "wait", unfinished=True, since=progress.since, last=progress.last
                         )
             except BrokenError:
-                self._session.wait_for_daemon(self._tell)
+                self._session.wait_for_daemon(self._on_notice)
 
     def status(self) -> wire.Status:
         """Return the state of the daemon: its slots, counts of jobs, and notices."""

@@ -12,7 +12,7 @@ from stoker.client.transport import BrokenError, Connection, NoDaemonError, quot
 
 Value = str | int | float | bool | list[str] | None
 
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _STEP_S = 0.05
 
 
@@ -84,34 +84,34 @@ class Session:
         _headers, chunks = self.stream(target)
         return _split_lines(chunks)
 
-    def wait_for_daemon(self, tell: Callable[[str], None] | None = None) -> None:
+    def wait_for_daemon(self, on_notice: Callable[[str], None] | None = None) -> None:
         """Wait until a daemon listens again; one that was stopped has 10 seconds to come back.
 
-        `tell` is called when the wait begins, and when the daemon is back.
+        `on_notice` is called when the wait begins, and when the daemon is back.
         """
         self.close()
-        deadline = time.monotonic() + _PATIENCE_S
-        is_told = False
+        deadline = time.monotonic() + _TIMEOUT_S
+        is_announced = False
         while True:
             try:
                 self._connection = self._connect()
             except NoDaemonError as error:
                 if time.monotonic() > deadline:
                     raise NoDaemonError(
-                        f"the daemon was stopped and is not back after {_PATIENCE_S:.0f} s:"
+                        f"the daemon was stopped and is not back after {_TIMEOUT_S:.0f} s:"
                         " running jobs go on; stoker daemon start starts it, then ask again",
                         died=error.died,
                     ) from None
-                if tell is not None and not is_told:
-                    tell(
+                if on_notice is not None and not is_announced:
+                    on_notice(
                         "the daemon was stopped; running jobs go on:"
-                        f" waiting up to {_PATIENCE_S:.0f} s for it to be back"
+                        f" waiting up to {_TIMEOUT_S:.0f} s for it to be back"
                     )
-                    is_told = True
+                    is_announced = True
                 time.sleep(_STEP_S)
             else:
-                if tell is not None and is_told:
-                    tell("the daemon is back")
+                if on_notice is not None and is_announced:
+                    on_notice("the daemon is back")
                 return
 
     def _connect(self) -> Connection:

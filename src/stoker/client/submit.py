@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from stoker import wire
 
-PATIENCE_S = 30.0
+RETRY_TIMEOUT_S = 30.0
 
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
@@ -75,7 +75,7 @@ def _answer(connection: Connection) -> bytes:
 def _send_again(attempt: Callable[[], bytes], request_id: str) -> bytes:
     import time
 
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + RETRY_TIMEOUT_S
     pause_s = _FIRST_PAUSE_S
     while True:
         time.sleep(pause_s)
@@ -86,7 +86,7 @@ def _send_again(attempt: Callable[[], bytes], request_id: str) -> bytes:
             if time.monotonic() + pause_s > deadline:
                 raise StokerError(
                     f"the daemon went away while it was taking the jobs, and did not answer within"
-                    f" {PATIENCE_S:.0f} s: they may or may not have been added; stoker ls shows them."
+                    f" {RETRY_TIMEOUT_S:.0f} s: they may or may not have been added; stoker ls shows them."
                     f" Sent again with the request id {request_id} they are added once"
                 ) from error
 

@@ -31,7 +31,7 @@ def test_special_characters_of_systemd_are_escaped() -> None:
 
 
 def test_unprintable_text_in_a_unit_is_refused() -> None:
-    with pytest.raises(StokerError, match="not printable"):
+    with pytest.raises(StokerError, match="unprintable characters"):
         systemd_unit.unit_text(["/a\nb"], {})
 
 

@@ -108,7 +108,7 @@ def test_a_daemon_that_died_during_a_submission_is_started_again(
 def test_a_daemon_that_stays_away_is_a_clear_error(
     serve: Serve, home: Path, hang_up: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(module, "RETRY_TIMEOUT_S", 0.3)
     serve(hang_up)
     with pytest.raises(StokerError, match=r"may or may not .* stoker ls .* once"):
         submit(str(home), {"jobs": []})

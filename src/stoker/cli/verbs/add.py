@@ -24,7 +24,6 @@ SUMMARY = """\
 Add a job to the queue; it runs when its turn comes and GPUs are free, also after you log out. One
 argument is a line for the shell, several are a command and its arguments, passed on as they are."""
 EXAMPLES = """\
-examples:
   stoker add python train.py --lr 0.1         a command
   stoker add 'python prep.py && python a.py'  a line for the shell
   stoker add -n big -g 2 -p 5 python big.py   two GPUs, a name, ahead of others
@@ -191,8 +190,8 @@ def _check_program(words: list[str], folder: bytes) -> None:
     from stoker.executors.command import find_program
 
     def is_program(name: str) -> bool:
-        place = os.path.join(os.fsdecode(folder), name) if "/" in name else name
-        return find_program(place, os.environ.get("PATH", os.defpath)) is not None
+        path = os.path.join(os.fsdecode(folder), name) if "/" in name else name
+        return find_program(path, os.environ.get("PATH", os.defpath)) is not None
 
     first = words[0]
     # A path with blanks may exist on another node.

@@ -29,7 +29,6 @@ in the printed line is as good as your login on all of them until it expires: `t
 ends all. The boxes speak TLS with certificates that the first box makes; RAY_USE_TLS and RAY_TLS_* name your
 own. Ray listens on all interfaces of each box, whatever --address says: use a firewall."""
 EXAMPLES = """\
-examples:
   stoker cluster up                         on the first box; prints what to run on the others
   stoker cluster up --address 10.0.0.1      under this address, where the box has several
   stoker cluster join 10.0.0.1              on the others; the token comes from the printed line

@@ -19,11 +19,10 @@ Choice = tuple[str, str]  # a word, and what it is
 
 SUMMARY = "Print the words that the last of WORDS may become, each with a tab and its meaning."
 EXAMPLES = """\
-examples:
   stoker complete -- kill 1    what stoker kill 1 may become
 """
 
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 _JOBS = 200
 _PENDING = ("waiting", "held", "blocked", "delayed")
 _LIVE = ("running", "paused")
@@ -172,7 +171,7 @@ def _ask(target: str) -> dict[str, Any]:
     from stoker.home import find_home
 
     try:
-        with Connection(find_home(), _PATIENCE_S) as connection:
+        with Connection(find_home(), _TIMEOUT_S) as connection:
             answer = loads(connection.request("GET", target).body.decode())
     except (StokerError, OSError, ValueError):
         return {}

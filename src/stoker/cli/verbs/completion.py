@@ -10,7 +10,6 @@ SUMMARY = """\
 Print a script that lets your shell complete verbs, options, and the ids and names of jobs. Let your
 shell read it when it starts."""
 EXAMPLES = """\
-examples:
   stoker completion bash >> ~/.bashrc                            bash
   stoker completion zsh > "${fpath[1]}/_stoker"                  zsh
   stoker completion fish > ~/.config/fish/completions/stoker.fish   fish

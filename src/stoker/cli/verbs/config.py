@@ -15,7 +15,6 @@ SUMMARY = """\
 Show the queue's settings, or change one. A change counts at once, or where it says so after stoker
 daemon restart, and is remembered."""
 EXAMPLES = """\
-examples:
   stoker config                     all settings, with their meaning
   stoker config keep.days           one value
   stoker config keep.days 30        change it

@@ -26,7 +26,6 @@ SUMMARY = """\
 Start, stop, restart or install the daemon, which runs the queue. The first stoker add starts it by
 itself. Stopping or restarting it leaves jobs running; the next one takes them up again."""
 EXAMPLES = """\
-examples:
   stoker daemon start --gpus 0,1    use these GPUs from now on (remembered)
   stoker daemon restart             take up a new version; jobs run on
   stoker daemon stop                jobs run on, nothing new starts
@@ -36,7 +35,7 @@ examples:
 """
 
 _ACTIONS = ("start", "stop", "restart", "status", "install")
-_PATIENCE_S = 60.0
+_STOP_TIMEOUT_S = 60.0
 
 ARGUMENTS = (
     arg("action", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
@@ -151,7 +150,7 @@ def _end(home: str, status: Status | None, *, kill: bool = False) -> bool:
     try:
         with Client(home) as client:
             client.stop(kill=kill)
-        if not has_ended(process, _PATIENCE_S):
+        if not has_ended(process, _STOP_TIMEOUT_S):
             raise _has_not_ended(home, status.pid)
     finally:
         os.close(process)
@@ -167,14 +166,14 @@ def _end_unreachable(home: str) -> bool:
         raise StokerError(
             f"a daemon holds {home}/daemon.lock, but its pid is not known: find it and end it"
         )
-    if not end_holder(lock_path(home), pid, _PATIENCE_S):
+    if not end_holder(lock_path(home), pid, _STOP_TIMEOUT_S):
         raise _has_not_ended(home, pid)
     return True
 
 
 def _has_not_ended(home: str, pid: int) -> StokerError:
     return StokerError(
-        f"the daemon (pid {pid}) has not ended within {_PATIENCE_S:.0f} s: {home}/daemon.log may"
+        f"the daemon (pid {pid}) has not ended within {_STOP_TIMEOUT_S:.0f} s: {home}/daemon.log may"
         f" say why; kill -KILL {pid} ends it, and jobs run on"
     )
 

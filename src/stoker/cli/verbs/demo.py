@@ -13,7 +13,6 @@ SUMMARY = """\
 See Stoker at work: real processes that overlap on fake GPUs, one of which fails on purpose.
 Takes some 10 seconds and leaves nothing behind. With --web the web page shows them, until you stop it."""
 EXAMPLES = """\
-examples:
   stoker demo              16 runs on 4 fake GPUs
   stoker demo --gpus 2     on 2: twice as long
   stoker demo --web        the web page over busy fake GPUs, until you stop it

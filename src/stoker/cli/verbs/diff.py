@@ -17,7 +17,6 @@ SUMMARY = """\
 Show where two runs differ: in their parameters and in what they reported. A run is its folder, or
 NAME/ID of a sweep, where the beginning of the id or its hash is enough."""
 EXAMPLES = """\
-examples:
   stoker diff pacgan/3bcc25ea pacgan/9a3d36be    by their hashes
   stoker diff results/a/run-1 results/b/run-2    by their folders
 """

@@ -22,7 +22,6 @@ SUMMARY = """\
 Open a job's settings as text in $VISUAL or $EDITOR, and apply what was changed there, as stoker set
 does. Text that makes no sense changes nothing."""
 EXAMPLES = """\
-examples:
   stoker edit 12                 one job that has not begun
   EDITOR=nano stoker edit train  with another editor
 """

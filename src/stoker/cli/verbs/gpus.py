@@ -22,7 +22,6 @@ Show this machine's GPUs, or all of a cluster's: memory, utilisation, who uses a
 the queue does there.
 Or change which of them the queue uses, while jobs run: what runs on a GPU is never touched."""
 EXAMPLES = """\
-examples:
   stoker gpus             a table
   stoker gpus --json      a list for scripts: [] where there is no GPU
   stoker gpus drain 1     start nothing more on GPU 1; what runs there comes to its end
@@ -35,7 +34,7 @@ _COLUMNS = [
 ]
 _QUEUE = Column("QUEUE", fold=True)
 _ACTIONS = ("add", "drain", "remove")
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 
 ARGUMENTS = (
     arg("action", nargs="?", choices=_ACTIONS, metavar="ACTION", help=", ".join(_ACTIONS)),
@@ -152,7 +151,7 @@ def _slots_of_queue() -> list[dict[str, Any]] | None:
     from stoker.home import find_home
 
     try:
-        with Connection(find_home(), _PATIENCE_S) as connection:
+        with Connection(find_home(), _TIMEOUT_S) as connection:
             status = json.loads(connection.request("GET", "/v1/status").body)
     except StokerError:
         return None

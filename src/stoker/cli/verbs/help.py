@@ -14,7 +14,6 @@ Explain a verb, as VERB -h does, or one of these topics, with examples to paste:
 {", ".join(TOPICS[: -len(TOOLS)])}.
 For users of an older tool: {", ".join(TOOLS)}."""
 EXAMPLES = """\
-examples:
   stoker help dependencies   jobs that wait for others
   stoker help add            a verb and its options
   stoker help gpupeasy       what a user of GPUPeasy types here

@@ -12,7 +12,6 @@ SUMMARY = """\
 Keep jobs from starting until stoker release lets them go on. What runs is not touched: stoker pause
 stops it where it is."""
 EXAMPLES = """\
-examples:
   stoker hold 12             one job that has not begun
   stoker hold 5-9,train      several
   stoker hold -P vision      all of a project

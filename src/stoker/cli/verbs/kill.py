@@ -13,7 +13,6 @@ SUMMARY = """\
 End jobs: those that wait do not start, those that run get SIGTERM, whole process trees, and SIGKILL
 when the grace time is over."""
 EXAMPLES = """\
-examples:
   stoker kill 12                 one job
   stoker kill 1 2 5-9            several
   stoker kill @                  the last one

@@ -16,7 +16,6 @@ SUMMARY = """\
 Print the output of a job, or the daemon's own log. On a terminal colours are kept and other escape
 sequences are not; in a pipe every byte comes as it was written."""
 EXAMPLES = """\
-examples:
   stoker log 12                the output of job 12
   stoker log -f @              follow the last job until it ends; Ctrl-C leaves it running
   stoker log -n 20 train       the last 20 lines of the job named train
@@ -37,7 +36,7 @@ def run(args: Args) -> int:
         raise UsageError(f"-n {args.lines}: write 0 or more lines")
     if args.attempt is not None and args.attempt < 1:
         raise UsageError(f"--attempt {args.attempt}: attempts are counted from 1")
-    with Client(tell=note) as client:
+    with Client(on_notice=note) as client:
         print_stream(client.log(args.id, args.attempt, args.lines, args.follow))
     return 0
 
@@ -65,7 +64,7 @@ def follow_job(job: int) -> int:
     """Show a job's output until it ends; 0 if it has succeeded."""
     name = str(job)
     try:
-        with Client(tell=note) as client:
+        with Client(on_notice=note) as client:
             attempt = 1
             while True:
                 # Attempt by attempt: the first may have ended before the first request.

@@ -23,7 +23,6 @@ SUMMARY = """\
 List jobs: what runs, what waits in its order, and what ended last. Without IDS, STATE or -a a long
 list is cut, and its last line tells what is left out."""
 EXAMPLES = """\
-examples:
   stoker ls                   what runs, what waits next, what ended last
   stoker ls --watch           the same, always up to date; Ctrl-C ends it
   stoker ls -s failed         what failed

@@ -13,7 +13,6 @@ SUMMARY = """\
 Put a waiting job at a position of the queue: 1, the default, is the next to start. The queue's order is
 priority first: past another priority the job takes that over, and it is said."""
 EXAMPLES = """\
-examples:
   stoker move 12        to the front
   stoker move train 5   to the fifth place
 """

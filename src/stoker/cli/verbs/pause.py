@@ -14,7 +14,6 @@ Stop running jobs where they are (SIGSTOP to their whole trees); they keep their
 them, and their time limits wait. With --queue start nothing more, of all or of one project: what runs
 goes on."""
 EXAMPLES = """\
-examples:
   stoker pause 12                 stop one job where it is
   stoker pause -P vision          all of a project that run
   stoker pause --queue            start nothing more, until stoker resume --queue

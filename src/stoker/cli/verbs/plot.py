@@ -13,7 +13,6 @@ SUMMARY = """\
 Draw what runs have reported, over their steps: on the terminal, or into a picture. Needs the extra
 [plot]: pip install 'stoker[plot]'."""
 EXAMPLES = """\
-examples:
   stoker plot pacgan --y val_acc                    over the steps
   stoker plot pacgan --x time --y loss              over another
   stoker plot pacgan --y loss --where 'lr < 0.01'   some of the runs

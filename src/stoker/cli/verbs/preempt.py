@@ -13,7 +13,6 @@ Let running jobs make room: each gets its signal (SIGTERM, or what add --signal 
 grace time is over, and waits again behind the others of its priority. However it exits, it has not
 failed. It finds what it saved in $STOKER_CHECKPOINT_DIR."""
 EXAMPLES = """\
-examples:
   stoker preempt 12          one job
   stoker preempt -P sweep    all of a project that run
   stoker preempt -s paused   those that are paused

@@ -11,7 +11,6 @@ from stoker.wire import Release
 SUMMARY = """\
 Let held jobs go on: they start when there is room and what else they wait for has come."""
 EXAMPLES = """\
-examples:
   stoker release 12          one job
   stoker release -P vision   all of a project
   stoker release --all       all that are held

@@ -19,7 +19,6 @@ SUMMARY = """\
 Show what came of a sweep's runs: the parameters that vary, and the metrics reported last. The sweep is
 looked for in results/NAME; a folder will do as well."""
 EXAMPLES = """\
-examples:
   stoker results pacgan                        everything
   stoker results pacgan --sort -val_acc -n 10  the ten highest
   stoker results pacgan --over seed            mean ± std (n) over the seeds
@@ -139,6 +138,6 @@ def _show(args: Args, table: Table) -> None:
         return
     from stoker.cli.tables import Column, print_table
 
-    numbers = [formats.is_number_column(table, place) for place in range(len(table.columns))]
+    numbers = [formats.is_number_column(table, index) for index in range(len(table.columns))]
     columns = [Column(name, right=r) for name, r in zip(table.columns, numbers, strict=True)]
     print_table(columns, [[formats.to_text(value) for value in row] for row in table.rows])

@@ -13,7 +13,6 @@ Let paused jobs go on where they were stopped. With --queue let the queue, and t
 if the brake paused them, start jobs again, at once; with -P a project that was paused by hand or by the
 brake."""
 EXAMPLES = """\
-examples:
   stoker resume 12                 one job
   stoker resume --all              all that are paused
   stoker resume --queue            the queue

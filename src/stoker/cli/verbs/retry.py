@@ -13,7 +13,6 @@ SUMMARY = """\
 Let jobs that have ended run once more, with the same command, folder and environment, under the same
 id. A job added with --snapshot runs from the same copy again; --fresh takes the folder as it is now."""
 EXAMPLES = """\
-examples:
   stoker retry 12                        one job
   stoker retry -s failed                 all that failed
   stoker retry --failed                  all that did not succeed

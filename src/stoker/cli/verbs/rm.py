@@ -12,7 +12,6 @@ SUMMARY = """\
 Forget jobs and delete their logs (those in Stoker's own folder; a file named with -o stays). A job
 that runs is removed only with --kill. Ids are never used again."""
 EXAMPLES = """\
-examples:
   stoker rm 12            one that has ended, or that waits
   stoker rm 1-9 --kill    also those that run: they are ended first
   stoker rm -s failed     all that failed

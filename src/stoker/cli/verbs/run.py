@@ -20,7 +20,6 @@ SUMMARY = """\
 Run commands from a file or a pipe, one per line, each on a free GPU; the next starts the moment one
 ends. The exit code is 0 only if all succeeded. Ctrl-C once starts no more, twice kills what runs."""
 EXAMPLES = """\
-examples:
   stoker run jobs.txt                       on every GPU that nobody else is using
   cat jobs.txt | stoker run --gpus 0,1      on GPUs 0 and 1
   stoker run jobs.txt --gpus 0+1,2+3        two GPUs for each command

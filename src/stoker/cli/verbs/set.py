@@ -17,7 +17,6 @@ Change settings of jobs that have not begun:
 {fill(", ".join(NAMES), 100)}.
 The value none takes a setting away. Of a job that runs, name, priority, retries and timeout can be set."""
 EXAMPLES = """\
-examples:
   stoker set 12 priority=5             ahead of others
   stoker set 5-9 timeout=2h retries=1  several jobs, several settings
   stoker set 12 timeout=none           no time limit any more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import time
 from collections.abc import Sequence
 
@@ -14,7 +15,6 @@ from stoker.cli.job_table import full_name, took
 from stoker.cli.messages import print_json
 from stoker.cli.safe_text import clean
 from stoker.cli.selection import IDS_HELP
-from stoker.cli.signals import format_signal
 from stoker.cli.state_colours import STYLES
 from stoker.cli.tables import Cell, Column, format_size, print_facts, print_line, print_table
 from stoker.cli.times import format_moment
@@ -26,7 +26,6 @@ from stoker.wire import AttemptInfo, Bytes, JobDetail, from_wire
 
 SUMMARY = "Show everything about one job: what it runs, where, since when, how each attempt ended."
 EXAMPLES = """\
-examples:
   stoker show 12           job 12
   stoker show @            the last one
   stoker show train        the job of this name
@@ -209,8 +208,11 @@ def _ending(job: JobDetail) -> str | None:
     options = job.options
     if (options.stop_signal, options.grace_s) == (15, 10.0):
         return None
-    word = format_signal(options.stop_signal)
-    return f"SIG{word}, SIGKILL {format_duration(options.grace_s)} later"
+    try:
+        name = signal.Signals(options.stop_signal).name
+    except ValueError:
+        name = f"signal {options.stop_signal}"
+    return f"{name}, SIGKILL {format_duration(options.grace_s)} later"
 
 
 def _preemption(job: JobDetail) -> str | None:

@@ -20,7 +20,6 @@ Tell how long work would take, and how many jobs would share a GPU, without runn
 that you describe, jobs from a trace file, or sweeps drawn at random. Beside Stoker's sharing stand a
 GPU for each job, gpulimit's rule, and sharing with everything known beforehand."""
 EXAMPLES = """\
-examples:
   stoker simulate --runs 200 --minutes 30 --memory 5G --sm 0.3 --gpus 4x24G,8x24G
                                        how long on 4 GPUs, how long on 8
   stoker simulate --trace jobs.csv --gpus 8x80G

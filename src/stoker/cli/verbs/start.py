@@ -12,7 +12,6 @@ SUMMARY = """\
 Let jobs that have not begun start as the very next, as soon as GPUs are free: ahead of the queue's
 order, and past holds, needs, times, pauses and the limits of their project. Nothing is pushed out."""
 EXAMPLES = """\
-examples:
   stoker start 12          this one next
   stoker start 5-7         these next
   stoker preempt 3 && stoker start 12    on the GPU of job 3

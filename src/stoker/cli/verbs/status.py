@@ -16,7 +16,6 @@ from stoker.wire import Shared, SlotInfo, Status, WarmWorker
 
 SUMMARY = "Show how the queue is: the daemon, how many jobs stand where, and what each GPU does."
 EXAMPLES = """\
-examples:
   stoker status           for people
   stoker status --json    for scripts
 """

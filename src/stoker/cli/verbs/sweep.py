@@ -23,7 +23,6 @@ Run a command with all combinations of its parameters, or with samples of them: 
 YAML or TOML file (a W&B sweep file will do). Every run has a folder of its own, and submitted again
 only those run that have not succeeded."""
 EXAMPLES = """\
-examples:
   stoker sweep 'python t.py --lr {lr} --bs {bs}' lr=1e-3,3e-4 bs=32,64
   stoker sweep 'python t.py {args}' lr='loguniform(1e-5,1e-1)' -n 50 --seed 0
   stoker sweep 'python t.py {hydra}' opt=sgd,adam 'seed=range(3)'
@@ -192,7 +191,7 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
     from stoker.sweeps.earlier_runs import Rerun
 
     with Client() as client:
-        history, places = ask_queue(client, sweep, _done_here(client.home, sweep))
+        history, slots = ask_queue(client, sweep, _done_here(client.home, sweep))
     rerun = Rerun(args.rerun or "undone")
     todo = sum(1 for _run in history.choose(sweep, rerun))
     print(f"sweep {sweep.name}: {_runs(sweep.count)}{_more(history.describe_skipped(sweep.count))}")
@@ -202,20 +201,20 @@ def _dry_run(args: Args, sweep: Sweep) -> int:
             break
         print(f"  {one_line(os.fsencode(run.command), width=1000)}")
     print(f"folders: {sweep.root}")
-    print(f"time: {_estimate(history, todo, places)}")
+    print(f"time: {_estimate(history, todo, slots)}")
     return 0
 
 
-def _estimate(history: EarlierRuns, todo: int, places: int) -> str:
+def _estimate(history: EarlierRuns, todo: int, slots: int) -> str:
     from stoker.core.durations import format_duration
 
     if not todo:
         return "nothing is left to run"
     if history.mean_s is None:
         return "not known before a run has succeeded"
-    total_s = history.mean_s * todo / max(1, places)
+    total_s = history.mean_s * todo / max(1, slots)
     each = format_duration(history.mean_s)
-    return f"about {format_duration(total_s)} ({each} a run, {places} at once)"
+    return f"about {format_duration(total_s)} ({each} a run, {slots} at once)"
 
 
 def _queue(args: Args, sweep: Sweep, common: Submission) -> int:

@@ -22,7 +22,6 @@ Wait until jobs are over: those named, else those that wait or run now. Jobs tha
 count, and held jobs are not waited for. The exit code is 0 only if every one that was waited for
 succeeded. Shows a bar on a terminal."""
 EXAMPLES = """\
-examples:
   stoker wait                           for all that waits or runs now
   stoker wait 12 && python report.py    go on if job 12 succeeds
   stoker wait 5-9,train                 for some
@@ -46,7 +45,7 @@ ARGUMENTS = selection_arguments("all in the list, with those that ended before o
 def run(args: Args) -> int:
     """Wait; 1 if a job failed, was killed, skipped or lost."""
     named = bool(args.ids or args.state or args.project or args.all)
-    with Client(tell=note) as client:
+    with Client(on_notice=note) as client:
         progress = client.wait(Selection(**read_selection(args)), unfinished=not named)
         steps = progress if named else _announce(client, progress)
         steps = _report_standstill(client, steps, args.project)
@@ -128,23 +127,16 @@ def _join(counts: dict[State, int]) -> str:
 def _show(steps: Iterable[Progress]) -> Progress | None:
     from rich.console import Console
     from rich.live import Live
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
 
-    from stoker.cli.tables import join
+    from stoker.cli.tables import draw_progress, join
 
     last = None
     with Live(console=Console(highlight=False), transient=True, auto_refresh=False) as live:
         for last in steps:
             total = sum(last.counts.values())
-            line = Table.grid(padding=(0, 2), expand=True)
-            line.add_column(no_wrap=True)
-            line.add_column(ratio=1)
-            line.add_column(no_wrap=True)
-            over = total - last.left
-            bar = ProgressBar(total=max(1, total), completed=over)
-            line.add_row(join(_pieces(last)), bar, f"{over:,}/{total:,}")
-            live.update(line, refresh=True)
+            ended = total - last.left
+            text = f"{ended:,}/{total:,}"
+            live.update(draw_progress(join(_pieces(last)), total, ended, text), refresh=True)
     return last
 
 

@@ -17,7 +17,6 @@ Open the queue's web page, and print the link to it. The daemon serves it on thi
 stoker web --close, and open tabs come back after a restart of the daemon. Links end with the daemon that
 made them: run stoker web again for a new one."""
 EXAMPLES = """\
-examples:
   stoker web                 open the page, print its link
   stoker web --port 8080     open it at a port of your choice, or move it there
   stoker web --new-token     let nobody in who has an older link
@@ -60,33 +59,33 @@ def run(args: Args) -> int:
             client.web(WebOrder(action="close"))
             print("the page is closed")
             return 0
-        place = client.web(
+        page = client.web(
             WebOrder(action="open", host=args.host, port=args.port, new_token=args.new_token)
         )
-    assert place is not None
-    _print_link(place)
+    assert page is not None
+    _print_link(page)
     return 0
 
 
-def _print_link(place: WebPlace) -> None:
-    token = _read_token(place.token_file)
-    if place.host != _NO_HOST:
-        _check_listener(place, token)
-    print(f"http://{_name_of(place.host)}:{place.port}/#token={token}", flush=True)
+def _print_link(page: WebPlace) -> None:
+    token = _read_token(page.token_file)
+    if page.host != _NO_HOST:
+        _check_listener(page, token)
+    print(f"http://{_name_of(page.host)}:{page.port}/#token={token}", flush=True)
     write, host = sys.stderr.write, socket.gethostname()
-    if place.host in _LOOPBACK:
+    if page.host in _LOOPBACK:
         write(
-            f"From another computer, run there first: ssh -L {place.port}:127.0.0.1:{place.port} {host}\n"
+            f"From another computer, run there first: ssh -L {page.port}:127.0.0.1:{page.port} {host}\n"
         )
-    elif place.host != _NO_HOST:
+    elif page.host != _NO_HOST:
         write("stoker: what the page sends is not encrypted: use it on a network that you trust\n")
-    if place.host in (*_LOOPBACK, _NO_HOST) and len(os.fsencode(place.socket)) <= _MAX_PATH_BYTES:
+    if page.host in (*_LOOPBACK, _NO_HOST) and len(os.fsencode(page.socket)) <= _MAX_PATH_BYTES:
         when = (
             "First run on your own computer"
-            if place.host == _NO_HOST
+            if page.host == _NO_HOST
             else "Where others log in too, rather"
         )
-        write(f"{when}: ssh -L {place.port}:{place.socket} {host}\n")
+        write(f"{when}: ssh -L {page.port}:{page.socket} {host}\n")
     write("Keep the link to yourself. stoker web --close closes the page.\n")
 
 
@@ -98,11 +97,11 @@ def _read_token(path: str) -> str:
         raise StokerError(f"cannot read the token: {error}") from None
 
 
-def _check_listener(place: WebPlace, token: str) -> None:
+def _check_listener(page: WebPlace, token: str) -> None:
     """Check that the daemon itself listens there: a link must not lead to another program."""
     from stoker.web.check import check_listener
 
-    check_listener(_LOOPBACK[0] if place.host in _ANY else place.host, place.port, token)
+    check_listener(_LOOPBACK[0] if page.host in _ANY else page.host, page.port, token)
 
 
 def _name_of(host: str) -> str:

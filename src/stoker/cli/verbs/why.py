@@ -10,7 +10,6 @@ from stoker.client.client import Client
 
 SUMMARY = "Tell in one sentence why a job waits, was skipped, failed, or where it runs."
 EXAMPLES = """\
-examples:
   stoker why 12          one job
   stoker why @           the last one
   stoker why @ --json    for scripts
