@@ -117,9 +117,11 @@ def _check_inside(home: str, *, can_be_entered: bool) -> None:
             except FileNotFoundError:
                 continue
             if found.st_uid != os.getuid():
+                from stoker.accounts import name_of
+
                 raise StokerError(
-                    f"{entry.path} belongs to {_name_of(found.st_uid)}, not to you: remove it, or if"
-                    f" you trust it, sudo chown -R {_name_of(os.getuid())} {home}"
+                    f"{entry.path} belongs to {name_of(found.st_uid)}, not to you: remove it, or if"
+                    f" you trust it, sudo chown -R {name_of(os.getuid())} {home}"
                 )
             is_link = stat.S_ISLNK(found.st_mode)
             if can_be_entered and found.st_mode & _WRITABLE and not is_link:
@@ -127,15 +129,6 @@ def _check_inside(home: str, *, can_be_entered: bool) -> None:
                     f"other users can write {entry.path}: make sure that it is as you left it, then"
                     f" chmod -R go-w {home}"
                 )
-
-
-def _name_of(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _network_kind(path: str) -> str | None:

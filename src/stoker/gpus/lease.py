@@ -293,7 +293,7 @@ def _make_folder(folder: str) -> os.stat_result:
 
 def _owner_of(path: str) -> str:
     """Return the name of a file's owner, for messages."""
-    from stoker.gpus.accounts import name_of
+    from stoker.accounts import name_of
 
     try:
         return name_of(os.lstat(path).st_uid)

@@ -14,7 +14,7 @@ import os
 import time
 from typing import NamedTuple
 
-from stoker.gpus.accounts import name_of, printable
+from stoker.accounts import name_of, printable
 from stoker.gpus.lease import open_to_read
 
 _NOTE_BYTES = 1024

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stoker.gpus.accounts import name_of, printable
+from stoker.accounts import name_of, printable
 
 if TYPE_CHECKING:
     from stoker.gpus.nvml import GpuProcess

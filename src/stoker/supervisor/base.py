@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker import failpoints
-from stoker.supervisor import process_tree, reports
+from stoker.supervisor import messages, process_tree, reports
 from stoker.supervisor.claimed_ahead import AheadQueue, WaitingOrder
 from stoker.supervisor.journal import (
     Ending,
@@ -25,21 +25,6 @@ from stoker.supervisor.journal import (
 )
 from stoker.supervisor.leases import Leases
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
-from stoker.supervisor.messages import (
-    AheadOrder,
-    DefineContext,
-    DefineSlot,
-    Finish,
-    HoldSlot,
-    KillAttempt,
-    OfferSlots,
-    Order,
-    ReleaseSlot,
-    RevokeAttempt,
-    SignalAttempt,
-    StartAhead,
-    StartAttempt,
-)
 from stoker.supervisor.process_tree import TICKS_PER_S
 from stoker.supervisor.protocol import ProtocolServer
 from stoker.supervisor.reaper import Reaper
@@ -89,18 +74,18 @@ class Supervisor(Reaper):
         self.worker_pool: WorkerPool | None = None  # made for the first warm start
         self.touch_at = time.monotonic() + _TOUCH_PERIOD_S
         self.phase = Phase.SERVING
-        self.handlers: dict[type[Order], Callable[[Any], None]] = {
-            DefineContext: self.on_context,
-            DefineSlot: self.on_slot,
-            HoldSlot: self.on_hold,
-            ReleaseSlot: self.on_release,
-            StartAttempt: self.on_start,
-            OfferSlots: self.on_offer,
-            StartAhead: self.on_ahead,
-            RevokeAttempt: lambda order: self.revoke(order.key),
-            SignalAttempt: self.on_signal,
-            KillAttempt: lambda order: self.kill(order.key),
-            Finish: self.on_finish,
+        self.handlers: dict[type[messages.Order], Callable[[Any], None]] = {
+            messages.DefineContext: self.on_context,
+            messages.DefineSlot: self.on_slot,
+            messages.HoldSlot: self.on_hold,
+            messages.ReleaseSlot: self.on_release,
+            messages.StartAttempt: self.on_start,
+            messages.OfferSlots: self.on_offer,
+            messages.StartAhead: self.on_ahead,
+            messages.RevokeAttempt: lambda order: self.revoke(order.key),
+            messages.SignalAttempt: self.on_signal,
+            messages.KillAttempt: lambda order: self.kill(order.key),
+            messages.Finish: self.on_finish,
         }
 
     def set_name(self, name: str) -> None:
@@ -137,7 +122,7 @@ class Supervisor(Reaper):
         given_up = time.monotonic() - 2 * LEFTOVER_GRACE_S
         return all(self.stray_since.get(pid, float("inf")) < given_up for pid in left)
 
-    def execute(self, orders: list[Order]) -> None:
+    def execute(self, orders: list[messages.Order]) -> None:
         """Execute the orders of the client."""
         for order in orders:
             self.handlers[type(order)](order)
@@ -151,12 +136,12 @@ class Supervisor(Reaper):
             failpoints.reach("supervisor-before-report")
         self.protocol.flush(late)
 
-    def on_context(self, order: DefineContext) -> None:
+    def on_context(self, order: messages.DefineContext) -> None:
         """Define a context for later starts."""
         order.env.pop(process_tree.MARKER, None)
         self.contexts[order.number] = AttemptContext(bytes_env(order.env), order.cwd, order.shell)
 
-    def on_slot(self, order: DefineSlot) -> None:
+    def on_slot(self, order: messages.DefineSlot) -> None:
         """Define a slot."""
         parts = None if order.parts is None else tuple(self.slots[part] for part in order.parts)
         slot = SlotQueue(bytes_env(order.env), list(order.keys), parts, order.number)
@@ -165,7 +150,7 @@ class Supervisor(Reaper):
             self.composites.append(slot)
             self.leases.fit([slot])
 
-    def on_hold(self, order: HoldSlot) -> None:
+    def on_hold(self, order: messages.HoldSlot) -> None:
         """Take the leases of a slot: all of them or none."""
         missing = self.leases.grant(order.number)
         failpoints.reach("supervisor-leased")
@@ -174,7 +159,7 @@ class Supervisor(Reaper):
         else:
             self.report(reports.unheld(order.number, missing.key, missing.reason))
 
-    def on_release(self, order: ReleaseSlot) -> None:
+    def on_release(self, order: messages.ReleaseSlot) -> None:
         """Release the named leases of a slot."""
         self.leases.withdraw(order.number, order.keys)
         failpoints.reach("supervisor-released")
@@ -188,7 +173,7 @@ class Supervisor(Reaper):
                 if not self.leases.lost.keys().isdisjoint(slot.keys):
                     self.revoke_waiting(slot)
 
-    def on_start(self, order: StartAttempt) -> None:
+    def on_start(self, order: messages.StartAttempt) -> None:
         """Start an attempt when the earlier attempts on its slot have ended."""
         slot = self.slots[order.slot]
         self.queue_order(slot, order, self.contexts[order.context], taken=False)
@@ -197,7 +182,7 @@ class Supervisor(Reaper):
     def queue_order(
         self,
         slot: SlotQueue,
-        order: StartAttempt | AheadOrder,
+        order: messages.StartAttempt | messages.AheadOrder,
         context: AttemptContext,
         taken: bool,
     ) -> None:
@@ -208,14 +193,14 @@ class Supervisor(Reaper):
             Attempt(order.key, context, slot, order.argv, order.log, env, warm, taken)
         )
 
-    def on_offer(self, order: OfferSlots) -> None:
+    def on_offer(self, order: messages.OfferSlots) -> None:
         """Let these slots, and no others, take attempts from `ahead`."""
         self.offered = {self.slots[number] for number, _label in order.slots}
         for number, label in order.slots:
             self.slots[number].set_label(label)
         self.fill_offered()
 
-    def on_ahead(self, ahead: StartAhead) -> None:
+    def on_ahead(self, ahead: messages.StartAhead) -> None:
         """Append attempts without a slot to `ahead`."""
         for order in ahead.orders:
             self.ahead.put(WaitingOrder(order, self.contexts[order.context]))
@@ -255,7 +240,7 @@ class Supervisor(Reaper):
         for attempt in list(slot.queue):
             self.revoke(attempt.key)
 
-    def on_finish(self, _order: Finish) -> None:
+    def on_finish(self, _order: messages.Finish) -> None:
         """Report to the client when the last process has ended, or its grace is over."""
         self.phase = Phase.FINISHING
         self.sweep_at = 0.0

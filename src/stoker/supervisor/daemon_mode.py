@@ -17,26 +17,13 @@ import time
 
 import stoker
 from stoker import failpoints
-from stoker.supervisor import process_tree, reports, unix_sockets
+from stoker.supervisor import messages, process_tree, reports, unix_sockets
 from stoker.supervisor.attempt_records import RememberingSupervisor
 from stoker.supervisor.base import Phase
 from stoker.supervisor.journal import Ending, Loss, Record, Refusal
 from stoker.supervisor.launcher import start_lease_watchdog
 from stoker.supervisor.lease_file import NODE_REASONS, LeaseFile
 from stoker.supervisor.leftovers import LEFTOVER_GRACE_S
-from stoker.supervisor.messages import (
-    PROTOCOL,
-    Acknowledge,
-    CutAttempt,
-    Disown,
-    ForgetContext,
-    HoldSlot,
-    ReleaseSlot,
-    StartAhead,
-    StartAttempt,
-    StopSupervisor,
-    Sync,
-)
 from stoker.supervisor.scheduling_latency import request_short_slices
 from stoker.supervisor.signals import ignore_signals
 from stoker.supervisor.slot_queues import Attempt
@@ -71,12 +58,12 @@ class DaemonSupervisor(RememberingSupervisor):
         self.is_fresh = True  # no client has synced yet
         self.expect_until = time.monotonic() + _FIRST_CLIENT_WITHIN_S
         self.handlers |= {
-            Sync: self.on_sync,
-            Acknowledge: self.on_acknowledge,
-            ForgetContext: self.on_forget,
-            StopSupervisor: self.on_stop,
-            CutAttempt: lambda order: self.cut(order.key, order.reason),
-            Disown: self.on_disown,
+            messages.Sync: self.on_sync,
+            messages.Acknowledge: self.on_acknowledge,
+            messages.ForgetContext: self.on_forget,
+            messages.StopSupervisor: self.on_stop,
+            messages.CutAttempt: lambda order: self.cut(order.key, order.reason),
+            messages.Disown: self.on_disown,
         }
 
     def serve(self, listener: socket.socket) -> None:
@@ -154,7 +141,9 @@ class DaemonSupervisor(RememberingSupervisor):
         with contextlib.suppress(OSError):
             self.client_fd = os.pidfd_open(peer.pid)
             self.poll.register(self.client_fd, select.EPOLLIN)
-        self.protocol.answer(reports.hello(PROTOCOL, os.getpid(), self.name, stoker.__version__))
+        self.protocol.answer(
+            reports.hello(messages.PROTOCOL, os.getpid(), self.name, stoker.__version__)
+        )
 
     def receive_orders(self, is_dead: bool) -> None:
         """Execute the orders that have arrived; of a client that has died all of them, and then drop it."""
@@ -210,7 +199,7 @@ class DaemonSupervisor(RememberingSupervisor):
         used = self.claimed.union(*self.detached.values())
         self.leases.release(self.leases.held.keys() - used)
 
-    def on_sync(self, _order: Sync) -> None:
+    def on_sync(self, _order: messages.Sync) -> None:
         """Begin with a new client: report every attempt on record."""
         self.forget_orders()
         self.disowned.clear()
@@ -239,7 +228,7 @@ class DaemonSupervisor(RememberingSupervisor):
             case Loss(reason):
                 self.report(reports.lost(key, reason, reason in NODE_REASONS))
 
-    def on_acknowledge(self, order: Acknowledge) -> None:
+    def on_acknowledge(self, order: messages.Acknowledge) -> None:
         """Forget attempts whose ends the client has recorded."""
         for key in order.keys:
             record = self.records.get(key)
@@ -249,11 +238,11 @@ class DaemonSupervisor(RememberingSupervisor):
         if failpoints.is_armed:
             failpoints.reach("supervisor-acknowledged")
 
-    def on_forget(self, order: ForgetContext) -> None:
+    def on_forget(self, order: messages.ForgetContext) -> None:
         """Forget a context; attempts that wait in it keep it."""
         self.contexts.pop(order.number, None)
 
-    def on_stop(self, order: StopSupervisor) -> None:
+    def on_stop(self, order: messages.StopSupervisor) -> None:
         """End this process: after killing everything, or else only if nothing runs."""
         if order.kill:
             self.kill_all()
@@ -263,11 +252,11 @@ class DaemonSupervisor(RememberingSupervisor):
         else:
             self.protocol.answer(reports.busy())
 
-    def on_disown(self, order: Disown) -> None:
+    def on_disown(self, order: messages.Disown) -> None:
         """Keep the GPUs of these attempts while they run: the client has no record of them."""
         self.disowned = set(order.keys)
 
-    def on_hold(self, order: HoldSlot) -> None:
+    def on_hold(self, order: messages.HoldSlot) -> None:
         """Take the leases of a slot: all of them or none."""
         keys = self.slots[order.number].keys
         for attempt in self.disowned & self.detached.keys():
@@ -278,7 +267,7 @@ class DaemonSupervisor(RememberingSupervisor):
         if self.leases.held.keys() >= set(keys):
             self.claimed.update(keys)
 
-    def on_release(self, order: ReleaseSlot) -> None:
+    def on_release(self, order: messages.ReleaseSlot) -> None:
         """Release the named leases of a slot, except those that a job of an earlier client needs."""
         self.claimed.difference_update(order.keys)
         used = set().union(*self.detached.values())
@@ -288,17 +277,17 @@ class DaemonSupervisor(RememberingSupervisor):
         """Whether an attempt has neither been started nor waits for its start."""
         return key not in self.records and key not in self.ordered
 
-    def on_start(self, order: StartAttempt) -> None:
+    def on_start(self, order: messages.StartAttempt) -> None:
         """Start an attempt, unless it was ordered before."""
         if self.is_new(order.key):
             self.ordered.add(order.key)
             super().on_start(order)
 
-    def on_ahead(self, ahead: StartAhead) -> None:
+    def on_ahead(self, ahead: messages.StartAhead) -> None:
         """Append attempts without a slot to `ahead`, except those that were ordered before."""
         fresh = [order for order in ahead.orders if self.is_new(order.key)]
         self.ordered.update(order.key for order in fresh)
-        super().on_ahead(StartAhead(fresh, ahead.first))
+        super().on_ahead(messages.StartAhead(fresh, ahead.first))
 
     def revoke(self, key: str) -> None:
         """Take an attempt back, unless it has started. It may be ordered again."""
@@ -357,9 +346,9 @@ def _import_the_rest() -> None:
     """Import what may be needed later: Stoker can be upgraded or removed while this process runs."""
     import traceback  # noqa: F401
 
-    from stoker.gpus import accounts  # noqa: F401
+    from stoker import accounts  # noqa: F401
     from stoker.supervisor import worker_pool  # noqa: F401
-    from stoker.warm import messages  # noqa: F401
+    from stoker.warm import messages as warm_messages  # noqa: F401
 
 
 def _report_start(text: str) -> None:

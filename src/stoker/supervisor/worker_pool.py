@@ -178,9 +178,7 @@ class WorkerPool:
         worker.used_at = self._clock()
         shown = (process_tree.COOKIE_BYTES, process_tree.LINGER.encode())
         order = ForkJob(
-            words=warm.words,
-            script_at=warm.script_at,
-            learn=warm.learn,
+            request=warm,
             cold=attempt.argv,
             cwd=attempt.context.cwd,
             variables=_text(item for item in env.items() if worker.env.get(item[0]) != item[1]),
@@ -271,7 +269,7 @@ class WorkerPool:
         env = {name: value for name, value in given.items() if name not in _IRRELEVANT}
         mark = {process_tree.MARKER.encode(): b"warm".ljust(self._mark_room_bytes, b".")}
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        interpreter, program = warm.words[: warm.script_at], warm.words[warm.script_at]
+        interpreter = warm.words[: warm.script_at]
         with theirs:
             try:
                 os.chdir(context.cwd)
@@ -289,18 +287,7 @@ class WorkerPool:
                 raise
             finally:
                 os.chdir("/")
-        ours.send(
-            messages.encode(
-                Prepare(
-                    modules=warm.modules,
-                    learned=warm.learned,
-                    path=warm.path,
-                    program=program,
-                    idle_s=self._idle_s,
-                    mark=process_tree.MARKER,
-                )
-            )
-        )
+        ours.send(messages.encode(Prepare(warm, self._idle_s, process_tree.MARKER)))
         ours.setblocking(False)
         worker = self._workers[key] = Worker(pid, ours, env, self._clock())
         self.by_fd[ours.fileno()] = key

@@ -70,7 +70,7 @@ class Job:
     def take_place(self, between: int) -> None:
         """Become the supervisor's child with the job's mark, and wait for its word; else end unseen."""
         line, *outputs = self._fds
-        self._origin.show(self._order.words, self._order.shown)
+        self._origin.show(self._order.request.words, self._order.shown)
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)
         for fd in outputs[2:]:
@@ -89,7 +89,7 @@ class Job:
         order = self._order
         os.chdir(order.cwd)
         _take_variables(order.variables, order.unset, self._origin.changes)
-        words, at = order.words, order.script_at
+        words, at = order.request.words, order.request.script_at
         if words[at] not in ("-m", "-c") and not _is_plain_script(words[at]):
             _run_cold(order.cold)
         _renew_streams()
@@ -98,7 +98,7 @@ class Job:
         _renew_randomness()
         sys.orig_argv = words
         _renew_main()
-        if order.learn is not None:
+        if order.request.learn is not None:
             self._settings.watch()
         try:
             if words[at] == "-m":
@@ -136,8 +136,8 @@ class Job:
         _exit(status)
 
     def _learn(self) -> None:
-        if self._order.learn is not None:
-            _learn(self._order.learn, self._origin.base, self._settings)
+        if self._order.request.learn is not None:
+            _learn(self._order.request.learn, self._origin.base, self._settings)
 
 
 class ChildSettings:

@@ -38,16 +38,13 @@ class ForkRequest(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """First packet to a worker: import these modules as if `program` ran.
+    """First packet to a worker: import the modules of this request.
 
     `mark` is the variable whose value in the environment reserves room for the variables of jobs. The
     worker ends after `idle_s` without an order.
     """
 
-    modules: list[str]
-    learned: str | None
-    path: str
-    program: str
+    request: ForkRequest
     idle_s: float
     mark: str
 
@@ -59,9 +56,7 @@ class ForkJob(NamedTuple):
     processes must see in /proc.
     """
 
-    words: list[str]
-    script_at: int
-    learn: str | None
+    request: ForkRequest
     cold: list[str]
     cwd: str
     variables: dict[str, str]
@@ -102,7 +97,9 @@ def encode(message: Message) -> bytes:
 def decode(packet: bytes) -> Message:
     """Return the message of a packet; raises KeyError, TypeError or ValueError for anything else."""
     word, *fields = json.loads(packet)
-    if word == "ready":
+    if word in ("prepare", "fork"):
+        fields[0] = ForkRequest(*fields[0])
+    elif word == "ready":
         fields[1] = [tuple(stamp) for stamp in fields[1]]
     return _KINDS[word](*fields)
 

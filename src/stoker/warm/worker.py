@@ -96,17 +96,18 @@ class Worker:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._supervisor = os.getppid()
-        plan = decode(line.recv(MAX_BYTES))
-        assert isinstance(plan, Prepare)
-        self._idle_s = plan.idle_s
-        self._modules = plan.modules
-        self._learned = _read_learned(plan.learned)
-        self._memory = Memory(plan.mark.encode())
+        order = decode(line.recv(MAX_BYTES))
+        assert isinstance(order, Prepare)
+        request = order.request
+        self._idle_s = order.idle_s
+        self._modules = request.modules
+        self._learned = _read_learned(request.learned)
+        self._memory = Memory(order.mark.encode())
         self._memory.show(["stoker: warm worker", *self._modules[:8]])
         self._origin = Origin(self._memory.show)
-        os.environ.pop(plan.mark, None)
-        _take_path(plan.path)
-        sys.argv = [plan.program]
+        os.environ.pop(order.mark, None)
+        _take_path(request.path)
+        sys.argv = [request.words[request.script_at]]
 
     def prepare(self) -> None:
         """Import everything; raises UnfitError if nothing can be forked from what that leaves behind."""

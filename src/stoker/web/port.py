@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pwd
 import socket
 
+from stoker.accounts import name_of
 from stoker.errors import StokerError
 
 # Each user has a default port. The range is below the ports that the kernel gives to outgoing connections,
@@ -58,7 +58,7 @@ def holder_of(port: int) -> str | None:
             for line in file.readlines()[1:]:
                 words = line.split()
                 if words[3] == _LISTENING and int(words[1].rpartition(":")[2], 16) == port:
-                    return _name_of_user(int(words[7]))
+                    return name_of(int(words[7]))
     return None
 
 
@@ -68,10 +68,3 @@ def _explain(reason: Exception | None, port: int) -> str:
         whose = "" if holder is None else f" of user {holder}"
         return f"a process{whose} listens there already"
     return str(reason)
-
-
-def _name_of_user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

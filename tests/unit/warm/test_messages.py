@@ -6,6 +6,7 @@ import pytest
 
 from stoker.warm.messages import (
     ForkJob,
+    ForkRequest,
     Prepare,
     Ready,
     Unfit,
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from stoker.warm.messages import Message
 
 NOT_UTF8 = {"NAME": "\udcff"}
+REQUEST = ForkRequest(["python", "a.py"], 1, "/a b\n", ["json"])
 SAMPLES = [
-    Prepare(["json"], None, "/a b\n", "train.py", 600.0, "MARK"),
-    ForkJob(["python", "a.py"], 1, None, ["python", "a.py"], "/", NOT_UTF8, ["TERM"], {}),
+    Prepare(REQUEST, 600.0, "MARK"),
+    ForkJob(REQUEST, ["python", "a.py"], "/", NOT_UTF8, ["TERM"], {}),
     Ready(["json"], [("/a.py", 1, 2)]),
     Unfit('an "import" failed'),
 ]
