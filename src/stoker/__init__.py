@@ -1,4 +1,4 @@
-"""Stoker keeps every GPU fed."""
+"""Stoker: a job scheduler for GPUs, and its Python API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "sweep",
 ]
 
-_HOMES = {
+_MODULES = {
     "Client": "stoker.client.client",
     "Executor": "stoker.task.executor",
     "StokerError": "stoker.errors",
@@ -42,12 +42,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for, when it is asked for."""
-    if name not in _HOMES:
+    """Import a name of the API when it is first used."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'stoker' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

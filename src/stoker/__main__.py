@@ -1,4 +1,4 @@
-"""`python -m stoker` is `stoker`, for when no script is on PATH."""
+"""`python -m stoker`: the command line without a script on PATH."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Starts what outlives whoever starts it, in a session of its own, and hears whether it is up."""
+"""Start of processes that outlive their starter, in a session of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Its parent ends at once: whatever is started is nobody's child and leads no session.
+# The parent ends at once, so the started process becomes a child of init and leads no session.
 _DETACH = "import os,sys;os.fork() and os._exit(0);os.execv(sys.argv[1],sys.argv[1:])"
 
 
@@ -23,9 +23,9 @@ def start(
     environment: Mapping[str, str],
     ready_fd: int | None = None,
 ) -> None:
-    """Let this interpreter do `words`, with all that is said going to a log; `what` names it in errors.
+    """Start this interpreter with the arguments `words` and its output in a log; `what` names it in errors.
 
-    It inherits `ready_fd`, which it is told of by `--ready-fd`.
+    It inherits `ready_fd`, and gets its number by `--ready-fd`.
     """
     import subprocess
 
@@ -52,14 +52,14 @@ def start(
         os.close(output)
 
 
-def start_and_hear(
+def start_and_wait(
     what: str,
     words: Sequence[str],
     log: str,
     environment: Mapping[str, str],
     patience_s: float,
 ) -> str:
-    """Start it, and wait for the line it says once it is up, or cannot be; empty if it just ends."""
+    """Start a process; return the line that it writes when it is ready or fails, empty if it just ends."""
     reader, writer = os.pipe()
     try:
         try:
@@ -72,7 +72,7 @@ def start_and_hear(
 
 
 def open_log(path: str) -> int:
-    """A descriptor that adds to a log."""
+    """Open a log for appending."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -86,13 +86,13 @@ def _read_line(reader: int, patience_s: float) -> str:
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     deadline = time.monotonic() + patience_s
-    said = b""
-    while not said.endswith(b"\n"):
+    text = b""
+    while not text.endswith(b"\n"):
         left_s = deadline - time.monotonic()
         if left_s <= 0 or not poll.poll(left_s * 1000):
             return f"error: it was not up after {patience_s:.0f} s"
         data = os.read(reader, 4096)
         if not data:
             break
-        said += data
-    return said.decode(errors="replace").strip()
+        text += data
+    return text.decode(errors="replace").strip()

@@ -1,10 +1,10 @@
-"""The one family of errors that reach a user, each with what to do about it."""
+"""Errors that are shown to users. Each says what happened and what to do."""
 
 
 class StokerError(Exception):
-    """Something a user can understand and act on; shown as one line, never as a traceback.
+    """An error that the user can act on, shown as one line without a traceback.
 
-    `field` is the part of a request that it is about, where a form can show it beside.
+    `field` is the field of a form that caused it, if there is one.
     """
 
     exit_code = 1
@@ -21,8 +21,8 @@ class UsageError(StokerError):
 
 
 class NotFoundError(StokerError):
-    """What was named does not exist."""
+    """The named thing does not exist."""
 
 
 class ConflictError(StokerError):
-    """It exists, but is not in a state for what was asked."""
+    """The named thing exists, but its state does not allow the request."""

@@ -1,9 +1,9 @@
-"""Named places at which a test can kill this very process; nothing happens unless one is armed.
+"""Failpoints: named points in the code at which a test can kill the process.
 
-`STOKER_FAILPOINT=NAME:N` sends SIGKILL the N-th time that place is reached. With `NAME:N:FILE` that
-happens once only, whatever processes inherit it: FILE tells that it has. Several are separated by
-commas. Places of the supervisor are named `supervisor-…`, all others are the daemon's. Standard library
-only. On a hot path: `if is_armed: reach(…)`.
+`STOKER_FAILPOINT=NAME:N` sends SIGKILL when the point is reached for the N-th time. With `NAME:N:FILE` that
+happens in one process only, which creates FILE. Several failpoints are separated by commas. Those of the
+supervisor are named `supervisor-…`, all others are the daemon's. Standard library only. On a hot path:
+`if is_armed: reach(…)`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class _Arm(NamedTuple):
-    """When to die at a place, and where to say so."""
+    """When to kill the process at a failpoint, and the file that shows that it has happened."""
 
     at: int
     file: str
@@ -35,7 +35,7 @@ is_armed = bool(_arms)
 
 
 def reach(name: str) -> None:
-    """Die here, if this is the place and the time."""
+    """Kill this process if the failpoint is armed and due."""
     arm = _arms.get(name)
     if arm is None:
         return

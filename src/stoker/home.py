@@ -1,4 +1,4 @@
-"""Where Stoker keeps its state: a folder of the user's own, on a disk of this machine."""
+"""Home: the folder with the state of a queue, on a local disk, for its owner alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from stoker.errors import StokerError
 
-# File systems on which SQLite and flock cannot be trusted, or that several hosts share.
+# File systems on which SQLite and flock are unreliable, or that several hosts share.
 _NETWORK = (
     "nfs",
     "cifs",
@@ -30,14 +30,14 @@ _LOCAL_HOME = "/var/tmp/stoker-{}"  # noqa: S108 - owner and mode are checked
 
 
 def find_home() -> str:
-    """The state folder, made if need be, readable by its owner alone."""
+    """Return the state folder; creates it if it is missing."""
     named = os.environ.get("STOKER_HOME")
     if named:
         home = os.path.abspath(named)
         kind = _network_kind(home)
         if kind:
             raise StokerError(
-                f"STOKER_HOME={named} lies on a network file system ({kind}), where a database can"
+                f"STOKER_HOME={named} is on a network file system ({kind}), where a database can"
                 " be damaged: name a folder on a local disk"
             )
     else:
@@ -51,13 +51,13 @@ def find_home() -> str:
 
 
 def _state_folder() -> str:
-    # platformdirs says the same, but takes longer to import than all the rest of `stoker add`.
+    # platformdirs gives the same, but its import takes longer than the rest of `stoker add`.
     base = os.environ.get("XDG_STATE_HOME", "").strip() or os.path.expanduser("~/.local/state")
     return os.path.join(base, "stoker")
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it as far as they are missing, for this user alone."""
+    """Create a folder and its missing parents, for this user alone."""
     if os.path.isdir(path):
         return
     above = os.path.dirname(path)
@@ -71,7 +71,7 @@ def make_folder(path: str) -> None:
 
 
 def _own(home: str) -> str:
-    """Make a home if it is missing, and see that nobody but this user and root can change what is in it."""
+    """Create a home if it is missing, and check that only this user and root can change it."""
     try:
         make_folder(home)
     except OSError as error:
@@ -83,7 +83,7 @@ def _own(home: str) -> str:
         raise StokerError(f"{home} is not a folder of yours: name another in STOKER_HOME")
     if found.st_mode & _WRITABLE:
         raise StokerError(
-            f"other users can write in the state folder {home}: make sure that all in it is yours,"
+            f"other users can write in the state folder {home}: check that all files in it are yours,"
             f" then chmod 700 {home}, or name another in STOKER_HOME"
         )
     if not os.access(home, os.W_OK | os.X_OK):
@@ -94,7 +94,7 @@ def _own(home: str) -> str:
 
 
 def _check_above(home: str) -> None:
-    """Refuse a home in whose place everybody could put another one."""
+    """Refuse a home that every user could replace."""
     folder = os.path.dirname(os.path.realpath(home))
     while True:
         mode = os.stat(folder).st_mode
@@ -126,13 +126,13 @@ def _check_inside(home: str, *, can_be_entered: bool) -> None:
             is_link = stat.S_ISLNK(found.st_mode)
             if can_be_entered and found.st_mode & _WRITABLE and not is_link:
                 raise StokerError(
-                    f"other users can write {entry.path}: make sure that it is as you left it, then"
+                    f"other users can write {entry.path}: check that it is unchanged, then"
                     f" chmod -R go-w {home}"
                 )
 
 
 def _network_kind(path: str) -> str | None:
-    """The kind of network file system a path lies on, or None on a local one."""
+    """Return the kind of network file system that a path is on; None if it is local."""
     path = os.path.realpath(path)
     best, kind = "", ""
     try:

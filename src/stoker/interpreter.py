@@ -1,8 +1,8 @@
 """Command lines for Stoker's own helper processes.
 
-A helper is isolated (`python -I`): neither PYTHONPATH nor the working folder can put modules of a project
-in place of ours. Stoker itself may have been found by those ways, so the folder that it lies in is passed
-on, and the user's site-packages where they are in use.
+A helper is isolated (`python -I`): modules in PYTHONPATH or the working folder cannot replace Stoker's.
+Stoker itself may have been found there, so its folder is passed on, and the user's site-packages if they
+are in use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Behind the standard library, which no module of an installation may hide, and before all else.
+# After the standard library, which no installed module may hide, and before everything else.
 _BOOT = (
     "import sys,runpy;a=sys.argv;p=sys.path;r=a.pop(1).split(':');"
     "i=next((i for i,e in enumerate(p) if e.endswith('-packages')),len(p));"
@@ -25,12 +25,12 @@ _BOOT = (
 
 
 def module_words(module: str, *arguments: str) -> list[str]:
-    """The arguments of an interpreter that runs one of our modules as a program of its own."""
+    """Return the arguments of an interpreter that runs a module of Stoker."""
     return ["-I", "-c", _BOOT, os.pathsep.join(_roots()), module, *arguments]
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The whole command that runs one of our modules, with this interpreter."""
+    """Return the command that runs a module of Stoker with this interpreter."""
     return [sys.executable, *module_words(module, *arguments)]
 
 

@@ -1,4 +1,4 @@
-"""`python -m stoker.notify`: sends one message; reads where and what from its input, not its arguments."""
+"""`python -m stoker.notify`: sends the message that it reads from its input, with Apprise."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Send the message through Apprise; 1 if that is not installed or nobody took it."""
+    """Send the message; 1 if Apprise is missing or does not send it."""
     message = json.load(sys.stdin)
     try:
         import apprise
@@ -16,10 +16,14 @@ def main() -> int:
         return 1
     sender = apprise.Apprise()
     if not sender.add(message["url"]):
-        sys.stderr.write("the address is none that Apprise knows: stoker config notify\n")
+        sys.stderr.write(
+            "Apprise does not know this kind of address: set another with stoker config notify\n"
+        )
         return 1
     if not sender.notify(title=message["title"], body=message["body"]):
-        sys.stderr.write("the message was not taken\n")
+        sys.stderr.write(
+            "the service did not accept the message: check the address with stoker config notify\n"
+        )
         return 1
     return 0
 

@@ -1,7 +1,6 @@
-"""Raises the limit of open files for this process alone; the processes it starts keep the original limit.
+"""Limit of open files: raised for this process, original for the processes that it starts.
 
-A high limit is no favour to jobs: programs that use `select` or close every possible descriptor
-depend on the usual one.
+Jobs keep the usual limit, because programs that use `select` or close every possible descriptor depend on it.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ _original: int | None = None  # the soft limit before it was raised
 
 
 def raise_limit() -> None:
-    """Let this process have as many open files as its hard limit allows."""
-    import resource  # late: most processes that import this module raise nothing
+    """Raise the soft limit of this process to its hard limit."""
+    import resource  # late: most processes that import this module do not need it
 
     global _original
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -23,16 +22,16 @@ def raise_limit() -> None:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # a sandbox may forbid it: the old limit serves
+    except (OSError, ValueError):  # a sandbox may forbid it: keep the old limit
         return
     _original = soft
 
 
 def with_original_limit(argv: Sequence[str]) -> list[str]:
-    """The command that runs `argv` with the limit that this process was started with.
+    """Return the command that runs `argv` with the limit that this process was started with.
 
-    A shell sets the limit and then becomes the program, which keeps its pid. To lower the limit of
-    this process for a moment would fail its other threads.
+    A shell sets the limit and then executes the program, which keeps its pid. To lower the limit of this
+    process for a moment would break its other threads.
     """
     if _original is None:
         return list(argv)

@@ -1,8 +1,7 @@
-"""`stoker.report(step, val_acc=0.9)`: what a training script says to Stoker.
+"""`stoker.report(step, val_acc=0.9)`: metrics of a training script.
 
-Standard library only, and nothing at all outside of a sweep: a script that reports needs no Stoker
-to run. Each call appends one line to `metrics.jsonl` in the run's folder, in one write, so that
-several processes may report at once.
+Standard library only; does nothing outside of a sweep. Each call appends one line to `metrics.jsonl` in the
+run's folder, in one write, so that several processes may report at once.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def report(step: int | None = None, **metrics: Any) -> bool:
-    """Record metrics of this run, at a step if it has any; True if the run has been asked to stop.
+    """Record metrics of this run, with its step if given. Returns True if the run should stop early.
 
-    Numbers of numpy and torch are taken as they are. Outside of Stoker it does nothing.
+    Accepts numbers of numpy and torch. Does nothing outside of Stoker.
     """
     folder = os.environ.get(RUN_DIR)
     if not folder:
@@ -47,7 +46,7 @@ def report(step: int | None = None, **metrics: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can say it; what is no number to JSON (nan, inf) as a text."""
+    """Convert a value for JSON; numbers that JSON lacks (nan, inf) become text."""
     if isinstance(value, (str, bool, int)) or value is None:
         return value
     if not isinstance(value, float):

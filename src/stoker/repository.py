@@ -1,8 +1,8 @@
-"""Finds the git repository of a folder, and tells whether git may be run there.
+"""Git repository of a folder, and whether git may run there.
 
-git runs programs that a repository names: filters, monitors, hooks. Above a folder of the user there may
-be a repository of another user, so Stoker runs git only in repositories of its own user or root. What it
-reads of other repositories by itself is hostile input.
+git runs programs that a repository names: filters, monitors, hooks. A folder of the user may be inside a
+repository of another user, so Stoker runs git only in repositories of its own user or root. What it reads
+from other repositories is hostile input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REFS_BYTES = 16 << 20
 
 
 def find_git(folder: bytes) -> bytes | None:
-    """The `.git` that a folder belongs to; None outside of repositories."""
+    """Return the `.git` of a folder's repository; None outside of repositories."""
     while True:
         candidate = os.path.join(folder, b".git")
         if os.path.lexists(candidate):
@@ -31,7 +31,7 @@ def find_git(folder: bytes) -> bytes | None:
 
 
 def is_own(git: bytes) -> bool:
-    """Whether only this user, root and those they let in decide what git does in a repository."""
+    """Whether only this user and root, and users that they trust, decide what git runs in a repository."""
     trusted = (os.getuid(), 0)
     try:
         if (
@@ -39,7 +39,7 @@ def is_own(git: bytes) -> bool:
             or os.stat(os.path.dirname(git)).st_uid not in trusted
         ):
             return False
-        for path in _deciding(git):
+        for path in _trusted_paths(git):
             try:
                 found = os.stat(path)
             except FileNotFoundError:
@@ -52,24 +52,24 @@ def is_own(git: bytes) -> bool:
 
 
 def read_head(git: bytes) -> str | None:
-    """The commit that a repository is at, without git; None where there is none."""
+    """Return the checked-out commit of a repository without git; None if there is none."""
     try:
         folder = _git_folder(git)
         head = _read_line(os.path.join(folder, b"HEAD"))
         if head.startswith(b"ref: "):
             head = _read_ref(folder, head[5:])
-    except (OSError, ValueError):  # a ValueError is for a NUL byte in a path
+    except (OSError, ValueError):  # a ValueError comes from a NUL byte in a path
         return None
     return head.decode() if is_hash(head) else None
 
 
 def is_hash(word: bytes) -> bool:
-    """Whether a word can be the name of a commit."""
+    """Whether a word can be a commit id."""
     return len(word) in (40, 64) and not word.strip(b"0123456789abcdef")
 
 
 def open_plain(path: bytes) -> int:
-    """A descriptor to read a plain file; FileNotFoundError for all else. Never waits for another process."""
+    """Open a plain file for reading, without waiting for another process; FileNotFoundError for all else."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -77,8 +77,8 @@ def open_plain(path: bytes) -> int:
     return fd
 
 
-def _deciding(git: bytes) -> Iterator[bytes]:
-    """The files and folders of a repository that tell git which programs to run."""
+def _trusted_paths(git: bytes) -> Iterator[bytes]:
+    """Return the files and folders of a repository that name programs for git to run."""
     folder = _git_folder(git)
     yield folder
     yield os.path.join(folder, b"config.worktree")
@@ -90,7 +90,7 @@ def _deciding(git: bytes) -> Iterator[bytes]:
 def _git_folder(git: bytes) -> bytes:
     if os.path.isdir(git):
         return git
-    # A worktree or a submodule: the file says where the folder is.
+    # In a worktree or a submodule, .git is a file with the path of the folder.
     named = _read_line(git).removeprefix(b"gitdir: ")
     return os.path.join(os.path.dirname(git), named)
 

@@ -1,7 +1,7 @@
-"""Copies of working trees, so that editing a file does not change a run that still waits.
+"""Snapshots: copies of working trees, so that editing a file does not change a run that still waits.
 
-A snapshot is known by what is in it: equal trees are one snapshot, taken once. Its files are
-read-only; its folders are not, because runs may write beside their code.
+The id of a snapshot is a hash of its content, so equal trees are copied once. Files are read-only; folders
+are not, because runs may write beside their code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_BYTES = 1 << 30
 MAX_FILES = 50_000
 _CHUNK_BYTES = 1 << 20
 _GIT = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks"]
-# What says that a copy has to go through our hands: other devices, other file systems, old kernels.
+# Errors after which the data are copied by read and write: other devices, file systems, old kernels.
 _NO_RANGES = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM)
 
 
@@ -38,9 +38,9 @@ class _Entry(NamedTuple):
 
 
 def take(cwd: str | bytes, home: str) -> str:
-    """Copy the working tree that a folder belongs to; return `ID`, or `ID/sub/folder` for the folder.
+    """Copy the working tree of a folder; return `ID`, or `ID/sub/folder` for the folder.
 
-    In a git repository that is the whole of it, less what git ignores; else all below the folder.
+    In a git repository, copies all of it that git does not ignore; elsewhere, all below the folder.
     """
     cwd = os.path.realpath(os.fsencode(cwd))
     git = find_git(cwd)
@@ -55,13 +55,13 @@ def take(cwd: str | bytes, home: str) -> str:
         names = list(tree.list_files())
         found = _identify(tree.read(names), inside)
         try:
-            os.utime(
-                os.path.join(store, found.encode())
-            )  # it is wanted again: not to be pruned now
+            os.utime(os.path.join(store, found.encode()))  # used again: must not be pruned now
         except FileNotFoundError:
             found = _copy(tree, names, inside, store)
     except UnicodeDecodeError:
-        raise StokerError(f"no snapshot can be taken in {cwd!r}: its name is no text") from None
+        raise StokerError(
+            f"cannot take a snapshot in {cwd!r}: its name is not UTF-8; rename the folder"
+        ) from None
     except OSError as error:
         where = f" ({os.fsdecode(error.filename)})" if error.filename else ""
         raise StokerError(
@@ -71,7 +71,7 @@ def take(cwd: str | bytes, home: str) -> str:
 
 
 class _Tree:
-    """The files that belong into a snapshot."""
+    """The files of a working tree that a snapshot has."""
 
     def __init__(self, top: bytes, *, in_git: bool, without: bytes) -> None:
         self.top = top
@@ -79,14 +79,14 @@ class _Tree:
         self._without = without
 
     def list_files(self) -> Iterator[bytes]:
-        """Name all files and links, relative to the top; raise an error if they are too many."""
+        """Return all files and links, relative to the top; raises an error if they are too many."""
         count = size = 0
         for name in self._list_git(b"") if self._in_git else self._walk(b""):
             path = os.path.join(self.top, name)
             try:
                 found = os.lstat(path)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # deleted, and not yet committed as such
+                continue  # deleted, but not in git
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
                 continue
             count += 1
@@ -96,7 +96,7 @@ class _Tree:
             yield name
 
     def read(self, names: Iterable[bytes]) -> Iterator[_Entry]:
-        """What the files hold now; those that have just gone are left out."""
+        """Read the files; those that have just been removed are left out."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 yield _describe(self.top, name)
@@ -116,7 +116,7 @@ class _Tree:
             if not name or self._is_left_out(whole):
                 continue
             if os.path.isdir(whole) and not os.path.islink(whole):
-                # A repository within this one, as a submodule is: git lists it by itself.
+                # A repository inside this one, such as a submodule, is listed by itself.
                 if os.path.lexists(os.path.join(whole, b".git")):
                     yield from self._list_git(path)
             else:
@@ -137,9 +137,9 @@ class _Tree:
 
     def _too_much(self, name: bytes) -> StokerError:
         remedy = (
-            "name what is no code in .gitignore"
+            "list everything but code in .gitignore"
             if self._in_git
-            else "make it a git repository (git init) and name what is no code in .gitignore"
+            else "make it a git repository (git init) and list everything but code in .gitignore"
         )
         return StokerError(
             f"{os.fsdecode(self.top)} holds more than {MAX_FILES:,} files or {MAX_BYTES >> 30} GiB"
@@ -152,7 +152,7 @@ def _check_trust(top: bytes) -> None:
     top = os.path.normpath(top)
     if is_own(os.path.join(top, b".git")):
         return
-    # Asked elsewhere: what the repository says of itself does not count. Neither does "all of them".
+    # In another folder: the setting of the repository itself does not count. Neither does "*".
     words = ["git", "-C", "/", "config", "--get-all", "safe.directory"]
     listed = subprocess.run(words, capture_output=True, check=False).stdout.splitlines()
     if top not in listed:
@@ -165,7 +165,7 @@ def _check_trust(top: bytes) -> None:
 
 
 def _copy(tree: _Tree, names: Iterable[bytes], inside: bytes, store: bytes) -> str:
-    """Copy under another name; the copy, which nobody changes, says what its own name is."""
+    """Copy to a temporary folder, and rename it by a hash of the copy, which does not change."""
     folder = tempfile.mkdtemp(prefix=b".new-", dir=store)
     try:
         copied = []
@@ -197,9 +197,9 @@ def _copy_one(source: bytes, target: bytes) -> None:
 
 
 def copy_content(reader: int, writer: int) -> None:
-    """Copy all that an open file holds into another one."""
+    """Copy the content of an open file into another one."""
     try:
-        # Shares the blocks where the file system can.
+        # Shares the blocks if the file system can.
         while os.copy_file_range(reader, writer, 1 << 30):
             pass
     except OSError as error:
@@ -224,7 +224,7 @@ def _describe(top: bytes, name: bytes) -> _Entry:
 
 
 def _identify(entries: Iterable[_Entry], inside: bytes) -> str:
-    """The name of what is in a tree. The folder a job runs in counts even if it is empty."""
+    """Return the id of a tree. The folder of the job counts even if it is empty."""
     known = sorted(entries)
     if inside and not any(entry.path.startswith(inside + b"/") for entry in known):
         known.append(_Entry(inside, b"d"))
@@ -238,14 +238,14 @@ def _rename(folder: bytes, target: bytes) -> None:
     try:
         os.rename(folder, target)
     except OSError as error:
-        # Somebody else has just taken the same.
+        # Another process has just made the same snapshot.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         shutil.rmtree(folder)
 
 
 def flush(folder: bytes, how: Callable[[int], object]) -> None:
-    """Bring it to the disk, before a job that counts on it is acknowledged."""
+    """Flush a folder to the disk, before a job that needs it is acknowledged."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         how(fd)

@@ -80,7 +80,7 @@ def test_the_worker_is_known_to_the_next_daemon(warm_queue: Queue) -> None:
     [
         (["true && true"], "it needs a shell: only plain python commands start warm"),
         (["X=1 python x.py"], "it needs a shell: only plain python commands start warm"),
-        (["env", "true"], "env is no python: only python commands start warm"),
+        (["env", "true"], "env is not python: only python commands start warm"),
         ([sys.executable, "--version"], "python --version does not start warm"),
     ],
 )
@@ -127,7 +127,7 @@ def test_modules_are_named_before_the_command(queue: Queue, words: list[str]) ->
 def test_a_name_that_is_none_is_refused(queue: Queue) -> None:
     ended = queue("add", "--warm", "torch;rm", "python", "x.py")
     assert ended.code == 2
-    assert "'torch;rm' is no name of a module" in ended.err
+    assert "'torch;rm' is not the name of a module" in ended.err
 
 
 def test_a_sweep_learns_what_its_runs_import(warm_queue: Queue) -> None:

@@ -172,7 +172,7 @@ def test_a_folder_whose_name_is_no_text_is_refused(work: Path, home: Path) -> No
     folder = os.path.join(os.fsencode(work), b"caf\xe9")
     os.mkdir(folder)
 
-    with pytest.raises(StokerError, match="its name is no text"):
+    with pytest.raises(StokerError, match="its name is not UTF-8"):
         snapshot.take(folder, str(home))
 
 

@@ -6,7 +6,7 @@ import os
 
 from stoker.client.daemon_process import age_s, daemon_pid
 from stoker.client.transport import Connection, NoDaemonError, unreachable
-from stoker.detached import start_and_hear
+from stoker.detached import start_and_wait
 from stoker.errors import StokerError
 from stoker.interpreter import module_words
 
@@ -81,7 +81,7 @@ class _StartLock:
 
 
 def _start(home: str, arguments: Sequence[str]) -> None:
-    answer = start_and_hear(
+    answer = start_and_wait(
         "a daemon",
         module_words(DAEMON, *arguments),
         daemon_log(home),

@@ -14,7 +14,7 @@ from stoker.cluster.ray_command import TOKEN_VARIABLE
 from stoker.cluster.ray_supervisor import RayState as RayState
 from stoker.cluster.ray_supervisor import lock_path, state_path
 from stoker.cluster.settings import folder_of, load_settings
-from stoker.detached import start, start_and_hear
+from stoker.detached import start, start_and_wait
 from stoker.errors import StokerError
 from stoker.interpreter import module_words
 
@@ -75,7 +75,7 @@ def start_ray_supervisor(home: str) -> None:
 
     In that case the Ray supervisor keeps trying until it is stopped.
     """
-    said = start_and_hear(
+    said = start_and_wait(
         "the Ray supervisor",
         module_words(_RAY_SUPERVISOR),
         log_path(home),

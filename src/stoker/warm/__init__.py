@@ -1,1 +1,1 @@
-"""Warm starts: python commands forked from a process that has their imports behind it."""
+"""Warm starts: python commands forked from a process that has imported their modules."""

@@ -1,4 +1,4 @@
-"""A fork of a warm worker: a job from its birth to its end, as if a fresh interpreter ran it.
+"""Fork of a warm worker: runs a job as a fresh interpreter would.
 
 Standard library only, as the worker.
 """
@@ -32,34 +32,36 @@ if TYPE_CHECKING:
 
 _FIRST_LEASE_FD = 200
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
-# A worker has none of its own: what an import has made of these tells nothing of the job's.
-_OF_THE_JOB = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
+# A worker has no value for these, so a change by an import does not count.
+_JOB_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY")
 _FOLDER = os.path.dirname(__file__)
-_exit = ctypes.PyDLL(None).exit  # of C, with its own hooks; found once for all forks
+_exit = ctypes.PyDLL(
+    None
+).exit  # exit(3), which calls the hooks of C libraries; looked up once for all forks
 
 
 def _inherit_lease(fd: int) -> None:
-    """Let what this process executes have a descriptor too, under a number that scripts do not use."""
+    """Make a descriptor inheritable, under a number that scripts do not use."""
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     fcntl.fcntl(fd, fcntl.F_DUPFD, min(_FIRST_LEASE_FD, limit // 2))
 
 
 class Origin:
-    """What a job has from its worker.
+    """What a job inherits from its worker.
 
-    `told` is what imports have written, `changes` what they have made of the environment, `base` the
-    modules that are there, and `show` lets others see its words and variables.
+    `output` is what the imports have written, `changes` how they have changed the environment, `base` the
+    imported modules, and `show` sets the arguments and variables that other processes see.
     """
 
     def __init__(self, show: Callable[[list[str], dict[str, str]], None]) -> None:
         self.show = show
-        self.told = b""
+        self.output = b""
         self.changes: dict[str, str | None] = {}
         self.base: set[str] = set()
 
 
 class Job:
-    """A job from its fork to its first statement. Until it has its place, nobody counts on it."""
+    """A forked job. Before `register` returns, the supervisor does not know it."""
 
     def __init__(self, order: ForkJob, fds: list[int], origin: Origin) -> None:
         self._order = order
@@ -67,25 +69,25 @@ class Job:
         self._origin = origin
         self._settings = ChildSettings()
 
-    def take_place(self, between: int) -> None:
-        """Become the supervisor's child with the job's mark, and wait for its word; else end unseen."""
-        line, *outputs = self._fds
+    def register(self, forker: int) -> None:
+        """Become a child of the supervisor with the job's cookie, and wait for its answer; else end."""
+        socket_fd, *passed = self._fds
         self._origin.show(self._order.request.words, self._order.shown)
-        os.dup2(outputs[0], 1)
-        os.dup2(outputs[1], 2)
-        for fd in outputs[2:]:
+        os.dup2(passed[0], 1)
+        os.dup2(passed[1], 2)
+        for fd in passed[2:]:
             _inherit_lease(fd)
-        while os.getppid() == between:
+        while os.getppid() == forker:
             os.sched_yield()
-        with socket.socket(fileno=line) as handshake:
+        with socket.socket(fileno=socket_fd) as handshake:
             handshake.send(b"%d" % os.getpid())
             if handshake.recv(1) != START:
                 os._exit(0)
-        for fd in outputs:
+        for fd in passed:
             os.close(fd)
 
     def run(self) -> None:
-        """Run the command as a fresh interpreter would; whatever it raises is raised."""
+        """Run the command as a fresh interpreter would. Its exceptions are not caught."""
         order = self._order
         os.chdir(order.cwd)
         _take_variables(order.variables, order.unset, self._origin.changes)
@@ -93,8 +95,8 @@ class Job:
         if words[at] not in ("-m", "-c") and not _is_plain_script(words[at]):
             _run_cold(order.cold)
         _renew_streams()
-        if self._origin.told:
-            os.write(1, self._origin.told)
+        if self._origin.output:
+            os.write(1, self._origin.output)
         _renew_randomness()
         sys.orig_argv = words
         _renew_main()
@@ -114,10 +116,10 @@ class Job:
         self._learn()
 
     def end(self, status: int) -> None:
-        """Do what an interpreter does at its end, but leave alone what was there before the fork.
+        """Do what an interpreter does at its end, but only for objects that were made after the fork.
 
-        To take all of it apart would copy all of it first. Returns only where something is amiss: then
-        the interpreter is to do it, and to tell.
+        To finalise the others would copy their memory first. Returns only after an error: then the
+        interpreter ends in its own way and reports the error.
         """
         threading = sys.modules.get("threading")
         if threading is not None:
@@ -141,9 +143,9 @@ class Job:
 
 
 class ChildSettings:
-    """The first variable that a run sets itself, and the modules that were there by then.
+    """The first variable that a job sets itself, and the modules that were imported before.
 
-    What is imported afterwards may look at it, and would have looked too early in a worker.
+    Modules that are imported later may read the variable; in a worker they would read it too early.
     """
 
     def __init__(self) -> None:
@@ -151,7 +153,7 @@ class ChildSettings:
         self.before: set[str] = set()
 
     def watch(self) -> None:
-        """Watch until one is set. Through these two functions goes whatever `os.environ` is told."""
+        """Watch until a variable is set. Every change of `os.environ` calls one of these two functions."""
         put, unset = os.putenv, os.unsetenv
 
         def note(name: Any, value: Any = None) -> None:
@@ -173,7 +175,7 @@ class ChildSettings:
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether something installed is being imported: it would do the same in a worker."""
+    """Whether an installed module is being imported: it would do the same in a worker."""
     while frame is not None:
         path = frame.f_code.co_filename
         if path.startswith("<frozen importlib"):
@@ -185,22 +187,22 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a file belongs to the interpreter or to what was installed for it."""
+    """Whether a file belongs to the interpreter or to an installed package."""
     library = os.path.dirname(os.__file__)
     return "/site-packages/" in path or "/dist-packages/" in path or path.startswith(f"{library}/")
 
 
 def _take_variables(given: dict[str, str], absent: list[str], own: dict[str, str | None]) -> None:
-    """Have the job's environment, and on top of it what the same imports would have made of it."""
+    """Set the job's environment, with the changes that the imports made."""
     for name in absent:
         os.environ.pop(name, None)
     for name, value in given.items():
-        if name not in own or name in _OF_THE_JOB:
+        if name not in own or name in _JOB_VARIABLES:
             os.environ[name] = value
 
 
 def _renew_streams() -> None:
-    """Have the streams that an interpreter makes for the descriptors that it finds."""
+    """Replace stdout and stderr by streams as a fresh interpreter makes them."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         old = getattr(sys, f"__{name}__")
         if isinstance(old, io.TextIOWrapper):
@@ -227,9 +229,9 @@ def _make_stream(old: io.TextIOWrapper, fd: int) -> io.TextIOWrapper:
 
 
 def _renew_randomness() -> None:
-    """Let no two jobs draw the same numbers, or know the same secret, where fresh processes would not.
+    """Reseed random numbers and secrets that forks would otherwise share.
 
-    Python's own `random` is seeded anew with every fork.
+    Python reseeds its own `random` after a fork.
     """
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
@@ -247,7 +249,7 @@ def _renew_randomness() -> None:
 
 
 def _renew_main() -> None:
-    """Have a module `__main__` as a fresh interpreter does."""
+    """Replace the module `__main__` by a fresh one."""
     old = sys.modules["__main__"]
     new = sys.modules["__main__"] = type(old)("__main__")
     for name in ("__loader__", "__annotations__", "__builtins__"):
@@ -256,7 +258,7 @@ def _renew_main() -> None:
 
 
 def _open_files() -> list[Any]:
-    """Files that a job has opened and nobody closed, the outermost layers first."""
+    """Return the files that are still open for writing, the outermost layers first."""
     found = [each for each in gc.get_objects() if isinstance(each, _WRITERS)]
     return sorted(
         found, key=lambda each: _WRITERS.index(type(each)) if type(each) in _WRITERS else 0
@@ -264,7 +266,7 @@ def _open_files() -> list[Any]:
 
 
 def _is_plain_script(path: str) -> bool:
-    """Whether it is source code that can be read: no folder, archive or compiled file."""
+    """Whether a script is readable source code: no folder, archive or compiled file."""
     return path.endswith(".py") and os.path.isfile(path) and os.access(path, os.R_OK)
 
 
@@ -280,9 +282,9 @@ def _run_script(script: str, argv: list[str]) -> None:
         source = file.read()
     try:
         code: CodeType = compile(source, path, "exec", dont_inherit=True)
-        exec(code, main.__dict__)  # noqa: S102 - to run it is what this process is for
+        exec(code, main.__dict__)  # noqa: S102 - the purpose of this process
     finally:
-        # The interpreter does so before it tells what went wrong.
+        # The interpreter does so before it prints a traceback.
         for stream in (sys.stderr, sys.stdout):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -298,20 +300,20 @@ def _run_module(name: str, arguments: list[str]) -> None:
 def _run_text(text: str, arguments: list[str]) -> None:
     sys.argv = ["-c", *arguments]
     code: CodeType = compile(text + "\n", "<string>", "exec", dont_inherit=True)
-    exec(code, sys.modules["__main__"].__dict__)  # noqa: S102 - to run it is what this process is for
+    exec(code, sys.modules["__main__"].__dict__)  # noqa: S102 - the purpose of this process
 
 
 def _run_cold(words: list[str]) -> NoReturn:
-    """Become the command itself, by a fresh interpreter: it knows what to do, or what to say."""
+    """Replace this process by a fresh interpreter, which runs the command or explains its error."""
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(signum, signal.SIG_DFL)
-    os.execve(words[0], words, os.environ)  # noqa: S606 - without a shell, as it was meant
+    os.execve(words[0], words, os.environ)  # noqa: S606 - no shell is wanted
 
 
 def _learn(path: str, base: set[str], settings: ChildSettings) -> None:
-    """Note which installed modules a job has imported, in their order, for the jobs that follow it.
+    """Write the installed modules that a job has imported, in their order, for later jobs.
 
-    If most came after it had set variables, note that instead, as a reason to learn nothing.
+    If the job set variables before most of its imports, write that as the reason to learn nothing.
     """
     names = []
     for name, module in list(sys.modules.items()):
@@ -332,7 +334,7 @@ def _learn(path: str, base: set[str], settings: ChildSettings) -> None:
             json.dump(learned, file)
         os.replace(f"{path}.{os.getpid()}", path)
     except OSError:
-        return  # the next one will learn
+        return  # the next job will learn
 
 
 def _own_frames_removed(traceback: TracebackType | None) -> TracebackType | None:
@@ -346,7 +348,7 @@ def _is_ours(traceback: TracebackType) -> bool:
 
 
 def end_interpreter(job: Job) -> None:
-    """Run a job, and end with it. What it raises is told without us."""
+    """Run a job, and end as a fresh interpreter would. Tracebacks have no frames of Stoker."""
     status = 0
     try:
         job.run()
@@ -355,7 +357,7 @@ def end_interpreter(job: Job) -> None:
     except BaseException as error:
         _show(error)
         if isinstance(error, KeyboardInterrupt):
-            sys.excepthook = lambda *_told: None
+            sys.excepthook = lambda *_args: None
             raise
         status = 1
     job.end(status)
@@ -363,7 +365,7 @@ def end_interpreter(job: Job) -> None:
 
 
 def _status_of(error: SystemExit) -> int:
-    """What an interpreter makes of the argument of sys.exit."""
+    """Return the exit status for the argument of sys.exit, as an interpreter does."""
     if error.code is None:
         return 0
     if isinstance(error.code, int):
@@ -373,7 +375,7 @@ def _status_of(error: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """Tell of an exception that nobody has caught, as if it had begun with the job."""
+    """Print the traceback of an uncaught exception, from the first frame of the job."""
     error.__traceback__ = sys.last_traceback = _own_frames_removed(error.__traceback__)
     sys.last_type, sys.last_value = type(error), error
     if sys.version_info >= (3, 12):

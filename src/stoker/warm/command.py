@@ -1,4 +1,4 @@
-"""Which commands can be started warm: those of an interpreter and a script or module, and no more."""
+"""Commands that can start warm: an interpreter with a script, a module or a text."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import time
 from stoker.warm.messages import ForkRequest
 
 AUTO = "auto"
-"""In place of module names: whatever the first run of the command imports."""
+"""Instead of module names: the modules that the first run of the command imports."""
 NEEDS_SHELL = "it needs a shell: only plain python commands start warm"
 _LEARN_AGAIN_S = 86400.0
-_MOST_REASON = 1024  # characters: names are many more, and need not be read here
+_MAX_REASON_CHARACTERS = 1024  # a list of names is longer, and is not read here
 _PYTHON = re.compile(r"python(\d(\.\d+)?)?")
-# Options that change nothing about how a program is found; the worker is started with the same.
+# Options that do not change how a program is found; the worker gets the same.
 _OPTIONS = re.compile(r"-[uBOEsIbdqPR]+")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-# Words as a shell would read them too, if nothing in them is to be expanded.
+# Characters that a shell does not expand.
 _LITERAL = re.compile(
     rb"""(?:[A-Za-z0-9_@%+=:,./ \t-]|'[^'\n\0]*'|"[^"$`\\!\n\0]*")+""",
 )
 
 
 def split_literal(command: bytes) -> list[str] | None:
-    """The words of a shell line in which nothing but quotes is special; else None."""
+    """Return the words of a shell line without special characters except quotes; None for other lines."""
     if not _LITERAL.fullmatch(command):
         return None
     words = shlex.split(os.fsdecode(command))
@@ -35,31 +35,33 @@ def split_literal(command: bytes) -> list[str] | None:
 
 
 def is_python(word: str) -> bool:
-    """Whether a word names an interpreter."""
+    """Whether a word names a python interpreter."""
     return _PYTHON.fullmatch(os.path.basename(word)) is not None
 
 
 def find_script(words: list[str]) -> int | str:
-    """Where in a python command its script, -m or -c stands; else why it cannot be started warm."""
+    """Return the position of the script, -m or -c in a python command, or why it cannot start warm."""
     if not is_python(words[0]):
-        return f"{os.path.basename(words[0]) or 'it'} is no python: only python commands start warm"
+        return (
+            f"{os.path.basename(words[0]) or 'it'} is not python: only python commands start warm"
+        )
     at = 1
     while at < len(words) and _OPTIONS.fullmatch(words[at]):
         at += 1
     if at < len(words) and words[at] == "-W" and at + 2 < len(words):
         at += 2
     if at == len(words):
-        return "it names no script"
+        return "it names no script to run"
     word = words[at]
     if word in ("-m", "-c") and at + 1 < len(words):
         return at
     if word.startswith("-"):
         return f"python {word} does not start warm: only scripts, -m and -c do"
-    return at if word.endswith(".py") else f"{word} is no .py file"
+    return at if word.endswith(".py") else f"{word} is not a .py file"
 
 
 def why_cold(form: str | None, command: bytes) -> str | None:
-    """Why a queued command will not start warm, if that can be told from its text; else None."""
+    """Return why a queued command will not start warm; None if its text does not show a reason."""
     split = [os.fsdecode(word) for word in command.split(b"\0")] if form == "argv" else None
     words = split or (split_literal(command) if form is None else None)
     if words is None:
@@ -71,9 +73,9 @@ def why_cold(form: str | None, command: bytes) -> str | None:
 def make_warm(
     words: list[str], modules: list[str], cwd: str, folder: str, name: str = ""
 ) -> ForkRequest | str:
-    """How a command is started warm, or why not.
+    """Return how a command starts warm, or why it does not.
 
-    In `folder` is kept what `auto` has learned, for each program, and each `name` that it is given.
+    `folder` has the files of modules that `auto` has learned, for each program and each `name`.
     """
     at = find_script(words)
     if isinstance(at, str):
@@ -99,15 +101,15 @@ def make_warm(
 
 
 def check_modules(modules: list[str]) -> str | None:
-    """What is wrong with names of modules, if anything is."""
+    """Return what is wrong with these names of modules; None if nothing is."""
     for name in modules:
         if not _MODULE.fullmatch(name):
-            return f"{name!r} is no name of a module: torch, or torch,numpy, or auto"
+            return f"{name!r} is not the name of a module; examples: torch, torch,numpy, auto"
     return None
 
 
 def _is_recent(path: str) -> bool:
-    """Whether it is there, and not so old that what it tells may no longer be so."""
+    """Whether a file exists and is not so old that it must be learned again."""
     try:
         return os.stat(path).st_mtime > time.time() - _LEARN_AGAIN_S
     except OSError:
@@ -115,17 +117,17 @@ def _is_recent(path: str) -> bool:
 
 
 def _read_reason(path: str) -> str | None:
-    """Why nothing was learned, where that stands in place of the names."""
+    """Return why no modules were learned, if the file has a reason instead of names."""
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read(_MOST_REASON)
+            text = file.read(_MAX_REASON_CHARACTERS)
         return str(json.loads(text)) if text.startswith('"') else None
     except (OSError, ValueError):
         return None
 
 
 def _digest(interpreter: list[str], program: str, cwd: str, name: str) -> str:
-    """What tells programs apart, and a changed one from what it was."""
+    """Return a name for a program in its present version."""
     try:
         status = os.stat(program)
         stamp = f"{status.st_mtime_ns} {status.st_size}"

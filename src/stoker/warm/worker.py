@@ -1,10 +1,10 @@
-"""A process that has imported modules, and from then on only forks: each fork becomes one job.
+"""Warm worker: a process that imports modules and then forks; each fork becomes one job.
 
-It runs in the interpreter of the jobs, where Stoker need not be installed: this package stands alone, on
-the standard library. Its parent is a supervisor, which sends orders over a socket on descriptor 3.
+It runs in the interpreter of the jobs, where Stoker need not be installed: this package needs only the
+standard library. Its parent is a supervisor, which sends orders over a socket on descriptor 3.
 
-A job is forked twice, and the process between ends then: so the supervisor, the subreaper, becomes the
-job's own parent. Nothing of a job depends on this process, which may be killed at any time.
+A job is forked twice, and the process in between ends: so the supervisor, the subreaper, becomes the parent
+of the job. No job depends on the worker, which may be killed at any time.
 """
 
 from __future__ import annotations
@@ -34,49 +34,49 @@ if TYPE_CHECKING:
     from .messages import FileStamp
 
 _SOCKET_FD = 3
-_MOST_FDS = 64
-# Where a process's arguments and environment lie in its memory: fields of /proc/PID/stat after the name.
+_MAX_FDS = 64
+# Addresses of the arguments and the environment: fields of /proc/PID/stat after the name.
 _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
-_MATTERS_S = 0.001
+_SLOW_IMPORT_S = 0.001
 _PR_SET_PDEATHSIG = 1
-_prctl = ctypes.CDLL(None).prctl  # found once: every job has a fork that calls it
-# What all that train import of a package only when they come to it, and wait for once more.
+_prctl = ctypes.CDLL(None).prctl  # looked up once, for all forks
+# Modules that a package imports only when training starts.
 _LATE = {"torch": ("torch.optim", "torch._dynamo")}
 
 
 class UnfitError(Exception):
-    """No job may be forked from this process; says why."""
+    """No job can be forked from this process, for the reason given."""
 
 
-class Memory:
-    """What others see of this process in /proc: its words, and the start of its environment.
+class ProcImage:
+    """Arguments and environment of this process as other processes see them in /proc.
 
-    The kernel shows the very bytes that the process was started with, wherever its variables are by
-    now. The first variable is a mark as long as whatever has to take its place.
+    The kernel shows the memory that the process was started with. The first variable, the mark, reserves room
+    there for the variables of a job.
     """
 
     def __init__(self, mark: bytes) -> None:
         with open("/proc/self/stat", "rb") as file:
             text = file.read()
         fields = text[text.rindex(b")") + 2 :].split()
-        self._words_at = int(fields[_ARG_START])
-        self._words_size = int(fields[_ARG_END]) - self._words_at
+        self._argv_at = int(fields[_ARG_START])
+        self._argv_size = int(fields[_ARG_END]) - self._argv_at
         with open("/proc/self/environ", "rb") as file:
             block = file.read()
         self.entries = [entry for entry in block.split(b"\0") if entry]
         found = [entry for entry in self.entries if entry.startswith(mark + b"=")]
-        if not self._words_at or not found:
+        if not self._argv_at or not found:
             raise UnfitError("/proc does not show where its environment is")
         self._mark_at = int(fields[_ENV_START]) + block.index(found[0])
         self._mark_size = len(found[0])
 
     def show(self, words: list[str], variables: dict[str, str] | None = None) -> None:
-        """Be seen as a process that was started so, as far as there is room for its words.
+        """Show these arguments, cut to the room there is, and these variables in place of the mark.
 
-        Its variables take the place of the mark: ValueError where there is no room for them.
+        Raises ValueError if there is no room for the variables.
         """
-        shown = b"".join(os.fsencode(word) + b"\0" for word in words)[: self._words_size - 1]
-        pieces = [(self._words_at, shown.ljust(self._words_size, b"\0"))]
+        shown = b"".join(os.fsencode(word) + b"\0" for word in words)[: self._argv_size - 1]
+        pieces = [(self._argv_at, shown.ljust(self._argv_size, b"\0"))]
         if variables is not None:
             data = b"".join(os.fsencode(f"{name}={value}\0") for name, value in variables.items())
             if len(data) > self._mark_size:
@@ -91,7 +91,7 @@ class Memory:
 
 
 class Worker:
-    """Imports, says whether it is fit to be forked from, and forks on order."""
+    """Imports modules, reports whether jobs can be forked, and forks on order."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -102,34 +102,36 @@ class Worker:
         self._idle_s = order.idle_s
         self._modules = request.modules
         self._learned = _read_learned(request.learned)
-        self._memory = Memory(order.mark.encode())
-        self._memory.show(["stoker: warm worker", *self._modules[:8]])
-        self._origin = Origin(self._memory.show)
+        self._image = ProcImage(order.mark.encode())
+        self._image.show(["stoker: warm worker", *self._modules[:8]])
+        self._origin = Origin(self._image.show)
         os.environ.pop(order.mark, None)
         _take_path(request.path)
         sys.argv = [request.words[request.script_at]]
 
     def prepare(self) -> None:
-        """Import everything; raises UnfitError if nothing can be forked from what that leaves behind."""
-        given = dict(entry.partition(b"=")[::2] for entry in self._memory.entries)
+        """Import the modules; raises UnfitError if no job can be forked afterwards."""
+        given = dict(entry.partition(b"=")[::2] for entry in self._image.entries)
         output = os.memfd_create("imports")
         for fd in (1, 2):
             os.dup2(output, fd)
-        gc.disable()  # imports make much and throw little away: looking for it takes a fifth of their time
+        gc.disable()  # imports leave little garbage, and collecting it takes a fifth of their time
         with _sources_watched() as sources:
             kept = self._import_all()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-        self._origin.told = os.pread(output, os.fstat(output).st_size, 0)
+        self._origin.output = os.pread(output, os.fstat(output).st_size, 0)
         os.close(output)
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (1, 2):
             os.dup2(null, fd)
         os.close(null)
         self._origin.changes = _changes(given)
-        os.chdir("/")  # whatever was mounted there may be unmounted
-        compile("", "", "exec")  # the first call makes hundreds of types, which all forks have then
+        os.chdir("/")  # the folder may be unmounted
+        compile(
+            "", "", "exec"
+        )  # the first call creates hundreds of types; do that once for all forks
         gc.freeze()
         gc.enable()
         _check_fitness()
@@ -139,7 +141,7 @@ class Worker:
         self._line.send(packet)
 
     def _import_all(self) -> list[str]:
-        """Import; returns what was asked for, and of what was learned whatever took its time."""
+        """Import; return the requested modules, and the learned ones whose import was slow."""
         for name in self._modules:
             try:
                 importlib.import_module(name)
@@ -150,26 +152,29 @@ class Worker:
                 _import_if_there(part)
         took = []
         for name in self._learned:
-            begun = time.monotonic()
+            began = time.monotonic()
             _import_if_there(name)
-            took.append((time.monotonic() - begun, name))
-        return self._modules + [name for s, name in sorted(took, reverse=True) if s >= _MATTERS_S]
+            took.append((time.monotonic() - began, name))
+        return self._modules + [
+            name for s, name in sorted(took, reverse=True) if s >= _SLOW_IMPORT_S
+        ]
 
     def serve(self) -> Job | None:
-        """Fork as often as ordered. Returns the job in each child, and None when nothing more comes.
+        """Fork one job for each order. Returns the job in each child, and None in the worker at the end.
 
-        Whoever forks the next job is there before its order, for every start waits for its fork.
+        The process that forks the next job is made before its order comes, because a start waits for its
+        fork.
         """
         worker = os.getpid()
         while True:
-            between = os.fork()
-            if between == 0:
-                return self._wait_between(worker)
-            if os.waitpid(between, 0)[1]:
+            forker = os.fork()
+            if forker == 0:
+                return self._fork_job(worker)
+            if os.waitpid(forker, 0)[1]:
                 return None
 
-    def _wait_between(self, worker: int) -> Job:
-        """Wait for an order, fork its job, and end; goes on as that job. Ends with its worker."""
+    def _fork_job(self, worker: int) -> Job:
+        """Wait for an order and fork its job; returns in the job only. Ends with its worker."""
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != worker:
             os._exit(1)
@@ -178,20 +183,20 @@ class Worker:
         data, fds = _receive(self._line) if poll.poll(self._idle_s * 1000) else (b"", [])
         if not data:
             os._exit(1)
-        between = os.getpid()
+        forker = os.getpid()
         if os.fork():
             os._exit(0)
         os.setsid()
         order = decode(data)
         assert isinstance(order, ForkJob)
         job = Job(order, fds, self._origin)
-        job.take_place(between)
+        job.register(forker)
         self._line.close()
         return job
 
 
 def _import_if_there(name: str) -> None:
-    """Import what nobody has asked for: it may be gone, or fail."""
+    """Import a module that was not requested: it may be missing, or fail."""
     with contextlib.suppress(BaseException):
         importlib.import_module(name)
 
@@ -208,7 +213,7 @@ def _read_learned(path: str | None) -> list[str]:
 
 
 def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
-    room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
+    room = socket.CMSG_SPACE(_MAX_FDS * array.array("i").itemsize)
     data, ancillary, _flags, _address = line.recvmsg(MAX_BYTES, room)
     fds = array.array("i")
     for level, kind, payload in ancillary:
@@ -220,16 +225,16 @@ def _receive(line: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _take_path(folder: str | None) -> None:
-    """Let imports find what they would find from the script's folder, or with -m from the current one."""
+    """Let imports search the script's folder first, as in a fresh interpreter."""
     is_safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
     if not is_safe:
-        del sys.path[0]  # of this program's own start, by -c
+        del sys.path[0]  # the entry for the worker's own -c
         if folder is not None:
             sys.path.insert(0, folder)
 
 
 def _changes(given: dict[bytes, bytes]) -> dict[str, str | None]:
-    """What the interpreter's start and the imports have made of the environment."""
+    """Return how the interpreter's start and the imports have changed the environment."""
     before = {os.fsdecode(name): os.fsdecode(value) for name, value in given.items()}
     changed: dict[str, str | None] = {
         name: value for name, value in os.environ.items() if before.get(name) != value
@@ -240,9 +245,9 @@ def _changes(given: dict[bytes, bytes]) -> dict[str, str | None]:
 
 
 def _check_fitness() -> None:
-    """Raise UnfitError where a fork would not have all that this process has."""
+    """Raise UnfitError if a fork would lack something that this process has."""
     if _count_threads() > 1:
-        # Numeric libraries end their idle threads when a fork is near, and start them when needed.
+        # Numeric libraries end their idle threads before a fork, and start them again when needed.
         child = os.fork()
         if child == 0:
             os._exit(0)
@@ -267,7 +272,7 @@ def _count_threads() -> int:
 
 @contextlib.contextmanager
 def _sources_watched() -> Iterator[dict[str, FileStamp]]:
-    """Note of each source that is imported what it was before it was read: it may be saved meanwhile."""
+    """Collect the stamps of imported sources from before they are read: they may be saved meanwhile."""
     loader: Any = importlib.machinery.SourceFileLoader
     ask = loader.path_stats
     found: dict[str, FileStamp] = {}
@@ -286,10 +291,10 @@ def _sources_watched() -> Iterator[dict[str, FileStamp]]:
 
 
 def _stamps(sources: dict[str, FileStamp]) -> list[FileStamp]:
-    """What must not change while jobs are forked: the files of modules that somebody is working on.
+    """Return the stamps of the files that must not change while jobs are forked.
 
-    Sources count as they were when they were imported. Of what is installed, the folders are enough:
-    whoever installs something changes those.
+    These are the sources of modules that are not installed, as they were when they were imported. For
+    installed modules the folders are enough: each installation changes those.
     """
     paths = {entry for entry in sys.path if os.path.isdir(entry)}
     for module in list(sys.modules.values()):
@@ -314,7 +319,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Serve; in a child, run its job. What a job raises is told without us, and ends the interpreter."""
+    """Serve orders; in a forked child, run its job."""
     with socket.socket(fileno=_SOCKET_FD) as line:
         line.set_inheritable(False)
         try:
@@ -325,8 +330,8 @@ def main() -> None:
             line.send(encode(Unfit(str(error))))
             job = None
     if job is None:
-        os._exit(0)  # nothing here is anybody's to tidy up
-    # By their names: to look through all modules would touch, and so copy, the memory of all.
+        os._exit(0)  # without exit handlers: those belong to jobs
+    # By their names: a search through all modules would touch, and so copy, their memory.
     for name in (__package__, f"{__package__}.child", f"{__package__}.messages", __name__):
         del sys.modules[str(name)]
     end_interpreter(job)
