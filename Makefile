@@ -29,7 +29,7 @@ types: $(VENV)/.dev $(VENV)/.web
 	  else echo "the page's modules are not type-checked: there is no npm"; [ -z "$$CI" ]; fi
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest tests/unit
+	TMPDIR=$(SCRATCH) $(BIN)/pytest -n auto --dist loadfile tests/unit
 
 bench: $(VENV)/.web $(VENV)/.cluster
 	$(BIN)/python benchmarks/run.py
@@ -59,9 +59,10 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml
 # What only the tests of the web page need: a browser, and a tool from npm. Where they cannot be
 # had, those tests say so and are skipped, but with CI set they fail.
 $(VENV)/.web: $(VENV)/.dev
-	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && apt-get update -qq && apt-get install -qq --no-install-recommends chromium; } \
-	  || echo "there is no Chromium, and no right to install it: apt-get install chromium"
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	  && apt-get install -qq --no-install-recommends chromium-headless-shell; } \
+	  || echo "there is no Chromium, and no right to install it: apt-get install chromium-headless-shell"
 	@command -v npm >/dev/null && npm install --silent --no-save --no-audit --no-fund --prefix $(NODE) \
 	  typescript || echo "there is no npm: its tools are left out"
 	@touch $@

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -105,9 +104,9 @@ def open_site(queue: Queue) -> Iterator[Site]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         raise BenchError("the case web needs Playwright: make .venv/.web") from None
-    chromium = shutil.which("chromium")
-    if chromium is None or not os.path.exists(chromium):
-        raise BenchError("the case web needs Chromium: apt-get install chromium")
+    chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    if chromium is None:
+        raise BenchError("the case web needs Chromium: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield Site(queue, browser)

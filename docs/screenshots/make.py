@@ -134,7 +134,7 @@ def main() -> None:
 
     names = sys.argv[1:] or list(PAGES)
     with demo() as link, sync_playwright() as playwright:
-        chromium = shutil.which("chromium")
+        chromium = shutil.which("chromium-headless-shell") or shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         shoot(browser, link, names)
         browser.close()

