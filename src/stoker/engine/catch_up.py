@@ -89,7 +89,7 @@ def _enter(jobs: QueueJobs, attempt: Attempt) -> None:
     if is_final(state):
         jobs.retry(job, Event.RERUN if state is State.DONE else Event.RETRY)
     elif state is not State.WAITING:
-        jobs.shelve(job, Event.READY)
+        jobs.move_pending(job, Event.READY)
     jobs.claim(job, "")
     jobs.alter(job, {"attempt": attempt.number})
 

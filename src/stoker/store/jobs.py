@@ -1,9 +1,9 @@
-"""The jobs of one database: every change of state is one guarded statement."""
+"""Jobs of one database. Every change of a state is one UPDATE that checks the state before."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,7 +15,7 @@ from stoker.store.database import Database
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What is recorded about a command that was given before."""
+    """What is recorded about a command of an earlier run."""
 
     id: int
     state: State
@@ -23,7 +23,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """An attempt that had not ended when last heard of."""
+    """An attempt that has not ended, as far as the database knows."""
 
     attempt: Attempt
     pid: int | None
@@ -31,7 +31,7 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """When an attempt ran and what it used."""
+    """When an attempt ended and what it used."""
 
     ended_at_us: int | None = None
     cpu_us: int | None = None
@@ -51,22 +51,17 @@ _use_decoder = msgspec.json.Decoder(AttemptUse)
 
 
 def encode_use(use: AttemptUse) -> str:
-    """What an attempt has used, as a row keeps it."""
+    """Encode the GPU use of an attempt for the database."""
     return msgspec.json.encode(use).decode()
 
 
 def decode_use(text: str | None) -> AttemptUse | None:
-    """The same, read back."""
+    """Decode what `encode_use` encoded."""
     return None if text is None else _use_decoder.decode(text)
 
 
 class StateConflictError(Exception):
-    """A job was not in a state from which the event may come."""
-
-
-def _guard(event: Event) -> str:
-    target = TABLE[event][1].value
-    return f"SET state = '{target}' {{}} WHERE id = ? AND ({_sources(event)})"
+    """The state of a job does not allow an event."""
 
 
 def _sources(event: Event) -> str:
@@ -78,31 +73,40 @@ _ADD = (
     "INSERT INTO job (id, command, class, priority, state, attempt, slots)"
     " VALUES (?, ?, ?, ?, ?, ?, ?)"
 )
-_PAUSE = f"UPDATE job {_guard(Event.PAUSE)}".format(", stopped_at_us = ?")
-_RESUME = f"UPDATE job {_guard(Event.RESUME)}".format(
-    ", stopped_us = coalesce(stopped_us, 0) + max(1, ? - stopped_at_us), stopped_at_us = NULL"
+_AGAIN = (
+    ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
+    " reason = NULL, cpu_us = NULL, max_rss_kb = NULL, failure = NULL, gpu_use = NULL"
 )
-_SHELVE = {
-    event: f"UPDATE job {_guard(event)}".format(", reason = ?, ended_at_us = ?")
-    for event in (Event.HOLD, Event.BLOCK, Event.DELAY, Event.READY, Event.SKIP)
+_END = (
+    ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
+    " max_rss_kb = ?, slots = coalesce(?, slots)"
+)
+_MOVE = ", reason = ?, ended_at_us = ?"
+# The columns that each event sets besides the state.
+_COLUMNS = {
+    Event.CLAIM: ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, grace_s = NULL,"
+    " stopped_at_us = NULL, stopped_us = NULL, log_since = NULL",
+    Event.REVOKE: ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)",
+    Event.START: ", pid = ?, started_at_us = ?, slots = coalesce(?, slots)",
+    Event.PAUSE: ", stopped_at_us = ?",
+    Event.RESUME: ", stopped_us = coalesce(stopped_us, 0) + max(1, ? - stopped_at_us), stopped_at_us = NULL",
+    Event.SUCCEED: _END,
+    Event.FAIL: _END,
+    Event.KILL: _END,
+    Event.LOSE: _END,
+    Event.PREEMPT: _END,
+    Event.RETRY: _AGAIN,
+    Event.RERUN: _AGAIN,
+    Event.CANCEL: _MOVE,
+    Event.HOLD: _MOVE,
+    Event.BLOCK: _MOVE,
+    Event.DELAY: _MOVE,
+    Event.READY: _MOVE,
+    Event.SKIP: _MOVE,
 }
-_CLAIM = f"UPDATE job {_guard(Event.CLAIM)}".format(
-    ", attempt = attempt + 1, slots = ?, forced = NULL, ending = NULL, grace_s = NULL, stopped_at_us = NULL,"
-    " stopped_us = NULL, log_since = NULL"
-)
-_START = f"UPDATE job {_guard(Event.START)}".format(
-    ", pid = ?, started_at_us = ?, slots = coalesce(?, slots)"
-)
-_REVOKE = f"UPDATE job {_guard(Event.REVOKE)}".format(
-    ", attempt = attempt - 1, slots = NULL, tries = max(tries - 1, 0)"
-)
-_CANCEL = f"UPDATE job {_guard(Event.CANCEL)}".format(", reason = ?, ended_at_us = ?")
-_AGAIN = {
-    event: f"UPDATE job {_guard(event)}".format(
-        ", slots = NULL, pid = NULL, started_at_us = NULL, ended_at_us = NULL, status = NULL,"
-        " reason = NULL, cpu_us = NULL, max_rss_kb = NULL, failure = NULL, gpu_use = NULL"
-    )
-    for event in (Event.RETRY, Event.RERUN)
+_CHANGES = {
+    event: f"UPDATE job SET state = '{TABLE[event][1].value}'{columns} WHERE id = ? AND ({_sources(event)})"  # noqa: S608
+    for event, columns in _COLUMNS.items()
 }
 # A job that was cancelled while it waited has no attempt to keep, or keeps it already.
 _ARCHIVE = {
@@ -111,24 +115,17 @@ _ARCHIVE = {
     f" WHERE id = ? AND attempt > 0 AND ({_sources(event)})"
     for event in (Event.RETRY, Event.RERUN)
 }
-_END = {
-    event: f"UPDATE job {_guard(event)}".format(
-        ", pid = ?, started_at_us = ?, ended_at_us = ?, status = ?, reason = ?, cpu_us = ?,"
-        " max_rss_kb = ?, slots = coalesce(?, slots)"
-    )
-    for event in (Event.SUCCEED, Event.FAIL, Event.KILL, Event.LOSE, Event.PREEMPT)
-}
 
 
-# Classes outlive their jobs, and there may be many: where they are, only those in which something
-# waits are looked at, each found by one step through the index.
+# Classes outlive their jobs. If there are many, only those with waiting jobs are read, each by one step
+# through the index.
 _FEW = 8
 CLASS_COLUMNS = "class.slots, timeout_s, project, share, gpu_mem, place"  # as in JobClass
 _ADD_CLASS = (
     "INSERT INTO class (slots, timeout_s, project, share, gpu_mem, place) VALUES (?, ?, ?, ?, ?, ?)"
 )
 _FIND_CLASS = "SELECT id FROM class WHERE " + CLASS_COLUMNS.replace(",", " IS ? AND") + " IS ?"  # noqa: S608
-# Of those that share a GPU many may start at once, wherever there is room beside others.
+# Many jobs that share GPUs may start in one turn, on GPUs that have room beside other jobs.
 SHARERS = 32
 _SOME_CLASSES = f"SELECT id, {CLASS_COLUMNS} FROM class LIMIT {_FEW + 1}"  # noqa: S608 - ours
 _WAITING_CLASSES = (
@@ -161,11 +158,11 @@ class Jobs:
         self._classes: dict[JobClass, int] = {}
 
     def remember_earlier(self) -> None:
-        """Make what is recorded so far known to `read_again`: equal commands are told apart by order."""
+        """Prepare `read_again`: number the recorded occurrences of each command."""
         self.database.run_script("resume.sql")
 
     def read_again(self, command: bytes) -> Known | None:
-        """Note that a command was read once more; what is recorded about this occurrence of it."""
+        """Count one more occurrence of a command, and return what is recorded about this occurrence."""
         self._write(
             "INSERT INTO seen VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1", (command,)
         )
@@ -180,7 +177,7 @@ class Jobs:
         return Known(job, State(state), attempt)
 
     def absent(self) -> int:
-        """How many commands recorded earlier have not been read again."""
+        """Return how many recorded commands have not been read again."""
         row = self._execute(
             "SELECT count(*) FROM earlier LEFT JOIN seen USING (command)"
             " WHERE occurrence > coalesce(times, 0)"
@@ -188,7 +185,7 @@ class Jobs:
         return int(row[0])
 
     def add_claimed(self, command: bytes, request: Request, slots: str) -> Attempt:
-        """Record a new command together with the claim of its first attempt."""
+        """Record a new command and the claim of its first attempt."""
         return Attempt(self._add(command, request, State.STARTING, 1, slots), 1)
 
     def add_waiting(self, command: bytes, request: Request) -> int:
@@ -208,10 +205,10 @@ class Jobs:
 
     def claim(self, job: int, slots: str) -> None:
         """Record the intent to start a waiting job."""
-        self.change(_CLAIM, (slots, job))
+        self.change(Event.CLAIM, job, slots)
 
     def reclaim(self, known: Known, slots: str) -> Attempt:
-        """Record the intent to start a job that was not done when last heard of."""
+        """Record the intent to start a job of an earlier run that was not done."""
         if known.state is not State.WAITING:
             self.retry(known.id)
         self.claim(known.id, slots)
@@ -220,35 +217,35 @@ class Jobs:
     def mark_running(
         self, job: int, pid: int, started_at_us: int, slots: str | None = None
     ) -> None:
-        """Record that the attempt is a process, and on which slots if that was open until now."""
-        self.change(_START, (pid, started_at_us, slots, job))
+        """Record that the attempt is running, and on which slots if that was not known before."""
+        self.change(Event.START, job, pid, started_at_us, slots)
 
     def revoke(self, job: int) -> None:
-        """Take a claim back; the attempt never was."""
-        self.change(_REVOKE, (job,))
+        """Undo a claim; the attempt does not count."""
+        self.change(Event.REVOKE, job)
 
     def pause(self, job: int, at_us: int) -> None:
-        """Record that a running job is stopped."""
-        self.change(_PAUSE, (at_us, job))
+        """Record that a running job is paused."""
+        self.change(Event.PAUSE, job, at_us)
 
     def resume(self, job: int, at_us: int) -> None:
-        """Record that a stopped job goes on."""
-        self.change(_RESUME, (at_us, job))
+        """Record that a paused job is running again."""
+        self.change(Event.RESUME, job, at_us)
 
-    def shelve(
+    def move_pending(
         self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
     ) -> None:
-        """Record that a job that has not begun may not begin yet, may begin, or (SKIP) never will."""
-        self.change(_SHELVE[event], (reason, at_us, job))
+        """Record that a job that has not started must wait, may start, or (SKIP) never starts."""
+        self.change(event, job, reason, at_us)
 
     def cancel(self, job: int, reason: str, at_us: int) -> None:
-        """End a job that waits."""
-        self.change(_CANCEL, (reason, at_us, job))
+        """End a job that has not started."""
+        self.change(Event.CANCEL, job, reason, at_us)
 
     def retry(self, job: int, event: Event = Event.RETRY) -> None:
-        """Let a job wait for another attempt; the last one is kept. RERUN is for what is done."""
+        """Let a job wait for another attempt; the last one is kept. RERUN is for jobs that are done."""
         self._write(_ARCHIVE[event], (job,))
-        self.change(_AGAIN[event], (job,))
+        self.change(event, job)
 
     def end(
         self,
@@ -259,53 +256,42 @@ class Jobs:
         started_at_us: int | None = None,
         slots: str | None = None,
     ) -> None:
-        """Record how a job's attempt ended, and on which slots if that is not on record."""
-        self.change(
-            _END[outcome.event],
-            (
-                pid,
-                started_at_us,
-                usage.ended_at_us,
-                outcome.status,
-                outcome.reason,
-                usage.cpu_us,
-                usage.max_rss_kb,
-                slots,
-                job,
-            ),
-        )
+        """Record how a job's attempt ended, and on which slots if that is not recorded yet."""
+        used = (usage.cpu_us, usage.max_rss_kb)
+        times = (started_at_us, usage.ended_at_us)
+        self.change(outcome.event, job, pid, *times, outcome.status, outcome.reason, *used, slots)
 
     def note_failure(self, job: int, kind: str) -> None:
-        """Record of what class the failure of a job's attempt was."""
+        """Record the failure class of a job's attempt."""
         self._write("UPDATE job SET failure = ? WHERE id = ?", (kind, job))
 
     def note_gpu_use(self, job: int, use: AttemptUse) -> None:
-        """Record what a job's attempt has used of its GPUs."""
+        """Record the GPU use of a job's attempt."""
         self._write("UPDATE job SET gpu_use = ? WHERE id = ?", (encode_use(use), job))
 
     def count_failures(self, job: int, kind: str) -> int:
-        """How many earlier attempts of a job failed so."""
+        """Return how many earlier attempts of a job failed with this class."""
         row = self._execute(
             "SELECT count(*) FROM earlier_attempt WHERE job = ? AND failure = ?", (job, kind)
         ).fetchone()
         return int(row[0])
 
     def note_log(self, job: int, log: str) -> None:
-        """Record where a job's output goes, for those who look for it there."""
+        """Record the path of a job's log."""
         self._write("UPDATE job SET log = ? WHERE id = ?", (os.fsencode(log), job))
 
     def note_log_since(self, job: int, count: int) -> None:
-        """Record that the first bytes of a job's log are not of its present attempt."""
+        """Record how many bytes at the start of a job's log are of earlier attempts."""
         self._write("UPDATE job SET log_since = ? WHERE id = ?", (count, job))
 
     def command_of(self, job: int) -> bytes:
-        """The command as it was given."""
+        """Return the command as it was submitted."""
         command = self._execute("SELECT command FROM job WHERE id = ?", (job,)).fetchone()[0]
         assert isinstance(command, bytes)
         return command
 
     def live(self) -> list[Live]:
-        """All attempts that have not ended as far as the database knows."""
+        """Return all attempts that have not ended."""
         rows = self._execute(
             "SELECT id, attempt, pid, started_at_us FROM job WHERE state IN ('starting', 'running', 'paused')"
         )
@@ -349,7 +335,7 @@ class Jobs:
         return [(number, JobClass(*fields)) for number, *fields in rows]
 
     def counts(self) -> dict[State, int]:
-        """How many jobs stand where."""
+        """Return how many jobs are in each state."""
         rows = self._execute("SELECT state, count(*) FROM job GROUP BY state")
         return {State(state): number for state, number in rows}
 
@@ -366,7 +352,7 @@ class Jobs:
             number = self._classes[key] = int(row[0])
         return number
 
-    def change(self, statement: str, values: Sequence[object]) -> None:
-        """Execute a guarded change of one job; raises where the guard does not let it pass."""
-        if self._write(statement, values) != 1:
-            raise StateConflictError(f"{statement} with {values}")
+    def change(self, event: Event, job: int, *values: object) -> None:
+        """Change the state of a job by an event; raise StateConflictError if its state does not allow it."""
+        if self._write(_CHANGES[event], (*values, job)) != 1:
+            raise StateConflictError(f"{event.value} of job {job} with {values}")

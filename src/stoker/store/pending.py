@@ -169,11 +169,11 @@ class PendingJobs:
             self._jobs.retry(job)
             state = State.WAITING
         if target is State.SKIPPED and state is not State.BLOCKED:
-            self._jobs.shelve(job, Event.BLOCK)
+            self._jobs.move_pending(job, Event.BLOCK)
             state = State.BLOCKED
         if target is not state:
             ended_at_us = now_us if target is State.SKIPPED else None
-            self._jobs.shelve(job, _EVENTS[target], reason, ended_at_us)
+            self._jobs.move_pending(job, _EVENTS[target], reason, ended_at_us)
 
     def _find_next_begin(self) -> int | None:
         row = self._execute(

@@ -1,4 +1,4 @@
-"""The daemon's jobs: what was submitted with them, how many stand where, and ids never used again."""
+"""The daemon's jobs: their submissions, the number of jobs in each state, ids that are used once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from stoker.core.job import Attempt, Ending, Options, Outcome, Request
+from stoker.core.job import Attempt, Ending, Options, Request
 from stoker.core.lifecycle import TABLE, Event, State
 from stoker.core.planner import Candidate, make_candidate
 from stoker.store.database import Database
-from stoker.store.jobs import CLASS_COLUMNS, NO_USAGE, Jobs, Usage
+from stoker.store.jobs import CLASS_COLUMNS, Jobs
 from stoker.store.named_values import NamedValues
 from stoker.store.submissions import (
     USUAL,
@@ -28,6 +28,7 @@ from stoker.store.submissions import (
 from stoker.store.sweep_records import add_runs
 
 _LAST_ID = "last_id"
+_TALLIED_AS = {State.STARTING: State.RUNNING}
 _KNOWN_SUBMISSIONS = 256
 _FACTS = (
     "SELECT job.id, attempt, tries, command, form, name, log, fresh, submission, ending, job.slots, pid,"  # noqa: S608
@@ -99,19 +100,19 @@ def _read_facts(row: Sequence[Any]) -> Facts:
 
 
 class QueueJobs(Jobs):
-    """Reads and writes the daemon's jobs; its tally is committed with what it counts."""
+    """Reads and writes the daemon's jobs. The counts per state are committed together with the changes."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         rows = self._execute("SELECT name, value FROM tally")
         self._committed: Counter[str] = Counter(dict(rows.fetchall()))
-        self._pending: Counter[str] = Counter()
+        self._uncommitted: Counter[str] = Counter()
         self._last_id = max(self._last_id, self._committed[_LAST_ID])
         database.before_commit = self._flush
         database.on_rollback = self.forget_uncommitted
-        # Whether to look for jobs that start before all others; they are few, and seldom.
+        # Whether there may be jobs that start before all others: they are rare.
         self.has_forced = self._has("forced IS NOT NULL")
-        # Whether a job may push others out.
+        # Whether a waiting job may preempt others.
         self.has_preempting = self._has("options IS NOT NULL AND state = 'waiting'")
         self._paused = self._find_paused()
         self.surroundings = lru_cache(_KNOWN_SUBMISSIONS)(partial(environment_of, database))
@@ -127,13 +128,13 @@ class QueueJobs(Jobs):
         return {job for (job,) in self._execute("SELECT id FROM job WHERE state = 'paused'")}
 
     def tally(self) -> dict[State, int]:
-        """How many jobs stand where; those that are starting count as running."""
-        known = self._committed + self._pending
+        """Return how many jobs are in each state; starting jobs count as running."""
+        known = self._committed + self._uncommitted
         return {state: known[state.value] for state in State if known[state.value]}
 
     def count(self, state: State) -> int:
-        """How many jobs are in one state."""
-        return self._committed[state.value] + self._pending[state.value]
+        """Return how many jobs are in one state."""
+        return self._committed[state.value] + self._uncommitted[state.value]
 
     def reserve(self, common: Common) -> Reservation:
         """Begin a submission, or find the one with this request id."""
@@ -158,10 +159,10 @@ class QueueJobs(Jobs):
         if sweep is not None:
             first = reservation.first_job + offset
             add_runs(self.database, sweep, first, [row.run for row in rows])
-        self._pending[State.WAITING.value] += len(rows)
+        self._uncommitted[State.WAITING.value] += len(rows)
 
     def forced(self) -> list[int]:
-        """The waiting jobs that are to start before all others."""
+        """Return the waiting jobs that start before all others."""
         rows = self._execute("SELECT id, state FROM job WHERE forced IS NOT NULL").fetchall()
         self.has_forced = bool(rows)
         return [job for job, state in rows if state == State.WAITING.value]
@@ -173,101 +174,64 @@ class QueueJobs(Jobs):
 
     @property
     def last_id(self) -> int:
-        """The highest id that was given out."""
+        """The highest id that a job ever had."""
         return self._last_id
 
     def advance_ids(self, past: int) -> None:
-        """Give out only ids above this one from now on."""
+        """Use only ids above this one from now on."""
         self._last_id = max(self._last_id, past)
 
     def attempt_of(self, job: int) -> int | None:
-        """How many attempts of a job were claimed; None if there is no such job."""
+        """Return how many attempts a job had; None if there is no such job."""
         row = self._execute("SELECT attempt FROM job WHERE id = ?", (job,)).fetchone()
         return None if row is None else int(row[0])
 
     def state_of(self, job: int) -> State:
-        """Where a job that exists stands."""
+        """Return the state of a job that exists."""
         return State(self._execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()[0])
 
     def params_of(self, job: int) -> str | None:
-        """The parameters of a sweep's run, as JSON."""
+        """Return the parameters of a sweep's run as JSON; None if the job is no run."""
         row = self._execute("SELECT params FROM sweep_run WHERE job = ?", (job,)).fetchone()
         return None if row is None else row[0]
 
     def facts(self, job: int) -> Facts:
-        """All that is needed to start a job that exists."""
+        """Return the facts of a job that exists."""
         return _read_facts(self._execute(f"{_FACTS} WHERE job.id = ?", (job,)).fetchone())
 
     def live_facts(self) -> list[Facts]:
-        """The same of all jobs that had a process when last heard of."""
+        """Return the facts of all jobs that are starting, running or paused."""
         rows = self._execute(f"{_FACTS} WHERE state IN ('starting', 'running', 'paused')")
         return [_read_facts(row) for row in rows]
 
     def environment(self, number: int) -> bytes:
-        """An environment's entries, each ending in NUL."""
+        """Return the entries of an environment, each ending in NUL."""
         row = self._execute("SELECT block FROM environment WHERE id = ?", (number,)).fetchone()
         block = row[0]
         assert isinstance(block, bytes)
         return block
 
-    def claim(self, job: int, slots: str) -> None:
-        """Record the intent to start a waiting job."""
-        super().claim(job, slots)
-        self.count_move(State.WAITING, State.RUNNING)
+    def change(self, event: Event, job: int, *values: object) -> None:
+        """Change the state of a job by an event, and count it."""
+        source, target = self._state_before(event, job), TABLE[event][1]
+        super().change(event, job, *values)
+        if source is State.PAUSED:
+            self._paused.discard(job)
+        elif target is State.PAUSED:
+            self._paused.add(job)
+        self._uncommitted[_TALLIED_AS.get(source, source).value] -= 1
+        self._uncommitted[_TALLIED_AS.get(target, target).value] += 1
 
-    def revoke(self, job: int) -> None:
-        """Take a claim back."""
-        super().revoke(job)
-        self.count_move(State.RUNNING, State.WAITING)
-
-    def end(
-        self,
-        job: int,
-        outcome: Outcome,
-        usage: Usage = NO_USAGE,
-        pid: int | None = None,
-        started_at_us: int | None = None,
-        slots: str | None = None,
-    ) -> None:
-        """Record how a job's attempt ended, and on which slots if that is not on record."""
-        super().end(job, outcome, usage, pid, started_at_us, slots)
-        self.count_move(State.PAUSED if job in self._paused else State.RUNNING, outcome.state)
-        self._paused.discard(job)
-
-    def pause(self, job: int, at_us: int) -> None:
-        """Record that a running job is stopped."""
-        super().pause(job, at_us)
-        self._paused.add(job)
-        self.count_move(State.RUNNING, State.PAUSED)
-
-    def resume(self, job: int, at_us: int) -> None:
-        """Record that a stopped job goes on."""
-        super().resume(job, at_us)
-        self._paused.discard(job)
-        self.count_move(State.PAUSED, State.RUNNING)
-
-    def shelve(
-        self, job: int, event: Event, reason: str | None = None, at_us: int | None = None
-    ) -> None:
-        """Record whether a job that has not begun may begin."""
-        state = self.state_of(job)
-        super().shelve(job, event, reason, at_us)
-        self.count_move(state, TABLE[event][1])
-
-    def cancel(self, job: int, reason: str, at_us: int) -> None:
-        """End a job that has not begun."""
-        state = self.state_of(job)
-        super().cancel(job, reason, at_us)
-        self.count_move(state, State.KILLED)
-
-    def retry(self, job: int, event: Event = Event.RETRY) -> None:
-        """Let a job wait for another attempt."""
-        state = self.state_of(job)
-        super().retry(job, event)
-        self.count_move(state, State.WAITING)
+    def _state_before(self, event: Event, job: int) -> State:
+        sources = TABLE[event][0]
+        if len(sources) == 1:
+            return sources[0]
+        if State.RUNNING in sources:  # saves a query for each attempt that ends
+            return State.PAUSED if job in self._paused else State.RUNNING
+        return self.state_of(job)
 
     def renew(self, job: int, state: State, *, fresh: bool) -> None:
-        """Retry by hand: all its retries are open again; with `fresh` without its snapshot."""
+        """Queue an ended job again with all its retries; with `fresh` without its snapshot."""
         self.retry(job, Event.RERUN if state is State.DONE else Event.RETRY)
         self._write(
             "UPDATE job SET tries = 0, ending = NULL, fresh = coalesce(?, fresh) WHERE id = ?",
@@ -275,26 +239,26 @@ class QueueJobs(Jobs):
         )
 
     def count_try(self, attempt: Attempt, tries: int) -> None:
-        """Remember how often a job with retries has been tried."""
+        """Record how often a job with retries has been tried."""
         self._write("UPDATE job SET tries = ? WHERE id = ?", (tries, attempt.job))
 
     def mark_ending(
         self, job: int, reason: str, grace_s: float | None = None, ending: Ending = Ending.KILL
     ) -> None:
-        """Remember that a job is being ended and why, whatever happens to this process."""
+        """Record that Stoker is ending a job, and why, for a daemon that starts after a crash."""
         mark = f"{ending.value}: {reason}"
         self._write("UPDATE job SET ending = ?, grace_s = ? WHERE id = ?", (mark, grace_s, job))
 
     def forgive(self, job: int) -> None:
-        """Let a try not count among those that a job has."""
+        """Do not count the last try of a job."""
         self._write("UPDATE job SET tries = max(tries - 1, 0) WHERE id = ? AND tries > 0", (job,))
 
     def put_behind(self, job: int) -> None:
-        """Let a waiting job wait behind all others of its priority."""
+        """Move a waiting job behind all others of its priority."""
         self._write(_PUT_BEHIND, ((self._last_id << 16) + 1, job))
 
     def alter(self, job: int, columns: Mapping[str, object]) -> None:
-        """Change what a job asks for; the names are the database's own."""
+        """Change columns of a job."""
         names = ", ".join(f"{name} = ?" for name in columns)
         self._write(
             f"UPDATE job SET {names} WHERE id = ?",  # noqa: S608 - our own names
@@ -302,44 +266,39 @@ class QueueJobs(Jobs):
         )
 
     def put_at(self, job: int, priority: int, rank: int) -> None:
-        """Give a job its place in the queue."""
+        """Set a job's position in the queue."""
         self._write("UPDATE job SET priority = ?, rank = ? WHERE id = ?", (priority, rank, job))
 
     def remove(self, jobs: Iterable[tuple[int, State]]) -> None:
-        """Forget jobs that are over or wait."""
+        """Delete jobs that are not running."""
         for job, state in jobs:
             self._write("DELETE FROM earlier_attempt WHERE job = ?", (job,))
             self._write("DELETE FROM reservation WHERE job = ?", (job,))
             self._write("DELETE FROM job WHERE id = ?", (job,))
-            # A success stays known, whatever is tidied away.
+            # A successful run stays known, so that its sweep does not repeat it.
             if state is State.DONE:
                 self._write("UPDATE sweep_run SET done = 1, params = NULL WHERE job = ?", (job,))
             else:
                 self._write("DELETE FROM sweep_run WHERE job = ?", (job,))
-            self._pending[state.value] -= 1
+            self._uncommitted[state.value] -= 1
 
     def note_removal(self, first: int, files: bytes) -> None:
-        """Remember that files are to be removed with jobs, of which this is the first."""
+        """Record which files are removed with jobs; `first` is the first of these jobs."""
         self._removals.put(str(first), files)
 
     def forget_removal(self, first: int) -> None:
-        """The files are gone."""
+        """Delete the record of a removal that is finished."""
         self._removals.forget(str(first))
 
     def removals(self) -> list[tuple[int, bytes]]:
-        """What was noted, and not finished."""
+        """Return the recorded removals that are not finished."""
         return [(int(first), files) for first, files in self._removals.all().items()]
 
-    def count_move(self, source: State, target: State) -> None:
-        """Count that a job went from one state to another; what is starting is running here."""
-        self._pending[source.value] -= 1
-        self._pending[target.value] += 1
-
     def _flush(self) -> None:
-        changed = {name: count for name, count in self._pending.items() if count}
+        changed = {name: count for name, count in self._uncommitted.items() if count}
         if self._last_id != self._committed[_LAST_ID]:
             changed[_LAST_ID] = self._last_id - self._committed[_LAST_ID]
-        self._pending.clear()
+        self._uncommitted.clear()
         for name, count in changed.items():
             self._committed[name] += count
             self._write(
@@ -348,8 +307,8 @@ class QueueJobs(Jobs):
             )
 
     def forget_uncommitted(self) -> None:
-        """After a rollback: believe only what is committed; ids that nobody was told are free again."""
-        self._pending.clear()
+        """Read the committed counts again after a rollback; ids that were not committed are free again."""
+        self._uncommitted.clear()
         self._classes.clear()
         rows = self._execute("SELECT name, value FROM tally")
         self._committed = Counter(dict(rows.fetchall()))

@@ -141,9 +141,9 @@ class Queue(RuleBasedStateMachine):
             case Event.CANCEL:
                 self.jobs.cancel(job, "not wanted", 1)
             case Event.HOLD | Event.BLOCK | Event.DELAY | Event.READY:
-                self.jobs.shelve(job, event)
+                self.jobs.move_pending(job, event)
             case Event.SKIP:
-                self.jobs.shelve(job, event, "not needed", 1)
+                self.jobs.move_pending(job, event, "not needed", 1)
             case Event.PAUSE | Event.RESUME:
                 (self.jobs.pause if event is Event.PAUSE else self.jobs.resume)(job, 1)
             case _:

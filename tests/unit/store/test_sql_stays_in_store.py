@@ -1,4 +1,4 @@
-"""Only `stoker.store` talks SQL: the other packages call it by functions named in words of the domain."""
+"""Only `stoker.store` contains SQL. Other packages call its functions, which are named by what they do."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def find_sql(source: str) -> Iterator[int]:
         match node:
             case ast.Constant(value=str(text)) if id(node) not in prose and SQL.search(text):
                 yield node.lineno
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="self"))):
+                continue  # a method of the class itself, which is no database outside of the store
             case ast.Call(func=ast.Attribute(attr=name)) if name in CALLS:
                 yield node.lineno
 
