@@ -69,19 +69,15 @@ def find_credentials(home: str, address: str, port: int) -> Iterator[Credentials
         return
     join_token = parse_join_token(given)
     if join_token is None or own is not None:
-        yield Credentials(_exchange_for_token(given, join_token, address, port), own)
+        if join_token is not None:
+            given = exchange_join_token(address, settings.join_port(port), join_token).token
+        yield Credentials(given, own)
         return
     try:
         yield _exchange(home, address, port, join_token)
     except BaseException:
         forget_authority(home)
         raise
-
-
-def _exchange_for_token(given: str, join_token: JoinToken | None, address: str, port: int) -> str:
-    if join_token is None:
-        return given
-    return exchange_join_token(address, settings.join_port(port), join_token).token
 
 
 def _exchange(home: str, address: str, port: int, join_token: JoinToken) -> Credentials:
@@ -96,7 +92,9 @@ def _exchange(home: str, address: str, port: int, join_token: JoinToken) -> Cred
     if made.authority is None:
         return Credentials(made.token, None)
     if made.certificate is None:
-        raise missing or StokerError("the first box gave no certificate: is its Stoker the same?")
+        raise missing or StokerError(
+            "the first box gave no certificate: install the same version of Stoker on both"
+        )
     return Credentials(made.token, keep_certificate(home, key, made.certificate, made.authority))
 
 

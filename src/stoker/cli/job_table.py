@@ -41,7 +41,7 @@ def row_of(job: Job, now: float, *, grouped: bool = False) -> Row:
         (when(job, now), "dim"),
         str(job.priority) if job.priority else "",
         cut((job.name or "") if grouped else full_name(job), _NAME_WIDTH),
-        cut(_reason(job), _REASON_WIDTH),
+        cut("" if job.reason in (None, job.state.value) else job.reason, _REASON_WIDTH),
         cut(" ".join(job.command.split()), _COMMAND_WIDTH),
     )
 
@@ -85,11 +85,6 @@ def when(job: Job, now: float) -> str:
         return "" if job.ends_at is None else format_left(job.ends_at - now)
     at = job.submitted_at if is_pending(job.state) else job.ended_at
     return "" if at is None else format_ago(now - at)
-
-
-def _reason(job: Job) -> str:
-    """Return the reason of a job's state, unless it only repeats the state."""
-    return "" if job.reason is None or job.reason == job.state.value else job.reason
 
 
 def cut(text: str, width: int) -> str:

@@ -127,8 +127,11 @@ def run_verb(verb: str, words: list[str]) -> int:
     from stoker.errors import UsageError
 
     if verb not in VERBS and verb not in _HIDDEN:
-        raise UsageError(_describe_unknown_verb(verb))
+        import difflib
 
+        near = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
+        raise UsageError(f"no such verb '{verb}': {hint}")
     module = import_module(f"stoker.cli.verbs.{verb}")
     args = parse_quickly(module.ARGUMENTS, words)
     if args is None:
@@ -170,11 +173,3 @@ def _overview() -> str:
         f"stoker help TOPIC explains {', '.join(most)} and {last};\n"
         f"for users of an older tool: {', '.join(TOOLS)}.\n"
     )
-
-
-def _describe_unknown_verb(word: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, VERBS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(VERBS)}"
-    return f"no such verb '{word}': {hint}"

@@ -120,7 +120,10 @@ class RunView(Report):
         counts = Text.assemble((f"{tally.done} done", "green"))
         if bad:
             counts.append(f"  {bad} failed", "red")
-        counts.append(f"  {self._running()} running", "cyan")
+        running = sum(
+            slot_state.current is not None for slot_state in self._engine.slot_table.states
+        )
+        counts.append(f"  {running} running", "cyan")
         if before:
             counts.append(f"  {before} done before", "dim")
         took_s = time.monotonic() - self._began
@@ -133,10 +136,6 @@ class RunView(Report):
         completed = ended + before
         text = Text(f"{completed}/{self._total}  {format_duration(took_s)}  ETA {eta}", "dim")
         return draw_progress(counts, self._total, completed, text)
-
-    def _running(self) -> int:
-        assert self._engine is not None
-        return sum(slot_state.current is not None for slot_state in self._engine.slot_table.states)
 
     def _row(self, slot_state: SlotState) -> tuple[Text, ...]:
         used, rate = self._load(slot_state)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from stoker.core.job import Outcome
     from stoker.core.slot import Slot
     from stoker.engine.running_attempt import RunningAttempt
-    from stoker.engine.slots import SlotTable
     from stoker.executors.contract import Ended
 
 PROGRAM = "simple_gpu_scheduler"
@@ -39,12 +38,10 @@ class Announcer(Report):
 
     def __init__(self) -> None:
         super().__init__()
-        self.slot_table: SlotTable | None = None
         self._in_line: set[str] = set()
 
     def on_launch(self, running: RunningAttempt) -> None:
         """Announce a command before it starts; one that waits in line may yet get another GPU."""
-        assert self.slot_table is not None
         self._in_line.add(running.key)
         if not running.is_claimed_ahead:
             self.on_start(running)
@@ -53,7 +50,8 @@ class Announcer(Report):
         """Announce a command that waited in line."""
         if running.key in self._in_line:
             self._in_line.remove(running.key)
-            self._announce(running)
+            where = running.slots[0].visible.encode(errors="surrogateescape")
+            write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
 
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
@@ -62,11 +60,6 @@ class Announcer(Report):
         if running.slots:
             self.on_start(running)
         super().on_end(running, outcome, ended, retried)
-
-    def _announce(self, running: RunningAttempt) -> None:
-        """Print the line of the original, without buffering."""
-        where = running.slots[0].visible.encode(errors="surrogateescape")
-        write_all(1, b"Processing command `%b` on gpu %b\n" % (running.entry.command, where))
 
 
 def main() -> int:
@@ -105,7 +98,6 @@ def _run() -> int:
         last_freed_first=True,
     )
     foreground = ForegroundEngine(record, source, settings, report, supervisor)
-    report.slot_table = foreground.engine.slot_table
     try:
         foreground.run()
         return 0 if report.sum_up(foreground) else 1

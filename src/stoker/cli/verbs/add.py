@@ -144,33 +144,31 @@ def _check(args: Args) -> None:
         raise UsageError("no command was given: stoker add python train.py; see: stoker add -h")
     if args.batch is not None and args.follow:
         raise UsageError("--follow shows the output of one job: leave it out with --batch")
-    for option, name in (("-n", args.name), ("-P", args.project)):
-        if name == "":
-            raise UsageError(f"{option} is empty: name it, or leave {option} out")
     if args.gpus < 0:
         raise UsageError(f"-g {args.gpus}: write 0 or more")
     if args.retries < 0:
         raise UsageError(f"--retries {args.retries}: write 0 or more")
-    _check_pairs(args)
+    _check_options(args)
     if args.log is not None:
-        _check_template(args.log, is_batch=args.batch is not None)
+        from stoker.cli.add_options import check_log_template
+
+        if not {"id", "index"} & set(check_log_template(args.log)) and args.batch is not None:
+            raise UsageError(
+                f"-o {args.log}: all jobs would write to one file; put {{id}} into its name"
+            )
 
 
-def _check_pairs(args: Args) -> None:
-    """Refuse an option that has no effect without another one."""
+def _check_options(args: Args) -> None:
+    """Refuse empty names, and an option that has no effect without another one."""
+    for option, name in (("-n", args.name), ("-P", args.project)):
+        if name == "":
+            raise UsageError(f"{option} is empty: name it, or leave {option} out")
     if args.results is not None and not args.sync:
         raise UsageError("--results is what --sync brings back: give --sync as well")
     if args.backoff is not None and not args.retries:
         raise UsageError("--backoff is the pause before a retry: give --retries as well")
     if args.requeue and args.timeout is None:
         raise UsageError("--requeue is for a job over its time limit: give -t as well")
-
-
-def _check_template(log: str, *, is_batch: bool) -> None:
-    from stoker.cli.add_options import check_log_template
-
-    if not {"id", "index"} & set(check_log_template(log)) and is_batch:
-        raise UsageError(f"-o {log}: all jobs would write to one file; put {{id}} into its name")
 
 
 def _job(words: list[str], folder: bytes) -> Message:

@@ -93,7 +93,8 @@ def _positional(verb: str, given: list[str], current: str) -> list[Choice]:
         case "gpus":
             if not given:
                 return _fitting(_plain("add", "drain", "remove"), current)
-            return _fitting(_slots(), current)
+            slots = _ask("/v1/status").get("slots", [])
+            return _fitting(((slot["label"], slot["drained"] or "") for slot in slots), current)
         case "completion":
             return _fitting(_plain("bash", "zsh", "fish"), current)
         case "help":
@@ -102,7 +103,8 @@ def _positional(verb: str, given: list[str], current: str) -> list[Choice]:
 
             return _fitting([*_plain(*TOPICS), *VERBS.items()], current)
         case "config" if not given:
-            return _fitting(_settings(), current)
+            settings = _ask("/v1/config").get("list", [])
+            return _fitting(((entry["name"], entry["meaning"]) for entry in settings), current)
         case "set" if given:
             from stoker.cli.job_settings import NAMES
 
@@ -152,16 +154,6 @@ def _jobs_like(part: str, states: tuple[str, ...]) -> list[Choice]:
 def _in_list(current: str, choose: Callable[[str], list[Choice]]) -> list[Choice]:
     before, comma, part = current.rpartition(",")
     return [(f"{before}{comma}{word}", meaning) for word, meaning in choose(part)]
-
-
-def _slots() -> list[Choice]:
-    slots = _ask("/v1/status").get("slots", [])
-    return [(slot["label"], slot["drained"] or "") for slot in slots]
-
-
-def _settings() -> list[Choice]:
-    answer = _ask("/v1/config")
-    return [(entry["name"], entry["meaning"]) for entry in answer.get("list", [])]
 
 
 def _ask(target: str) -> dict[str, Any]:

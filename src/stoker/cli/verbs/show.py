@@ -89,7 +89,7 @@ def _facts(job: JobDetail, now: float) -> list[tuple[str, Cell]]:
         ("sync", _sync(job)),
         ("shell", job.shell),
         ("GPUs", _gpus(job)),
-        ("where", _where(job)),
+        ("where", str(make_where(job.nodes, job.on, job.node_labels))),
         ("priority", str(job.priority) if job.priority else None),
         ("time limit", format_duration(job.timeout_s) if job.timeout_s else None),
         ("retries", _retries(job)),
@@ -170,10 +170,6 @@ def _gpus(job: JobDetail) -> str:
         how = "capped" if job.capped else "best effort"
         text += f"; {format_size(job.reserved_bytes)} set aside, {how}{used}"
     return text
-
-
-def _where(job: JobDetail) -> str | None:
-    return str(make_where(job.nodes, job.on, job.node_labels)) or None
 
 
 def _retries(job: JobDetail) -> str | None:

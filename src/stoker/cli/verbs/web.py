@@ -70,7 +70,10 @@ def run(args: Args) -> int:
 def _print_link(page: WebPlace) -> None:
     token = _read_token(page.token_file)
     if page.host != _NO_HOST:
-        _check_listener(page, token)
+        from stoker.web.check import check_listener
+
+        # A link must not lead to another program that listens there.
+        check_listener(_LOOPBACK[0] if page.host in _ANY else page.host, page.port, token)
     print(f"http://{_name_of(page.host)}:{page.port}/#token={token}", flush=True)
     write, host = sys.stderr.write, socket.gethostname()
     if page.host in _LOOPBACK:
@@ -95,13 +98,6 @@ def _read_token(path: str) -> str:
             return file.readline().strip()
     except OSError as error:
         raise StokerError(f"cannot read the token: {error}") from None
-
-
-def _check_listener(page: WebPlace, token: str) -> None:
-    """Check that the daemon itself listens there: a link must not lead to another program."""
-    from stoker.web.check import check_listener
-
-    check_listener(_LOOPBACK[0] if page.host in _ANY else page.host, page.port, token)
 
 
 def _name_of(host: str) -> str:
