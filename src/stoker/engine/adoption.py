@@ -28,7 +28,7 @@ from stoker.store.queue_jobs import Facts, QueueJobs
 def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
     """Seat what was live when the last engine ended; the executor will tell what became of it."""
     # What is known to run comes before what was claimed in advance, behind it, on the same slot.
-    reserved = {} if engine.gpus.sharing is None else engine.gpus.sharing.recorded()
+    reserved = {} if engine.gpus.sharing is None else engine.gpus.sharing.gpus.records.live()
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
         room = reserved.get(attempt)
@@ -47,7 +47,7 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
         )
         engine.adopt(running)
         if room is not None and running.slots and engine.gpus.sharing is not None:
-            engine.gpus.sharing.take_over(running, room, facts.candidate)
+            engine.gpus.sharing.adopt(running, room, facts.candidate)
 
 
 def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:

@@ -62,7 +62,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
             if failure is not None:
                 self.retry_policy.carry_out(running, failure, usage.max_rss_kb)
         if self._gpus.sharing is not None:
-            self._gpus.sharing.leave(running, outcome, use, is_over=again is Again.NO)
+            self._gpus.sharing.on_end(running, outcome, use, is_over=again is Again.NO)
         self.listener.on_end(running, outcome, ended, again is not Again.NO)
 
     def refuse(self, running: RunningAttempt, code: int, reason: str, now: float) -> None:
@@ -96,7 +96,7 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         """Record that an attempt never started, and requeue its job."""
         self.slot_table.vacate(running)
         if self._gpus.sharing is not None:
-            self._gpus.sharing.withdraw(running)
+            self._gpus.sharing.gpus.leave(running)
         self.jobs.revoke(running.attempt.job)
         running.entry.tries -= 1
         self._wait_again(running, attempts=running.attempt.number - 1)
@@ -118,10 +118,10 @@ class AttemptEnds(msgspec.Struct, kw_only=True, eq=False):
         if sharing is None or failure is None:
             return None
         if failure.is_mute:
-            return sharing.judge_mute(running)
+            return sharing.needs.judge_mute(running)
         if failure.remedy is not Remedy.MORE_ROOM:
             return None
-        verdict = sharing.judge_oom(running, failure, use)
+        verdict = sharing.needs.judge_oom(running, failure, use)
         if verdict is not None and verdict.is_elsewhere:
             self.retry_policy.avoid(running)
         return verdict

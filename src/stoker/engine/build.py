@@ -72,7 +72,7 @@ def make_foreground_sharing(slot_table: SlotTable, database: Database, kind_of: 
     from stoker.store.sharing_records import SharingRecords
 
     sharing = Sharing(slot_table, SharingRecords(database), kind_of, boot_clock_s)
-    sharing.needs.clear()  # of an earlier run, whose jobs had other numbers
+    sharing.needs.by_job.clear()  # of an earlier run, whose jobs had other numbers
     return sharing
 
 

@@ -56,7 +56,7 @@ class Forecast:
         profile = Profile()
         kind, share = "", NEVER
         if candidate.share is not None and candidate.slots == 1:
-            kind, share = self._sharing.wish_of(candidate).kind, parse_share(candidate.share)
+            kind, share = self._sharing.request_of(candidate).kind, parse_share(candidate.share)
             profile = known[kind] = self._profile(candidate)
         # Of whom nothing is known it is not foreseen that it will share.
         held = max(profile.peaks, default=candidate.gpu_mem or machine.mem_bytes)

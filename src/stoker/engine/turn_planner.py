@@ -129,7 +129,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         self.gpu_leases.release_closed()
         self.queue.wake()
         if self.slot_table.shared and self.gpus.sharing is not None:
-            self.gpus.sharing.review(now)
+            self.gpus.sharing.gpus.review(now)
         free = self.claims_ahead.leave_slots(self.slot_table.free())
         room = self.claims_ahead.room()
         # Of a cluster's free slots many may be kept for the same jobs as in the turn before.

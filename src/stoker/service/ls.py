@@ -87,13 +87,13 @@ def foretell(context: QueueContext, job: Job) -> Job:
         return job
     left_s = context.eta.left_s(running)
     sharing, look = context.engine.gpus.sharing, context.look()
-    seat = None if sharing is None else sharing.seat_of(running)
+    tenancy = None if sharing is None else sharing.gpus.tenancies.get(running.key)
     seen = None if look is None else look.jobs.get(running.key)
     return structs.replace(
         job,
         ends_at=None if left_s is None else time.time() + left_s,
-        reserved_bytes=None if seat is None else seat.tenant.reserved_bytes,
-        capped=seat is not None and seat.tenant.capped,
+        reserved_bytes=None if tenancy is None else tenancy.tenant.reserved_bytes,
+        capped=tenancy is not None and tenancy.tenant.capped,
         gpu_bytes=max(seen.mem_bytes.values()) if seen is not None and seen.mem_bytes else None,
     )
 

@@ -173,7 +173,7 @@ def _unfit(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
 def _too_small(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
     """Return why a GPU has too little memory for a job even when it is free; else None."""
     sharing = context.engine.gpus.sharing
-    return None if sharing is None else sharing.too_small(facts.candidate, place)
+    return None if sharing is None else sharing.why_too_small(facts.candidate, place)
 
 
 def _shared(context: QueueContext, facts: Facts, place: SlotState) -> str | None:
@@ -222,14 +222,14 @@ def _running(context: QueueContext, facts: Facts, state: State) -> str:
 def _room(context: QueueContext, running: RunningAttempt) -> str | None:
     """Describe the memory that a job on a shared GPU has reserved and uses."""
     sharing = context.engine.gpus.sharing
-    seat = None if sharing is None else sharing.seat_of(running)
-    if seat is None:
+    tenancy = None if sharing is None else sharing.gpus.tenancies.get(running.key)
+    if tenancy is None:
         return None
     look = context.look()
     seen = None if look is None else look.jobs.get(running.key)
-    used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(seat.gpu)
-    how = "capped" if seat.tenant.capped else "best effort"
-    text = f" with {format_bytes(seat.tenant.reserved_bytes)} set aside ({how})"
+    used = None if seen is None or not seen.mem_bytes else seen.mem_bytes.get(tenancy.gpu)
+    how = "capped" if tenancy.tenant.capped else "best effort"
+    text = f" with {format_bytes(tenancy.tenant.reserved_bytes)} set aside ({how})"
     return text if used is None else f"{text} and {format_bytes(used)} in use"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stoker.core.failure import OomFigures
-from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_rooms
+from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_reservations
 from stoker.core.sharing.packing import Knowledge, Packing, pack, revise, sm_of, tenant_of
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
@@ -178,7 +178,7 @@ class Simulation:
         self._runs[key].remove(run)
         shared = len(self._runs[key]) > 0
         self._ooms += shared
-        wish = run.tenant.wish
+        request = run.tenant.request
         before = self._failures.get(run.number, 0)
         self._failures[run.number] = before + 1
         total = self._machine.mem_bytes
@@ -194,11 +194,11 @@ class Simulation:
         if not self._contender.recovers or verdict.remedy in (Remedy.FAIL, Remedy.LARGER):
             self._lost += 1
             return
-        key_of = (wish.kind, _MODEL)
+        key_of = (request.kind, _MODEL)
         known = self._profiles.get(key_of, Profile())
         self._profiles[key_of] = known.suffer_oom(self._now, self._rules)
         again = msgspec.structs.replace(
-            wish, need_bytes=verdict.need_bytes, alone=verdict.remedy is Remedy.ALONE
+            request, need_bytes=verdict.need_bytes, alone=verdict.remedy is Remedy.ALONE
         )
         self._waiting.insert(0, again)
 
@@ -241,33 +241,33 @@ class Simulation:
     def _fill(self) -> None:
         if not self._waiting or self._now < self._may_start_at:
             return
-        wishes = self._waiting
+        requests = self._waiting
         known = self._knowledge()
         gpus = [self._view(key) for key in self._runs]
         if self._contender.pace_s:
-            packing = self._first_of(wishes, gpus, known)
+            packing = self._first_of(requests, gpus, known)
         else:
-            packing = pack(wishes, gpus, known, self._rules)
+            packing = pack(requests, gpus, known, self._rules)
         started = {joining.job for joining in packing.joinings}
-        by_number = {wish.job: wish for wish in wishes if wish.job in started}
+        by_number = {request.job: request for request in requests if request.job in started}
         for joining in packing.joinings:
-            wish = by_number[joining.job]
+            request = by_number[joining.job]
             gpu = self._view(joining.gpu)
-            tenant = tenant_of(wish, gpu, joining.room, known, self._rules)
-            run = _Run(wish.job, self._works[wish.job], tenant, self._now)
+            tenant = tenant_of(request, gpu, joining.reservation, known, self._rules)
+            run = _Run(request.job, self._works[request.job], tenant, self._now)
             self._runs[joining.gpu].append(run)
             if tenant.cold:
                 self._wake(self._rules.probe_s)
         if started:
-            self._waiting = [wish for wish in self._waiting if wish.job not in started]
+            self._waiting = [request for request in self._waiting if request.job not in started]
             self._set_rates()
 
     def _first_of(
-        self, wishes: list[ShareRequest], gpus: list[SharedGpu], known: Knowledge
+        self, requests: list[ShareRequest], gpus: list[SharedGpu], known: Knowledge
     ) -> Packing:
         """Start one job at a time, as a program that polls the GPUs does."""
         for gpu in gpus:
-            made = pack(wishes[:1], [gpu], known, self._rules)
+            made = pack(requests[:1], [gpu], known, self._rules)
             if made.joinings:
                 self._may_start_at = self._now + self._contender.pace_s
                 self._wake(self._contender.pace_s)
@@ -314,13 +314,13 @@ class Simulation:
             gpu = self._view(key)
             for run, tenant in zip(runs, gpu.tenants, strict=True):
                 run.tenant = revise(tenant, gpu, known, self._rules)
-                profile = known.profile(run.tenant.wish.kind, _MODEL)
+                profile = known.profile(run.tenant.request.kind, _MODEL)
                 run.tenant = msgspec.structs.replace(
                     run.tenant,
                     sm=sm_of(profile, self._rules),
                     brief=profile.is_brief(self._rules),
                 )
-            raised = raise_rooms(self._view(key), self._rules)
+            raised = raise_reservations(self._view(key), self._rules)
             for run in runs:
                 if run.number in raised:
                     run.tenant = msgspec.structs.replace(

@@ -9,7 +9,7 @@ import pytest
 from stoker.core.sharing.packing import Knowledge, pack, revise, why_not
 from stoker.core.sharing.profile import Profile, mask
 from stoker.core.sharing.request import ShareRequest
-from stoker.core.sharing.reservation import Source, room_for
+from stoker.core.sharing.reservation import Source, reservation_for
 from stoker.core.sharing.rules import (
     AUTO,
     NEVER,
@@ -35,7 +35,7 @@ def gpu(*tenants: Tenant, **facts: Any) -> SharedGpu:
 
 def tenant(job: int, reserved: float, used: float = 0.0, **facts: Any) -> Tenant:
     return Tenant(
-        wish=ShareRequest(job=job, kind="k"),
+        request=ShareRequest(job=job, kind="k"),
         reserved_bytes=int(reserved * GIB),
         used_bytes=int(used * GIB),
         **facts,
@@ -46,24 +46,26 @@ def knowledge(profile: Profile = KNOWN, **facts: Any) -> Knowledge:
     return Knowledge(profiles={("k", "M"): profile}, probes={}, **facts)
 
 
-def room(wish: ShareRequest, profile: Profile, probe: JobUse | None = None) -> tuple[float, Source]:
-    found = room_for(wish, gpu(), profile, probe, RULES, day_s=1000.0)
+def room(
+    request: ShareRequest, profile: Profile, probe: JobUse | None = None
+) -> tuple[float, Source]:
+    found = reservation_for(request, gpu(), profile, probe, RULES, day_s=1000.0)
     return round(found.bytes / GIB, 2), found.source
 
 
 def test_what_is_declared_is_set_aside_whatever_was_learned() -> None:
-    wish = ShareRequest(job=1, kind="k", declared_bytes=3 * GIB)
-    assert room(wish, KNOWN) == (3.0, Source.DECLARED)
+    request = ShareRequest(job=1, kind="k", declared_bytes=3 * GIB)
+    assert room(request, KNOWN) == (3.0, Source.DECLARED)
 
 
 def test_three_runs_that_ended_tell_what_the_next_one_needs() -> None:
-    wish = ShareRequest(job=1, kind="k")
-    assert room(wish, Profile(peaks=(4 * GIB, 5 * GIB, 3 * GIB))) == (5.5, Source.LEARNED)
+    request = ShareRequest(job=1, kind="k")
+    assert room(request, Profile(peaks=(4 * GIB, 5 * GIB, 3 * GIB))) == (5.5, Source.LEARNED)
 
 
 def test_of_one_or_two_runs_less_is_believed() -> None:
-    wish = ShareRequest(job=1, kind="k")
-    assert room(wish, Profile(peaks=(4 * GIB,))) == (5.4, Source.LEARNED)
+    request = ShareRequest(job=1, kind="k")
+    assert room(request, Profile(peaks=(4 * GIB,))) == (5.4, Source.LEARNED)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +107,8 @@ def test_a_kind_runs_alone_for_an_hour_also_if_the_clock_was_set_back() -> None:
 
 
 def test_always_divides_a_gpu_into_equal_parts() -> None:
-    wish = ShareRequest(job=1, kind="k", share=Share(Mode.ALWAYS, 4))
-    assert room(wish, Profile()) == (5.82, Source.EQUAL)
+    request = ShareRequest(job=1, kind="k", share=Share(Mode.ALWAYS, 4))
+    assert room(request, Profile()) == (5.82, Source.EQUAL)
 
 
 @pytest.mark.parametrize(
@@ -151,10 +153,10 @@ def test_on_an_idle_gpu_everybody_starts_who_is_not_too_large() -> None:
 
 def test_the_first_runs_go_one_to_a_gpu_and_then_four_share_each() -> None:
     machine = [gpu(key=key) for key in "ABCD"]
-    wishes = [ShareRequest(job=n, kind="k") for n in range(40)]
-    first = pack(wishes, machine, knowledge(Profile()), RULES)
+    requests = [ShareRequest(job=n, kind="k") for n in range(40)]
+    first = pack(requests, machine, knowledge(Profile()), RULES)
     assert sorted(joining.gpu for joining in first.joinings) == list("ABCD")
-    later = pack(wishes, machine, knowledge(), RULES)
+    later = pack(requests, machine, knowledge(), RULES)
     assert sorted(joining.gpu for joining in later.joinings) == sorted("ABCD" * 4)
 
 
@@ -166,13 +168,13 @@ def test_who_joins_goes_where_it_is_least_busy() -> None:
 
 def test_runs_that_are_over_soon_come_close_together_but_among_themselves() -> None:
     brief = Profile(peaks=(GIB,) * 3, sm=(0.7,), alone_s=(3.0,))
-    wishes = [ShareRequest(job=number, kind="k") for number in range(16)]
+    requests = [ShareRequest(job=number, kind="k") for number in range(16)]
 
-    made = pack(wishes, [gpu()], knowledge(brief), RULES)
+    made = pack(requests, [gpu()], knowledge(brief), RULES)
     assert len(made.joinings) == 5  # 70% each, and 400% is the most
 
     lasting = gpu(tenant(99, 1, 1, sm=0.7))
-    says = why_not(wishes[0], lasting, knowledge(brief), RULES)
+    says = why_not(requests[0], lasting, knowledge(brief), RULES)
     assert says is not None
     assert "together more than 130%" in says
 
@@ -197,7 +199,7 @@ def test_a_whole_gpu_is_kept_for_who_has_waited_long_for_one() -> None:
 
 
 def test_no_gpu_is_kept_for_a_stranger_while_one_of_its_kind_is_tried() -> None:
-    probe = Tenant(wish=ShareRequest(job=1, kind="new"), reserved_bytes=23 * GIB, cold=True)
+    probe = Tenant(request=ShareRequest(job=1, kind="new"), reserved_bytes=23 * GIB, cold=True)
     machine = [gpu(probe, key="A"), gpu(tenant(2, 5.0), key="B")]
     made = pack([ShareRequest(job=8, kind="new")], machine, knowledge(now_s=900.0), RULES)
     assert not made.kept

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stoker.core.failure import OomFigures
-from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_rooms
+from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_reservations
 from stoker.core.sharing.packing import Knowledge, pack, revise, tenant_of
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
@@ -49,7 +49,7 @@ class Packed(RuleBasedStateMachine):
 
     def known(self) -> Knowledge:
         probes = {
-            (each.wish.kind, "M"): JobUse(
+            (each.request.kind, "M"): JobUse(
                 key="", watched_s=200, flat_s=70, so_far=AttemptUse(mem_peak_bytes=each.used_bytes)
             )
             for gpu in self.gpus.values()
@@ -71,22 +71,22 @@ class Packed(RuleBasedStateMachine):
         for _ in range(count):
             self.jobs += 1
             size = None if declared is None else declared * GIB
-            wish = ShareRequest(
+            request = ShareRequest(
                 job=self.jobs, kind=kind, share=share, declared_bytes=size, since_s=self.now
             )
-            self.waiting.append(wish)
+            self.waiting.append(request)
 
     @rule(passed=st.floats(0, 500))
     def start(self, passed: float) -> None:
         self.now += passed
         known = self.known()
         made = pack(self.waiting, self.gpus.values(), known, RULES)
-        wishes = {wish.job: wish for wish in self.waiting}
+        requests = {request.job: request for request in self.waiting}
         for joining in made.joinings:
-            gpu, wish = self.gpus[joining.gpu], wishes.pop(joining.job)
-            tenant = tenant_of(wish, gpu, joining.room, known, RULES)
+            gpu, request = self.gpus[joining.gpu], requests.pop(joining.job)
+            tenant = tenant_of(request, gpu, joining.reservation, known, RULES)
             self.replace(gpu, [*gpu.tenants, tenant])
-        self.waiting = list(wishes.values())
+        self.waiting = list(requests.values())
 
     @rule(data=st.data(), amount=st.integers(0, 20 * 1024))
     def grow(self, data: st.DataObject, amount: int) -> None:
@@ -103,14 +103,14 @@ class Packed(RuleBasedStateMachine):
                 total_bytes=gpu.total_bytes,
                 largest_bytes=max(each.total_bytes for each in self.gpus.values()),
                 figures=OomFigures(tried_bytes=more, own_bytes=tenant.used_bytes),
-                before=int(tenant.wish.need_bytes is not None),
+                before=int(tenant.request.need_bytes is not None),
             )
             verdict = judge_oom(case, RULES)
             self.replace(gpu, others)
             if verdict.remedy is not Remedy.FAIL:
                 again = msgspec.structs.replace(
-                    tenant.wish,
-                    need_bytes=verdict.need_bytes or tenant.wish.need_bytes,
+                    tenant.request,
+                    need_bytes=verdict.need_bytes or tenant.request.need_bytes,
                     alone=verdict.remedy is Remedy.ALONE,
                     above_bytes=verdict.above_bytes,
                 )
@@ -127,7 +127,7 @@ class Packed(RuleBasedStateMachine):
             return
         self.replace(gpu, [each for each in gpu.tenants if each is not tenant])
         use = AttemptUse(mem_peak_bytes=max(1, tenant.used_bytes), alone=len(gpu.tenants) == 1)
-        key = (tenant.wish.kind, "M")
+        key = (tenant.request.kind, "M")
         profile = self.profiles.get(key, Profile())
         self.profiles[key] = profile.learn(use, 60.0, len(gpu.tenants), RULES)
         for each in self.gpus:
@@ -145,7 +145,7 @@ class Packed(RuleBasedStateMachine):
         for gpu in list(self.gpus.values()):
             back = [
                 Tenant(
-                    wish=each.wish,
+                    request=each.request,
                     reserved_bytes=each.reserved_bytes,
                     used_bytes=each.used_bytes,
                     cold=each.cold,
@@ -163,7 +163,7 @@ class Packed(RuleBasedStateMachine):
         gpu = self.gpus[key]
         self.replace(gpu, [revise(each, gpu, self.known(), RULES) for each in gpu.tenants])
         gpu = self.gpus[key]
-        raised = raise_rooms(gpu, RULES)
+        raised = raise_reservations(gpu, RULES)
         self.replace(
             gpu,
             [

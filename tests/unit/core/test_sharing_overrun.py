@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker.core.failure import OomFigures
-from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_rooms
+from stoker.core.sharing.overrun import Case, Remedy, judge_oom, raise_reservations
 from stoker.core.sharing.request import ShareRequest
 from stoker.core.sharing.rules import SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
@@ -17,7 +17,7 @@ RULES = SharingRules()
 def gpu(*figures: tuple[float, float]) -> SharedGpu:
     tenants = tuple(
         Tenant(
-            wish=ShareRequest(job=number, kind="k"),
+            request=ShareRequest(job=number, kind="k"),
             reserved_bytes=int(reserved * GIB),
             used_bytes=int(used * GIB),
         )
@@ -38,17 +38,17 @@ def case(**facts: Any) -> Case:
 
 
 def test_who_outgrows_its_room_gets_more_of_what_is_left() -> None:
-    assert raise_rooms(gpu((6, 8), (6, 5)), RULES) == {1: int(8 * GIB * 1.1)}
+    assert raise_reservations(gpu((6, 8), (6, 5)), RULES) == {1: int(8 * GIB * 1.1)}
 
 
 def test_nobody_gets_what_is_promised_to_others() -> None:
-    raised = raise_rooms(gpu((10, 14), (10, 5)), RULES)
+    raised = raise_reservations(gpu((10, 14), (10, 5)), RULES)
     there = gpu((10, 14), (10, 5))
     assert raised[1] + 10 * GIB == there.capacity(RULES)
 
 
 def test_who_stays_within_its_room_keeps_it() -> None:
-    assert raise_rooms(gpu((6, 6), (6, 1)), RULES) == {}
+    assert raise_reservations(gpu((6, 6), (6, 1)), RULES) == {}
 
 
 def test_a_victim_of_packing_is_tried_again_with_what_it_said_it_needs() -> None:

@@ -415,7 +415,7 @@ def test_without_sight_of_the_processes_all_are_alone(harness: Harness, machine:
     machine.sight = Sight.DEVICE
     harness.add("train 1", "train 2", "train 3", share="auto")
     assert crowd(harness) == {"0": 1, "1": 1}
-    assert "the driver does not tell who holds how much" in harness.why(7)
+    assert "the driver does not show how much memory each process uses" in harness.why(7)
 
 
 def test_without_nvml_a_wish_to_share_changes_nothing(harness: Harness) -> None:

@@ -88,11 +88,11 @@ class SharedQueue(RuleBasedStateMachine):
         sharing = self.harness.engine.gpus.sharing
         assert sharing is not None
         there = {
-            running.attempt: seat.tenant.reserved_bytes
+            running.attempt: tenancy.tenant.reserved_bytes
             for running in self.harness.engine.slot_table.running.values()
-            if (seat := sharing.seat_of(running)) is not None
+            if (tenancy := sharing.gpus.tenancies.get(running.key)) is not None
         }
-        recorded = {attempt: room.bytes for attempt, room in sharing.recorded().items()}
+        recorded = {attempt: each.bytes for attempt, each in sharing.gpus.records.live().items()}
         assert there == recorded
         self.harness.check()
 

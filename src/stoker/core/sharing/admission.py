@@ -19,9 +19,9 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def refusal(
-    wish: ShareRequest,
+    request: ShareRequest,
     gpu: SharedGpu,
-    room: MemoryReservation,
+    reservation: MemoryReservation,
     load: Load,
     rules: SharingRules,
     host_free: float | None = None,
@@ -30,19 +30,19 @@ def refusal(
 
     On a GPU without jobs of ours the sharing rules do not apply: only its size counts.
     """
-    if gpu.total_bytes <= wish.above_bytes:
-        return f"too small: it needs more than {format_bytes(wish.above_bytes)}"
-    if wish.declared_bytes is not None and wish.declared_bytes > gpu.total_bytes:
-        asked, size = format_bytes(wish.declared_bytes), format_bytes(gpu.total_bytes)
+    if gpu.total_bytes <= request.above_bytes:
+        return f"too small: it needs more than {format_bytes(request.above_bytes)}"
+    if request.declared_bytes is not None and request.declared_bytes > gpu.total_bytes:
+        asked, size = format_bytes(request.declared_bytes), format_bytes(gpu.total_bytes)
         return f"too small: it asks for {asked} and the GPU has {size}"
     if not gpu.tenants:
         return None
     return (
         _not_now(gpu, rules)
-        or _too_many(wish, gpu, rules)
-        or _stranger(wish, gpu, room, rules)
-        or _no_memory(wish, gpu, room, rules)
-        or _no_compute(wish, gpu, load, rules)
+        or _too_many(request, gpu, rules)
+        or _stranger(request, gpu, reservation, rules)
+        or _no_memory(request, gpu, reservation, rules)
+        or _no_compute(request, gpu, load, rules)
         or _no_ram(rules, host_free)
     )
 
@@ -59,54 +59,54 @@ def _not_now(gpu: SharedGpu, rules: SharingRules) -> str | None:
     return gpu.frozen
 
 
-def _too_many(wish: ShareRequest, gpu: SharedGpu, rules: SharingRules) -> str | None:
+def _too_many(request: ShareRequest, gpu: SharedGpu, rules: SharingRules) -> str | None:
     wanted = [tenant.most for tenant in gpu.tenants]
-    most = min(filter(None, (*wanted, wish.share.most, rules.most)))
+    most = min(filter(None, (*wanted, request.share.most, rules.most)))
     count = len(gpu.tenants)
     return None if count < most else f"has {count} job{'s' * (count != 1)}, and {most} is the limit"
 
 
 def _stranger(
-    wish: ShareRequest, gpu: SharedGpu, room: MemoryReservation, rules: SharingRules
+    request: ShareRequest, gpu: SharedGpu, reservation: MemoryReservation, rules: SharingRules
 ) -> str | None:
     """Refuse to combine a job of unknown need with other jobs."""
-    if rules.keep_gpu_share is not None and not room.is_whole:
-        others = any(tenant.reserved_bytes for tenant in gpu.tenants) and not wish.share.forced
+    if rules.keep_gpu_share is not None and not reservation.is_whole:
+        others = any(tenant.reserved_bytes for tenant in gpu.tenants) and not request.share.forced
         return "the jobs there have memory set aside, and it has none" if others else None
     cold = next((tenant for tenant in gpu.tenants if tenant.cold), None)
-    if cold is not None and wish.share.mode is not Mode.ALWAYS:
-        if cold.wish.share.mode is Mode.FREE:
+    if cold is not None and request.share.mode is not Mode.ALWAYS:
+        if cold.request.share.mode is Mode.FREE:
             return f"job {cold.job} takes what it finds of its memory"
         return f"job {cold.job} has the whole GPU"
-    if room.is_whole:
+    if reservation.is_whole:
         some = "a job is" if len(gpu.tenants) == 1 else f"{len(gpu.tenants)} jobs are"
-        return f"it needs {room.because}, and {some} there"
+        return f"it needs {reservation.because}, and {some} there"
     return None
 
 
 def _no_memory(
-    wish: ShareRequest, gpu: SharedGpu, room: MemoryReservation, rules: SharingRules
+    request: ShareRequest, gpu: SharedGpu, reservation: MemoryReservation, rules: SharingRules
 ) -> str | None:
     if rules.keep_gpu_share is not None:
         fresh = next((tenant for tenant in gpu.tenants if tenant.fresh), None)
-        if fresh is not None and not wish.share.forced:
+        if fresh is not None and not request.share.forced:
             return f"the memory use of job {fresh.job} is not measured yet"
         free = gpu.free_bytes / max(1, gpu.total_bytes)
         if free >= rules.keep_gpu_share:
             return None
         return f"{free:.0%} of its memory is free; {rules.keep_gpu_share:.0%} must stay free"
     capacity = gpu.capacity(rules)
-    if gpu.reserved_bytes + room.bytes > capacity:
+    if gpu.reserved_bytes + reservation.bytes > capacity:
         return (
-            f"it needs {room}, and {format_bytes(gpu.reserved_bytes)} of"
+            f"it needs {reservation}, and {format_bytes(gpu.reserved_bytes)} of"
             f" {format_bytes(capacity)} are set aside for {len(gpu.tenants)} there"
         )
-    if wish.share.mode is Mode.ALWAYS:
+    if request.share.mode is Mode.ALWAYS:
         return None
     left = gpu.free_bytes - gpu.promised_bytes - rules.margin_of(gpu.total_bytes)
-    if room.bytes > left:
+    if reservation.bytes > left:
         return (
-            f"it needs {room}, and of {format_bytes(gpu.free_bytes)} free"
+            f"it needs {reservation}, and of {format_bytes(gpu.free_bytes)} free"
             f" {format_bytes(gpu.promised_bytes)} are promised to the jobs there and"
             f" {format_bytes(rules.margin_of(gpu.total_bytes))} are a safety margin"
         )
@@ -126,10 +126,12 @@ def why_below(gpu: SharedGpu, rules: SharingRules, host_free: float | None) -> s
     return _no_ram(rules, host_free)
 
 
-def _no_compute(wish: ShareRequest, gpu: SharedGpu, load: Load, rules: SharingRules) -> str | None:
+def _no_compute(
+    request: ShareRequest, gpu: SharedGpu, load: Load, rules: SharingRules
+) -> str | None:
     brief = load.brief and all(tenant.brief for tenant in gpu.tenants)
     limit = rules.brief_sm_limit if brief else rules.sm_limit
-    if wish.share.mode is Mode.ALWAYS or gpu.sm + load.sm <= limit:
+    if request.share.mode is Mode.ALWAYS or gpu.sm + load.sm <= limit:
         return None
     return (
         f"it keeps {load.sm:.0%} of a GPU busy and the jobs there {gpu.sm:.0%}:"

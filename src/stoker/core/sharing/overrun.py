@@ -15,15 +15,15 @@ from stoker.core.size import format_bytes
 _TRIES_BESIDE_OTHERS = 2
 
 
-def raise_rooms(gpu: SharedGpu, rules: SharingRules) -> Mapping[int, int]:
-    """Return larger reservations, by job, for jobs that use more than theirs, as far as there is room.
+def raise_reservations(gpu: SharedGpu, rules: SharingRules) -> Mapping[int, int]:
+    """Return larger reservations, by job, for jobs that use more than theirs, within the free capacity.
 
     The sum never exceeds the GPU's capacity: memory that a job takes beyond it was promised to no other job.
     """
     spare = gpu.capacity(rules) - gpu.reserved_bytes
     raised: dict[int, int] = {}
     for tenant in gpu.tenants:
-        if tenant.wish.share.mode is Mode.FREE:
+        if tenant.request.share.mode is Mode.FREE:
             continue
         if tenant.used_bytes > tenant.reserved_bytes and spare > 0:
             wanted = int(tenant.used_bytes * rules.learned_factor)

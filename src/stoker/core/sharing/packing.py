@@ -13,7 +13,7 @@ import msgspec
 from stoker.core.sharing.admission import Load, refusal
 from stoker.core.sharing.profile import Profile
 from stoker.core.sharing.request import ShareRequest
-from stoker.core.sharing.reservation import MemoryReservation, Source, room_for
+from stoker.core.sharing.reservation import MemoryReservation, Source, reservation_for
 from stoker.core.sharing.rules import Mode, SharingRules
 from stoker.core.sharing.shared_gpu import SharedGpu, Tenant
 from stoker.core.usage import JobUse
@@ -43,7 +43,7 @@ class Joining(msgspec.Struct, frozen=True):
 
     job: int
     gpu: str
-    room: MemoryReservation
+    reservation: MemoryReservation
 
 
 class Packing(msgspec.Struct, frozen=True):
@@ -54,22 +54,22 @@ class Packing(msgspec.Struct, frozen=True):
 
 
 def tenant_of(
-    wish: ShareRequest,
+    request: ShareRequest,
     gpu: SharedGpu,
-    room: MemoryReservation,
+    reservation: MemoryReservation,
     known: Knowledge,
     rules: SharingRules,
 ) -> Tenant:
     """Make a job a tenant of a GPU, with the values known before it starts."""
-    profile = known.profile(wish.kind, gpu.model)
+    profile = known.profile(request.kind, gpu.model)
     return Tenant(
-        wish=wish,
-        reserved_bytes=room.bytes,
+        request=request,
+        reserved_bytes=reservation.bytes,
         sm=sm_of(profile, rules),
         brief=profile.is_brief(rules),
-        cold=room.is_whole or room.source is Source.NONE,
+        cold=reservation.is_whole or reservation.source is Source.NONE,
         fresh=True,
-        most=_least(wish.share.most, profile.most),
+        most=_least(request.share.most, profile.most),
     )
 
 
@@ -79,82 +79,85 @@ def sm_of(profile: Profile, rules: SharingRules) -> float:
     return rules.unknown_sm if known is None else known
 
 
-def room_on(
-    wish: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
+def reservation_on(
+    request: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
 ) -> MemoryReservation:
     """Return the memory that a job would get on a GPU."""
-    rules = rules.of(wish.share)
-    key = (wish.kind, gpu.model)
+    rules = rules.of(request.share)
+    key = (request.kind, gpu.model)
     profile = known.profiles.get(key, _UNKNOWN)
-    return room_for(wish, gpu, profile, known.probes.get(key), rules, known.day_s)
+    return reservation_for(request, gpu, profile, known.probes.get(key), rules, known.day_s)
 
 
 def revise(tenant: Tenant, gpu: SharedGpu, known: Knowledge, rules: SharingRules) -> Tenant:
     """Shrink the reservation of a tenant that has the whole GPU, once its need is known."""
-    if not tenant.cold or tenant.wish.share.mode is Mode.FREE:
+    if not tenant.cold or tenant.request.share.mode is Mode.FREE:
         return tenant
-    room = room_on(tenant.wish, gpu, known, rules)
-    if room.is_whole:
+    reservation = reservation_on(tenant.request, gpu, known, rules)
+    if reservation.is_whole:
         return tenant
     seen = int(tenant.used_bytes * rules.learned_factor)
-    bytes_ = min(max(room.bytes, seen), tenant.reserved_bytes)
+    bytes_ = min(max(reservation.bytes, seen), tenant.reserved_bytes)
     return msgspec.structs.replace(tenant, reserved_bytes=bytes_, cold=False)
 
 
 def why_not(
-    wish: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
+    request: ShareRequest, gpu: SharedGpu, known: Knowledge, rules: SharingRules
 ) -> str | None:
     """Return why a job may not start on a GPU now; None if it may."""
-    rules = rules.of(wish.share)
-    profile = known.profile(wish.kind, gpu.model)
+    rules = rules.of(request.share)
+    profile = known.profile(request.kind, gpu.model)
     if profile.most is not None and len(gpu.tenants) >= profile.most:
         return f"for jobs of its kind, more than {profile.most} at a time do not finish faster"
-    room = room_on(wish, gpu, known, rules)
+    reservation = reservation_on(request, gpu, known, rules)
     load = Load(sm_of(profile, rules), brief=profile.is_brief(rules))
-    return refusal(wish, gpu, room, load, rules, known.host_free)
+    return refusal(request, gpu, reservation, load, rules, known.host_free)
 
 
 def pack(
-    wishes: Iterable[ShareRequest], gpus: Iterable[SharedGpu], known: Knowledge, rules: SharingRules
+    requests: Iterable[ShareRequest],
+    gpus: Iterable[SharedGpu],
+    known: Knowledge,
+    rules: SharingRules,
 ) -> Packing:
     """Place every job that fits, in the given order. Pure: changes nothing but its result."""
     there = {gpu.key: gpu for gpu in gpus}
     joinings: list[Joining] = []
     kept: dict[str, int] = {}
     refused: set[tuple[object, ...]] = set()
-    for wish in wishes:
+    for request in requests:
         if len(kept) == len(there):
             break
         alike = (
-            wish.kind,
-            wish.share,
-            wish.declared_bytes,
-            wish.need_bytes,
-            wish.alone,
-            wish.allowed,
+            request.kind,
+            request.share,
+            request.declared_bytes,
+            request.need_bytes,
+            request.alone,
+            request.allowed,
         )
         if alike in refused:
             continue
         open_to = [
             gpu
             for gpu in there.values()
-            if gpu.key not in kept and (wish.allowed is None or gpu.key in wish.allowed)
+            if gpu.key not in kept and (request.allowed is None or gpu.key in request.allowed)
         ]
-        fitting = [gpu for gpu in open_to if why_not(wish, gpu, known, rules) is None]
+        fitting = [gpu for gpu in open_to if why_not(request, gpu, known, rules) is None]
         if fitting:
             chosen = min(fitting, key=lambda gpu: _preference(gpu, rules))
-            room = room_on(wish, chosen, known, rules)
-            joinings.append(Joining(wish.job, chosen.key, room))
-            tenant = tenant_of(wish, chosen, room, known, rules)
+            reservation = reservation_on(request, chosen, known, rules)
+            joinings.append(Joining(request.job, chosen.key, reservation))
+            tenant = tenant_of(request, chosen, reservation, known, rules)
             there[chosen.key] = chosen.with_tenant(tenant)
             continue
         refused.add(alike)
-        if known.now_s - wish.since_s >= rules.patience_s and not _will_be_known(
-            wish, there.values()
+        if known.now_s - request.since_s >= rules.patience_s and not _will_be_known(
+            request, there.values()
         ):
-            best = _to_keep(wish, open_to)
+            best = _to_keep(request, open_to)
             if best is not None:
-                kept[best.key] = wish.job
+                kept[best.key] = request.job
     return Packing(tuple(joinings), kept)
 
 
@@ -162,20 +165,22 @@ def _preference(gpu: SharedGpu, rules: SharingRules) -> tuple[bool, float, int]:
     return (bool(gpu.tenants), gpu.sm, gpu.capacity(rules) - gpu.reserved_bytes)
 
 
-def _will_be_known(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> bool:
+def _will_be_known(request: ShareRequest, gpus: Iterable[SharedGpu]) -> bool:
     """Whether a job of its kind runs as a probe, so that its own need is known soon."""
     return (
-        wish.share.mode is not Mode.NEVER
-        and not wish.alone
+        request.share.mode is not Mode.NEVER
+        and not request.alone
         and any(
-            tenant.cold and tenant.wish.kind == wish.kind for gpu in gpus for tenant in gpu.tenants
+            tenant.cold and tenant.request.kind == request.kind
+            for gpu in gpus
+            for tenant in gpu.tenants
         )
     )
 
 
-def _to_keep(wish: ShareRequest, gpus: Iterable[SharedGpu]) -> SharedGpu | None:
+def _to_keep(request: ShareRequest, gpus: Iterable[SharedGpu]) -> SharedGpu | None:
     """Return the GPU that is likely to be free first: the one with the fewest jobs."""
-    large = [gpu for gpu in gpus if gpu.total_bytes > wish.above_bytes]
+    large = [gpu for gpu in gpus if gpu.total_bytes > request.above_bytes]
     return min(large, key=lambda gpu: (len(gpu.tenants), gpu.reserved_bytes), default=None)
 
 

@@ -47,8 +47,8 @@ class MemoryReservation(msgspec.Struct, frozen=True):
         return f"{format_bytes(self.bytes)} ({self.because})"
 
 
-def room_for(
-    wish: ShareRequest,
+def reservation_for(
+    request: ShareRequest,
     gpu: SharedGpu,
     profile: Profile,
     probe: JobUse | None,
@@ -57,45 +57,51 @@ def room_for(
 ) -> MemoryReservation:
     """Return what to reserve: the first rule that applies. `probe` is a running job of the same kind."""
     capacity = gpu.capacity(rules)
-    because = _why_whole(wish, profile, day_s)
+    because = _why_whole(request, profile, day_s)
     if because is not None:
         return MemoryReservation(capacity, Source.WHOLE, because)
-    if wish.share.mode is Mode.ALWAYS:
-        most = wish.share.most or rules.most
+    if request.share.mode is Mode.ALWAYS:
+        most = request.share.most or rules.most
         return MemoryReservation(
             capacity // most, Source.EQUAL, f"1 of {most} equal parts, as asked"
         )
     if rules.keep_gpu_share is not None:
         return MemoryReservation(0, Source.NONE, "as long as enough is free")
-    found = _known_room(wish, capacity, profile, probe, rules)
+    found = _known_reservation(request, capacity, profile, probe, rules)
     if found is None:
         return MemoryReservation(
             capacity, Source.WHOLE, "the whole GPU: nothing is known of its kind yet"
         )
-    if wish.need_bytes is not None and wish.need_bytes > found.bytes:
-        found = MemoryReservation(wish.need_bytes, Source.NEEDED, "it ran out of memory with less")
+    if request.need_bytes is not None and request.need_bytes > found.bytes:
+        found = MemoryReservation(
+            request.need_bytes, Source.NEEDED, "it ran out of memory with less"
+        )
     if found.bytes > capacity:
         return MemoryReservation(capacity, Source.WHOLE, f"the whole GPU: {found}")
     return found
 
 
-def _why_whole(wish: ShareRequest, profile: Profile, day_s: float) -> str | None:
-    if wish.share.mode is Mode.NEVER:
+def _why_whole(request: ShareRequest, profile: Profile, day_s: float) -> str | None:
+    if request.share.mode is Mode.NEVER:
         return "the whole GPU: it does not share"
-    if wish.alone:
+    if request.alone:
         return "the whole GPU: it ran out of memory beside others"
-    if wish.share.mode is Mode.AUTO and profile.is_exclusive(day_s):
+    if request.share.mode is Mode.AUTO and profile.is_exclusive(day_s):
         return "the whole GPU: runs of its kind ran out of memory beside others"
     return None
 
 
-def _known_room(
-    wish: ShareRequest, capacity: int, profile: Profile, probe: JobUse | None, rules: SharingRules
+def _known_reservation(
+    request: ShareRequest,
+    capacity: int,
+    profile: Profile,
+    probe: JobUse | None,
+    rules: SharingRules,
 ) -> MemoryReservation | None:
-    if wish.declared_bytes is not None:
-        if wish.declared_bytes > capacity:
+    if request.declared_bytes is not None:
+        if request.declared_bytes > capacity:
             return MemoryReservation(capacity, Source.WHOLE, "the whole GPU, as declared")
-        return MemoryReservation(wish.declared_bytes, Source.DECLARED, "declared")
+        return MemoryReservation(request.declared_bytes, Source.DECLARED, "declared")
     if profile.peaks:
         runs = profile.finished
         few = runs < rules.learned_from

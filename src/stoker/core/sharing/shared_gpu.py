@@ -15,7 +15,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     than its reservation; others can, and `overrun` deals with them.
     """
 
-    wish: ShareRequest
+    request: ShareRequest
     reserved_bytes: int
     used_bytes: int = 0
     sm: float = 0.0
@@ -28,7 +28,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def job(self) -> int:
         """Id of the job."""
-        return self.wish.job
+        return self.request.job
 
 
 class SharedGpu(msgspec.Struct, frozen=True, kw_only=True):
