@@ -1,4 +1,4 @@
-"""What the daemon's verbs work on: the queue's database, its engine, and whoever listens."""
+"""The context of the daemon's verbs: the queue's database, engine, listeners and settings."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from stoker.wire import WebPlace
 
 
 class PageSwitch(Protocol):
-    """The web page, which can be opened."""
+    """Opens and closes the web page."""
 
     async def open(self, host: str | None, port: int | None, *, new_token: bool) -> WebPlace:
-        """Open it, find it open, or move it."""
+        """Open the page, or move it to another address."""
 
     async def close(self) -> None:
-        """Close it, if it is open."""
+        """Close the page if it is open."""
 
 
 class QueueContext(msgspec.Struct, kw_only=True, eq=False):
-    """Everything a service function needs. Belongs to one event loop."""
+    """Everything that a service function needs. Belongs to one event loop."""
 
     home: str
     database: Database
@@ -66,7 +66,7 @@ class QueueContext(msgspec.Struct, kw_only=True, eq=False):
     viewers: int = 0  # clients that watch the GPUs now
 
     def look(self) -> Look | None:
-        """What the sampler saw last; None where there is none to rely on."""
+        """The last look at the GPUs; None if there is none that is recent."""
         gpu_monitor = self.engine.gpus.monitor
         return None if gpu_monitor is None else gpu_monitor.look()
 

@@ -45,7 +45,7 @@ class DatabaseQueue(Queue):
         return self._jobs.count(State.WAITING)
 
     def exhausted(self) -> bool:
-        """A daemon's queue never is: more can come at any moment."""
+        """Always False: more jobs can come at any time."""
         return False
 
     def is_drained(self) -> bool:
@@ -53,7 +53,7 @@ class DatabaseQueue(Queue):
         return not self
 
     def due_s(self) -> float | None:
-        """In how many seconds the next delayed job may begin; None if there is none."""
+        """Seconds until the next delayed job can start; None if none is delayed."""
         begin_us = self.pending.next_begin_us
         if begin_us is None:
             return None
@@ -62,19 +62,19 @@ class DatabaseQueue(Queue):
         return due_s if next_s is None else min(due_s, next_s)
 
     def wake(self) -> None:
-        """Let begin what was delayed until now."""
+        """Release jobs whose delay is over."""
         if self.pending.next_begin_us is None:
             return
         now_us = time.time_ns() // 1000
         if self._backoffs is None:
             self._backoffs = Backoffs(self.pending, self._uptime_s, now_us)
-        self._tell(self._backoffs.wake(now_us))
-        self._tell(self.pending.wake(now_us))
+        self._publish(self._backoffs.wake(now_us))
+        self._publish(self.pending.wake(now_us))
 
     def peek(self, count: int, light: int, deep: int = 0, /) -> list[QueueEntry]:
         """The first jobs that may start, up to `count` of each class, or `light` if it needs no GPU.
 
-        Of those that need several GPUs `deep` more.
+        Returns `deep` more of those that need several GPUs.
         """
         if not self:
             return []
@@ -98,14 +98,14 @@ class DatabaseQueue(Queue):
         return entries
 
     def _forced_entry(self, job: int) -> QueueEntry:
-        """One that heeds no limit, but runs where it is to run."""
+        """A job that ignores limits and pauses, but not the nodes that it is restricted to."""
         head = msgspec.structs.replace(self._jobs.facts(job).candidate, priority=FORCED)
         if head.where is not None:
             head = msgspec.structs.replace(head, allowed=self.admission.placed(head.where))
         return _entry(head)
 
     def claim(self, entry: QueueEntry, slots: str) -> Attempt:
-        """Record the intent to start a job; its entry learns all about it."""
+        """Record the intent to start a job, and read its facts into its entry."""
         assert entry.known is not None
         facts = self._jobs.facts(entry.known.id)
         entry.command = facts.command
@@ -125,7 +125,7 @@ class DatabaseQueue(Queue):
         return attempt
 
     def back_off(self, entry: QueueEntry, job: int) -> None:
-        """Let a job that failed wait for as long as it asks, twice as long with each try."""
+        """Delay a failed job for as long as it asks, twice as long with each try."""
         backoff_s = entry.request.options.backoff_s
         if backoff_s:
             pause_s = min(_LONGEST_BACKOFF_S, backoff_s * 2 ** (entry.tries - 1))
@@ -133,24 +133,24 @@ class DatabaseQueue(Queue):
             if self._backoffs is None:
                 self._backoffs = Backoffs(self.pending, self._uptime_s, now_us)
             self._backoffs.begin(job, now_us, int(pause_s * 1e6))
-            self._tell(self.pending.settle(job, now_us))
+            self._publish(self.pending.settle(job, now_us))
 
     def on_preempted(self, job: int, *, behind: bool) -> None:
-        """A job waits again: its try does not count; `behind` lets others of its priority come first."""
+        """Handle an attempt that does not count; `behind` lets jobs of equal priority start first."""
         self._jobs.forgive(job)
         if behind:
             self._jobs.put_behind(job)
 
     def note_ending(self, job: int, ending: Ending, reason: str) -> None:
-        """Record why a running job is about to be ended; it is ended also if the disk is full."""
+        """Record why a running job is about to be ended; on a full disk it is ended unrecorded."""
         if self._jobs.database.refusal is None:
             self._jobs.mark_ending(job, reason, ending=ending)
 
     def on_over(self, job: int) -> None:
-        """A job has come to its end: what follows for those that wait for it."""
-        self._tell(self.pending.on_over(job, time.time_ns() // 1000))
+        """Handle the end of a job: release or skip the jobs that depend on it."""
+        self._publish(self.pending.on_over(job, time.time_ns() // 1000))
 
-    def _tell(self, changes: list[tuple[int, State]]) -> None:
+    def _publish(self, changes: list[tuple[int, State]]) -> None:
         for job, state in changes:
             self._on_change(job, state)
 

@@ -1,4 +1,4 @@
-"""The loop that keeps slots busy: observe, apply, plan, record, launch; one transaction a turn."""
+"""The scheduling loop: each turn observes, applies, plans, records and launches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _NEVER = float("inf")
 
 
 class Engine(msgspec.Struct, kw_only=True, eq=False):
-    """Runs a queue's commands on slots. All effects go through the executor and the database."""
+    """Runs the jobs of a queue on slots. Each turn is one transaction.
+
+    The engine acts on processes only through the executor, and only after the turn is recorded.
+    """
 
     slot_table: SlotTable
     executor: Executor
@@ -44,22 +47,22 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
 
     @property
     def queue(self) -> Queue:
-        """What waits."""
+        """The waiting jobs."""
         return self.planner.queue
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """Judges failed attempts."""
+        """The policy for failed attempts."""
         return self.planner.retry_policy
 
     @property
     def gpus(self) -> GpuFeatures:
-        """Watching and sharing of GPUs, and MPS."""
+        """GPU monitoring, GPU sharing and MPS."""
         return self.planner.gpus
 
     @property
     def warm_status(self) -> WarmStatus:
-        """Knows which warm workers there are."""
+        """The warm workers, and why jobs did not use them."""
         return self.reports.warm_status
 
     @property
@@ -68,9 +71,9 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         return self.progress.tally
 
     def turn(self) -> None:
-        """Take one step: hear what happened, record it, and start what can start."""
+        """Apply what happened, start what can start, and record both."""
         now = self.clock()
-        if self.recorder.is_held_up:  # limits and kills count as ever
+        if self.recorder.is_held_up:  # time limits and kills still work
             for running in [*self.slot_table.running.values()]:
                 self.termination.check_deadline(running, now)
         else:
@@ -86,7 +89,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
                 self._over += over
 
     def _enforce_limits(self, now: float) -> None:
-        """End what is over time, and let slots whose job turned out long take no more from the line."""
+        """End jobs over their time limit; slots with long jobs take no more attempts claimed ahead."""
         if now >= self._next_due(now):
             for running in self.slot_table.deadlines.take_due(now):
                 self.termination.check_deadline(running, now)
@@ -98,10 +101,10 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         return self.planner.plan_turn(now)
 
     def _conclude(self) -> None:
-        """Record the turn; only what is on record is acknowledged and launched."""
+        """Record the turn; then acknowledge and launch what it contains."""
         reach("before-commit")
         if not self.recorder.commit():
-            # Whatever fills the disk has to end, also while that cannot be recorded.
+            # A kill cannot wait: the job may be the one that fills the disk.
             self.termination.carry_out()
             return
         reach("after-commit")
@@ -117,11 +120,11 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         self.recorder.sync_when_due()
 
     def is_over(self) -> bool:
-        """Whether nothing runs and nothing will."""
+        """Whether nothing runs and nothing will start."""
         return not self.slot_table.running and (self.progress.draining or self.queue.exhausted())
 
     def patience_s(self) -> float | None:
-        """How long the loop may wait for events; None for as long as it likes."""
+        """How long the driver may wait for events; None for any time."""
         now = self.clock()
         if self.recorder.is_held_up:
             deadlines = [running.deadline for running in self.slot_table.running.values()]
@@ -133,28 +136,28 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         return None if due == _NEVER else max(0.0, due - now)
 
     def _next_due(self, now: float) -> float:
-        """The moment of the next promise that no event will remind us of."""
+        """The time of the next turn that no event announces."""
         due = self.planner.due_at(now, may_start=not self.progress.draining)
         if self.progress.paused_until > now:
             due = min(due, self.progress.paused_until)
         return min(due, self.slot_table.deadlines.next())
 
     def drain(self) -> None:
-        """Start nothing more; what runs may end."""
+        """Start nothing more; running jobs go on."""
         self.progress.drain()
 
     def revoke_followers(self, project: str | None = None) -> None:
-        """Take back what was claimed in advance: all of it, or a project's."""
+        """Revoke attempts that were claimed ahead: all of them, or those of a project."""
         self.planner.claims_ahead.revoke(project)
 
     def adopt(self, running: RunningAttempt) -> None:
-        """Take over an attempt of an earlier engine; the executor will tell what became of it."""
+        """Take over an attempt of an earlier engine; the executor reports its state later."""
         self.slot_table.occupy(running)
         if self.gpus.mps is not None and self.retry_policy.wants_mps(running):
             self.gpus.mps.join(running)
 
     def part(self, node: str, reason: str) -> None:
-        """Nothing that was started on a node can be running there: its jobs wait again."""
+        """Requeue the jobs of a node on which nothing can be running any more."""
         for running in [*self.slot_table.running.values()]:
             if running.where == node:
                 self._over.append(running.key)
@@ -166,42 +169,42 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         return self.planner.shared_slots.shared_slot_on(place)
 
     def preview(self) -> Preview:
-        """What the planner would do now with the head of the queue; changes nothing."""
+        """What would start now; changes nothing."""
         return self.planner.preview(self.clock())
 
     def add_slot(self, gpus: tuple[str, ...], keys: tuple[str, ...], node: str = "") -> SlotState:
-        """Have one more slot from now on, on a node of the cluster if there is one."""
+        """Add a slot, in a cluster on a node."""
         slot = Slot(len(self.slot_table.states), gpus, keys, node)
         self.slot_table.add(slot)
         self.executor.define_slots([slot])
         return self.slot_table.states[-1]
 
     def kill_all(self, reason: str) -> None:
-        """End every tree at once."""
+        """Drain, and kill every process tree."""
         self.drain()
         for running in self.slot_table.running.values():
             running.end_request = running.end_request or EndRequest(Ending.KILL, reason)
             self.executor.kill(running.key)
 
     def finish(self) -> None:
-        """Let what the jobs left behind come to its end; `finished` tells when it has."""
+        """End processes that jobs left behind; `progress.finished` is set when they are gone."""
         self.executor.finish()
 
     def settle(self, records: Mapping[str, Record]) -> None:
-        """With the executor lost: record for each attempt what its journal knows."""
+        """Record the attempts of a lost executor as its journal knows them."""
         self.progress.draining = True
         self.reports.attempts.settle(records)
         self.recorder.commit_now()
 
     def all_succeeded(self) -> bool:
-        """Whether every command has been run, and with success."""
+        """Whether every command has run and succeeded."""
         tally = self.tally
         return self.is_complete() and not (tally.failed or tally.killed or tally.lost)
 
     def is_complete(self) -> bool:
-        """Whether no command is left that has not been run."""
+        """Whether no command is left to run."""
         return self.queue.exhausted() or (not self.queue and self.queue.is_drained())
 
     def tell_once(self, text: str) -> None:
-        """Tell something that would be true again and again."""
+        """Publish a notice unless it was published before."""
         self.reports.notices.tell_once(text)

@@ -1,4 +1,4 @@
-"""How long jobs will take, from what was learned of their kind."""
+"""Estimates how long jobs take, from the measured durations of their kind."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from stoker.store.duration_records import (
 from stoker.store.job_queries import WaitingJob, first_waiting
 from stoker.store.queue_jobs import Facts, QueueJobs
 
-_LEAST_S = 1.0  # of shorter ones there are very many, and nobody asks
+_LEAST_S = 1.0  # shorter jobs are many, and need no estimate
 _MEMORY = 20
 _KINDS = 2000
 _LOOKED_AT = 500
 _FRESH_S = 1.0
-_RUN_AHEAD = 40  # so many of those that wait are run ahead, in some milliseconds
-_MOST_OF_TIME = 0.01  # that goes into foretelling, however often somebody asks
+_SIMULATED = 40  # waiting jobs in a simulation, which takes some milliseconds
+_MAX_LOAD = 0.01  # part of the time spent on estimates, however often a client asks
 _HEAD_BYTES = 500
 
 
 class Eta:
-    """Learns the mean duration of each kind of job, and foretells with it.
+    """Learns the mean duration of each kind of job, and estimates with it.
 
-    With a `forecast`, also what comes of jobs that share GPUs.
+    With a `forecast`, the estimate includes jobs that share GPUs.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Eta:
         self._jobs = jobs
         self._slot_table = slot_table
         self._known = read_durations(database)
-        self._queue: tuple[float, float | None] | None = None  # until when it counts, and what
+        self._queue: tuple[float, float | None] | None = None  # valid until, and the estimate
 
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
-        """Learn from a job that has succeeded; inside the engine's transaction."""
+        """Learn from a job that has succeeded. Runs inside the engine's transaction."""
         started, facts = running.started_at_us, running.entry.facts
         if not outcome.is_success or started is None or facts is None:
             return
@@ -71,12 +71,12 @@ class Eta:
         self._remember(kind, LearnedDuration(count, mean_s))
 
     def expected_s(self, facts: Facts) -> float | None:
-        """How long a job will take altogether, if anything is known of its kind."""
+        """The whole duration of a job; None if nothing is known of its kind."""
         known = self._known.get(_kind(facts))
         return None if known is None else known.mean_s
 
     def left_s(self, running: RunningAttempt) -> float | None:
-        """How long a running job will still take, if anything is known of its kind."""
+        """The remaining duration of a running job; None if nothing is known of its kind."""
         facts, started = running.entry.facts, running.started_at_us
         expected_s = None if facts is None else self.expected_s(facts)
         if expected_s is None or started is None:
@@ -84,18 +84,18 @@ class Eta:
         return max(0.0, expected_s - (time.time() - started / 1e6 - running.paused_s))
 
     def queue_s(self) -> float | None:
-        """In how many seconds all that runs and waits may be over; None if nothing is known.
+        """Seconds until all running and waiting jobs have ended; None if nothing is known.
 
-        Looks at the first jobs of a long queue, and takes the others to be like them.
+        Reads only the first jobs of a long queue, and assumes that the others are like them.
         """
         now = time.monotonic()
         if self._queue is None or now > self._queue[0]:
-            found = self._foretell() if self._known else None
+            found = self._estimate() if self._known else None
             took_s = time.monotonic() - now
-            self._queue = (now + max(_FRESH_S, took_s / _MOST_OF_TIME), found)
+            self._queue = (now + max(_FRESH_S, took_s / _MAX_LOAD), found)
         return self._queue[1]
 
-    def _foretell(self) -> float | None:
+    def _estimate(self) -> float | None:
         head = first_waiting(self._database, _LOOKED_AT, _HEAD_BYTES)
         expected = [
             self._known.get(_kind_of(job.needs.project, job.name, job.command_head, job.form))
@@ -116,23 +116,23 @@ class Eta:
             with_gpu = bool(running.slots) or running.is_claimed_ahead
             work[with_gpu] += (seconds or 0.0) * max(1, len(running.slots))
         open_slots, places = self._slot_table.count_open(), self._slot_table.cpu_places
-        gpu_s = self._foretell_sharing(head, expected, left_s, usual_s)
+        gpu_s = self._estimate_sharing(head, expected, left_s, usual_s)
         if gpu_s is None:
             gpu_s = work[True] / max(1, open_slots)
         return max(gpu_s, work[False] / max(1, places))
 
-    def _foretell_sharing(
+    def _estimate_sharing(
         self,
         head: list[WaitingJob],
         expected: list[LearnedDuration | None],
         left_s: list[tuple[RunningAttempt, float | None]],
         usual_s: float,
     ) -> float | None:
-        """In how many seconds the GPUs are done; None where nobody shares any, and it is plain."""
+        """Seconds until the GPUs are free, by simulation; None if no job shares a GPU."""
         forecast = self._forecast
         if forecast is None:
             return None
-        step = math.ceil(len(head) / _RUN_AHEAD) or 1
+        step = math.ceil(len(head) / _SIMULATED) or 1
         jobs = [
             Expected(running.entry.candidate, seconds or 0.0)
             for running, seconds in left_s
@@ -148,7 +148,7 @@ class Eta:
         ):
             return None
         for candidate, found in waiting:
-            # The mean has runs in it that were slowed by others.
+            # The mean includes runs that were slowed by sharing.
             lone_s = forecast.lone_s(candidate) if found else None
             jobs.append(Expected(candidate, lone_s or (found.mean_s if found else usual_s)))
         looked_at = max(1, len(head[::step]))

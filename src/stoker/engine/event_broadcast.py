@@ -1,4 +1,4 @@
-"""Tells whoever listens what happens to jobs and slots; belongs to one event loop, as its context does."""
+"""Broadcast of job and slot events to listeners in one event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CAPACITY = 1000
 
 
 class Broadcast:
-    """Publishing costs next to nothing while nobody listens, and never waits for a listener."""
+    """Passes events to listeners. Publishing is cheap without listeners, and never waits for one."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -23,11 +23,11 @@ class Broadcast:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody would hear what is published now; if not, `touch` will do."""
+        """Whether an event would reach a listener; if not, `touch` is enough."""
         return bool(self._listeners or self._awaiting_job)
 
     def publish(self, event: StreamEvent) -> None:
-        """Tell everybody who listens."""
+        """Pass an event to all listeners."""
         self.touch()
         for listener in self._listeners:
             listener.take(event)
@@ -35,14 +35,14 @@ class Broadcast:
             _wake(self._awaiting_job.pop(event.id, ()))
 
     def touch(self) -> None:
-        """Say that something about jobs has changed, without saying what."""
+        """Announce a change without an event."""
         self.version += 1
         if self._awaiting:
             awaiting, self._awaiting = self._awaiting, set()
             _wake(awaiting)
 
     def listen(self, capacity: int = CAPACITY) -> BroadcastListener:
-        """A listener that hears every event from now on, until it is closed."""
+        """Make a listener that gets every event from now on, until it is closed."""
         listener = BroadcastListener(self, capacity)
         if self._closed:
             listener.end()
@@ -51,11 +51,11 @@ class Broadcast:
         return listener
 
     def forget(self, listener: BroadcastListener) -> None:
-        """Tell a listener nothing more."""
+        """Remove a listener."""
         self._listeners.discard(listener)
 
     async def changed_since(self, version: int) -> None:
-        """Return once `version` is no longer the newest: at once, or with the next change."""
+        """Wait until there is a newer version than `version`."""
         if version != self.version:
             return
         future = asyncio.get_running_loop().create_future()
@@ -66,10 +66,9 @@ class Broadcast:
             self._awaiting.discard(future)
 
     def job_change(self, job: int) -> asyncio.Future[None]:
-        """A future that is done with this job's next event, however many others have theirs.
+        """A future that is done with the next event of this job.
 
-        It counts from now, so whoever looks at the job afterwards misses nothing. Cancel it when it
-        is no longer wanted.
+        Get it before reading the job: then no change is missed. Cancel it if it is not needed.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._awaiting_job.setdefault(job, set()).add(future)
@@ -84,7 +83,7 @@ class Broadcast:
                 del self._awaiting_job[job]
 
     def close(self) -> None:
-        """End the listeners' iterations: the daemon goes. Nobody is told of a change that was none."""
+        """End the iterations of all listeners, because the daemon stops."""
         self._closed = True
         for listener in self._listeners:
             listener.end()
@@ -92,7 +91,7 @@ class Broadcast:
 
 
 class BroadcastListener:
-    """Events one after another; a listener too slow for them is told how many it has missed."""
+    """Iterator over events. A listener that is too slow gets the number of missed events."""
 
     def __init__(self, broadcast: Broadcast, capacity: int) -> None:
         self._broadcast = broadcast
@@ -103,7 +102,7 @@ class BroadcastListener:
         self._sleeping: asyncio.Future[None] | None = None
 
     def take(self, event: StreamEvent) -> None:
-        """Keep an event until it is fetched, or count it as missed."""
+        """Keep an event until it is read, or count it as missed."""
         if self._missed or len(self._events) >= self._capacity:
             self._missed += 1
         else:
@@ -111,12 +110,12 @@ class BroadcastListener:
         self._wake()
 
     def end(self) -> None:
-        """Let the iteration end when what is kept has been fetched."""
+        """End the iteration after the events that are kept."""
         self._ended = True
         self._wake()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Get no more events."""
         self._broadcast.forget(self)
 
     def __aiter__(self) -> AsyncIterator[list[StreamEvent]]:

@@ -1,4 +1,4 @@
-"""Tells the daemon's listeners and its log what the engine does."""
+"""Publishes what the engine does to the daemon's listeners and its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTICES = 20
 
 
 class Publisher:
-    """A listener of the engine that passes on what it hears."""
+    """Engine listener of the daemon: broadcasts events, keeps notices, calls followers."""
 
     def __init__(self, events: Broadcast) -> None:
         self._events = events
@@ -27,36 +27,36 @@ class Publisher:
         self.notices: deque[str] = deque(maxlen=_NOTICES)
 
     def on_launch(self, running: RunningAttempt) -> None:
-        """Say that a job is about to start."""
-        self._tell(running, State.STARTING)
+        """Publish that a job is about to start."""
+        self._publish(running, State.STARTING)
 
     def on_start(self, running: RunningAttempt) -> None:
-        """Say that a job runs."""
-        self._tell(running, State.RUNNING)
+        """Publish that a job runs."""
+        self._publish(running, State.RUNNING)
 
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, _ended: Ended | None, retried: bool
     ) -> None:
-        """Say how an attempt ended, and that the job waits again if it does."""
-        self._tell(running, outcome.state, outcome.reason)
+        """Publish how an attempt ended, and that its job waits again if it is retried."""
+        self._publish(running, outcome.state, outcome.reason)
         if retried:
-            self._tell(running, State.WAITING)
+            self._publish(running, State.WAITING)
             return
         for follower in self.followers:
             follower(running, outcome)
 
     def on_change(self, job: int, state: State) -> None:
-        """Say that a job that has not begun stands elsewhere."""
+        """Publish the new state of a job that has not started."""
         self._events.publish(JobEvent(id=job, state=state, attempt=0, at=time.time()))
 
     def on_notice(self, text: str) -> None:
-        """Keep a line for `status`, and write it to the log."""
+        """Publish a notice, keep it for `status`, and log it."""
         stamp = time.strftime("%Y-%m-%d %H:%M:%S")
         self.notices.append(f"{stamp} {text}")
         log(text)
         self._events.publish(NoticeEvent(text=text, at=time.time()))
 
-    def _tell(self, running: RunningAttempt, state: State, reason: str | None = None) -> None:
+    def _publish(self, running: RunningAttempt, state: State, reason: str | None = None) -> None:
         if not self._events.is_heard:
             self._events.touch()
             return
@@ -73,7 +73,7 @@ class Publisher:
 
 
 def log(text: str) -> None:
-    """Write a line to the daemon's log; a full disk is no reason to stop."""
+    """Write a line to the daemon's log; ignores a full disk."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What an engine tells whoever listens: a printer, a live view, a stream of JSON."""
+"""The listener interface of an engine, and notices that are not repeated."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from stoker.executors.contract import Ended
 
 
 class EngineListener(Protocol):
-    """Hears of everything that happens; must return quickly."""
+    """Gets the events of an engine, to print or publish them; must return quickly."""
 
     def on_launch(self, running: RunningAttempt) -> None:
-        """Take note that an attempt is about to be started."""
+        """Handle an attempt that is about to be started."""
 
     def on_start(self, running: RunningAttempt) -> None:
-        """Take note that an attempt is a process now."""
+        """Handle an attempt that is a process now."""
 
     def on_end(
         self, running: RunningAttempt, outcome: Outcome, ended: Ended | None, retried: bool
     ) -> None:
-        """Take note that an attempt is over; `retried` if the job gets another one."""
+        """Handle the end of an attempt; `retried` if its job runs again."""
 
     def on_notice(self, text: str) -> None:
-        """Take note of something a person should know."""
+        """Handle a message for the user."""
 
 
 class Notices:
-    """Passes notices on to people, and repeats none that would be true again and again."""
+    """Passes notices to the user; can suppress repeated ones."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
         self._told: set[str] = set()
 
     def is_new(self, text: str) -> bool:
-        """Whether a text has not been told yet; from now on it counts as told."""
+        """Whether a text is new; from now on it is not."""
         if text in self._told:
             return False
         self._told.add(text)
         return True
 
     def tell_once(self, text: str) -> None:
-        """Tell a text unless it has been told before."""
+        """Pass a notice on unless it was passed on before."""
         if self.is_new(text):
             self.tell(text)

@@ -1,4 +1,4 @@
-"""Looks into why an attempt failed: the end of its log, its disks, the kernel's count of kills."""
+"""Finds out why an attempt failed, from its log, its disks and the kernel's counters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import msgspec
 from stoker.core.failure import Facts, Failure, FailureClass, was_killed
 
 _TAIL_BYTES = 32 * 1024
-_PATIENCE_S = 0.25
+_TIMEOUT_S = 0.25
 _FULL_BYTES = 64 << 20
 
 
 class FailureInspection:
-    """Examines attempts that failed, and only those.
+    """Examines failed attempts.
 
-    Logs and folders may lie on a file system that hangs: whatever is not known in time is left out, and
-    while an examination hangs, the next ones go by the wait status alone.
+    Logs and folders can be on a file system that hangs. An examination therefore has a time limit, and
+    while one hangs, the next ones use only the wait status.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class FailureInspection:
         known: Facts | None = None,
         since: int = 0,
     ) -> Failure:
-        """Say why an attempt failed; `folders` are those it may have filled.
+        """Classify a failure; `folders` are those that the attempt may have filled.
 
-        What its log held before it began, the first `since` bytes, is not of its making.
+        The first `since` bytes of the log are from earlier attempts.
         """
-        # Its many patterns take a while to be made, and most runs never need them.
+        # Late: its patterns take long to compile, and most runs do not need them.
         from stoker.core.diagnosis import classify
 
         known = known or Facts()
@@ -58,7 +58,7 @@ class FailureInspection:
 
         thread = threading.Thread(target=look, name="inspection", daemon=True)
         thread.start()
-        thread.join(_PATIENCE_S)
+        thread.join(_TIMEOUT_S)
         self._hangs = thread if thread.is_alive() else None
         return found[0] if found else classify(status, "", known)
 
@@ -72,29 +72,20 @@ class FailureInspection:
         if was_killed(status):
             before, self._oom_kills = self._oom_kills, count_oom_kills()
             oom_kills = self._oom_kills > before
-        return Facts(
-            oom_kills=oom_kills,
-            full_disk=full_disk,
-            xid=known.xid,
-            mps=known.mps,
-            neighbours=known.neighbours,
-        )
+        return msgspec.structs.replace(known, oom_kills=oom_kills, full_disk=full_disk)
 
 
 def _mark_mute(status: int, failure: Failure) -> Failure:
-    """Of a failure that nothing was written of: whether it could have told why."""
+    """Mark a failure without any output whose process could have written some."""
     ended_itself = status & 0x7F in (0, signal.SIGABRT) and not was_killed(status)
     is_mute = ended_itself and failure.kind is FailureClass.ERROR
     return msgspec.structs.replace(failure, is_mute=is_mute)
 
 
 def read_tail(path: str, since: int = 0) -> str | None:
-    """The end of a log, but for what it held when it had `since` bytes.
-
-    None where there is no file, or one that cannot be read twice.
-    """
+    """Read the end of a log after its first `since` bytes; None if it is no regular file."""
     try:
-        # Without waiting for a writer, where the log is a pipe.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
@@ -102,7 +93,7 @@ def read_tail(path: str, since: int = 0) -> str | None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             return None
-        begun = since if since <= found.st_size else 0  # else it was emptied meanwhile
+        begun = since if since <= found.st_size else 0  # else it was truncated meanwhile
         data = os.pread(fd, _TAIL_BYTES, max(begun, found.st_size - _TAIL_BYTES))
     except OSError:
         return None
@@ -112,7 +103,7 @@ def read_tail(path: str, since: int = 0) -> str | None:
 
 
 def size_of(path: str) -> int:
-    """How many bytes a log holds already; none where there is no file yet."""
+    """The size of a log in bytes; 0 if it does not exist."""
     try:
         return os.stat(path).st_size
     except OSError:
@@ -120,7 +111,7 @@ def size_of(path: str) -> int:
 
 
 def is_full(folder: str) -> bool:
-    """Whether next to nothing can be written to a folder's file system."""
+    """Whether a folder's file system has almost no space or no inodes left."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -131,7 +122,7 @@ def is_full(folder: str) -> bool:
 
 
 def count_oom_kills() -> int:
-    """How often this kernel has killed for memory since it was booted; 0 where it does not tell."""
+    """The kernel's count of out-of-memory kills since boot; 0 if unknown."""
     try:
         with open("/proc/vmstat", "rb") as file:
             for line in file:
@@ -143,7 +134,7 @@ def count_oom_kills() -> int:
 
 
 def read_memory() -> tuple[int, int]:
-    """Bytes of this machine's memory: all of it, and what a program could have now."""
+    """Total and available memory of this machine, in bytes."""
     found = {}
     with open("/proc/meminfo", encoding="ascii") as file:
         for line in file:

@@ -1,4 +1,4 @@
-"""Pauses a project, or the jobs without one, whose jobs fail alike, before all of them have."""
+"""Pauses a project, or the jobs without one, whose jobs fail repeatedly."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from stoker.core.sharing.rules import Mode
 from stoker.engine.admission import Admission, name_of, remedy_of
 from stoker.engine.running_attempt import RunningAttempt
 
-# Figures differ from run to run where the fault is the same: steps, pids, free memory.
+# The same fault has different numbers in each run: steps, pids, free memory.
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")
 
 
 class FailureLimit:
-    """Counts failures, and pauses a project with the reason; jobs without a project count as one.
+    """Counts failures and pauses projects. The jobs without a project count as one project.
 
-    `limit` failures in a row, all the same way, pause it, 0 never does; `most` tells for some
-    projects how many failures in all do, counted since they were last paused for it. Tasks of
-    gpulimit are not counted: all of them ran at any time.
+    `limit` equal failures in a row pause a project; 0 means never. `most` is the total of failures
+    that pauses a project, counted since its last such pause. Tasks of gpulimit are not counted:
+    gpulimit never pauses.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class FailureLimit:
         self._streaks: dict[str | None, tuple[str, int]] = {}
 
     def on_end(self, running: RunningAttempt, outcome: Outcome) -> None:
-        """Count an end; may pause the project, inside the engine's transaction."""
+        """Count an end, and pause the project if needed. Runs inside the engine's transaction."""
         facts = running.entry.facts
         if facts is None or facts.request.share == Mode.FREE:
             return
@@ -51,7 +51,7 @@ class FailureLimit:
 
     @staticmethod
     def _has_failed(running: RunningAttempt, outcome: Outcome) -> bool:
-        """Whether an end is the job's own fault: nobody wanted it."""
+        """Whether a job failed by itself, and was not killed by a user."""
         overdue = outcome.event is Event.KILL and running.ending is Ending.OVERDUE
         return overdue or outcome.event in (Event.FAIL, Event.LOSE)
 
@@ -68,17 +68,17 @@ class FailureLimit:
                 self._streaks.pop(project, None)
             return
         status, _, words = outcome.reason.partition(": ")
-        way = f"{status}: {_DIGITS.sub('#', words)}"
-        last_way, count = self._streaks.get(project, ("", 0))
-        count = count + 1 if last_way == way else 1
-        self._streaks[project] = (way, count)
+        pattern = f"{status}: {_DIGITS.sub('#', words)}"
+        last_pattern, count = self._streaks.get(project, ("", 0))
+        count = count + 1 if last_pattern == pattern else 1
+        self._streaks[project] = (pattern, count)
         if count >= self.limit:
             del self._streaks[project]
             self._pause(project, f"{count} jobs in a row failed: {outcome.reason}")
 
     def _pause(self, project: str | None, text: str) -> None:
         if not self._admission.has_pending(project):
-            return  # nothing is left that could be spared
+            return  # no job is left that a pause could save
         self._admission.pause_project(project, text)
         self._take_back(project)
         self._tell(f"{name_of(project)} paused, {text}; {remedy_of(project)} goes on")
