@@ -145,7 +145,7 @@ def test_an_worker_task_that_takes_too_long_is_given_up_and_one_that_breaks_says
 
     with pytest.raises(StokerError, match="failed with exit 1"):
         asyncio.run(send("plan", {"nonsense": 1}))
-    monkeypatch.setattr("stoker.engine.worker_process.PATIENCE_S", 0.0)
+    monkeypatch.setattr("stoker.engine.worker_process.TIMEOUT_S", 0.0)
     with pytest.raises(StokerError, match="given up"):
         asyncio.run(send("plan", {}))
 

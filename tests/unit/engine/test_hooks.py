@@ -78,7 +78,7 @@ def test_one_that_fails_is_told_once_with_its_last_word(play: Callable[..., list
 def test_one_that_hangs_is_killed_with_all_it_has_started(
     play: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(hooks, "_TIMEOUT_S", 0.2)
 
     assert play({"on_finish": "sleep 1000 & sleep 1000"}, DONE) == [
         "on_finish took longer than 0.2 s and was killed"
@@ -88,7 +88,7 @@ def test_one_that_hangs_is_killed_with_all_it_has_started(
 def test_very_many_at_once_wait_for_each_other_and_the_surplus_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_WAITING_AT_MOST", 8)
+    monkeypatch.setattr(hooks, "_MAX_WAITING", 8)
     told: list[str] = []
 
     async def story() -> None:
