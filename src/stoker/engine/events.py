@@ -46,3 +46,7 @@ class Notices:
         """Pass a notice on unless it was passed on before."""
         if self.is_new(text):
             self.tell(text)
+
+    def forget(self, text: str) -> None:
+        """Let `tell_once` pass a notice on again."""
+        self._told.discard(text)

@@ -1,4 +1,4 @@
-"""An engine that lives and dies with its process: what `stoker run` and its kin are made of."""
+"""The engine of `stoker run`: it ends with its process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ForegroundSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a foreground run is to be done."""
+    """The settings of a foreground run."""
 
     slots: tuple[Slot, ...]
     shell: str
@@ -48,17 +48,19 @@ class ForegroundSettings(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     request: Request = Request()
     log_of: Callable[[Attempt], str | None]
-    folder_of: Callable[[bytes], str | None] = lambda _command: None  # a sweep's run has its own
+    folder_of: Callable[[bytes], str | None] = lambda _command: (
+        None
+    )  # a sweep's run has a folder of its own
     max_failures: int | None = None
     in_advance: bool = True
     last_freed_first: bool = False
     resume: bool = False
-    warm: tuple[str, ...] = ()  # modules that python commands find imported when they start
-    mps_folder: str | None = None  # where the daemons of MPS have their folders, if it is used
+    warm: tuple[str, ...] = ()  # modules that a warm worker imports for python commands
+    mps_folder: str | None = None  # for the folders of MPS daemons; None without MPS
 
 
 class ForegroundEngine:
-    """Runs a source's commands to their end, in this process and a supervisor that dies with it."""
+    """Runs the commands of a source, in this process and a supervisor that ends with it."""
 
     def __init__(
         self,
@@ -143,7 +145,7 @@ class ForegroundEngine:
         return self._command_line.literal_words(entry.command), self._settings.env
 
     def _look_back(self) -> None:
-        """Settle what the earlier run left open, and remember what it has done."""
+        """Record the ends of the earlier run's attempts, and read which commands it has done."""
         copied = recover(self._run.jobs, self._run.journal, self._run.folder_number)
         self._run.database.commit()
         self._run.jobs.remember_earlier()
@@ -159,10 +161,9 @@ class ForegroundEngine:
             )
 
     def run(self, refresh: Callable[[], float | None] = lambda: None) -> None:
-        """Go on until all is done; the first SIGINT or SIGTERM drains, the second kills all trees.
+        """Run all commands; the first SIGINT or SIGTERM drains, the second kills all trees.
 
-        `refresh` is called after each turn and says in how many seconds at the latest it wants to
-        be called again.
+        Calls `refresh` after each turn; it returns after how many seconds it wants the next call.
         """
         with self._signals():
             try:
@@ -183,7 +184,7 @@ class ForegroundEngine:
             )
 
     def _listen_to_source(self) -> None:
-        """Wait for more commands only while none are at hand: what is not read stays in the pipe."""
+        """Wait for more commands only while none has been read: the others stay in the pipe."""
         source = self._source
         wanted = not (
             source.always_ready or source.ended or len(source) or self.engine.progress.draining
@@ -250,7 +251,7 @@ class ForegroundEngine:
         )
 
     def _wait_for_space(self, message: str) -> None:
-        """Wait a moment for a full disk to be emptied; a second interrupt ends the wait, and the run."""
+        """Wait a second for space on a full disk; a second interrupt ends the run."""
         self.engine.tell_once(f"{message}; waiting for space")
         time.sleep(1.0)
         if len(self._signals_seen) + self._signal_count > 1:

@@ -1,4 +1,4 @@
-"""What an engine does with GPUs beside leasing them: it watches and shares them, and serves MPS."""
+"""Optional GPU features of an engine: monitoring, sharing and MPS."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class GpuFeatures:
-    """The optional parts of an engine that concern GPUs; each may be absent.
+    """The optional GPU features of an engine; each can be None.
 
-    The monitor comes and goes: a machine may get its first GPU while the engine runs.
+    The monitor can be added later: a machine can get its first GPU while the engine runs.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class GpuFeatures:
     def watch(
         self, monitor: GpuSource, models: Callable[[], Mapping[str, Model]] | None = None
     ) -> None:
-        """Rely on a monitor from now on; jobs can share GPUs whose models are known."""
+        """Use a monitor from now on; jobs can share GPUs whose models are known."""
         self.monitor = monitor
         if self.sharing is not None and models is not None:
             self.sharing.watch(monitor.look, models)
@@ -49,6 +49,6 @@ class GpuFeatures:
         return None if self.monitor is None else self.monitor.on_end(running)
 
     def leave_mps(self, running: RunningAttempt) -> None:
-        """Tell MPS that an attempt has ended."""
+        """Remove an ended attempt from the clients of MPS."""
         if self.mps is not None:
             self.mps.leave(running, self._clock())

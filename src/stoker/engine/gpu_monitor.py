@@ -1,4 +1,4 @@
-"""Closes slots whose GPU is lost, sick or, by default, in use by others; opens them again."""
+"""Monitors the local GPUs: closes slots whose GPU is lost, sick or used by others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
-from stoker.engine.events import EngineListener
+from stoker.engine.events import EngineListener, Notices
 from stoker.engine.gpu_sources import GpuSource, Sample
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy
@@ -23,21 +23,18 @@ from stoker.gpus.nvml import Fault, Gpu, Nvml, Reading
 from stoker.gpus.process_census import OwnerOf
 from stoker.gpus.sampler import Sampler
 
-_PATIENCE_S = 2.0
+_FIRST_LOOK_S = 2.0
 _STALE_S = 10.0
 _FAULTS = 100
-_UNANSWERED = (
-    "the NVIDIA driver does not answer: jobs go on, each GPU with as many as it has, until it does"
-)
+_UNANSWERED = "the NVIDIA driver does not answer: no more jobs share a GPU until it does"
 
 
 class GpuMonitor(GpuSource):
-    """Has the GPUs of a slot table sampled in a thread, and judges what was seen in the engine's own.
+    """Samples the GPUs of a slot table in a thread; opens and closes slots in the engine's thread.
 
-    With `mind_others`, a slot is closed while a process that is not ours uses its GPU; a change of it
-    counts with the next look. A sick GPU
-    stays closed until `forgive`; those known from before are given as `sick`, and `remember` is told of
-    changes. `appeared` is told of GPUs that have come.
+    With `mind_others`, a slot is closed while a foreign process uses its GPU. A sick GPU stays closed
+    until `forgive`. `sick` are the sick GPUs of an earlier monitor; `remember` gets every change.
+    `appeared` gets new GPUs.
     """
 
     def __init__(
@@ -57,12 +54,11 @@ class GpuMonitor(GpuSource):
         self._remember = remember
         self._nvml = nvml
         self._slot_table = slot_table
-        self._listener = listener
         self.mind_others = mind_others
         self._appeared = appeared
-        self._told: set[str] = set()
+        self._notices = Notices(listener.on_notice)
         self._faults: deque[tuple[float, Fault]] = deque(maxlen=_FAULTS)
-        self._unheard: deque[Fault] = deque(maxlen=_FAULTS)
+        self._new_faults: deque[Fault] = deque(maxlen=_FAULTS)
         self._alarm: threading.Timer | None = None
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._known = {gpu.uuid for gpu in nvml.gpus()}
@@ -71,8 +67,8 @@ class GpuMonitor(GpuSource):
             subjects=self._subjects,
             owner_of=owner_of,
             awaits=self._awaits,
-            changed=self._ring,
-            renewed=None if appeared is None else self._ring,
+            changed=self._wake,
+            renewed=None if appeared is None else self._wake,
             period_s=period_s,
         )
         self._fault_listener = FaultListener(nvml, self._sampler.active, self._on_fault)
@@ -81,22 +77,22 @@ class GpuMonitor(GpuSource):
         self._look_at_once()
         if all(ClosedBy.GPU in place.closed for place in slot_table.states):
             listener.on_notice(
-                "every GPU is taken: waiting for one; to share one, name it: --gpus 0"
+                "every GPU is in use: waiting for one; to use one anyway, name it: --gpus 0"
             )
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there is something new to review."""
+        """Return a descriptor that is readable when `review` has something to do."""
         return self._reader
 
     def review(self) -> None:
-        """Judge every slot anew, now that there is something new."""
+        """Handle what made the descriptor readable."""
         os.read(self._reader, 4096)
         self.refresh()
 
     def refresh(self) -> None:
-        """Judge every slot anew by what the threads have seen and heard."""
-        self._welcome()
-        self._heed_faults()
+        """Open and close slots by what the threads have seen."""
+        self._report_new_gpus()
+        self._apply_faults()
         self._judge()
         for place in self._slot_table.states:
             if place.releasing and not any(map(self._sampler.releasing, place.slot.keys)):
@@ -105,17 +101,18 @@ class GpuMonitor(GpuSource):
         while self._sampler.overdue:
             gpu_key, attempt = self._sampler.overdue.popleft()
             label = self._label_of(gpu_key)
-            self._listener.on_notice(
-                f"GPU {label}: the memory of {attempt} has not come back; going on without it"
+            self._notices.tell(
+                f"GPU {label}: the memory of attempt {attempt} was not freed;"
+                " starting the next job anyway"
             )
 
     def look(self) -> Look | None:
-        """What was seen last; None while nothing is, or the driver hangs: no base for packing."""
+        """The last look at all GPUs; None if there is none yet, or the driver hangs."""
         look = self._sampler.look
         if not look.gpus:
             return None
         if look.is_fresh(time.monotonic(), _STALE_S) or not self._sampler.active.is_set():
-            self._told.discard(_UNANSWERED)
+            self._notices.forget(_UNANSWERED)
             sick = {key: use for key, use in look.gpus.items() if key in self._sick}
             if not sick:
                 return look
@@ -123,7 +120,7 @@ class GpuMonitor(GpuSource):
                 key: msgspec.structs.replace(use, sick=self._sick[key]) for key, use in sick.items()
             }
             return msgspec.structs.replace(look, gpus={**look.gpus, **marked})
-        self._tell_once(_UNANSWERED)
+        self._notices.tell_once(_UNANSWERED)
         return None
 
     def is_sick(self, keys: Iterable[str]) -> bool:
@@ -139,12 +136,12 @@ class GpuMonitor(GpuSource):
         return self._sampler.look.gpus
 
     def name_of(self, key: str) -> str | None:
-        """What kind of GPU one is."""
+        """The model name of a GPU."""
         reading = self.reading(key)
         return None if reading is None else reading.gpu.name
 
     def state(self, key: str) -> GpuState | None:
-        """What the figures do not tell of a GPU."""
+        """Temperature, power and fault state of a GPU."""
         reading = self.reading(key)
         if reading is None:
             return None
@@ -157,15 +154,15 @@ class GpuMonitor(GpuSource):
         return list(self._sampler.history.get(key, ()))
 
     def history_of(self, attempt: str) -> list[Sample]:
-        """The last minutes of an attempt, also of one that has ended lately."""
+        """The last minutes of an attempt, also if it has ended recently."""
         return self._sampler.history_of(attempt)
 
     def histories(self) -> Mapping[str, list[Sample]]:
-        """The last minutes of every attempt that runs."""
+        """The last minutes of every running attempt."""
         return self._sampler.histories()
 
     def on_end(self, running: RunningAttempt) -> AttemptUse | None:
-        """What an attempt has used; its slots stay closed until its memory is back, if that can be seen."""
+        """What an ended attempt has used; closes its slots until its memory is freed, if visible."""
         use = self._sampler.take(running.key)
         if use is not None:
             is_seen = self.look() is not None
@@ -178,7 +175,7 @@ class GpuMonitor(GpuSource):
         return use
 
     def xid_of(self, running: RunningAttempt) -> int | None:
-        """The last fault that the driver told of an attempt's GPUs while it ran."""
+        """The last driver fault on an attempt's GPUs while it ran."""
         keys = {key for slot in running.slots for key in slot.keys}
         since_s = time.monotonic() - max(0.0, time.time() - (running.started_at_us or 0) / 1e6)
         found = [
@@ -187,27 +184,27 @@ class GpuMonitor(GpuSource):
         return (found[-1] or 48) if found else None
 
     def forgive(self, keys: tuple[str, ...]) -> None:
-        """Take GPUs for healthy again: somebody has seen to them."""
+        """Treat GPUs as healthy again."""
         for key in keys:
             self._sick.pop(key, None)
         self._remember(self._sick)
         self._judge()
 
     def rest(self) -> None:
-        """Look no more until roused: with nothing to run, who uses a GPU is nobody's concern."""
+        """Stop sampling until `rouse`: without jobs, the state of the GPUs does not matter."""
         self._sampler.active.clear()
 
     def rouse(self) -> None:
-        """Look at once, and from now on again; nothing has run here meanwhile."""
+        """Look now, and periodically from now on."""
         if not self._sampler.active.is_set():
             self._look_at_once()
 
     def look_again(self) -> None:
-        """Have a look at GPUs of slots that have come since."""
+        """Look now, because slots were added."""
         self._look_at_once()
 
     def stop(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._fault_listener.stop()
         self._sampler.stop()
         if (alarm := self._alarm) is not None:
@@ -217,12 +214,12 @@ class GpuMonitor(GpuSource):
         os.close(self._writer)
 
     def _look_at_once(self) -> None:
-        if not self._sampler.look_at_once(_PATIENCE_S):
-            self._tell_once(_UNANSWERED)
+        if not self._sampler.look_at_once(_FIRST_LOOK_S):
+            self._notices.tell_once(_UNANSWERED)
         self._judge()
 
     def _subjects(self) -> dict[str, tuple[str, ...]]:
-        """What runs where; called from the sampler's thread."""
+        """The running attempts and their GPUs; called from the sampler's thread."""
         return {
             each.key: tuple(key for slot in each.slots for key in slot.keys)
             for each in list(self._slot_table.running.values())
@@ -230,35 +227,35 @@ class GpuMonitor(GpuSource):
         }
 
     def _awaits(self, gpu_key: str) -> bool:
-        """Whether a process of ours may be on a GPU, or soon; called from the sampler's thread."""
+        """Whether an attempt is on a GPU, or starts there; called from the sampler's thread."""
         running = list(self._slot_table.running.values())
         return any(gpu_key in slot.keys for each in running for slot in each.slots)
 
     def _on_fault(self, fault: Fault) -> None:
         self._faults.append((time.monotonic(), fault))
-        self._unheard.append(fault)
-        self._ring()
+        self._new_faults.append(fault)
+        self._wake()
 
-    def _heed_faults(self) -> None:
-        while self._unheard:
-            fault = self._unheard.popleft()
+    def _apply_faults(self) -> None:
+        while self._new_faults:
+            fault = self._new_faults.popleft()
             why = sickness(fault)
             if why is not None and fault.uuid not in self._sick:
                 label = self._label_of(fault.uuid)
                 self._sick[fault.uuid] = (
-                    f"{why}; once it was seen to: stoker gpus add {label} uses it again"
+                    f"{why}; when it is repaired: stoker gpus add {label} uses it again"
                 )
                 self._remember(self._sick)
 
-    def _welcome(self) -> None:
-        """Tell of GPUs that were not there before."""
+    def _report_new_gpus(self) -> None:
+        """Report GPUs that were not there before."""
         new = [gpu for gpu in self._nvml.gpus() if gpu.uuid not in self._known]
         self._known |= {gpu.uuid for gpu in new}
         if new and self._appeared is not None:
             self._appeared(new)
 
     def _set_alarm(self) -> None:
-        """Have places reviewed when their time is up: a sampler whom the driver keeps cannot tell."""
+        """Set a timer for slots that wait for memory: a sampler that hangs cannot reopen them."""
         wait_s = self._sampler.release_wait_s()
         if wait_s is not None and self._alarm is None:
             self._alarm = threading.Timer(wait_s, self._on_alarm)
@@ -267,13 +264,13 @@ class GpuMonitor(GpuSource):
 
     def _on_alarm(self) -> None:
         self._alarm = None
-        self._ring()
+        self._wake()
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         try:
             os.write(self._writer, b"\0")
         except (BlockingIOError, OSError):
-            return  # it is awake already, or going home
+            return  # the pipe is full, or closed
 
     def _judge(self) -> None:
         look = self.look()
@@ -291,17 +288,17 @@ class GpuMonitor(GpuSource):
                 place.close(ClosedBy.GPU, closed)
                 state = f"is {closed}" if closed else "is free again"
                 if place.whole_slot is None:
-                    self._listener.on_notice(f"GPU {place.slot.label} {state}")
+                    self._notices.tell(f"GPU {place.slot.label} {state}")
             if place.current is not None:
-                self._tell_of_dim_sight(place.slot.keys, look)
+                self._warn_without_process_memory(place.slot.keys, look)
 
-    def _tell_of_dim_sight(self, keys: tuple[str, ...], look: Look) -> None:
+    def _warn_without_process_memory(self, keys: tuple[str, ...], look: Look) -> None:
         for key in keys:
             use = look.gpus.get(key)
             if use is not None and use.sight is Sight.DEVICE:
-                self._tell_once(
-                    f"GPU {use.label}: the driver does not tell which of our processes holds how much"
-                    " memory; jobs are not packed there"
+                self._notices.tell_once(
+                    f"GPU {use.label}: the driver does not report the memory of each process; jobs do"
+                    " not share this GPU"
                 )
 
     def _label_of(self, gpu_key: str) -> str:
@@ -309,8 +306,3 @@ class GpuMonitor(GpuSource):
             if gpu.uuid == gpu_key:
                 return gpu.label
         return gpu_key
-
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._listener.on_notice(text)

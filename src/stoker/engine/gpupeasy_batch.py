@@ -1,4 +1,4 @@
-"""GPUPeasy's batch text, `NAME;;OUTFILE;;COMMAND;;;` for each job, and its error messages word by word."""
+"""Parser of GPUPeasy's batch text, `NAME;;OUTFILE;;COMMAND;;;`, with its exact error messages."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def fault_of_file(outfile: bytes, taken: set[bytes]) -> FileFault | None:
     if outfile in taken or os.path.lexists(outfile):
         return FileFault(exists=True, path=shown)
     try:
-        # Nothing but opening it tells whether it can be opened.
+        # Only opening the file shows whether it can be opened.
         os.close(os.open(outfile, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         os.unlink(outfile)
     except OSError as error:

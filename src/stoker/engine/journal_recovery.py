@@ -1,4 +1,4 @@
-"""After a crash: what the journals know and the database does not."""
+"""Recovery after a crash: records the ends that only the supervisor's journal knows."""
 
 from __future__ import annotations
 

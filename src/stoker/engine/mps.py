@@ -1,7 +1,7 @@
 """NVIDIA's Multi-Process Service: one control daemon for each GPU whose jobs ask for it.
 
-The daemons live in folders of the home, apart from any job and from this process: they outlive it with
-the jobs that they serve, and whoever comes next finds them there and ends them when they serve none.
+The MPS daemons have folders in the home. They outlive this process, as their jobs do. The next Stoker
+finds them there, and ends them when they have no clients.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from stoker.open_files import with_original_limit
 from stoker.supervisor.process_tree import MARKER
 
 CONTROL = "nvidia-cuda-mps-control"
-_PATIENCE_S = 5.0
-# A fault takes every client of a server down at once; the last of them is noticed within this time.
+_TIMEOUT_S = 5.0
+# A fault kills all clients of a server at once; Stoker notices the last one within this time.
 _TOGETHER_S = 10.0
 _KEY_LENGTH = len("GPU-01234567")
 _LONGEST_PIPE = 85  # of a folder in which sockets are made
 
 
 class Mps:
-    """Starts and ends control daemons, and remembers who has shared one with whom."""
+    """Starts and ends control daemons, and records which attempts shared one."""
 
     def __init__(self, folder: str, tell: Callable[[str], None]) -> None:
         self._folder = folder
@@ -34,26 +34,26 @@ class Mps:
         self._told = False
 
     def find(self) -> None:
-        """Take over the daemons that an earlier Stoker has left."""
+        """Find the daemons of an earlier Stoker."""
         if os.path.isdir(self._folder):
             self._up = {key for key in os.listdir(self._folder) if self._is_up(key)}
 
     def serve(self, running: RunningAttempt, argv: list[str]) -> list[str]:
-        """The words that start an attempt as a client; as they are where it cannot be one."""
+        """The words that start an attempt as a client; unchanged if it cannot be one."""
         variables = self.variables(running)
         if not variables:
             return argv
         return ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *argv]
 
     def variables(self, running: RunningAttempt) -> dict[str, str]:
-        """What an attempt must have in its environment to be a client; nothing where it cannot be one."""
+        """The variables that make an attempt a client; empty if it cannot be one."""
         if len(running.gpus) != 1:
             return {}  # a daemon serves one GPU
         uuid, key = running.slots[0].keys[0], _key_of(running)
         if key not in self._up and not self._start(key):
             return {}
         self.join(running)
-        # By its UUID: the daemon counts the GPUs that it was given from 0 again.
+        # By UUID: the daemon numbers its GPUs from 0 again.
         device = {"CUDA_VISIBLE_DEVICES": uuid} if uuid.startswith(("GPU-", "MIG-")) else {}
         return {"CUDA_MPS_PIPE_DIRECTORY": self._pipes(key), **device}
 
@@ -62,11 +62,11 @@ class Mps:
         self._clients.setdefault(_key_of(running), {})[running.key] = None
 
     def is_client(self, running: RunningAttempt) -> bool:
-        """Whether an attempt is served by a daemon."""
+        """Whether an attempt is a client of a daemon."""
         return any(running.key in clients for clients in self._clients.values())
 
     def leave(self, running: RunningAttempt, now: float) -> None:
-        """An attempt has ended."""
+        """Record that an attempt has ended."""
         for clients in self._clients.values():
             if running.key in clients:
                 clients[running.key] = now
@@ -74,13 +74,13 @@ class Mps:
                 del clients[key]
 
     def has_neighbours(self, running: RunningAttempt) -> bool:
-        """Whether others were served by the same daemon when an attempt ended, or just before."""
+        """Whether the daemon of an attempt had other clients when it ended, or just before."""
         return any(
             running.key in clients and len(clients) > 1 for clients in self._clients.values()
         )
 
     def retire(self) -> None:
-        """End every daemon that serves nobody."""
+        """End every daemon without clients."""
         for key in list(self._up):
             ended = [at is not None for at in self._clients.get(key, {}).values()]
             if all(ended):
@@ -131,7 +131,7 @@ class Mps:
             "CUDA_MPS_LOG_DIRECTORY": os.path.join(self._folder, key, "log"),
         }
         with open(os.path.join(self._folder, key, "said"), "w+", encoding="utf-8") as said:
-            # To a file: a daemon that keeps a pipe open would be waited for until it ends.
+            # To a file: the daemon would keep a pipe open, and `run` would wait for its end.
             done = subprocess.run(
                 with_original_limit([CONTROL, *words]),
                 env=env,
@@ -139,7 +139,7 @@ class Mps:
                 stdout=said,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=_PATIENCE_S,
+                timeout=_TIMEOUT_S,
                 check=False,
                 start_new_session=True,
             )
@@ -151,5 +151,5 @@ class Mps:
 
 
 def _key_of(running: RunningAttempt) -> str:
-    """The GPU of an attempt, as CUDA abbreviates it: sockets are made in a folder of this name."""
+    """The GPU of an attempt, abbreviated as CUDA allows: paths of sockets must be short."""
     return running.slots[0].keys[0][:_KEY_LENGTH]

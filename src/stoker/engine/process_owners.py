@@ -1,4 +1,4 @@
-"""To which attempt a process of this machine belongs."""
+"""Finds the attempt that a process of this machine belongs to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from stoker.supervisor import process_tree
 
 
 class ProcessOwners:
-    """Finds an attempt by descent, and by the cookie that all of its processes inherit.
+    """Finds an attempt by the ancestors of a process, and by the cookie that processes inherit.
 
-    `parents` are the processes below which everything is ours. Asked from any thread.
+    All descendants of `parents` belong to Stoker. Can be called from any thread.
     """
 
     def __init__(self, slot_table: SlotTable, name: str, parents: Callable[[], list[int]]) -> None:
@@ -20,7 +20,7 @@ class ProcessOwners:
         self._parents = parents
 
     def __call__(self, pid: int) -> str | None:
-        """The key of an attempt, an empty text for another process of ours, None for a stranger."""
+        """The key of an attempt, "" for another process of Stoker, None for a foreign process."""
         is_own = self._slot_table.is_own
         running = [each for each in list(self._slot_table.running.values()) if is_own(each.node)]
         roots = {each.pid: each.key for each in running if each.pid is not None}
@@ -38,5 +38,5 @@ class ProcessOwners:
         keys = [cookie for cookie in cookies if cookie.startswith(self._prefix)]
         if keys:
             return keys[-1].removeprefix(self._prefix)
-        # A part of Stoker's, such as the server of MPS, that is nobody's child.
+        # Parts of Stoker such as the MPS server have no parent of ours.
         return "" if is_ours or marks.is_part else None

@@ -1,4 +1,4 @@
-"""Applies what the executor reports: each report goes to the part of the engine that it concerns."""
+"""Applies the executor's reports: passes each to the part of the engine that it concerns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from stoker.executors.node_reports import (
 
 
 class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
-    """Hands reports of attempts, slots, warm workers and nodes on, in the order in which they came."""
+    """Dispatches reports of attempts, slots, warm workers and nodes in their order."""
 
     attempts: AttemptReports
     slot_table: SlotTable

@@ -1,4 +1,4 @@
-"""What is done about an attempt that failed: why it did, and whether and where its job is tried again."""
+"""Policy for failed attempts: why they failed, and whether and where their jobs run again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stoker.engine.slots import SlotTable
 from stoker.store.jobs import Jobs
 
 _CHECK_S = 2.0
-_MOST_OF_MEMORY = 0.9  # more than this is never free, and then it is tried all the same
+_MAX_MEMORY_SHARE = 0.9  # a job never waits for more than this share of the memory
 _TEMPORARY = "/tmp"  # noqa: S108 - nothing is written there
 
 
@@ -31,10 +31,10 @@ class JobPlaces(msgspec.Struct, frozen=True):
 
 
 class RetryPolicy:
-    """Judges failures by their class.
+    """Decides by the class of a failure.
 
-    A full disk pauses the queue through `pause`; where there is none, in a foreground run, nothing
-    starts while the disk is full.
+    A full disk pauses the queue through `pause`. Without `pause`, in a foreground run, nothing starts
+    while the disk is full.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class RetryPolicy:
         self._tell = tell
         self._inspection = FailureInspection()
         self._avoided: dict[int, frozenset[str]] = {}
-        self._unfit: dict[int, dict[str, str]] = {}  # nodes, and what of a job's needs they lack
+        self._unfit: dict[
+            int, dict[str, str]
+        ] = {}  # by job: nodes that lack what it needs, and what
         self._needs_bytes: dict[int, int] = {}
         self._awaits_space: str | None = None
         self._check_at = 0.0
@@ -78,19 +80,19 @@ class RetryPolicy:
         return Facts(
             xid=self.gpus.xid_of(running),
             mps=is_client,
-            neighbours=is_client and mps is not None and mps.has_neighbours(running),
+            neighbours=mps is not None and mps.has_neighbours(running),
         )
 
     def wants_mps(self, running: RunningAttempt) -> bool:
-        """Whether an attempt asks for MPS, and its job has not gone down with neighbours there."""
+        """Whether an attempt uses MPS: it asks for it, and did not fail with other clients before."""
         if self.gpus.mps is None or not running.entry.request.options.mps or not running.slots:
             return False
         if not self._slot_table.is_own(running.node):
-            return False  # its daemon would have to be there
+            return False  # Stoker starts MPS only on this machine
         return not self._jobs.count_failures(running.attempt.job, FailureClass.NEIGHBOUR.value)
 
     def decide(self, running: RunningAttempt, outcome: Outcome, failure: Failure | None) -> Again:
-        """Whether a job is tried again after an attempt that ended so."""
+        """Whether a job runs again after this outcome."""
         if outcome.event is Event.PREEMPT:
             return Again.UNCOUNTED
         if outcome.event is Event.SUCCEED:
@@ -108,11 +110,11 @@ class RetryPolicy:
         )
 
     def carry_out(self, running: RunningAttempt, failure: Failure, max_rss_kb: int | None) -> None:
-        """Do what a failure asks for beside another try."""
+        """Apply the remedy of a failure besides another try."""
         job = running.attempt.job
         if failure.kind is FailureClass.HOST_OOM and max_rss_kb:
             total, _free = read_memory()
-            self._needs_bytes[job] = min(max_rss_kb * 1024, int(total * _MOST_OF_MEMORY))
+            self._needs_bytes[job] = min(max_rss_kb * 1024, int(total * _MAX_MEMORY_SHARE))
         match failure.remedy:
             case Remedy.ELSEWHERE:
                 self.avoid(running)
@@ -120,12 +122,12 @@ class RetryPolicy:
                 self._stop_for_space(running)
 
     def avoid(self, running: RunningAttempt) -> None:
-        """Keep a job off the GPUs of an attempt, as long as there are others."""
+        """Keep a job off the GPUs of an attempt while there are others."""
         seen = self._avoided.get(running.attempt.job, frozenset())
         self._avoided[running.attempt.job] = seen.union(*(slot.keys for slot in running.slots))
 
     def go_elsewhere(self, running: RunningAttempt, reason: str) -> bool:
-        """Keep a job off a node that lacks what it needs; False if there is no other for it."""
+        """Keep a job off a node that lacks what it needs; False if no other node fits."""
         job = running.attempt.job
         unfit = {**self._unfit.get(job, {}), running.where: reason}
         allowed = self._places.allowed_of(running)
@@ -134,26 +136,26 @@ class RetryPolicy:
             for place in self._slot_table.whole_slots()
             if place.slot.node not in unfit and (allowed is None or place.slot.index in allowed)
         )
-        # One without GPU has been where all of its kind go.
+        # A job without GPU has only one node to run on.
         if not running.slots or max(others.values(), default=0) < len(running.slots):
             return False
         self._unfit[job] = unfit
         return True
 
     def why_unfit(self, job: int, node: str) -> str | None:
-        """What a node lacks that a job needs, as far as it was tried."""
+        """What a node lacks that a job needs; None if the job was not tried there."""
         return self._unfit.get(job, {}).get(node)
 
     def forget(self, job: int) -> None:
-        """A job is over."""
+        """Forget a job that has ended."""
         self._avoided.pop(job, None)
         self._unfit.pop(job, None)
         self._needs_bytes.pop(job, None)
 
     def direct(self, candidate: Candidate, job: int) -> Candidate | None:
-        """Keep a job off GPUs that it avoids, as long as there is another one.
+        """Restrict a candidate to the slots that its job does not avoid, if there are any.
 
-        None for a job that the kernel killed for memory, until there is as much as it had.
+        Returns None for a job that the kernel killed for memory, until as much memory is free again.
         """
         if self.waits_for(job) is not None:
             return None
@@ -185,16 +187,16 @@ class RetryPolicy:
 
     @property
     def directs(self) -> bool:
-        """Whether there are jobs that may not start anywhere at any time."""
+        """Whether some job is restricted to slots, or waits for memory."""
         return bool(self._avoided or self._unfit or self._needs_bytes)
 
     @property
     def held_back(self) -> int:
-        """How many jobs at most may have to be passed by those behind them."""
+        """How many waiting jobs may be skipped because they wait for memory."""
         return len(self._needs_bytes)
 
     def waits_for(self, job: int) -> str | None:
-        """The memory that a job waits for which the kernel killed, in words; None if it does not."""
+        """Why a job that the kernel killed waits for memory, in words; None if it does not wait."""
         needed = self._needs_bytes.get(job)
         if needed is None:
             return None
@@ -219,7 +221,7 @@ class RetryPolicy:
         return True
 
     def due_s(self, now: float) -> float | None:
-        """When to look for space or memory again, by the engine's clock; None if none lacks."""
+        """When to check space or memory again, by the engine's clock; None if no job waits for it."""
         if self._awaits_space is not None:
             return self._check_at
         if self._needs_bytes and now >= self._check_at:
@@ -229,7 +231,7 @@ class RetryPolicy:
     def _stop_for_space(self, running: RunningAttempt) -> None:
         where = next(filter(is_full, self._folders_of(running)), None)
         if where is None:
-            return  # there is space again already
+            return  # there is space again
         if self.pause is not None:
             self.pause(f"job {running.attempt.job} found the disk of {where} full")
         elif self._awaits_space is None:

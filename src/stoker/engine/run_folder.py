@@ -1,4 +1,4 @@
-"""The folder of a sweep's run: made when it starts, with its parameters inside, and told to it."""
+"""The folder of a sweep's run: made when the run starts, with its parameters in a file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ LOG = "log.txt"
 PARAMS = "params.json"
 VARIABLE = "STOKER_RUN_DIR"
 
-# It becomes the command itself: the same process, with one more variable.
+# `exec` keeps the process: the command only gets one more variable.
 _ENTER = f'export {VARIABLE}="$1"; shift; exec "$@"'
 
 
 def make_run_folder(folder: str, params: str | None) -> None:
-    """Make the folder, and write down the parameters; whole or not at all."""
+    """Make the folder, and write the parameters atomically."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, PARAMS)
     if params is None or os.path.exists(path):
@@ -24,5 +24,5 @@ def make_run_folder(folder: str, params: str | None) -> None:
 
 
 def enter_run_folder(folder: str, words: list[str]) -> list[str]:
-    """The words of a command that is told its folder."""
+    """The words that run a command with the variable of its folder."""
     return ["/bin/sh", "-c", _ENTER, "sh", folder, *words]

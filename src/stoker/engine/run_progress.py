@@ -41,24 +41,24 @@ class Tally(msgspec.Struct):
 
 
 class RunProgress:
-    """Counts ended jobs, and says when nothing more starts: for a moment, or for good."""
+    """Counts ended jobs, and knows whether jobs may start: not now, or never again."""
 
     def __init__(self, rules: EngineRules, claims_ahead: ClaimsAhead, notices: Notices) -> None:
         self.tally = Tally()
         self.draining = False
-        self.finished = False  # nothing is left behind by jobs
+        self.finished = False  # all processes that jobs left behind are gone
         self.paused_until = 0.0
         self._rules = rules
         self._claims_ahead = claims_ahead
         self._notices = notices
 
     def drain(self) -> None:
-        """Start nothing more; what runs may end."""
+        """Start nothing more; running jobs go on."""
         self.draining = True
         self._claims_ahead.revoke()
 
     def pause_briefly(self, now: float) -> None:
-        """Start nothing for a moment: the machine lacks something that it will have again."""
+        """Start nothing for a moment, because the machine lacks a resource."""
         self.paused_until = now + _PAUSE_S
 
     def is_paused(self, now: float) -> bool:
@@ -66,7 +66,7 @@ class RunProgress:
         return self.draining or now < self.paused_until
 
     def count_end(self, event: Event) -> None:
-        """Count a job that is over; with the last failure that is allowed, start nothing more."""
+        """Count a job that has ended; drain if it is the last allowed failure."""
         self.tally.add(event)
         most, tally = self._rules.max_failures, self.tally
         if event is Event.SUCCEED or most is None or self.draining:

@@ -1,4 +1,4 @@
-"""Lets torch itself keep a job within what was set aside for it, where its torch can."""
+"""Limits the GPU memory of a job with a setting of torch, if its torch has that setting."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from stoker.executors.contract import Launch
 from stoker.warm.command import is_python
 
 Surroundings = Callable[[QueueEntry], tuple[list[str] | None, Mapping[str, str]]]
-"""The words of a job's command, None for what only a shell understands, and its environment."""
+"""The words of a job's command, or None if it needs a shell; and its environment."""
 
-# An older torch refuses to start with a setting that it does not know.
+# An older torch does not start with an unknown setting.
 _FIRST_VERSION = (2, 10)
 _SETTING = "per_process_memory_fraction"
-# Torch reads the first of them that it finds.
+# Torch reads the first one that is set.
 _VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _RELEASED = re.compile(r"""^__version__ = ['"](\d+)\.(\d+)\.\d+(?:\+[^'"]*)?['"]$""", re.MULTILINE)
 _VERSIONED = re.compile(r"python3\.\d+")
 
 
 class TorchMemoryCap:
-    """Caps launches; what is no plain python command, or has no torch of a known version, stays as it is."""
+    """Caps launches of plain python commands whose torch has a known version."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
 
     def cap(self, launch: Launch, entry: QueueEntry, share: float) -> Launch | None:
-        """The same with at most that share of its GPU's memory; None where that cannot be.
+        """The launch with at most this share of its GPU's memory; None if it cannot be capped.
 
-        What is started warm cannot: its torch has read its settings already.
+        A job that starts warm cannot be capped: its torch has read its settings already.
         """
         if launch.warm is not None:
             return None
@@ -48,9 +48,9 @@ class TorchMemoryCap:
 
 
 def add_cap(env: Mapping[str, str], share: float) -> str | None:
-    """The variable that caps torch, with all that its user has set there.
+    """The variable that caps torch, with the user's own settings in it.
 
-    None where the user has a cap already, or an allocator that knows of none.
+    None if the user has set a cap, or another allocator.
     """
     name = next((name for name in _VARIABLES if env.get(name)), _VARIABLES[0])
     theirs = env.get(name, "")
@@ -60,7 +60,7 @@ def add_cap(env: Mapping[str, str], share: float) -> str | None:
 
 
 def has_cap(python: str, env: Mapping[str, str]) -> bool:
-    """Whether the torch that an interpreter would import is a released one that can be capped."""
+    """Whether the torch that an interpreter imports is a release that can be capped."""
     for folder in _import_folders(python, env):
         try:
             with open(os.path.join(folder, "torch", "version.py"), encoding="utf-8") as file:
@@ -72,7 +72,7 @@ def has_cap(python: str, env: Mapping[str, str]) -> bool:
 
 
 def _import_folders(python: str, env: Mapping[str, str]) -> Iterator[str]:
-    """Where an interpreter looks for packages, first things first, as far as its files tell."""
+    """The folders where an interpreter looks for packages, in order."""
     yield from filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
     try:

@@ -1,8 +1,8 @@
-"""The time of day as far as it can be believed, for deciding what is old enough to be deleted.
+"""A time of day that is safe for deleting old jobs.
 
-A clock that is more than a day ahead of what was seen last may be wrong: a dead battery, or a slip of the
-keyboard. It is believed once it has stayed so for a day of uptime. Until then the believed time goes on from
-what was seen last. A clock that was set back is believed at once: it makes everything younger.
+A clock that jumps ahead by more than a day can be wrong: a dead battery, a typing error. It is trusted
+after a day of uptime. Until then the trusted time continues from the last one. A clock that is set back is
+trusted at once: it makes all jobs younger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROBATION_S = 86400.0
 
 
 class TrustedTime:
-    """Remembers in the database which time was believed last, and for how long a later one was doubted."""
+    """Keeps the last trusted time in the database, and for how long a later one was doubted."""
 
     def __init__(self, database: Database, uptime_s: Callable[[], float] = boot_clock_s) -> None:
         self._database = database
@@ -28,26 +28,26 @@ class TrustedTime:
         self._uptime_s = uptime_s
         self._seen_at_s: float | None = None
         self.ahead_s = 0.0
-        """How far the clock is ahead of what is believed; 0 if it is believed."""
+        """How far the clock is ahead of the trusted time; 0 if it is trusted."""
 
     def now(self) -> float:
-        """The time that can be believed, in seconds of the Unix epoch; to be asked now and then."""
-        told, uptime_s = time.time(), self._uptime_s()
+        """The trusted time in seconds of the Unix epoch. Call it regularly."""
+        clock, uptime_s = time.time(), self._uptime_s()
         passed_s = 0.0 if self._seen_at_s is None else uptime_s - self._seen_at_s
         self._seen_at_s = uptime_s
-        believed, doubted_s = self._load() or (told, 0.0)
+        trusted, doubted_s = self._load() or (clock, 0.0)
         doubted_s += passed_s
-        believed += passed_s
-        if told <= believed + _SLACK_S or doubted_s >= _PROBATION_S:
-            believed, doubted_s = told, 0.0
-        self.ahead_s = told - believed
+        trusted += passed_s
+        if clock <= trusted + _SLACK_S or doubted_s >= _PROBATION_S:
+            trusted, doubted_s = clock, 0.0
+        self.ahead_s = clock - trusted
         with self._database.transaction():
-            self._records.put(_CLOCK, f"{believed:.0f} {doubted_s:.0f}".encode())
-        return believed
+            self._records.put(_CLOCK, f"{trusted:.0f} {doubted_s:.0f}".encode())
+        return trusted
 
     def _load(self) -> tuple[float, float] | None:
         found = self._records.get(_CLOCK)
         if found is None:
             return None
-        believed, doubted_s = found.decode().split()
-        return float(believed), float(doubted_s)
+        trusted, doubted_s = found.decode().split()
+        return float(trusted), float(doubted_s)

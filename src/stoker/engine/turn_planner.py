@@ -1,4 +1,4 @@
-"""Plans a turn: which waiting jobs start now, on which slots."""
+"""Plans a turn: which waiting jobs start now, and on which slots."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 class _Vacancies(msgspec.Struct):
-    """Where jobs could start now."""
+    """The slots and CPU places where jobs could start now."""
 
     free: list[int]
     room: dict[int, int]  # how many more jobs may be claimed ahead, by slot
@@ -88,7 +88,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         starts = self._choose_starts(candidates, vacancies, now)
         launches = self._claim(candidates, starts, now)
         if len(launches) < len(starts):
-            self._turn_again = True  # no event will tell that its slot is free again
+            self._turn_again = True  # no event announces that its slot is free again
             return launches
         return launches + self._join(candidates, {start.job for start in starts}, now)
 
@@ -110,7 +110,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         return Preview(starting={start.job for start in made.starts}, reserved={**made.reserved})
 
     def due_at(self, now: float, *, may_start: bool) -> float:
-        """The moment of the next turn that no event will remind us of."""
+        """The time of the next turn that no event announces."""
         if may_start and (self._turn_again or self.queue.unfinished):
             return now
         due = min(self.claims_ahead.due_at(), default=_NEVER)
@@ -132,7 +132,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
             self.gpus.sharing.gpus.review(now)
         free = self.claims_ahead.leave_slots(self.slot_table.free())
         room = self.claims_ahead.room()
-        # Of a cluster's free slots many may be kept for the same jobs as in the turn before.
+        # Many free slots of a cluster can be kept for the same jobs as in the turn before.
         loose = len(free) - sum(slot in self._kept for slot in free) if self._kept else len(free)
         wanted = max(loose + sum(room.values()), 1) + self.retry_policy.held_back
         return _Vacancies(free, room, self.slot_table.free_cpu_places(), loose, wanted)
@@ -155,7 +155,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
     def _keep_queue_order(
         self, candidates: Candidates, vacancies: _Vacancies, *, wants_slots: bool
     ) -> None:
-        """Take the line back if a job comes before it; with nothing waiting, give slots back."""
+        """Revoke attempts claimed ahead if a job comes before them; release slots if nothing waits."""
         if self.claims_ahead.has_to_give_way(candidates):
             self.claims_ahead.revoke()
             vacancies.room = {}
@@ -168,7 +168,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         made = self._plan(candidates, vacancies, now)
         if self.slot_table.grid is not None:
             self._kept = made.reserved
-            # More may fit on slots that were counted as kept: it has not been read yet.
+            # More jobs may fit on slots that were counted as kept; they have not been read yet.
             all_used = len(made.starts) >= vacancies.wanted
             self._turn_again = vacancies.loose < len(vacancies.free) and all_used
         if made.reserved_for is not None and self.make_room is not None:
@@ -188,7 +188,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         )
 
     def _claim(self, candidates: Candidates, starts: Sequence[Start], now: float) -> list[Launch]:
-        """Claim jobs one after the other, up to the first that cannot be claimed now."""
+        """Claim jobs in order, up to the first that cannot be claimed now."""
         launches: list[Launch] = []
         for start in starts:
             if start.job in candidates.sharers and self.shared_slots is not None:
@@ -201,7 +201,7 @@ class TurnPlanner(msgspec.Struct, kw_only=True, eq=False):
         return launches
 
     def _join(self, candidates: Candidates, begun: set[int], now: float) -> list[Launch]:
-        """Let jobs start on GPUs that others use, as far as they share and there is room."""
+        """Start jobs that share on GPUs that other jobs use, where there is room."""
         if self.shared_slots is None or not (candidates.sharers or self.slot_table.shared):
             return []
         launches, complete = self.shared_slots.join(candidates, begun, now)

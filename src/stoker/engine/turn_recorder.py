@@ -1,4 +1,4 @@
-"""Puts an engine's turns on record; what a full disk refuses is tried again."""
+"""Commits the turns of an engine, again and again while the disk is full."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stoker.store.database import Database
 
 
 class TurnRecorder:
-    """Commits. A foreground waits for space; with `outlived` others are to be answered meanwhile."""
+    """Commits turns. Waits for space on a full disk; with `outlived`, returns and tries later."""
 
     def __init__(self, database: Database, listener: EngineListener, *, outlived: bool) -> None:
         self._database = database
@@ -17,23 +17,23 @@ class TurnRecorder:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the last turn is not on record yet; until it is there can be no other."""
+        """Whether the last turn is not recorded yet; the next turn has to wait for it."""
         return self._database.refusal is not None
 
     def commit_now(self) -> None:
-        """Put what was done on record, however long that takes."""
+        """Commit, however long it takes."""
         self._database.commit()
 
     def sync_when_due(self) -> None:
-        """Write to the disk what was committed, if it is time for that."""
+        """Write committed data to the disk if that is due."""
         self._database.sync_when_due()
 
     def sync_due_s(self) -> float | None:
-        """In how many seconds that is; None if all is written."""
+        """Seconds until the next write to the disk is due; None if all is written."""
         return self._database.sync_due_s()
 
     def commit(self) -> bool:
-        """Put a turn on record; False if there is no space for it at this moment."""
+        """Commit a turn; False if the disk has no space for it now."""
         if not self.outlived:
             self._database.commit()
         elif not self._database.try_commit():

@@ -1,4 +1,4 @@
-"""What is known of warm starts: the workers that jobs are forked from, and why a job was not."""
+"""Status of warm starts: the warm workers, and why jobs started cold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REASONS = 1000
 
 
 class WarmStatus:
-    """Keeps what executors tell of their workers; a reason to start cold is told to people once."""
+    """Keeps the warm workers of executors; publishes each reason for a cold start once."""
 
     def __init__(self, tell_once: Callable[[str], None]) -> None:
         self.workers: dict[int, list[str]] = {}
@@ -20,7 +20,7 @@ class WarmStatus:
         self._tell_once = tell_once
 
     def apply(self, report: Warmed | Cooled | Cold) -> None:
-        """Take note."""
+        """Apply a report about warm workers."""
         match report:
             case Warmed():
                 self.workers[report.pid] = report.modules
@@ -30,23 +30,23 @@ class WarmStatus:
                 self.on_cold(Attempt.from_key(report.key).job, report.reason)
 
     def on_cold(self, job: int, reason: str) -> None:
-        """A job is started anew although it was to be forked."""
+        """Record that a job starts cold although it was to start warm."""
         self._reasons[job] = reason
         if len(self._reasons) > _REASONS:
             self._reasons.popitem(last=False)
-        self._tell_once(f"what was to start warm starts cold: {reason}")
+        self._tell_once(f"a job starts cold although it asks for a warm start: {reason}")
 
     def why_cold(self, job: int) -> str | None:
-        """Why a job was started anew, if it was, and not too long ago."""
+        """Why a job started cold; None if it did not, or long ago."""
         return self._reasons.get(job)
 
     def forget(self) -> None:
-        """The executor tells anew which workers there are."""
+        """Forget all workers; the executor reports them again."""
         self.workers.clear()
 
 
 def mem_bytes_of(pid: int) -> int | None:
-    """What a process takes, memory that it shares counted in part; None if nobody may know."""
+    """The proportional memory (PSS) of a process; None if it cannot be read."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
             for line in file:

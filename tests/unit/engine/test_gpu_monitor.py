@@ -206,7 +206,7 @@ def test_a_job_that_ends_while_the_driver_hangs_leaves_its_slot_at_once(
     assert any("does not answer" in text for text in post.notes.told)
 
 
-def test_a_driver_that_hangs_is_told_of_and_keeps_nobody_waiting(
+def test_a_hung_driver_is_reported_and_delays_nothing(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoker.engine.gpu_monitor._PATIENCE_S", 0.01)
@@ -220,11 +220,11 @@ def test_a_driver_that_hangs_is_told_of_and_keeps_nobody_waiting(
     assert post.gpu_monitor.look() is None
 
 
-def test_processes_that_cannot_be_told_apart_are_said_once(post: Post) -> None:
+def test_a_driver_without_process_memory_is_reported_once(post: Post) -> None:
     post.run("1.1", os.getpid())
     del post.driver.held["GPU-0"][os.getpid()]
     post.driver.held["GPU-0"][FAR_PID] = GIB
-    post.review_until("does not tell which of our processes")
+    post.review_until("does not report the memory of each process")
     post.gpu_monitor.look_again()
 
-    assert sum("does not tell which" in text for text in post.notes.told) == 1
+    assert sum("does not report the memory" in text for text in post.notes.told) == 1
