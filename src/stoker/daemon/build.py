@@ -195,7 +195,7 @@ class Daemon:
         asyncio.get_running_loop().add_reader(gpu_monitor.fileno(), review)
         self._gpu_monitor = gpu_monitor
         if self._cluster is not None:
-            self._cluster.gpu_sources.local = gpu_monitor
+            self._cluster.gpus.local = gpu_monitor
         else:
             self.engine.gpus.watch(gpu_monitor, self._gpus.models)
 

@@ -13,7 +13,6 @@ from stoker.engine.cluster_gpus import ClusterGpus
 from stoker.engine.config import Config
 from stoker.engine.context import QueueContext
 from stoker.engine.gpu_models import Model
-from stoker.engine.gpu_sources import GpuSources
 from stoker.engine.nodes import Nodes
 from stoker.engine.slots import SlotTable
 from stoker.executors.bridge_connection import BridgeConnection, stop_bridge
@@ -33,7 +32,7 @@ class Cluster:
         settings = load_settings(home)
         self._labels = {} if settings is None else settings.labels
         self.fleet: MultiNodeExecutor
-        self.gpu_sources: GpuSources
+        self.gpus: ClusterGpus
         self.nodes: Nodes
 
     @classmethod
@@ -58,11 +57,10 @@ class Cluster:
         engine, slot_table = context.engine, context.engine.slot_table
         slot_table.head = self.name
         slot_table.update_node(NodeFacts(self.name, self._labels))
-        cluster_gpus = ClusterGpus(slot_table)
-        cluster_gpus.on_notice = context.publisher.on_notice
-        self.gpu_sources = GpuSources(cluster_gpus)
+        self.gpus = ClusterGpus(slot_table)
+        self.gpus.on_notice = context.publisher.on_notice
         nodes = context.nodes = self.nodes = Nodes(
-            engine, context.database, cluster_gpus, self.fleet, context.publisher.on_notice
+            engine, context.database, self.gpus, self.fleet, context.publisher.on_notice
         )
         nodes.remember()
 
@@ -70,7 +68,7 @@ class Cluster:
             remote = nodes.models().items()
             return own_models() | {key: Model(gpu.name, gpu.total_bytes) for key, gpu in remote}
 
-        engine.gpus.watch(self.gpu_sources, models)
+        engine.gpus.watch(self.gpus, models)
 
     def on_report(self, report: NodeReport) -> None:
         """Apply a report about a node."""
@@ -78,7 +76,7 @@ class Cluster:
 
     def watch(self, *, wanted: bool) -> None:
         """Let nodes monitor their GPUs while the result is wanted."""
-        self.fleet.watch(wanted=wanted or self.gpu_sources.is_wanted)
+        self.fleet.watch(wanted=wanted or self.gpus.is_wanted)
 
     def close(self, slot_table: SlotTable) -> None:
         """Stop the bridge unless a job on another node needs it."""

@@ -1,14 +1,15 @@
-"""How the GPUs of all nodes are: this machine's GPU monitor, and what the others have told last."""
+"""The GPUs of a cluster: those of this machine, and those of nodes as they reported them last."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, JobUse, Look
+from stoker.engine.gpu_features import GpuSource, Sample
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy, SlotState
 from stoker.engine.slots import SlotTable
@@ -17,6 +18,7 @@ from stoker.executors.remote_executor import remote_key
 from stoker.gpus.memory_release import PATIENCE_S
 
 _STALE_S = 10.0
+_WANTED_S = 10.0
 _HISTORY = 300
 _REMEMBERED = 100
 
@@ -30,15 +32,17 @@ class RemoteGpus(msgspec.Struct):
     states: dict[str, GpuState]
 
 
-class ClusterGpus:
-    """What the engine and people see of GPUs, wherever they are."""
+class ClusterGpus(GpuSource):
+    """Combined view of local and remote GPUs. `local` is set once this machine has a monitor."""
 
     def __init__(self, slot_table: SlotTable) -> None:
+        self.local = GpuSource()
         self._slot_table = slot_table
+        self._wanted_until_s = 0.0
         self._far: dict[str, RemoteGpus] = {}
         self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
-        self._uses: dict[str, deque[tuple[float, int | None, float | None]]] = {}
-        self._ended: dict[str, deque[tuple[float, int | None, float | None]]] = {}
+        self._uses: dict[str, deque[Sample]] = {}
+        self._ended: dict[str, deque[Sample]] = {}
         self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by state
         self.on_notice: Callable[[str], None] = lambda _text: None
 
@@ -67,28 +71,49 @@ class ClusterGpus:
             self._uses.setdefault(key, deque(maxlen=_HISTORY)).append((now, held, job.sm_pct))
         self._judge(node, states, gpus)
 
-    def has(self, running: RunningAttempt) -> bool:
-        """Whether an attempt runs on another node."""
-        return not self._slot_table.is_own(running.where)
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a client has asked about GPUs in the last seconds."""
+        return time.monotonic() < self._wanted_until_s
 
-    def gpus(self) -> dict[str, GpuUse]:
-        """Every GPU of a node as it was seen last."""
-        return {key: use for far in self._far.values() for key, use in far.gpus.items()}
+    def rouse(self) -> None:
+        """Look now and for some seconds; nodes take a second to answer."""
+        self._wanted_until_s = time.monotonic() + _WANTED_S
+        self.local.rouse()
+
+    def is_sick(self, keys: Iterable[str]) -> bool:
+        """Whether one of these GPUs of this machine may have no jobs because of a fault."""
+        return self.local.is_sick(keys)
+
+    def forgive(self, keys: tuple[str, ...]) -> None:
+        """Treat GPUs as healthy again."""
+        self.local.forgive(keys)
+
+    def xid_of(self, running: RunningAttempt) -> int | None:
+        """The last driver fault on an attempt's GPUs, if they are local."""
+        return self.local.xid_of(running)
+
+    def gpus(self) -> Mapping[str, GpuUse]:
+        """Every GPU as it was seen last."""
+        remote = {key: use for far in self._far.values() for key, use in far.gpus.items()}
+        return {**self.local.gpus(), **remote}
 
     def name_of(self, key: str) -> str | None:
-        """What kind of GPU one is."""
-        return self._slot_table.models.get(key)
+        """The model name of a GPU."""
+        return self.local.name_of(key) or self._slot_table.models.get(key)
 
     def history(self, key: str) -> Sequence[tuple[float, int, int | None]]:
-        """The last minutes of a node's GPU."""
-        return self._history.get(key, ())
+        """The last minutes of a GPU."""
+        return self.local.history(key) or self._history.get(key, ())
 
     def forget(self, node: str) -> None:
         """A node is gone for good."""
         self._far.pop(node, None)
 
     def on_end(self, running: RunningAttempt) -> AttemptUse | None:
-        """What an attempt on a node has used; its GPU has no other until its memory is back."""
+        """What an ended attempt has used; closes its slots until its memory is freed."""
+        if self._slot_table.is_own(running.where):
+            return self.local.on_end(running)
         if (past := self._uses.pop(running.key, None)) is not None:
             self._ended[running.key] = past
             if len(self._ended) > _REMEMBERED:
@@ -130,30 +155,31 @@ class ClusterGpus:
             and self._slot_table.by_node.get(name)
         )
 
-    def looks(self) -> Look:
-        """What was seen of the nodes lately."""
-        now = time.monotonic()
+    def look(self) -> Look | None:
+        """One look at all GPUs; None if nothing was seen recently."""
+        now, local = time.monotonic(), self.local.look()
         fresh = [far for far in self._far.values() if now - far.at_s <= _STALE_S]
-        return Look(
-            now,
-            {key: use for far in fresh for key, use in far.gpus.items()},
-            {key: use for far in fresh for key, use in far.jobs.items()},
-        )
+        gpus = {key: use for far in fresh for key, use in far.gpus.items()}
+        if not gpus:
+            return local
+        jobs = {key: use for far in fresh for key, use in far.jobs.items()}
+        if local is None:
+            return Look(now, gpus, jobs)
+        return Look(local.at_s, {**local.gpus, **gpus}, {**local.jobs, **jobs})
 
     def state(self, key: str) -> GpuState | None:
-        """What else is known of a node's GPU."""
-        for far in self._far.values():
-            if key in far.states:
-                return far.states[key]
-        return None
+        """Temperature, power and fault state of a GPU."""
+        remote = (far.states[key] for far in self._far.values() if key in far.states)
+        return self.local.state(key) or next(remote, None)
 
-    def history_of(self, attempt: str) -> list[tuple[float, int | None, float | None]]:
-        """The last minutes of an attempt on a node, also of one that has ended lately."""
-        return list(self._uses.get(attempt, self._ended.get(attempt, ())))
+    def history_of(self, attempt: str) -> list[Sample]:
+        """The last minutes of an attempt, also if it has ended recently."""
+        remote = self._uses.get(attempt, self._ended.get(attempt, ()))
+        return self.local.history_of(attempt) or list(remote)
 
-    def histories(self) -> Mapping[str, list[tuple[float, int | None, float | None]]]:
-        """The last minutes of every attempt on a node."""
-        return {key: list(past) for key, past in self._uses.items()}
+    def histories(self) -> Mapping[str, list[Sample]]:
+        """The last minutes of every running attempt."""
+        return {**self.local.histories(), **{key: list(past) for key, past in self._uses.items()}}
 
     def _judge(self, node: str, states: Mapping[str, GpuState], gpus: Mapping[str, GpuUse]) -> None:
         for state in self._slot_table.by_node.get(node, ()):

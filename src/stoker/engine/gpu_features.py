@@ -2,16 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stoker.core.usage import AttemptUse
+    from stoker.core.usage import AttemptUse, GpuUse, Look
     from stoker.engine.gpu_models import Model
-    from stoker.engine.gpu_sources import GpuSource
     from stoker.engine.mps import Mps
     from stoker.engine.running_attempt import RunningAttempt
     from stoker.engine.sharing import Sharing
+    from stoker.executors.node_reports import GpuState
+
+
+Sample = tuple[float, int | None, float | None]
+"""Time, bytes of GPU memory and per cent of the GPU that an attempt used."""
+
+
+class GpuSource:
+    """What the engine and its services ask about GPUs. This base class knows no GPU."""
+
+    def look(self) -> Look | None:
+        """The last look at all GPUs; None if there is none that is recent."""
+        return None
+
+    def has_seen_all(self) -> bool:
+        """Whether every node that can be reached has reported its GPUs recently."""
+        return True
+
+    def is_sick(self, _keys: Iterable[str]) -> bool:
+        """Whether one of these GPUs may have no jobs because of a fault."""
+        return False
+
+    def on_end(self, _running: RunningAttempt) -> AttemptUse | None:
+        """What an ended attempt has used; closes its slots until its memory is freed."""
+        return None
+
+    def xid_of(self, _running: RunningAttempt) -> int | None:
+        """The last driver fault on an attempt's GPUs while it ran."""
+        return None
+
+    def gpus(self) -> Mapping[str, GpuUse]:
+        """Every GPU as it was seen last, however long ago."""
+        return {}
+
+    def name_of(self, _key: str) -> str | None:
+        """The model name of a GPU."""
+        return None
+
+    def state(self, _key: str) -> GpuState | None:
+        """Temperature, power and fault state of a GPU."""
+        return None
+
+    def history(self, _key: str) -> Sequence[tuple[float, int, int | None]]:
+        """The last minutes of a GPU."""
+        return ()
+
+    def history_of(self, _attempt: str) -> list[Sample]:
+        """The last minutes of an attempt, also if it has ended recently."""
+        return []
+
+    def histories(self) -> Mapping[str, list[Sample]]:
+        """The last minutes of every running attempt."""
+        return {}
+
+    def forgive(self, _keys: tuple[str, ...]) -> None:
+        """Treat GPUs as healthy again."""
+
+    def rouse(self) -> None:
+        """Look now, and periodically from now on."""
 
 
 class GpuFeatures:

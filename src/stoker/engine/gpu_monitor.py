@@ -12,7 +12,7 @@ import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
 from stoker.engine.events import EngineListener, Notices
-from stoker.engine.gpu_sources import GpuSource, Sample
+from stoker.engine.gpu_features import GpuSource, Sample
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy
 from stoker.engine.slots import SlotTable

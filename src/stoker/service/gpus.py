@@ -13,7 +13,7 @@ from stoker.core.node import split_label
 from stoker.core.slot import Slot
 from stoker.core.usage import GpuUse
 from stoker.engine.context import QueueContext
-from stoker.engine.gpu_sources import GpuSource
+from stoker.engine.gpu_features import GpuSource
 from stoker.engine.slot_state import DRAINED, REMOVED, ClosedBy, SlotState
 from stoker.errors import ConflictError, NotFoundError
 from stoker.failpoints import reach
