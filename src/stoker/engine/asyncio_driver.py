@@ -13,11 +13,14 @@ class AsyncioDriver:
     """Runs a turn when the executor has reports, when `poke` asks for one, and when one is due."""
 
     def __init__(
-        self, engine: Engine, executor: Executor, before: Callable[[], None] | None = None
+        self,
+        engine: Engine,
+        executor: Executor,
+        before_turn: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._executor = executor
-        self._before = before or _nothing
+        self._before_turn = before_turn
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._poked = False
@@ -40,7 +43,7 @@ class AsyncioDriver:
         if self.stopped.done():
             return
         try:
-            self._before()
+            self._before_turn()
             self._engine.turn()
             self._listen()
             patience_s = self._engine.patience_s()
@@ -72,7 +75,3 @@ class AsyncioDriver:
             if fd is not None:
                 self._loop.add_reader(fd, self.beat)
             self._fd = fd
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -15,7 +15,7 @@ from stoker.engine.placement import find_slots
 from stoker.engine.running_attempt import Paused, Running, RunningAttempt
 from stoker.engine.slots import SlotTable
 from stoker.engine.termination import Termination
-from stoker.executors.contract import Ended, Executor, Lost, Placed, Refused, Started, Synced
+from stoker.executors.contract import Ended, Executor, Started, Synced
 from stoker.store.jobs import Jobs
 from stoker.supervisor.journal import Record
 
@@ -35,13 +35,15 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
     listener: EngineListener
     kills_unknown: bool
 
-    def on_started(self, report: Started, now: float, *, is_over: bool) -> None:
+    def on_unknown(self, report: Started) -> None:
+        """Handle the start of an attempt that is not on the slot table: it has ended, or was given up."""
+        if self.kills_unknown:
+            self.executor.kill(report.key)
+
+    def on_started(
+        self, running: RunningAttempt, report: Started, now: float, *, is_over: bool
+    ) -> None:
         """Handle the start of an attempt; `is_over` if its end is reported too."""
-        running = self.slot_table.running.get(report.key)
-        if running is None:
-            if not is_over and self.kills_unknown:
-                self.executor.kill(report.key)
-            return  # reported again, already recorded
         placed = self._note_place(running, report)
         is_new = running.pid is None
         if isinstance(running.phase, Paused):
@@ -62,65 +64,41 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
         self.listener.on_start(running)
 
     def _note_place(self, running: RunningAttempt, report: Started) -> bool:
-        """Seat an attempt that waited in line, or did so for an earlier engine; False for all others."""
+        """Assign the reported slot to an attempt that was claimed ahead; False if it has slots."""
         if report.place is None:
             return False
         if report.slot is None:
-            return self._seat(running, report.place)
+            return self.assign(running, report.place)
         if running.slots:
             return False
         self.slot_table.assign(running, (self.slot_table.states[report.slot].slot,))
         running.taken_by = report.place
         return True
 
-    def on_placed(self, report: Placed) -> None:
-        """Handle that a slot has taken an attempt that was claimed ahead."""
-        running = self.slot_table.running.get(report.key)
-        if running is not None:
-            self._seat(running, report.place)
-
-    def _seat(self, running: RunningAttempt, place: str) -> bool:
-        """Seat an attempt on the slot that is known by its label alone; False if it has slots already."""
+    def assign(self, running: RunningAttempt, label: str) -> bool:
+        """Assign the slot of a label to an attempt claimed ahead; False if it has slots already."""
         if running.slots:
             return False
-        self.slot_table.assign(running, find_slots(self.slot_table, place))
-        running.taken_by = place
+        self.slot_table.assign(running, find_slots(self.slot_table, label))
+        running.taken_by = label
         return True
 
-    def on_ended(self, report: Ended, now: float) -> None:
+    def on_ended(self, running: RunningAttempt, report: Ended, now: float) -> None:
         """Handle the end of an attempt's process."""
-        running = self.slot_table.running.get(report.key)
-        if running is None:
-            return
         outcome = _judge_end(running, report)
         if len(running.slots) != 1:
             self.ends.end(running, outcome, report)
             return
-        place = self.slot_table.states[running.slots[0].index]
+        state = self.slot_table.states[running.slots[0].index]
         if running.started_at_us is not None:
-            place.learn_duration((report.at_us - running.started_at_us) / 1e6)
+            state.learn_duration((report.at_us - running.started_at_us) / 1e6)
         self.ends.end(running, outcome, report)
-        if place.current is not None:
-            place.current.begun = now
+        if state.current is not None:
+            state.current.begun = now
 
-    def on_refused(self, report: Refused, now: float) -> None:
-        """Handle an attempt that could not be started."""
-        running = self.slot_table.running.get(report.key)
-        if running is not None:
-            self.ends.refuse(running, report.errno, report.reason, now)
-
-    def on_revoked(self, key: str) -> None:
-        """Handle an attempt that was revoked before it started."""
-        running = self.slot_table.running.get(key)
-        if running is not None:
-            self.ends.take_back(running)
-
-    def on_lost(self, report: Lost) -> None:
-        """Handle an attempt whose end cannot be known."""
-        running = self.slot_table.running.get(report.key)
-        if running is not None:
-            outcome = Outcome(event=Event.LOSE, reason=report.reason, cut_off=report.cut_off)
-            self.ends.end(running, outcome)
+    def lose(self, running: RunningAttempt, reason: str, *, cut_off: bool = False) -> None:
+        """Record an attempt whose end cannot be known as lost."""
+        self.ends.end(running, Outcome(event=Event.LOSE, reason=reason, cut_off=cut_off))
 
     def on_synced(self, report: Synced) -> None:
         """Handle the complete list of an executor: other attempts never started, or are lost."""
@@ -132,8 +110,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
             elif running.pid is None:
                 self.ends.take_back(running)
             else:
-                reason = "nobody knows what became of it"
-                self.ends.end(running, Outcome(event=Event.LOSE, reason=reason))
+                self.lose(running, "the supervisor does not know how it ended")
         self.slot_table.spread_adopted()
 
     def settle(self, records: Mapping[str, Record]) -> None:
@@ -144,7 +121,7 @@ class AttemptReports(msgspec.Struct, kw_only=True, eq=False):
                 self.ends.revoke(running)
                 continue
             if record is not None and record.slot is not None:
-                self._seat(running, record.slot)
+                self.assign(running, record.slot)
             ending = record.last_known if record else None
             ended = Ended(running.key, *ending) if ending else None
             self.ends.end(running, outcome_of(ending), ended)

@@ -20,7 +20,7 @@ from stoker.engine.termination import Termination
 from stoker.engine.turn_planner import Preview, TurnPlanner
 from stoker.engine.turn_recorder import TurnRecorder
 from stoker.engine.warm_status import WarmStatus
-from stoker.executors.contract import Executor, Launch, Lost
+from stoker.executors.contract import Executor, Launch
 from stoker.failpoints import reach
 from stoker.supervisor.journal import Record
 
@@ -117,7 +117,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
             self._launches = []
             reach("after-launch")
         self.termination.carry_out()
-        self.recorder.sync_when_due()
+        self.recorder.database.sync_when_due()
 
     def is_over(self) -> bool:
         """Whether nothing runs and nothing will start."""
@@ -130,7 +130,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
             deadlines = [running.deadline for running in self.slot_table.running.values()]
             return max(0.0, min([now + _RECORD_AGAIN_S, *filter(None, deadlines)]) - now)
         due = self._next_due(now)
-        sync_s = self.recorder.sync_due_s()
+        sync_s = self.recorder.database.sync_due_s()
         if sync_s is not None:
             due = min(due, now + sync_s)
         return None if due == _NEVER else max(0.0, due - now)
@@ -161,7 +161,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         for running in [*self.slot_table.running.values()]:
             if running.where == node:
                 self._over.append(running.key)
-                self.reports.attempts.on_lost(Lost(running.key, reason, cut_off=True))
+                self.reports.attempts.lose(running, reason, cut_off=True)
 
     def shared_slot_on(self, place: SlotState) -> SlotState:
         """A free seat on the GPU of a place."""
@@ -194,7 +194,7 @@ class Engine(msgspec.Struct, kw_only=True, eq=False):
         """Record the attempts of a lost executor as its journal knows them."""
         self.progress.draining = True
         self.reports.attempts.settle(records)
-        self.recorder.commit_now()
+        self.recorder.database.commit()
 
     def all_succeeded(self) -> bool:
         """Whether every command has run and succeeded."""

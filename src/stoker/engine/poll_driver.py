@@ -14,10 +14,6 @@ from stoker.supervisor.journal import read_journals
 _LONGEST_WAIT_S = 86400.0  # poll counts milliseconds in 32 bits
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 class PollDriver:
     """The main loop of a process that hosts an engine: waits for descriptors, calls back, turns.
 
@@ -30,9 +26,9 @@ class PollDriver:
         executor: ForegroundExecutor,
         journal: str,
         *,
-        before_wait: Callable[[], None] = _nothing,
-        after_wait: Callable[[], None] = _nothing,
-        when_over: Callable[[], None] = _nothing,
+        before_wait: Callable[[], None] = lambda: None,
+        after_wait: Callable[[], None] = lambda: None,
+        when_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = engine
         self._executor = executor

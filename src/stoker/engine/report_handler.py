@@ -11,29 +11,14 @@ from stoker.engine.claims_ahead import ClaimsAhead
 from stoker.engine.events import Notices
 from stoker.engine.gpu_leases import GpuLeases
 from stoker.engine.run_progress import RunProgress
+from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slots import SlotTable
 from stoker.engine.warm_status import WarmStatus
-from stoker.executors.contract import (
-    Cold,
-    Cooled,
-    Ended,
-    Finished,
-    Held,
-    Lost,
-    Placed,
-    Refused,
-    Released,
-    Report,
-    Revoked,
-    Started,
-    Strays,
-    Synced,
-    Unheld,
-    Warmed,
-)
-from stoker.executors.node_reports import (
-    NodeReport,
-)
+from stoker.executors import contract
+from stoker.executors.contract import Ended, Lost, Placed, Refused, Report, Revoked, Started, Synced
+from stoker.executors.node_reports import NodeReport
+
+AttemptReport = Ended | Started | Placed | Refused | Revoked | Lost
 
 
 class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
@@ -53,37 +38,49 @@ class ReportHandler(msgspec.Struct, kw_only=True, eq=False):
         over = {report.key for report in reports if isinstance(report, Ended)}
         for report in reports:
             match report:
-                case Ended():
-                    self.attempts.on_ended(report, now)
-                case Started():
-                    self.attempts.on_started(report, now, is_over=report.key in over)
-                case Placed():
-                    self.attempts.on_placed(report)
-                case Refused():
-                    self.attempts.on_refused(report, now)
-                case Revoked():
-                    self.attempts.on_revoked(report.key)
-                case Lost():
-                    self.attempts.on_lost(report)
+                case Ended() | Started() | Placed() | Refused() | Revoked() | Lost():
+                    running = self.slot_table.running.get(report.key)
+                    if running is not None:
+                        self._apply_to(running, report, now, is_over=report.key in over)
+                    elif isinstance(report, Started) and report.key not in over:
+                        self.attempts.on_unknown(report)
                 case Synced():
                     self._on_synced(report)
                 case _:
                     self._apply_other(report, now)
         return [each.key for each in reports if isinstance(each, (Ended, Refused, Lost))]
 
+    def _apply_to(
+        self, running: RunningAttempt, report: AttemptReport, now: float, *, is_over: bool
+    ) -> None:
+        attempts = self.attempts
+        match report:
+            case Ended():
+                attempts.on_ended(running, report, now)
+            case Started():
+                attempts.on_started(running, report, now, is_over=is_over)
+            case Placed():
+                attempts.assign(running, report.place)
+            case Refused():
+                attempts.ends.refuse(running, report.errno, report.reason, now)
+            case Revoked():
+                attempts.ends.take_back(running)
+            case Lost():
+                attempts.lose(running, report.reason, cut_off=report.cut_off)
+
     def _apply_other(self, report: Report, now: float) -> None:
         match report:
-            case Held():
+            case contract.Held():
                 self.gpu_leases.on_held(report.slot)
-            case Unheld():
+            case contract.Unheld():
                 self.gpu_leases.on_unheld(report, now)
-            case Released():
+            case contract.Released():
                 self.gpu_leases.on_released(report.slot)
-            case Warmed() | Cooled() | Cold():
+            case contract.Warmed() | contract.Cooled() | contract.Cold():
                 self.warm_status.apply(report)
-            case Finished():
+            case contract.Finished():
                 self.progress.finished = True
-            case Strays():
+            case contract.Strays():
                 pids = ", ".join(map(str, report.pids))
                 self.notices.tell(
                     f"processes that commands left behind have 5 s to end: pid {pids}"

@@ -154,7 +154,7 @@ def assemble(
     parse_slots: Callable[[str], tuple[Slot, ...]] = lambda _text: (),
     slots_changed: Callable[[], None] = lambda: None,
     no_gpu_reason: str | None = None,
-    before_turn: Callable[[], None] | None = None,
+    before_turn: Callable[[], None] = lambda: None,
 ) -> QueueContext:
     """Build a queue; to be called in its event loop."""
     queue = _QueueBuilder(sources)

@@ -184,7 +184,7 @@ class TestOneAttempt:
         tell(harness, UNKNOWN)
         harness.settle()
 
-        assert harness.attempts(1) == [(1, "lost", "nobody knows what became of it")]
+        assert harness.attempts(1) == [(1, "lost", "the supervisor does not know how it ended")]
         assert harness.executor.running == []
 
     def test_until_the_executor_has_spoken_it_keeps_its_slot(

@@ -17,7 +17,7 @@ def harness(make_harness: MakeHarness, monkeypatch: pytest.MonkeyPatch) -> Harne
     monkeypatch.setattr("time.time", lambda: harness.now)
     monkeypatch.setattr("time.time_ns", lambda: round(harness.now * 1e9))
     monkeypatch.setattr(eta, "_FRESH_S", -1.0)
-    monkeypatch.setattr(eta, "_MOST_OF_TIME", float("inf"))
+    monkeypatch.setattr(eta, "_MAX_LOAD", float("inf"))
     return harness
 
 

@@ -58,7 +58,7 @@ def test_what_hangs_is_left_out_and_is_not_waited_for_twice(
         return OOM
 
     monkeypatch.setattr(failure_inspection, "read_tail", hang)
-    monkeypatch.setattr(failure_inspection, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(failure_inspection, "_TIMEOUT_S", 0.01)
     examiner = FailureInspection()
     assert examiner.examine(EXIT_1, str(log)).reason == "exit 1"
     assert examiner.examine(EXIT_1, str(log)).reason == "exit 1"
@@ -68,7 +68,7 @@ def test_what_hangs_is_left_out_and_is_not_waited_for_twice(
     hanging = [each for each in threading.enumerate() if each.name == "inspection"]
     for thread in hanging:
         thread.join()
-    monkeypatch.setattr(failure_inspection, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(failure_inspection, "_TIMEOUT_S", 60.0)
     assert examiner.examine(EXIT_1, str(log)).kind is FailureClass.GPU_OOM
 
 

@@ -209,7 +209,7 @@ def test_a_job_that_ends_while_the_driver_hangs_leaves_its_slot_at_once(
 def test_a_hung_driver_is_reported_and_delays_nothing(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stoker.engine.gpu_monitor._PATIENCE_S", 0.01)
+    monkeypatch.setattr("stoker.engine.gpu_monitor._FIRST_LOOK_S", 0.01)
     monkeypatch.setattr("stoker.engine.gpu_monitor._STALE_S", 0.0)
     post.gpu_monitor.rest()
     post.driver.answers.clear()

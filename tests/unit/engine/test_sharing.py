@@ -535,7 +535,7 @@ def test_a_reboot_does_not_make_a_kind_run_alone_for_longer(
 def foretell_at_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: harness.now)
     monkeypatch.setattr(eta, "_FRESH_S", -1.0)
-    monkeypatch.setattr(eta, "_MOST_OF_TIME", float("inf"))
+    monkeypatch.setattr(eta, "_MAX_LOAD", float("inf"))
 
 
 def test_the_queue_is_over_as_soon_as_the_simulator_says_of_jobs_that_share(
