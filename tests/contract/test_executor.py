@@ -27,7 +27,7 @@ from stoker.testing.executor import FakeExecutor
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 127, 255])
-def test_an_exit_code_is_told_exactly(harness: Harness, code: int) -> None:
+def test_an_exit_code_is_reported_exactly(harness: Harness, code: int) -> None:
     harness.sh("1.1", f"exit {code}")
 
     assert harness.ended("1.1").status == code << 8
@@ -35,7 +35,7 @@ def test_an_exit_code_is_told_exactly(harness: Harness, code: int) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_death_by_signal_is_told_exactly(harness: Harness, signum: int) -> None:
+def test_a_death_by_signal_is_reported_exactly(harness: Harness, signum: int) -> None:
     harness.sh("1.1", f"kill -{int(signum)} $$")
 
     status = harness.ended("1.1").status
@@ -43,7 +43,7 @@ def test_a_death_by_signal_is_told_exactly(harness: Harness, signum: int) -> Non
     assert os.WTERMSIG(status) == signum
 
 
-def test_a_start_is_told_before_its_end_and_the_times_are_in_order(harness: Harness) -> None:
+def test_a_start_is_reported_before_its_end_with_ordered_times(harness: Harness) -> None:
     before = time.time_ns() // 1000
     harness.sh("1.1", "exit 0")
     ended = harness.ended("1.1")
@@ -62,7 +62,7 @@ def test_attempts_of_one_slot_run_one_after_the_other_in_order(harness: Harness)
     assert [report.key for report in harness.of(Ended)] == keys
 
 
-def test_what_waits_behind_another_starts_only_when_that_has_ended(harness: Harness) -> None:
+def test_an_attempt_starts_only_when_the_one_before_it_has_ended(harness: Harness) -> None:
     harness.sh("1.1", FOREVER)
     harness.sh("2.1", FOREVER)
     harness.sh("3.1", "exit 3", 1)
@@ -97,7 +97,7 @@ def test_a_launch_on_several_slots_takes_them_all(harness: Harness) -> None:
     assert harness.ended("5.1").status == 5 << 8
 
 
-def test_launches_on_no_slot_wait_for_nothing(harness: Harness) -> None:
+def test_launches_without_a_slot_start_at_once(harness: Harness) -> None:
     harness.sh("9.1", FOREVER, 0)
     keys = [f"{number}.1" for number in range(1, 6)]
     harness.executor.launch([Launch(key, (), ["/bin/sh", "-c", FOREVER]) for key in keys])
@@ -110,7 +110,7 @@ def test_launches_on_no_slot_wait_for_nothing(harness: Harness) -> None:
         assert harness.ended(key).status == signal.SIGKILL
 
 
-def test_a_start_is_told_with_the_time_since_boot(harness: Harness) -> None:
+def test_a_start_is_reported_with_the_time_since_boot(harness: Harness) -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     harness.sh("1.1", FOREVER)
     started = harness.started("1.1")
@@ -148,7 +148,7 @@ def test_every_launch_ends_in_exactly_one_way(harness: Harness) -> None:
     assert {report.key for report in harness.of(Revoked)} <= set(keys[10:20])
 
 
-def test_an_attempt_that_waits_can_be_taken_back_and_never_runs(harness: Harness) -> None:
+def test_a_revoked_attempt_never_runs(harness: Harness) -> None:
     harness.sh("1.1", FOREVER)
     harness.sh("2.1", "exit 0")
     harness.sh("3.1", "exit 0")
@@ -161,7 +161,7 @@ def test_an_attempt_that_waits_can_be_taken_back_and_never_runs(harness: Harness
     assert [report.key for report in harness.of(Started)] == ["1.1", "3.1"]
 
 
-def test_an_attempt_that_runs_is_not_taken_back(harness: Harness) -> None:
+def test_a_running_attempt_is_not_revoked(harness: Harness) -> None:
     harness.sh("1.1", FOREVER)
     harness.started("1.1")
     harness.executor.revoke("1.1")
@@ -181,7 +181,7 @@ def test_a_signal_reaches_the_job(harness: Harness) -> None:
     assert harness.ended("1.1").status == signal.SIGTERM
 
 
-def test_signals_and_kills_of_what_does_not_run_do_nothing(harness: Harness) -> None:
+def test_signals_and_kills_of_unknown_attempts_do_nothing(harness: Harness) -> None:
     harness.sh("1.1", "exit 0")
     harness.ended("1.1")
     for key in ("1.1", "9.9"):
@@ -192,7 +192,7 @@ def test_signals_and_kills_of_what_does_not_run_do_nothing(harness: Harness) -> 
     assert harness.ended("2.1").status == 0
 
 
-def test_a_gpu_that_somebody_else_holds_is_told_and_none_of_the_slot_is_kept(
+def test_a_slot_with_a_gpu_of_another_process_is_not_held_at_all(
     harness: Harness,
 ) -> None:
     harness.executor.release(1, ["GPU-2", "GPU-3"])
@@ -208,7 +208,7 @@ def test_a_gpu_that_somebody_else_holds_is_told_and_none_of_the_slot_is_kept(
     harness.until(lambda: len(harness.of(Held)) > held)
 
 
-def test_the_descriptor_is_readable_when_there_is_news_and_not_before(harness: Harness) -> None:
+def test_the_descriptor_is_readable_only_when_there_are_reports(harness: Harness) -> None:
     harness.sh("1.1", FOREVER)
     harness.started("1.1")
     harness.reach()

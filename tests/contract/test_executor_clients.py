@@ -74,7 +74,7 @@ def call(kept: Harness, path: Path) -> Iterator[Callable[[], Caller]]:
     kept.executor = kept_executor(kept.work)
 
 
-def test_it_says_who_it_is(call: Callable[[], Caller], surroundings: Path) -> None:
+def test_a_supervisor_introduces_itself(call: Callable[[], Caller], surroundings: Path) -> None:
     word, spoken, pid, name, version = call().hear()
 
     assert (word, spoken) == ("hello", PROTOCOL)
@@ -82,7 +82,7 @@ def test_it_says_who_it_is(call: Callable[[], Caller], surroundings: Path) -> No
     assert alive([pid])
 
 
-def test_a_second_client_waits_until_the_first_has_gone_and_was_heard_to_the_end(
+def test_a_second_client_waits_until_the_first_is_gone(
     call: Callable[[], Caller],
 ) -> None:
     first = call()
@@ -128,7 +128,7 @@ def test_nothing_is_reported_before_a_client_is_synced(
     "nonsense",
     [b"no json\n", b'[["no such verb"]]\n', b'[["start", "2.1"]]\n', b"[1]\n", b'{"a": 1}\n'],
 )
-def test_nonsense_ends_the_connection_and_nothing_else(
+def test_invalid_orders_only_end_the_connection(
     call: Callable[[], Caller], nonsense: bytes, surroundings: Path
 ) -> None:
     caller = call()
@@ -144,7 +144,7 @@ def test_nonsense_ends_the_connection_and_nothing_else(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
+def test_a_client_of_another_user_is_rejected(surroundings: Path) -> None:
     script = (
         "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX);"
         "s.connect(sys.argv[1]); s.sendall(b'[[\"stop\", true]]\\n'); print(s.recv(100))"
@@ -173,7 +173,7 @@ def test_who_is_not_the_owner_is_not_heard(surroundings: Path) -> None:
     assert "Permission" not in done.stderr  # it could connect
 
 
-def test_one_that_waits_is_woken_by_nothing_but_the_hour(call: Callable[[], Caller]) -> None:
+def test_an_idle_supervisor_wakes_up_once_an_hour(call: Callable[[], Caller]) -> None:
     caller = call()
     pid = caller.hear()[2]
     caller.send(["sync"])

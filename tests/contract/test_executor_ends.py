@@ -38,7 +38,7 @@ def launch_saver(harness: Harness) -> int:
     return harness.started("1.1").pid
 
 
-def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real: Harness) -> None:
+def test_an_attempt_that_the_client_ends_is_over_when_its_whole_tree_is_gone(real: Harness) -> None:
     let_go = real.fifo("fifo")
     shell = launch_saver(real)
     real.sh("2.1", "exit 0")
@@ -53,7 +53,7 @@ def test_an_attempt_that_is_being_ended_is_over_when_its_whole_tree_is_gone(real
     assert real.started("2.1").at_us >= ended.at_us
 
 
-def test_a_shell_that_is_being_ended_does_not_go_on_to_its_next_command(real: Harness) -> None:
+def test_a_shell_that_is_ended_does_not_start_its_next_command(real: Harness) -> None:
     inner = "echo $$ > {0}; exec sleep 600"
     for number in range(1, 11):
         key = f"{number}.1"
@@ -75,7 +75,7 @@ def test_what_is_left_when_the_grace_is_over_is_killed(real: Harness) -> None:
     assert not alive([saver])
 
 
-def test_a_first_process_that_outlives_its_grace_is_killed_without_being_asked_again(
+def test_a_first_process_that_outlives_its_grace_is_killed(
     real: Harness,
 ) -> None:
     real.fifo("fifo")
@@ -129,7 +129,7 @@ def test_a_daemonised_part_of_another_attempt_is_no_leftover(real: Harness) -> N
     assert alive([helper])
 
 
-def test_a_slot_waits_also_while_another_attempt_has_left_something(real: Harness) -> None:
+def test_a_slot_waits_for_leftovers_beside_those_of_another_attempt(real: Harness) -> None:
     let_go = real.fifo("fifo")
     real.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 0', 1)
     real.read("left")
@@ -177,7 +177,7 @@ class TestCrashes:
         let_go()
         assert kept.ended("1.1").status == 3 << 8
 
-    def test_the_next_supervisor_keeps_to_the_rule(self, kept: Harness) -> None:
+    def test_the_next_supervisor_waits_for_leftovers_too(self, kept: Harness) -> None:
         go, let_go = kept.fifo("go"), kept.fifo("fifo")
         kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & read x < go; exit 0')
         kept.read("left")
@@ -191,7 +191,7 @@ class TestCrashes:
         kept.until(lambda: kept.of(Ended) or kept.of(Lost))  # as far as the kernel tells
         assert not alive([int(kept.read("left"))])
 
-    def test_a_client_that_comes_back_is_told_that_it_runs(self, kept: Harness) -> None:
+    def test_a_returning_client_gets_the_attempt_reported_as_running(self, kept: Harness) -> None:
         let_go = kept.fifo("fifo")
         kept.sh("1.1", f'setsid sh -c "{STUBBORN.format(name="left")}" & exit 3')
         kept.read("left")
@@ -232,7 +232,7 @@ class TestLingering:
         ended = lingering.ended("1.1")
         assert lingering.started("2.1").at_us >= ended.at_us
 
-    def test_what_may_linger_survives_what_may_not(self, lingering: Harness) -> None:
+    def test_lingering_processes_survive_the_other_leftovers(self, lingering: Harness) -> None:
         lingering.fifo("fifo")
         (lingering.work / "stubborn.sh").write_text(STUBBORN.format(name="left"))
         leave = "sleep 600 & echo $! > stays; env -u STOKER_LINGER sh stubborn.sh &"

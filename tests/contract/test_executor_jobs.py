@@ -105,7 +105,7 @@ class TestSurroundings:
         assert real.ended("1.1").status == 0
         assert log.read_text() == "y\n"
 
-    def test_bytes_that_are_no_text_arrive_as_they_are(self, real: Harness) -> None:
+    def test_bytes_that_are_not_utf8_arrive_unchanged(self, real: Harness) -> None:
         odd = os.fsdecode(b"a\xff\xc3(b\n'\"$x")
         script = 'printf "%s|%s" "$1" "$ODD" > "$2"'
         out = os.fsdecode(bytes(real.work) + b"/out\xfd")
@@ -124,7 +124,7 @@ class TestSurroundings:
 
         assert log.read_text() == "earlier\nout\nerr\nagain\n"
 
-    def test_what_an_attempt_used_is_told(self, real: Harness) -> None:
+    def test_the_usage_of_an_attempt_is_reported(self, real: Harness) -> None:
         real.sh("1.1", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
 
         ended = real.ended("1.1")
@@ -177,7 +177,7 @@ def test_each_job_runs_in_the_context_it_names(real: Harness) -> None:
     assert probe(real, "2.1", (0,))["cwd"] == str(real.work)
 
 
-def test_more_contexts_than_a_supervisor_holds_are_all_right(kept: Harness) -> None:
+def test_more_contexts_than_a_supervisor_caches_work(kept: Harness) -> None:
     numbers = [*range(1, 100), 3, 2, 1]
     for job, number in enumerate(numbers):
         env = {"PATH": os.environ["PATH"], "N": str(number)}
@@ -199,7 +199,7 @@ class TestStarts:
         assert real.ended("1.1").status == 7 << 8
         assert (real.work / "out").read_text() == "2:a\n"
 
-    def test_a_script_without_shebang_gets_its_words_as_they_are(self, real: Harness) -> None:
+    def test_a_script_without_shebang_gets_its_arguments_unchanged(self, real: Harness) -> None:
         folder = real.work / "my $(tools)"
         folder.mkdir()
         script = folder / "train"
@@ -210,14 +210,14 @@ class TestStarts:
         assert real.ended("1.1").status == 0
         assert (real.work / "out").read_text() == "a b\n$HOME\n;\n*\n"
 
-    def test_a_program_that_vanished_is_told_by_the_shell(self, real: Harness) -> None:
+    def test_the_shell_reports_a_missing_program(self, real: Harness) -> None:
         log = real.work / "log"
         real.executor.launch([Launch("1.1", (0,), [str(real.work / "vanished"), "x"], str(log))])
 
         assert real.ended("1.1").status == 127 << 8
         assert "not found" in log.read_text()
 
-    def test_a_program_that_may_not_be_run_is_told_by_the_shell(self, real: Harness) -> None:
+    def test_the_shell_reports_a_program_that_is_not_executable(self, real: Harness) -> None:
         (real.work / "data").write_text("x")
         real.executor.launch([Launch("1.1", (0,), [str(real.work / "data")])])
 
@@ -236,7 +236,7 @@ class TestStarts:
         assert not (real.work / "ran").exists()
         assert [report.key for report in real.of(Started)] == ["2.1"]
 
-    def test_words_that_no_program_can_be_given_refuse_the_start(self, real: Harness) -> None:
+    def test_arguments_with_nul_bytes_refuse_the_start(self, real: Harness) -> None:
         real.sh("1.1", "echo \0")
         assert "null" in real.refused("1.1").reason
         real.sh("2.1", "exit 0")
@@ -265,7 +265,7 @@ class TestStarts:
             put_away(executor)
 
 
-def test_a_folder_that_was_made_anew_is_found_again(kept: Harness) -> None:
+def test_a_recreated_folder_is_entered_again(kept: Harness) -> None:
     """A daemon's supervisor lives for weeks: a folder of the same name is not the same folder."""
     folder = kept.work / "checkout"
     folder.mkdir()

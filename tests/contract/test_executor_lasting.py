@@ -52,11 +52,11 @@ sys.stdin.read()
 """
 
 
-def test_the_first_thing_told_is_that_nothing_was_there(lasting: Harness) -> None:
+def test_a_new_supervisor_reports_that_it_has_no_attempts(lasting: Harness) -> None:
     assert lasting.reports[0] == Synced(frozenset(), fresh=True)
 
 
-def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Harness) -> None:
+def test_attempts_run_without_a_client_and_are_reported_to_the_next(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     started = lasting.started("1.1")
 
@@ -67,7 +67,7 @@ def test_what_runs_goes_on_without_a_client_and_is_told_to_the_next(lasting: Har
     assert lasting.ended("1.1").status == signal.SIGKILL
 
 
-def test_an_end_is_told_to_every_client_until_one_acknowledges_it(lasting: Harness) -> None:
+def test_an_end_is_reported_to_every_client_until_one_acknowledges_it(lasting: Harness) -> None:
     lasting.sh("1.1", "exit 7")
     ended = lasting.ended("1.1")
     for _ in range(2):
@@ -79,7 +79,7 @@ def test_an_end_is_told_to_every_client_until_one_acknowledges_it(lasting: Harne
     assert lasting.reconnect().keys == frozenset()
 
 
-def test_only_what_is_over_can_be_acknowledged(lasting: Harness) -> None:
+def test_a_running_attempt_cannot_be_acknowledged(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     lasting.started("1.1")
     lasting.executor.acknowledge(["1.1"])
@@ -87,7 +87,7 @@ def test_only_what_is_over_can_be_acknowledged(lasting: Harness) -> None:
     assert lasting.reconnect().keys == {"1.1"}
 
 
-def test_what_has_not_started_is_dropped_with_its_client(lasting: Harness) -> None:
+def test_waiting_attempts_are_dropped_with_their_client(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     lasting.sh("2.1", "exit 0")
     lasting.started("1.1")
@@ -99,7 +99,7 @@ def test_what_has_not_started_is_dropped_with_its_client(lasting: Harness) -> No
     assert [report.key for report in lasting.of(Started)] == ["1.1"]
 
 
-def test_an_attempt_that_is_known_is_not_started_again(lasting: Harness) -> None:
+def test_a_known_attempt_is_not_started_again(lasting: Harness) -> None:
     lasting.sh("1.1", FOREVER)
     lasting.sh("2.1", "exit 0", 1)
     lasting.ended("2.1")
@@ -116,7 +116,7 @@ def test_an_attempt_that_is_known_is_not_started_again(lasting: Harness) -> None
     assert [report.key for report in lasting.of(Ended)] == ["2.1", "1.1"]
 
 
-def test_leases_that_no_job_needs_are_given_back_when_the_client_goes(kept: Harness) -> None:
+def test_unused_leases_are_released_when_the_client_is_gone(kept: Harness) -> None:
     kept.sh("1.1", FOREVER, 1)
     kept.started("1.1")
     kept.reconnect()
@@ -146,7 +146,7 @@ def test_leases_of_an_earlier_clients_job_pass_to_the_client_that_holds_them(kep
     assert holder("GPU-3") is not None
 
 
-def test_a_place_passes_on_the_leases_held_now_however_often_they_were_given_back(
+def test_a_slot_passes_on_the_leases_that_are_held_now(
     kept: Harness,
 ) -> None:
     kept.sh("1.1", "exit 0", 1, 0)
@@ -192,7 +192,7 @@ def start_client(
     return process
 
 
-def test_true_exit_statuses_are_known_after_the_client_was_killed(
+def test_exit_statuses_are_known_after_the_client_was_killed(
     surroundings: Path, paths: dict[str, str]
 ) -> None:
     jobs = [
@@ -226,7 +226,7 @@ def test_true_exit_statuses_are_known_after_the_client_was_killed(
         executor.close()
 
 
-def test_the_last_words_of_a_client_are_carried_out_before_the_next_is_served(
+def test_the_last_orders_of_a_client_are_executed_before_the_next_is_served(
     surroundings: Path, paths: dict[str, str]
 ) -> None:
     """A daemon that is killed right after it asked for a start has committed that start."""
@@ -241,7 +241,7 @@ def test_the_last_words_of_a_client_are_carried_out_before_the_next_is_served(
         executor.close()
 
 
-def test_a_refusal_is_told_again_with_its_reason(kept: Harness) -> None:
+def test_a_refusal_is_reported_again_with_its_reason(kept: Harness) -> None:
     kept.sh("1.1", "exit 0", log=kept.work / "missing" / "a log")
     refused = kept.refused("1.1")
 

@@ -94,20 +94,20 @@ def node(surroundings: Path) -> Iterator[Node]:
     node.close()
 
 
-def test_a_supervisor_ends_them_and_says_that_it_was_not_their_fault(node: Node) -> None:
+def test_a_supervisor_ends_jobs_after_the_lease_and_reports_them_as_cut_off(node: Node) -> None:
     pid = node.start()
     assert node.harness.lost("1.1") == Lost("1.1", lease_file.CUT_OFF, cut_off=True)
     assert not alive([pid])
 
 
 @pytest.mark.parametrize("signum", [signal.SIGSTOP, signal.SIGKILL])
-def test_one_that_hangs_or_was_killed_is_not_waited_for(node: Node, signum: int) -> None:
+def test_a_hung_or_killed_supervisor_is_not_waited_for(node: Node, signum: int) -> None:
     pid = node.start()
     os.kill(node.supervisor, signum)
     until(lambda: not alive([pid]), "the job is gone")
 
 
-def test_a_job_whose_machine_leaves_is_lost_and_has_not_failed(node: Node) -> None:
+def test_a_job_of_a_leaving_node_is_lost_not_failed(node: Node) -> None:
     node.start()
     node.harness.executor._connection.send(CutAttempt("1.1", lease_file.LEFT))  # type: ignore[attr-defined]
     assert node.harness.lost("1.1").cut_off

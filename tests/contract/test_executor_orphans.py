@@ -69,7 +69,7 @@ def kernel_tells_exits() -> bool:
 @pytest.mark.parametrize(
     ("words", "status"), [("exit 7", 7 << 8), ("exit 0", 0), ("kill -9 $$", 9), ("kill -15 $$", 15)]
 )
-def test_jobs_go_on_and_their_ends_are_known_as_far_as_the_kernel_tells(
+def test_jobs_of_a_killed_supervisor_go_on_and_their_ends_are_known(
     kept: Harness, reaper: str, words: str, status: int
 ) -> None:
     let_go = kept.fifo("fifo")
@@ -87,7 +87,7 @@ def test_jobs_go_on_and_their_ends_are_known_as_far_as_the_kernel_tells(
     kept.until(lambda: not os.path.exists(f"/proc/{started.pid}"))
 
 
-def test_an_end_that_nobody_saw_is_lost_unless_it_can_still_be_read(
+def test_an_end_without_a_supervisor_is_lost_unless_the_kernel_has_it(
     kept: Harness, reaper: str
 ) -> None:
     let_go = kept.fifo("fifo")
@@ -113,7 +113,7 @@ def test_an_end_that_nobody_saw_is_lost_unless_it_can_still_be_read(
         assert kept.reconnect().keys == frozenset()
 
 
-def test_ends_that_were_not_acknowledged_are_told_by_the_next_supervisor(kept: Harness) -> None:
+def test_the_next_supervisor_reports_unacknowledged_ends(kept: Harness) -> None:
     kept.sh("1.1", "exit 7")
     kept.sh("2.1", "exit 0", log=kept.work / "missing" / "log")
     kept.sh("3.1", "exit 0")
@@ -200,7 +200,7 @@ def test_supervisors_may_be_killed_again_and_again(kept: Harness) -> None:
     assert kept.ended("1.1").status == 3 << 8
 
 
-def test_one_that_could_not_be_started_is_tried_again_when_asked_for_news(kept: Harness) -> None:
+def test_a_supervisor_that_could_not_start_is_tried_again_at_the_next_poll(kept: Harness) -> None:
     executor = kept.executor
     assert isinstance(executor, DaemonExecutor)
     kept.sh("1.1", FOREVER)
@@ -258,7 +258,7 @@ class TestJournals:
             put_away(harness.executor)
 
     @pytest.mark.parametrize("off_by", [-500, 500])
-    def test_a_number_that_another_process_has_by_now_is_never_signalled(
+    def test_a_process_with_a_reused_pid_is_never_signalled(
         self, surroundings: Path, stranger: process_tree.Process, off_by: int
     ) -> None:
         ticks = stranger.ticks + off_by
@@ -273,7 +273,7 @@ class TestJournals:
             harness.executor.kill("1.1")
             harness.executor.signal("1.1", signal.SIGTERM)
 
-    def test_another_jobs_cookie_proves_that_it_is_another(
+    def test_a_process_with_another_cookie_is_not_adopted(
         self, surroundings: Path, stranger: process_tree.Process
     ) -> None:
         env = {**os.environ, process_tree.COOKIE: "before:2.1"}
@@ -296,7 +296,7 @@ class TestJournals:
             other.kill()
             other.wait()
 
-    def test_a_start_that_was_not_noted_is_found_by_its_cookie(self, surroundings: Path) -> None:
+    def test_an_unrecorded_start_is_found_by_its_cookie(self, surroundings: Path) -> None:
         env = {**os.environ, process_tree.COOKIE: "before:1.1"}
         job = subprocess.Popen(
             ["sh", "-c", "sleep 600 & wait; exit 3"], start_new_session=True, env=env
@@ -317,7 +317,7 @@ class TestJournals:
             job.kill()
             job.wait()
 
-    def test_after_a_restart_of_the_machine_everything_is_lost_and_nobody_signalled(
+    def test_after_a_reboot_all_attempts_are_lost_and_no_process_is_signalled(
         self, surroundings: Path, stranger: process_tree.Process
     ) -> None:
         with self.beginning_with(
@@ -333,7 +333,7 @@ class TestJournals:
             assert harness.of(Lost) == [Lost("1.1", RESTARTED), Lost("2.1", RESTARTED)]
             assert harness.ended("3.1").status == 0
 
-    def test_a_torn_journal_is_gone_on_with(self, surroundings: Path) -> None:
+    def test_a_torn_journal_is_continued(self, surroundings: Path) -> None:
         with self.beginning_with(
             surroundings, f"boot {boot_id()} before .", "end 1.1 0 1 2 3 .", "end 2.1 0 17000"
         ) as harness:
@@ -343,7 +343,7 @@ class TestJournals:
             harness.ended("3.1")
             assert harness.reconnect().keys == {"1.1", "3.1"}
 
-    def test_a_journal_that_another_process_writes_is_left_to_it(
+    def test_a_journal_locked_by_another_process_is_not_used(
         self, surroundings: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("stoker.executors.daemon_executor._PATIENCE_S", 0.3)

@@ -32,7 +32,7 @@ def supervisor_of(harness: Harness) -> int:
     return pid
 
 
-def test_socket_and_journal_are_the_owners_alone(kept: Harness, path: Path) -> None:
+def test_only_the_owner_can_use_socket_and_journal(kept: Harness, path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     assert (path.parent / "journal").stat().st_mode & 0o777 == 0o600
 
@@ -50,7 +50,7 @@ def test_a_socket_at_a_long_path_works(surroundings: Path) -> None:
         executor.close()
 
 
-def test_with_nothing_to_do_it_goes_when_its_client_does(kept: Harness, path: Path) -> None:
+def test_an_idle_supervisor_ends_with_its_client(kept: Harness, path: Path) -> None:
     pid = supervisor_of(kept)
     kept.sh("1.1", "exit 7")
     ended = kept.ended("1.1")
@@ -64,7 +64,7 @@ def test_with_nothing_to_do_it_goes_when_its_client_does(kept: Harness, path: Pa
     assert kept.ended("1.1") == ended
 
 
-def test_it_goes_only_when_the_last_leftover_is_gone(kept: Harness) -> None:
+def test_a_supervisor_ends_only_after_the_last_leftover(kept: Harness) -> None:
     pid = supervisor_of(kept)
     let_go = kept.fifo("fifo")
     kept.sh("1.1", "setsid sh -c 'trap \"\" TERM; echo $$ > left; read x < fifo' & exit 0")
@@ -79,7 +79,7 @@ def test_it_goes_only_when_the_last_leftover_is_gone(kept: Harness) -> None:
     kept.executor = kept_executor(kept.work)
 
 
-def test_asked_to_stop_it_stays_while_something_runs(kept: Harness, path: Path) -> None:
+def test_a_supervisor_does_not_stop_while_something_runs(kept: Harness, path: Path) -> None:
     pid = supervisor_of(kept)
     kept.sh("1.1", FOREVER)
     kept.started("1.1")
@@ -97,7 +97,7 @@ def test_asked_to_stop_it_stays_while_something_runs(kept: Harness, path: Path) 
     assert kept.ended("1.1").status == signal.SIGKILL
 
 
-def test_asked_to_stop_everything_it_ends_all_and_tells_so(kept: Harness) -> None:
+def test_a_stop_with_kill_ends_everything_and_reports_it(kept: Harness) -> None:
     executor = kept.executor
     assert isinstance(executor, DaemonExecutor)
     hydra = kept.hydra()
@@ -113,7 +113,7 @@ def test_asked_to_stop_everything_it_ends_all_and_tells_so(kept: Harness) -> Non
     assert not alive(executor.pids)
 
 
-def test_a_second_supervisor_leaves_the_first_in_peace(kept: Harness, surroundings: Path) -> None:
+def test_a_second_supervisor_does_not_disturb_the_first(kept: Harness, surroundings: Path) -> None:
     folder = surroundings.parent
     supervisor = start_daemon_supervisor(
         str(folder / "supervisor.sock"), str(folder / "journal"), "second"
@@ -126,7 +126,9 @@ def test_a_second_supervisor_leaves_the_first_in_peace(kept: Harness, surroundin
     assert kept.ended("1.1").status == 0
 
 
-def test_it_is_in_nobodys_way(kept: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_holds_no_folder_terminal_or_output(
+    kept: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has its own session and folder, and nothing of a job that may have started the daemon."""
     pid = supervisor_of(kept)
     process = process_tree.processes()[pid]
@@ -140,7 +142,7 @@ def test_it_is_in_nobodys_way(kept: Harness, monkeypatch: pytest.MonkeyPatch) ->
         assert ignored & 1 << (signum - 1)
 
 
-def test_a_daemon_started_by_a_job_hands_nothing_of_the_job_on(
+def test_a_daemon_started_by_a_job_passes_nothing_of_the_job_on(
     surroundings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in (process_tree.COOKIE, "STOKER_JOB_ID", "STOKER_ATTEMPT"):
@@ -213,7 +215,7 @@ def test_a_long_queue_of_short_jobs_keeps_the_journal_short(
     assert journal.stat().st_ino != inode
 
 
-def test_what_prevents_a_start_is_named(surroundings: Path) -> None:
+def test_the_reason_of_a_failed_start_is_named(surroundings: Path) -> None:
     folder = str(surroundings / "missing")
     paths = {"socket": f"{folder}/s", "journal": f"{folder}/j", "log": os.devnull}
     with pytest.raises(
@@ -224,7 +226,7 @@ def test_what_prevents_a_start_is_named(surroundings: Path) -> None:
         DaemonExecutor(name="x", **{**paths, "log": f"{folder}/log"})
 
 
-def test_finishing_is_answered_as_often_as_asked(kept: Harness) -> None:
+def test_each_finish_is_answered(kept: Harness) -> None:
     for number in (1, 2):
         kept.sh(f"{number}.1", "exit 0")
         kept.executor.finish()

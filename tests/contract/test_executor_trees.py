@@ -156,7 +156,7 @@ class TestKillMode:
         assert isinstance(ending, Ending)
         assert ending.status == 0
 
-    def test_when_the_supervisor_is_killed_that_is_told_and_its_jobs_can_be_ended(
+    def test_a_killed_supervisor_is_reported_and_its_jobs_can_be_ended(
         self, surroundings: Path
     ) -> None:
         done = subprocess.run(
@@ -169,7 +169,7 @@ class TestKillMode:
 
         assert done.stdout == "a supervisor process died; its commands were ended\nFalse\n"
 
-    def test_the_journal_tells_what_was_reported(self, local: Harness, surroundings: Path) -> None:
+    def test_the_journal_has_what_was_reported(self, local: Harness, surroundings: Path) -> None:
         local.sh("1.1", "exit 7")
         local.sh("2.1", "kill -9 $$")
         local.sh("3.1", "exit 0", log=surroundings / "missing" / "log")

@@ -151,7 +151,7 @@ time.sleep(600)
         assert real.ended("1.1").status == signal.SIGKILL
         real.until(lambda: not alive(tree))
 
-    def test_that_waits_for_its_worker_can_be_taken_back(self, real: Harness) -> None:
+    def test_that_waits_for_its_worker_can_be_revoked(self, real: Harness) -> None:
         os.mkfifo(real.work / "gate")
         (real.work / "slow.py").write_text("open('gate').read()\n")
         launch(real, "1.1", [script(real, "print(1)")], "slow")
@@ -216,7 +216,7 @@ class TestAWorker:
         assert worker_of(real) != first
         assert reasons(real) == []
 
-    def test_serves_jobs_that_differ_only_in_what_stoker_tells_them(self, real: Harness) -> None:
+    def test_serves_jobs_that_differ_only_in_stokers_variables(self, real: Harness) -> None:
         name = script(real, "import os, sys\nsys.exit(int(os.environ.get('STOKER_RUN', 7)))")
         for key, env, code in (("1.1", {"STOKER_RUN": "3"}, 3), ("2.1", None, 7)):
             launch(real, key, [name], "json", env=env)
@@ -273,9 +273,7 @@ class TestAWorker:
         assert log.read_text() == "1024\n"
         assert reasons(real) == []
 
-    def test_whose_module_saves_itself_at_each_import_is_not_waited_for_for_ever(
-        self, real: Harness
-    ) -> None:
+    def test_whose_module_changes_at_each_import_is_given_up(self, real: Harness) -> None:
         (real.work / "restless.py").write_text(
             "import os, time\nos.utime(__file__, ns=(0, time.time_ns()))\n"
         )
@@ -284,7 +282,7 @@ class TestAWorker:
         assert log.read_text() == "ran\n"
         assert reasons(real) == ["its modules change each time they are imported"]
 
-    def test_without_its_module_is_told_of_and_the_job_runs_cold(self, real: Harness) -> None:
+    def test_without_its_module_is_reported_and_the_job_runs_cold(self, real: Harness) -> None:
         log = launch(real, "1.1", [script(real, "print('ran')")], "no_such_module")
         assert real.ended("1.1").status == 0
         assert log.read_text() == "ran\n"
@@ -292,7 +290,7 @@ class TestAWorker:
             "import no_such_module: ModuleNotFoundError: No module named 'no_such_module'"
         ]
 
-    def test_whose_module_raises_is_told_of_and_the_job_runs_cold(self, real: Harness) -> None:
+    def test_whose_module_raises_is_reported_and_the_job_runs_cold(self, real: Harness) -> None:
         (real.work / "broken.py").write_text("raise SystemExit('not today')\n")
         launch(real, "1.1", [script(real, "import sys\nsys.exit(5)")], "broken")
         assert real.ended("1.1").status == 5 << 8
@@ -430,7 +428,9 @@ class TestAWorker:
 
 
 class TestAfterADeath:
-    def test_the_next_client_hears_how_a_fork_ended_and_of_its_worker(self, kept: Harness) -> None:
+    def test_the_next_client_gets_the_end_of_a_fork_and_its_worker_reported(
+        self, kept: Harness
+    ) -> None:
         os.mkfifo(kept.work / "go")
         launch(kept, "1.1", [script(kept, WAITER), "go"], "json")
         pid = kept.started("1.1").pid
@@ -453,7 +453,7 @@ class TestAfterADeath:
         kept.executor.kill("1.1")
         kept.until(lambda: not alive([pid]))
 
-    def test_what_waits_for_its_worker_was_never_started(self, kept: Harness) -> None:
+    def test_an_attempt_that_waits_for_its_worker_was_never_started(self, kept: Harness) -> None:
         os.mkfifo(kept.work / "gate")
         (kept.work / "slow.py").write_text("open('gate').read()\n")
         kept.sh("2.1", FOREVER, 1)
@@ -473,7 +473,7 @@ class TestAfterADeath:
 
 
 @pytest.mark.parametrize("text", [FOREVER, "exit 3"])
-def test_a_cold_attempt_beside_warm_ones_is_none_of_theirs(real: Harness, text: str) -> None:
+def test_a_cold_attempt_beside_warm_ones_is_separate(real: Harness, text: str) -> None:
     launch(real, "1.1", [script(real, "pass")], "json")
     real.sh("2.1", text, 1)
     real.ended("1.1")

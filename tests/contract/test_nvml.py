@@ -151,7 +151,7 @@ def test_used_and_free_memory_fit_into_the_total(machine: Machine) -> None:
         assert reading.mem_free_bytes > 0
 
 
-def test_an_idle_gpu_tells_utilisation_temperature_and_power(machine: Machine) -> None:
+def test_an_idle_gpu_reports_utilisation_temperature_and_power(machine: Machine) -> None:
     for reading in machine.read():
         assert reading.utilisation_pct == 0
         assert reading.temperature_c is not None
@@ -160,7 +160,7 @@ def test_an_idle_gpu_tells_utilisation_temperature_and_power(machine: Machine) -
         assert 0 < reading.power_w < 2000
 
 
-def test_memory_that_a_process_holds_is_seen_and_comes_back(machine: Machine) -> None:
+def test_memory_of_a_process_is_used_until_it_ends(machine: Machine) -> None:
     before = machine.read()[0]
     with machine.memory_held(GIB):
         during = machine.read()[0]
@@ -172,14 +172,14 @@ def test_memory_that_a_process_holds_is_seen_and_comes_back(machine: Machine) ->
     assert after.mem_used_bytes - before.mem_used_bytes < GIB
 
 
-def test_a_glance_tells_the_memory_and_leaves_the_costly_process_list_out(machine: Machine) -> None:
+def test_a_usage_update_reads_memory_but_not_the_process_list(machine: Machine) -> None:
     with machine.memory_held(GIB):
         reading = machine.read("glance")[0]
     assert reading.mem_used_bytes >= GIB
     assert reading.processes == ()
 
 
-def test_what_processes_use_of_an_idle_gpu_is_nothing(machine: Machine) -> None:
+def test_no_process_uses_an_idle_gpu(machine: Machine) -> None:
     assert all(not sum(used.values()) for used in machine.used_by_process())
 
 
@@ -244,7 +244,7 @@ def test_processes_that_the_driver_does_not_list_are_not_none_at_all(faked: Mach
     assert second.processes == ()
 
 
-def test_every_process_is_told_with_what_it_uses_of_the_gpu(faked: Machine) -> None:
+def test_every_process_is_listed_with_its_share_of_the_gpu(faked: Machine) -> None:
     assert faked.fakes is not None
     faked.fakes.use(os.getpid(), 0, GIB, sm_pct=70)
     faked.fakes.use(os.getppid(), 1, GIB)
@@ -252,7 +252,7 @@ def test_every_process_is_told_with_what_it_uses_of_the_gpu(faked: Machine) -> N
     assert faked.used_by_process() == [{os.getpid(): 70}, {os.getppid(): 50}]
 
 
-def test_a_fault_is_told_with_its_gpu_once_also_of_one_that_is_lost(faked: Machine) -> None:
+def test_a_fault_is_reported_once_with_its_gpu_even_if_that_is_lost(faked: Machine) -> None:
     assert faked.fakes is not None
     faked.fakes.fault(0, 13)
     faked.ask("listen")
@@ -283,7 +283,7 @@ def test_a_gpu_lost_before_keeps_its_number(faked: Machine) -> None:
     assert [reading.lost for reading in faked.read()] == [True, False]
 
 
-def test_the_instances_of_a_split_gpu_stand_in_its_place(faked: Machine) -> None:
+def test_the_instances_of_a_mig_gpu_replace_it(faked: Machine) -> None:
     assert faked.fakes is not None
     faked.fakes.split(0, parts=2)
     faked.fakes.use(os.getpid(), 2, GIB)
@@ -328,7 +328,7 @@ def test_a_machine_without_a_driver_says_so(fake: FakeGpus) -> None:
     assert answer == b'"Driver Not Loaded"\n'
 
 
-def test_looking_anew_finds_the_same_gpus_where_none_has_come(machine: Machine) -> None:
+def test_a_new_enumeration_finds_the_same_gpus(machine: Machine) -> None:
     before = machine.gpus()
 
     assert machine.ask("signs") == b"false\n"
@@ -337,7 +337,7 @@ def test_looking_anew_finds_the_same_gpus_where_none_has_come(machine: Machine) 
     assert not any(reading.lost for reading in machine.read())
 
 
-def test_a_gpu_that_was_added_shows_signs_and_is_found_anew(fake: FakeGpus, faked: Machine) -> None:
+def test_an_added_gpu_is_noticed_and_enumerated(fake: FakeGpus, faked: Machine) -> None:
     before = faked.gpus()
     fake.plug()
 

@@ -339,7 +339,7 @@ def test_a_program_on_the_command_line_cannot_tell_how_it_was_started(
     pair.check([sys.executable, "-u", "-c", text, "an argument"], ["json"])
 
 
-def test_a_script_that_is_missing_is_told_by_the_interpreter(pair: Pair) -> None:
+def test_the_interpreter_reports_a_missing_script(pair: Pair) -> None:
     pair.check([sys.executable, "nowhere.py", "x"], ["json"])
 
 
@@ -363,7 +363,7 @@ def test_files_left_open_are_written(pair: Pair) -> None:
     assert (work / "left-elsewhere.txt").read_text() == "too"
 
 
-def test_output_that_nobody_takes_fails_the_job(pair: Pair) -> None:
+def test_output_without_a_reader_fails_the_job(pair: Pair) -> None:
     words = [sys.executable, write(pair, "print('x' * 100)\n")]
     warm = make_warm(words, ["json"], str(pair.harness.work), "")
     assert not isinstance(warm, str)

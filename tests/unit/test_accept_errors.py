@@ -6,7 +6,7 @@ from typing import Any
 from stoker.daemon.accept_errors import AcceptErrors
 
 
-def test_a_lack_of_descriptors_is_told_once_a_minute_and_other_errors_as_ever() -> None:
+def test_a_lack_of_descriptors_is_logged_once_a_minute() -> None:
     now, told, others = [0.0], [], []  # type: ignore[var-annotated]
     loop = asyncio.new_event_loop()
     loop.default_exception_handler = others.append  # type: ignore[method-assign, assignment]

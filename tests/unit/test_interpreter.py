@@ -67,6 +67,6 @@ def test_the_users_site_packages_are_passed_on_where_they_are_in_use(
     assert (of_user in path) is in_use
 
 
-def test_stoker_itself_is_started_from_where_it_lies() -> None:
+def test_stoker_is_started_from_its_own_folder() -> None:
     assert interpreter.module_command("stoker.daemon")[:2] == [sys.executable, "-I"]
     assert (Path(interpreter._ROOT) / "stoker" / "interpreter.py").samefile(interpreter.__file__)

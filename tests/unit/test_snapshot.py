@@ -157,7 +157,7 @@ def test_a_folder_that_git_ignores_is_there_to_run_in(work: Path, home: Path) ->
     assert take(work / "out", home).is_dir()
 
 
-def test_names_that_are_no_text_are_kept(work: Path, home: Path) -> None:
+def test_file_names_that_are_not_utf8_are_kept(work: Path, home: Path) -> None:
     name = b"caf\xe9"
     with open(os.path.join(os.fsencode(work), name), "wb") as file:
         file.write(b"x")
@@ -167,7 +167,7 @@ def test_names_that_are_no_text_are_kept(work: Path, home: Path) -> None:
     assert os.listdir(os.fsencode(copy)) == [name]
 
 
-def test_a_folder_whose_name_is_no_text_is_refused(work: Path, home: Path) -> None:
+def test_a_folder_name_that_is_not_utf8_is_refused(work: Path, home: Path) -> None:
     (work / ".git").mkdir()
     folder = os.path.join(os.fsencode(work), b"caf\xe9")
     os.mkdir(folder)
@@ -194,7 +194,7 @@ def test_a_tree_that_is_too_large_is_refused_with_the_remedy(
     assert os.listdir(home / "snapshots") == []
 
 
-def test_a_file_nobody_may_read_is_named(
+def test_an_unreadable_file_is_named(
     work: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "a").write_text("x")
@@ -220,7 +220,7 @@ def test_a_home_within_the_tree_is_not_copied_into_itself(work: Path) -> None:
     assert take(work, home) == copy
 
 
-def test_two_that_take_the_same_at_once_share_it(work: Path, home: Path) -> None:
+def test_two_equal_snapshots_at_once_become_one(work: Path, home: Path) -> None:
     for number in range(200):
         (work / f"{number}").write_text("x" * 1000)
     taken: list[Path] = []

@@ -112,7 +112,7 @@ def test_peaks_and_means_are_kept_for_the_attempt(scene: Scene) -> None:
     assert scene.sampler.take("1.1") is None
 
 
-def test_a_job_on_two_gpus_is_told_by_the_one_where_it_holds_most() -> None:
+def test_a_job_on_two_gpus_counts_the_larger_memory() -> None:
     scene = Scene(GPU, SECOND)
     scene.start("1.1", MINE, 2 * GIB, GPU, SECOND)
     scene.driver.held["GPU-1"][MINE] = 5 * GIB
@@ -121,7 +121,7 @@ def test_a_job_on_two_gpus_is_told_by_the_one_where_it_holds_most() -> None:
     assert scene.sampler.look.jobs["1.1"].so_far.mem_peak_bytes == 5 * GIB
 
 
-def test_a_stranger_s_process_is_told_with_user_and_memory(scene: Scene) -> None:
+def test_a_foreign_process_is_reported_with_user_and_memory(scene: Scene) -> None:
     scene.driver.held["GPU-0"][MINE] = GIB
     scene.pass_s(1)
 
@@ -130,7 +130,7 @@ def test_a_stranger_s_process_is_told_with_user_and_memory(scene: Scene) -> None
     assert [(each.pid, each.user is None) for each in use.foreigners] == [(MINE, False)]
 
 
-def test_what_the_driver_keeps_for_itself_is_neither_used_nor_free(scene: Scene) -> None:
+def test_memory_of_the_driver_is_neither_used_nor_free(scene: Scene) -> None:
     scene.driver.driver_bytes = GIB
     scene.driver.held["GPU-0"][MINE] = 2 * GIB
     scene.pass_s(1)
@@ -139,7 +139,7 @@ def test_what_the_driver_keeps_for_itself_is_neither_used_nor_free(scene: Scene)
     assert (use.used_bytes, use.driver_bytes, use.free_bytes) == (2 * GIB, GIB, 5 * GIB)
 
 
-def test_whose_a_process_is_gets_asked_once_while_it_is_there(scene: Scene) -> None:
+def test_the_owner_of_a_process_is_looked_up_once(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(3)
     assert scene.asked == [MINE]
@@ -165,7 +165,7 @@ def test_the_list_is_read_each_second_only_while_a_job_is_new(scene: Scene) -> N
     assert scene.driver.lists - before == 12
 
 
-def test_between_two_lists_growth_is_the_job_s_that_is_alone(scene: Scene) -> None:
+def test_growth_between_two_lists_belongs_to_a_job_that_is_alone(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(63)
     lists = scene.driver.lists
@@ -176,7 +176,7 @@ def test_between_two_lists_growth_is_the_job_s_that_is_alone(scene: Scene) -> No
     assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": 2 * GIB}
 
 
-def test_flat_is_told_from_growing(scene: Scene) -> None:
+def test_flat_and_growing_memory_are_distinguished(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(30)
     assert scene.sampler.look.jobs["1.1"].flat_s == 29
@@ -186,7 +186,7 @@ def test_flat_is_told_from_growing(scene: Scene) -> None:
     assert (job.flat_s, job.watched_s) == (0, 30)
 
 
-def test_memory_that_the_driver_does_not_attribute_is_the_job_s_that_is_alone(scene: Scene) -> None:
+def test_unattributed_memory_belongs_to_a_job_that_is_alone(scene: Scene) -> None:
     scene.driver.more_bytes["GPU-0"] = GIB // 2
     scene.pass_s(1)
     scene.start("1.1", MINE, None)
@@ -214,7 +214,7 @@ def test_pids_of_another_namespace_end_the_sight_of_processes(scene: Scene) -> N
     assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": GIB}
 
 
-def test_whoever_was_there_before_any_job_is_a_stranger_also_from_outside(scene: Scene) -> None:
+def test_an_invisible_process_from_before_any_job_is_foreign(scene: Scene) -> None:
     scene.driver.held["GPU-0"][FAR_PID] = GIB
     scene.pass_s(1)
 
@@ -223,7 +223,7 @@ def test_whoever_was_there_before_any_job_is_a_stranger_also_from_outside(scene:
     assert [(each.pid, each.user) for each in use.foreigners] == [(FAR_PID, None)]
 
 
-def test_whoever_comes_from_outside_while_no_job_is_there_is_a_stranger_too() -> None:
+def test_an_invisible_process_that_comes_without_a_job_is_foreign() -> None:
     scene = Scene(GPU, SECOND)
     scene.start("1.1", MINE, GIB, SECOND)
     scene.pass_s(1)
@@ -238,7 +238,7 @@ def test_whoever_comes_from_outside_while_no_job_is_there_is_a_stranger_too() ->
     assert scene.sampler.look.jobs["2.1"].mem_bytes == {"GPU-0": GIB}
 
 
-def test_whoever_comes_from_outside_while_a_job_starts_may_be_the_job(scene: Scene) -> None:
+def test_an_invisible_process_that_comes_while_a_job_starts_may_be_the_job(scene: Scene) -> None:
     scene.pass_s(1)
     scene.starting.add("GPU-0")
     scene.driver.held["GPU-0"][FAR_PID] = GIB
@@ -248,7 +248,7 @@ def test_whoever_comes_from_outside_while_a_job_starts_may_be_the_job(scene: Sce
     assert scene.sight() is Sight.DEVICE
 
 
-def test_whoever_comes_from_outside_while_memory_is_on_its_way_back_may_be_ours(
+def test_an_invisible_process_that_comes_during_a_memory_release_may_be_ours(
     scene: Scene,
 ) -> None:
     scene.start("1.1", MINE, GIB)
@@ -264,7 +264,7 @@ def test_whoever_comes_from_outside_while_memory_is_on_its_way_back_may_be_ours(
     assert [each.pid for each in scene.sampler.look.gpus["GPU-0"].foreigners] == [FAR_PID]
 
 
-def test_a_stranger_s_number_is_nobody_s_once_he_is_gone(scene: Scene) -> None:
+def test_the_pid_of_a_gone_foreign_process_is_forgotten(scene: Scene) -> None:
     scene.driver.held["GPU-0"][FAR_PID] = GIB
     scene.pass_s(1)
     del scene.driver.held["GPU-0"][FAR_PID]
@@ -290,7 +290,7 @@ def test_a_driver_that_lists_no_processes_shows_the_sum_alone(scene: Scene) -> N
     assert use.mem_peak_bytes == 5 * GIB
 
 
-def test_a_list_without_the_job_that_must_be_on_it_is_not_believed(scene: Scene) -> None:
+def test_a_process_list_without_the_running_job_is_not_trusted(scene: Scene) -> None:
     scene.driver.more_bytes["GPU-0"] = GIB // 4  # of a desktop, which no list tells of
     scene.pass_s(1)
     scene.start("1.1", MINE, 5 * GIB)
@@ -304,7 +304,7 @@ def test_a_list_without_the_job_that_must_be_on_it_is_not_believed(scene: Scene)
     assert scene.sampler.look.jobs["1.1"].mem_bytes == {"GPU-0": 5 * GIB}
 
 
-def test_a_list_is_believed_again_once_a_job_is_on_it(scene: Scene) -> None:
+def test_a_process_list_with_the_job_is_trusted_again(scene: Scene) -> None:
     scene.pass_s(1)
     scene.running["1.1"] = ("GPU-0",)
     scene.driver.more_bytes["GPU-0"] = GIB
@@ -320,7 +320,7 @@ def test_a_list_is_believed_again_once_a_job_is_on_it(scene: Scene) -> None:
     assert scene.sampler.look.jobs["2.1"].mem_bytes == {"GPU-0": GIB}
 
 
-def test_a_list_that_shows_a_stranger_s_growth_is_believed(scene: Scene) -> None:
+def test_a_process_list_that_explains_growth_is_trusted(scene: Scene) -> None:
     scene.driver.held["GPU-0"][YOURS] = GIB
     scene.pass_s(1)
     scene.running["1.1"] = ("GPU-0",)
@@ -330,7 +330,7 @@ def test_a_list_that_shows_a_stranger_s_growth_is_believed(scene: Scene) -> None
     assert scene.sight() is Sight.PROCESSES
 
 
-def test_memory_of_a_process_that_has_just_gone_is_no_reason_to_doubt_the_list(
+def test_memory_of_a_process_that_just_ended_does_not_discredit_the_list(
     scene: Scene,
 ) -> None:
     scene.start("1.1", MINE, GIB)
@@ -344,7 +344,7 @@ def test_memory_of_a_process_that_has_just_gone_is_no_reason_to_doubt_the_list(
     assert scene.sight() is Sight.PROCESSES
 
 
-def test_strangers_are_still_there_while_the_driver_lists_nobody(scene: Scene) -> None:
+def test_foreign_processes_stay_while_the_driver_lists_none(scene: Scene) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as stranger:
         scene.driver.held["GPU-0"] = {stranger.pid: GIB, FAR_PID: 2 * GIB}
         scene.pass_s(1)
@@ -374,7 +374,7 @@ def test_a_lost_gpu_shows_nothing_and_the_others_go_on() -> None:
     assert look.jobs["2.1"].mem_bytes == {"GPU-1": GIB}
 
 
-def test_what_was_seen_before_a_gpu_was_lost_stays_known(scene: Scene) -> None:
+def test_measurements_from_before_a_gpu_was_lost_are_kept(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(1)
     scene.driver.lost.add("GPU-0")
@@ -385,7 +385,7 @@ def test_what_was_seen_before_a_gpu_was_lost_stays_known(scene: Scene) -> None:
     assert use.mem_peak_bytes == GIB
 
 
-def test_memory_of_a_job_that_ended_is_watched_until_it_is_back(scene: Scene) -> None:
+def test_memory_of_an_ended_job_is_waited_for(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(1)
     scene.sampler.take("1.1")
@@ -399,7 +399,7 @@ def test_memory_of_a_job_that_ended_is_watched_until_it_is_back(scene: Scene) ->
     assert not scene.sampler.releasing("GPU-0")
 
 
-def test_memory_that_is_back_at_the_first_look_is_news_too(scene: Scene) -> None:
+def test_memory_that_is_released_at_once_is_reported_too(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(1)
     scene.sampler.take("1.1")
@@ -411,7 +411,7 @@ def test_memory_that_is_back_at_the_first_look_is_news_too(scene: Scene) -> None
     assert scene.changes == before + 1
 
 
-def test_each_job_that_ended_is_waited_for_whoever_ends_beside_it(scene: Scene) -> None:
+def test_each_ended_job_is_waited_for_separately(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.start("2.1", YOURS, GIB)
     scene.pass_s(1)
@@ -429,7 +429,7 @@ def test_each_job_that_ended_is_waited_for_whoever_ends_beside_it(scene: Scene) 
     assert not scene.sampler.releasing("GPU-0")
 
 
-def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minute(
+def test_memory_that_is_not_released_is_waited_for_half_a_minute(
     scene: Scene,
 ) -> None:
     scene.start("1.1", MINE, GIB)
@@ -444,7 +444,7 @@ def test_memory_that_does_not_come_back_is_waited_for_no_longer_than_half_a_minu
     assert list(scene.sampler.overdue) == [("GPU-0", "1.1")]
 
 
-def test_memory_is_waited_for_no_longer_where_the_driver_says_nothing_any_more(
+def test_the_wait_for_memory_ends_when_the_driver_hangs(
     scene: Scene,
 ) -> None:
     scene.start("1.1", MINE, GIB)
@@ -458,7 +458,7 @@ def test_memory_is_waited_for_no_longer_where_the_driver_says_nothing_any_more(
     assert scene.sampler.release_wait_s() is None
 
 
-def test_only_news_is_told(scene: Scene) -> None:
+def test_only_changes_are_reported(scene: Scene) -> None:
     scene.pass_s(3)
     assert scene.changes == 1
     scene.driver.more_bytes["GPU-0"] = GIB
@@ -469,7 +469,7 @@ def test_only_news_is_told(scene: Scene) -> None:
     assert scene.changes == 2
 
 
-def test_the_last_minutes_can_be_drawn(scene: Scene) -> None:
+def test_the_history_of_the_last_minutes_is_kept(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(400)
 
@@ -477,7 +477,7 @@ def test_the_last_minutes_can_be_drawn(scene: Scene) -> None:
     assert len(scene.sampler.history["GPU-0"]) == len(scene.sampler.histories()["1.1"]) == 300
 
 
-def test_what_has_ended_can_be_drawn_until_many_others_have(scene: Scene) -> None:
+def test_the_history_of_an_ended_attempt_is_kept_for_a_while(scene: Scene) -> None:
     scene.start("1.1", MINE, GIB)
     scene.pass_s(3)
     drawn = scene.sampler.history_of("1.1")
@@ -510,9 +510,7 @@ def test_an_idle_sampler_asks_the_driver_nothing(scene: Scene) -> None:
     assert (scene.driver.lists, scene.driver.glances) == (0, 0)
 
 
-def test_whoever_asks_has_a_new_look_with_all_processes(
-    scene: Scene, thread: Callable[[], bool]
-) -> None:
+def test_a_requested_sample_has_all_processes(scene: Scene, thread: Callable[[], bool]) -> None:
     assert thread()
     lists = scene.driver.lists
     scene.driver.held["GPU-0"][MINE] = GIB
@@ -522,7 +520,7 @@ def test_whoever_asks_has_a_new_look_with_all_processes(
     assert scene.sampler.look.gpus["GPU-0"].foreign_bytes == GIB
 
 
-def test_a_driver_that_hangs_keeps_nobody_waiting(scene: Scene, thread: Callable[[], bool]) -> None:
+def test_a_hung_driver_delays_no_caller(scene: Scene, thread: Callable[[], bool]) -> None:
     assert thread()
     seen = scene.sampler.look
     scene.driver.answers.clear()
@@ -531,7 +529,7 @@ def test_a_driver_that_hangs_keeps_nobody_waiting(scene: Scene, thread: Callable
     assert scene.sampler.look is seen
 
 
-def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
+def test_signs_of_a_new_gpu_lead_to_an_enumeration() -> None:
     driver = Driver(GPU)
     told: list[int] = []
     renewal = GpuDiscovery(driver, lambda: told.append(driver.looks))
@@ -545,7 +543,7 @@ def test_signs_of_a_new_gpu_are_followed_up_and_told() -> None:
     assert told == [1]
 
 
-def test_a_look_anew_waits_for_no_driver_that_hangs() -> None:
+def test_an_enumeration_does_not_wait_for_a_hung_driver() -> None:
     driver = Driver(GPU)
     driver.answers.clear()
     assert not look_anew_within(driver, 0.01)

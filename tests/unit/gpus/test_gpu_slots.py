@@ -44,7 +44,7 @@ def labels(text: str, known: tuple[Gpu, ...] | None = FOUR, visible: str | None 
         ("3,all", "3 0 1 2 3"),
     ],
 )
-def test_the_list_is_read_as_people_write_it(text: str, expected: str) -> None:
+def test_lists_of_gpus_are_parsed(text: str, expected: str) -> None:
     assert labels(text) == expected
 
 
@@ -87,13 +87,13 @@ def test_a_name_that_means_no_gpu_needs_no_lease(name: str, known: tuple[Gpu, ..
         ("1+GPU-1a", "GPU 1 is twice in one slot, 1+GPU-1a; for two jobs that share it write 1,1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_line(text: str, message: str) -> None:
+def test_invalid_lists_are_refused_in_one_line(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_slots(text, FOUR, None)
     assert str(caught.value) == message
 
 
-def test_a_gap_in_the_numbers_is_told() -> None:
+def test_an_error_names_the_gaps_in_the_numbers() -> None:
     with pytest.raises(UsageError, match=r"this machine has 0-1,3$"):
         parse_slots("2", (*FOUR[:2], FOUR[3]), None)
 

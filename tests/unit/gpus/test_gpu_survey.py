@@ -35,7 +35,7 @@ def use(sight: Sight = Sight.PROCESSES, sick: str | None = None) -> GpuUse:
     return GpuUse(key="GPU-0", label="0", sight=sight, foreigners=STRANGERS, sick=sick)
 
 
-def test_the_living_processes_of_a_gpu_are_told_with_their_users() -> None:
+def test_the_living_processes_of_a_gpu_are_listed_with_their_users() -> None:
     (state,) = survey(Scripted([reading(0, HERE, ELSEWHERE)]))
 
     assert [(user.pid, user.user) for user in state.users] == [(os.getpid(), ME), (FAR_PID, None)]
@@ -47,21 +47,21 @@ def test_a_process_that_exits_while_we_look_does_not_count() -> None:
     assert state.users == ()
 
 
-def test_who_else_uses_a_gpu_is_told_by_name_with_pid_and_memory() -> None:
+def test_other_users_of_a_gpu_are_named_with_pid_and_memory() -> None:
     assert taken_by(use(), mind_others=True) == (
         f"in use by ann (pid 11, 1.5 GiB), someone outside this container (pid {FAR_PID}, ? GiB)"
     )
 
 
-def test_who_is_not_minded_takes_nothing() -> None:
+def test_ignored_foreign_processes_do_not_make_a_gpu_busy() -> None:
     assert taken_by(use(), mind_others=False) is None
 
 
-def test_a_lost_gpu_is_nobody_s() -> None:
+def test_a_lost_gpu_is_unavailable() -> None:
     assert taken_by(use(Sight.NONE), mind_others=False) == "lost: the driver cannot reach it"
 
 
-def test_a_sick_gpu_says_of_what() -> None:
+def test_a_sick_gpu_is_unavailable_with_its_fault() -> None:
     assert taken_by(use(sick="XID 79, fell off the bus"), mind_others=False) == (
         "sick: XID 79, fell off the bus"
     )

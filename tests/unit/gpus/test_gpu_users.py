@@ -30,7 +30,7 @@ def test_a_pid_outside_our_namespace_has_no_name() -> None:
     assert (user.user, user.command, user.mem_bytes) == (None, None, None)
 
 
-def test_a_process_that_only_waits_to_be_reaped_uses_nothing() -> None:
+def test_a_zombie_uses_nothing() -> None:
     with subprocess.Popen(["true"]) as process:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 

@@ -72,14 +72,14 @@ def is_free(key: str = KEY) -> bool:
     return True
 
 
-def test_what_one_process_holds_another_does_not_get() -> None:
+def test_a_held_lease_is_refused_to_another_process() -> None:
     with another_process(TAKE_AND_WAIT) as (_, said):
         assert said == "held"
         assert lease.take(KEY, "this run") is None
         assert is_free("GPU-other")
 
 
-def test_what_this_process_holds_another_does_not_get_until_it_is_released() -> None:
+def test_a_lease_is_available_again_after_its_release() -> None:
     held = taken()
     with another_process(TAKE_AND_WAIT) as (_, said):
         assert said == "unheld"
@@ -94,7 +94,7 @@ def test_even_one_process_holds_a_gpu_only_once() -> None:
     held.release()
 
 
-def test_a_killed_holder_without_jobs_holds_no_more() -> None:
+def test_a_killed_holder_without_jobs_releases_its_lease() -> None:
     with another_process(TAKE_AND_WAIT) as (process, _):
         process.kill()
         process.wait()
@@ -219,7 +219,7 @@ def test_different_names_are_different_gpus(one: str, other: str) -> None:
     held.release()
 
 
-def test_a_holder_is_told_with_what_it_does_and_since_when() -> None:
+def test_a_holder_is_described_with_its_work_and_start() -> None:
     before = time.time()
     held = taken()
 
@@ -232,13 +232,13 @@ def test_a_holder_is_told_with_what_it_does_and_since_when() -> None:
     assert told.user
 
 
-def test_nobody_holds_what_was_released_or_never_taken() -> None:
+def test_a_released_or_untaken_lease_has_no_holder() -> None:
     assert holder(KEY) is None
     taken().release()
     assert holder(KEY) is None
 
 
-def test_asking_who_holds_a_gpu_makes_nothing(folder: Path) -> None:
+def test_asking_for_a_holder_creates_no_file(folder: Path) -> None:
     assert holder(KEY) is None
     assert not folder.exists()
 
@@ -246,7 +246,7 @@ def test_asking_who_holds_a_gpu_makes_nothing(folder: Path) -> None:
 @pytest.mark.parametrize(
     "note", ["", "nonsense", "[]", '{"pid": "x"}', "null", "5", "[" * 1024, '{"pid": Infinity}']
 )
-def test_a_holder_whose_note_cannot_be_read_is_still_told(folder: Path, note: str) -> None:
+def test_a_holder_with_an_unreadable_note_is_still_described(folder: Path, note: str) -> None:
     held = taken()
     (folder / f"gpu-{KEY}").write_text(note)
 
@@ -299,7 +299,7 @@ def test_a_shorter_note_leaves_nothing_of_a_longer_one() -> None:
     assert told.what == "this run"
 
 
-def test_the_folder_and_the_files_are_everybodys(folder: Path) -> None:
+def test_all_users_can_use_the_folder_and_its_files(folder: Path) -> None:
     old = os.umask(0o077)
     try:
         held = taken()
@@ -311,7 +311,7 @@ def test_the_folder_and_the_files_are_everybodys(folder: Path) -> None:
     assert stat.S_IMODE(os.stat(folder / f"gpu-{KEY}").st_mode) == 0o666
 
 
-def test_a_link_in_the_place_of_a_lease_is_not_followed(folder: Path, tmp_path: Path) -> None:
+def test_a_symlink_instead_of_a_lease_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("keep me")
     folder.mkdir()
@@ -324,7 +324,7 @@ def test_a_link_in_the_place_of_a_lease_is_not_followed(folder: Path, tmp_path: 
     assert holder(KEY) is None
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(folder: Path) -> None:
+def test_a_file_instead_of_the_lease_folder_is_an_error(folder: Path) -> None:
     folder.write_text("")
 
     with pytest.raises(NotADirectoryError):
@@ -349,9 +349,7 @@ class TestRootsFolder:
         folder.mkdir()
         folder.chmod(mode)
 
-    def test_it_is_used_where_it_exists_and_nothing_is_made_elsewhere(
-        self, folders: tuple[Path, Path]
-    ) -> None:
+    def test_the_root_folder_is_used_if_it_exists(self, folders: tuple[Path, Path]) -> None:
         root, shared = folders
         self.make(root)
         held = taken()
@@ -391,7 +389,7 @@ class TestRootsFolder:
         assert early.renew("this run")
         early.release()
 
-    def test_what_others_put_into_the_shared_folder_does_not_matter_then(
+    def test_with_a_root_folder_the_shared_folder_does_not_matter(
         self, folders: tuple[Path, Path]
     ) -> None:
         root, shared = folders
@@ -400,7 +398,7 @@ class TestRootsFolder:
         os.mkfifo(shared / f"gpu-{KEY}")
         assert is_free()
 
-    def test_it_must_be_roots(
+    def test_the_root_folder_must_belong_to_root(
         self, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.make(folders[0])
@@ -429,7 +427,7 @@ def test_a_lease_whose_file_was_removed_is_not_in_force_until_it_is_renewed(fold
     held.release()
 
 
-def test_a_folder_in_which_everybody_can_remove_everything_is_refused(folder: Path) -> None:
+def test_a_lease_folder_without_the_sticky_bit_is_refused(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(OSError, match=f"chmod 1777 {folder}"):

@@ -57,7 +57,7 @@ def look(contents: JournalContents) -> Findings:
     return found
 
 
-def test_a_start_that_nobody_wrote_down_is_dated_no_earlier_than_it_was() -> None:
+def test_an_unrecorded_start_is_dated_no_earlier_than_it_happened() -> None:
     keys = [f"{number}.1" for number in range(1, 25)]
     spawned_us = {}
     with contextlib.ExitStack() as stack:
@@ -74,7 +74,7 @@ def test_a_start_that_nobody_wrote_down_is_dated_no_earlier_than_it_was() -> Non
         assert spawned_us[key] <= at_us <= now_us
 
 
-def test_a_job_that_is_just_exchanging_its_program_is_not_taken_for_dead(
+def test_a_job_in_execve_is_not_taken_for_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cookie = f"{NAME}:7.1"
@@ -98,7 +98,7 @@ def test_a_job_that_is_just_exchanging_its_program_is_not_taken_for_dead(
     assert found.living["7.1"].pid == job.pid
 
 
-def test_a_job_that_exchanges_its_program_once_it_was_seen_is_known_by_its_start(
+def test_a_job_in_execve_is_recognised_by_its_start_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     env = {process_tree.COOKIE: f"{NAME}:7.1"}
@@ -115,7 +115,7 @@ def test_a_job_that_exchanges_its_program_once_it_was_seen_is_known_by_its_start
     assert found.living["7.1"].pid == job.pid
 
 
-def test_what_has_no_environment_at_all_does_not_hold_up_the_others() -> None:
+def test_a_process_without_environment_does_not_delay_adoption() -> None:
     with process("sleep", "60", env={}):
         found = look(announced("8.1"))
 

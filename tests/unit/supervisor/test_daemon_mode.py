@@ -29,7 +29,9 @@ def supervisor(tmp_path: Path) -> Iterator[DaemonSupervisor]:
     supervisor.poll.close()
 
 
-def test_one_that_nobody_ever_called_goes_after_a_while(supervisor: DaemonSupervisor) -> None:
+def test_a_supervisor_without_a_first_client_ends_after_a_while(
+    supervisor: DaemonSupervisor,
+) -> None:
     assert not supervisor.is_unneeded()
     assert 0 < supervisor.poll_timeout_s() <= 30
 
@@ -37,13 +39,13 @@ def test_one_that_nobody_ever_called_goes_after_a_while(supervisor: DaemonSuperv
     assert supervisor.is_unneeded()
 
 
-def test_one_with_nothing_to_do_waits_for_an_hour(supervisor: DaemonSupervisor) -> None:
+def test_an_idle_supervisor_waits_for_an_hour(supervisor: DaemonSupervisor) -> None:
     supervisor.client = ClientState.CONNECTED
 
     assert supervisor.poll_timeout_s() > 3000
 
 
-def test_one_whose_journal_could_not_be_written_stays(supervisor: DaemonSupervisor) -> None:
+def test_a_supervisor_with_an_unwritten_journal_stays(supervisor: DaemonSupervisor) -> None:
     supervisor.expect_until = 0.0
     supervisor.journal.note("end 1.1 0 1 2 3 .\n")
     assert not supervisor.is_unneeded()
@@ -52,7 +54,7 @@ def test_one_whose_journal_could_not_be_written_stays(supervisor: DaemonSupervis
     assert supervisor.is_unneeded()
 
 
-def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
+def test_a_compacted_journal_keeps_running_and_unacknowledged_attempts(
     supervisor: DaemonSupervisor, tmp_path: Path
 ) -> None:
     path = str(tmp_path / "journal")
@@ -79,11 +81,13 @@ def test_a_compacted_journal_says_what_runs_and_what_nobody_has_acknowledged(
         supervisor.journal.open(path)
 
 
-def test_every_order_is_carried_out(supervisor: DaemonSupervisor) -> None:
+def test_every_order_has_a_handler(supervisor: DaemonSupervisor) -> None:
     assert supervisor.handlers.keys() == {*ORDERS.values()} - {OpenJournal}
 
 
-def test_a_lost_attempt_is_told_with_the_slot_that_took_it(supervisor: DaemonSupervisor) -> None:
+def test_a_lost_attempt_is_reported_with_the_slot_that_took_it(
+    supervisor: DaemonSupervisor,
+) -> None:
     supervisor.records = {"1.1": Record(outcome=Loss("killed"), boot="boot", slot="3")}
 
     supervisor.on_sync(Sync())

@@ -86,11 +86,11 @@ def test_what_was_written_is_read_back(path: str) -> None:
     }
 
 
-def test_a_missing_journal_tells_nothing(path: str) -> None:
+def test_a_missing_journal_has_no_records(path: str) -> None:
     assert read_journal(path) == {}
 
 
-def test_a_journal_is_its_owners_alone(path: str) -> None:
+def test_only_the_owner_can_read_a_journal(path: str) -> None:
     with journal_at(path):
         assert os.stat(path).st_mode & 0o777 == 0o600
 
@@ -103,7 +103,7 @@ def test_a_note_is_kept_until_the_next_intent_or_flush(path: str) -> None:
         assert Path(path).read_text() == "start 1.1 1 1 1 1 .\nspawn 2.1 .\n"
 
 
-def test_a_later_journal_goes_on_after_an_earlier_one(path: str) -> None:
+def test_a_reopened_journal_appends(path: str) -> None:
     for key in ("1.1", "1.2"):
         with journal_at(path) as journal:
             journal.intend(f"spawn {key} .\n")
@@ -111,7 +111,7 @@ def test_a_later_journal_goes_on_after_an_earlier_one(path: str) -> None:
     assert set(read_journal(path)) == {"1.1", "1.2"}
 
 
-def test_who_reads_waits_for_who_writes(path: str) -> None:
+def test_a_reader_waits_for_the_writer(path: str) -> None:
     with journal_at(path), open(path, "rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
@@ -129,14 +129,14 @@ def tellable(path: str, cut: int) -> list[dict[str, Record]]:
     return [told(path, whole), told(path, text[: cut + 1] if text[cut] == "\n" else whole)]
 
 
-def test_a_journal_torn_anywhere_tells_its_whole_lines_and_invents_nothing(path: str) -> None:
+def test_a_journal_torn_anywhere_keeps_its_whole_lines_and_invents_nothing(path: str) -> None:
     text = "".join(STORY)
     for cut in range(len(text)):
         allowed = tellable(path, cut)
         assert told(path, text[:cut]) in allowed, text[:cut]
 
 
-def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothing(
+def test_a_torn_journal_that_is_appended_to_keeps_both_parts(
     path: str,
 ) -> None:
     """A supervisor died in the middle of a line; the next one appends to the same file."""
@@ -163,7 +163,7 @@ def test_a_torn_journal_that_is_gone_on_with_tells_both_parts_and_invents_nothin
     st.binary(max_size=200)
     | st.lists(st.sampled_from(["spawn", "start", "end", "1.1", ".", "7", "x"]))
 )
-def test_no_content_is_too_strange_to_be_read(
+def test_any_content_can_be_read(
     tmp_path_factory: pytest.TempPathFactory, content: bytes | list[str]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "strange-journal"
@@ -173,9 +173,7 @@ def test_no_content_is_too_strange_to_be_read(
 
 
 @pytest.mark.parametrize("length", range(len("spawn 1.1 .\n")))
-def test_an_intent_that_does_not_fit_on_the_disk_is_refused_and_announces_nothing(
-    path: str, length: int
-) -> None:
+def test_an_intent_on_a_full_disk_fails_and_leaves_no_line(path: str, length: int) -> None:
     with journal_at(path) as journal:
         with room_for(path, length), pytest.raises(OSError, match="No space left"):
             journal.intend("spawn 1.1 .\n")
@@ -188,7 +186,7 @@ def test_an_intent_that_does_not_fit_on_the_disk_is_refused_and_announces_nothin
     assert len(during) == length
 
 
-def test_on_a_full_disk_what_has_happened_is_kept_whole_until_there_is_space(path: str) -> None:
+def test_notes_on_a_full_disk_are_kept_whole_until_there_is_space(path: str) -> None:
     notes = "end 1.1 256 1700000000250000 750000 2048 .\nstart 3.1 5 6 7 8 .\n"
     everything = notes + "spawn 2.1 .\n"
     for length in range(len(everything)):
@@ -208,7 +206,7 @@ def test_on_a_full_disk_what_has_happened_is_kept_whole_until_there_is_space(pat
         }
 
 
-def test_a_device_that_takes_nothing_refuses_every_intent() -> None:
+def test_a_device_without_any_space_refuses_every_intent() -> None:
     with journal_at("/dev/full") as journal:
         journal.note(BOOT)
         journal.flush()
@@ -216,7 +214,7 @@ def test_a_device_that_takes_nothing_refuses_every_intent() -> None:
             journal.intend("spawn 1.1 .\n")
 
 
-def test_an_ending_in_one_journal_is_not_forgotten_for_an_intent_in_another(tmp_path: Path) -> None:
+def test_an_end_in_one_journal_outweighs_an_intent_in_another(tmp_path: Path) -> None:
     base = str(tmp_path / "journal")
     with open(base, "w", encoding="ascii") as first:
         first.write(
@@ -240,20 +238,20 @@ FULL = {
 }
 
 
-def test_a_record_tells_itself_in_lines_that_are_read_as_the_same_record(path: str) -> None:
+def test_the_lines_of_a_record_are_read_as_the_same_record(path: str) -> None:
     assert told(path, BOOT + "".join(record.lines(key) for key, record in FULL.items())) == FULL
     kinds = [Ending, Refusal, Loss, type(None), type(None)]
     assert [type(record.outcome) for record in FULL.values()] == kinds
 
 
-def test_what_is_acknowledged_is_told_no_more(path: str) -> None:
+def test_acknowledged_attempts_have_no_record(path: str) -> None:
     text = BOOT + "".join(record.lines(key) for key, record in FULL.items())
     assert told(path, text + "ack 1.1 .\nack 2.1 .\nack 9.9 .\nack 3.1") == {
         key: record for key, record in FULL.items() if key not in ("1.1", "2.1")
     }
 
 
-def test_attempts_of_an_earlier_boot_are_told_apart(path: str) -> None:
+def test_records_have_the_boot_of_their_attempt(path: str) -> None:
     text = "boot earlier 77 .\nspawn 1.1 .\n" + BOOT + "spawn 2.1 .\nend 1.1 0 1 2 3 .\n"
 
     records = told(path, text)
@@ -261,7 +259,7 @@ def test_attempts_of_an_earlier_boot_are_told_apart(path: str) -> None:
 
 
 class TestRewriting:
-    def test_a_rewritten_journal_says_the_new_and_goes_on(self, path: str) -> None:
+    def test_a_rewritten_journal_has_the_new_lines_and_accepts_more(self, path: str) -> None:
         with journal_at(path) as journal:
             journal.intend("spawn 1.1 .\n")
             journal.note("end 1.1 0 1 2 3 .\n")
@@ -274,7 +272,7 @@ class TestRewriting:
         assert set(read_journal(path)) == {"2.1", "3.1"}
         assert os.listdir(os.path.dirname(path)) == ["journal"]
 
-    def test_it_is_locked_all_the_time(self, path: str) -> None:
+    def test_a_journal_stays_locked_while_it_is_rewritten(self, path: str) -> None:
         with journal_at(path) as journal, open(path, "rb") as early:
             journal.rewrite("spawn 2.1 .\n")
             fcntl.flock(
@@ -285,7 +283,7 @@ class TestRewriting:
             with pytest.raises(BlockingIOError):
                 Journal().claim(path)
 
-    def test_who_has_waited_for_the_old_one_reads_the_new(self, path: str) -> None:
+    def test_a_reader_that_waited_for_the_old_journal_reads_the_new_one(self, path: str) -> None:
         read: list[dict[str, Record]] = []
         with journal_at(path) as journal:
             journal.intend("spawn 1.1 .\n")
@@ -301,7 +299,7 @@ class TestRewriting:
 
         assert set(read[0]) == {"2.1", "3.1"}
 
-    def test_on_a_full_disk_the_old_one_stays_and_goes_on(self, path: str) -> None:
+    def test_a_rewrite_on_a_full_disk_keeps_the_old_journal(self, path: str) -> None:
         with journal_at(path) as journal:
             journal.intend("spawn 1.1 .\n")
             with room_for(path, 10), pytest.raises(OSError, match="File too large"):
@@ -311,14 +309,14 @@ class TestRewriting:
         assert set(read_journal(path)) == {"1.1", "3.1"}
         assert os.listdir(os.path.dirname(path)) == ["journal"]
 
-    def test_a_half_made_one_of_a_killed_process_is_no_obstacle(self, path: str) -> None:
+    def test_a_half_written_new_journal_of_a_killed_process_is_replaced(self, path: str) -> None:
         Path(f"{path}.new").write_text("spawn 9.9 .\n")
         with journal_at(path) as journal:
             journal.rewrite("spawn 2.1 .\n")
 
         assert set(read_journal(path)) == {"2.1"}
 
-    def test_claiming_tells_what_is_there_and_appends_to_it(self, path: str) -> None:
+    def test_claim_returns_the_records_and_appends(self, path: str) -> None:
         Path(path).write_text(BOOT + "spawn 1.1 .\nend 2.1 0 1")
         journal = Journal()
         contents = journal.claim(path)
@@ -335,7 +333,7 @@ def until_waited_for(inode: int) -> None:
         time.sleep(0.001)
 
 
-def test_the_exit_of_a_first_process_is_no_end_until_its_attempt_is_over(path: str) -> None:
+def test_the_exit_of_a_first_process_is_not_the_end_of_its_attempt(path: str) -> None:
     figures = "256 1700000000250000 750000 2048"
     Path(path).write_text(f"{BOOT}spawn 1.1 .\nexit 1.1 {figures} .\n")
     record = read_journal(path)["1.1"]
@@ -352,7 +350,7 @@ def test_what_was_left_of_an_attempt_is_read_back(path: str) -> None:
     assert read_journal(path)["1.1"].outcome == ending
 
 
-def test_an_end_whose_leftovers_were_torn_off_is_still_that_end(path: str) -> None:
+def test_an_end_with_a_torn_list_of_leftovers_counts(path: str) -> None:
     ending = ENDING._replace(leftovers=("python",))
     lines = Record(outcome=ending).lines("1.1")
     Path(path).write_text(BOOT + lines[: lines.index("left") + 8])

@@ -15,7 +15,7 @@ def boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def test_jobs_may_run_until_the_moment_that_was_put_off(tmp_path: Path) -> None:
+def test_jobs_may_run_until_the_end_of_the_lease(tmp_path: Path) -> None:
     path = str(tmp_path / "lease_file")
     assert LeaseFile(path).left_s() == 0
     write(path, boot_s() + 30)
@@ -24,7 +24,7 @@ def test_jobs_may_run_until_the_moment_that_was_put_off(tmp_path: Path) -> None:
     assert LeaseFile(path).left_s() == 0
 
 
-def test_a_moment_of_an_earlier_boot_says_nothing_about_this_one(
+def test_a_lease_of_an_earlier_boot_has_expired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "lease_file"
@@ -33,7 +33,7 @@ def test_a_moment_of_an_earlier_boot_says_nothing_about_this_one(
     assert LeaseFile(str(path)).left_s() == 0
 
 
-def test_what_was_written_half_or_by_somebody_else_lets_nothing_run(tmp_path: Path) -> None:
+def test_a_torn_or_foreign_lease_file_has_expired(tmp_path: Path) -> None:
     path = tmp_path / "lease_file"
     write(str(path), boot_s() + 30)
     whole = path.read_text()

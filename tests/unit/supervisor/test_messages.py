@@ -112,7 +112,7 @@ def test_orders_to_proxies_are_read_as_they_were_written_among_those_of_the_supe
         SUPERVISOR_ORDERS.decode(line)
 
 
-def test_lines_are_whole_however_they_arrive() -> None:
+def test_lines_are_joined_from_pieces() -> None:
     buffer = LineBuffer()
     assert [buffer.take_in(piece) for piece in (b"a", b"b\nc\nd", b"\n")] == [
         [],

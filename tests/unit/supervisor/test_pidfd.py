@@ -25,7 +25,7 @@ def look(pid: int) -> process_tree.Process:
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 15), (signal.SIGKILL, 9)])
-def test_a_process_that_waits_to_be_reaped_can_be_asked_how_it_ended(
+def test_the_exit_status_of_a_zombie_can_be_read(
     sleeper: subprocess.Popen[bytes], signum: int, status: int
 ) -> None:
     ticks = look(sleeper.pid).ticks
@@ -43,7 +43,7 @@ def test_a_process_that_waits_to_be_reaped_can_be_asked_how_it_ended(
         os.close(fd)
 
 
-def test_of_what_nobody_saw_nothing_is_made_up(sleeper: subprocess.Popen[bytes]) -> None:
+def test_an_unknown_exit_status_is_none(sleeper: subprocess.Popen[bytes]) -> None:
     ticks = look(sleeper.pid).ticks
     sleeper.kill()
     sleeper.wait()
@@ -51,7 +51,7 @@ def test_of_what_nobody_saw_nothing_is_made_up(sleeper: subprocess.Popen[bytes])
     assert pidfd.exit_status(-1, sleeper.pid, ticks) is None
 
 
-def test_only_the_very_process_that_was_seen_is_signalled(
+def test_a_process_that_reuses_a_pid_is_not_signalled(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     seen = look(sleeper.pid)

@@ -86,7 +86,7 @@ def test_a_process_that_has_ended_is_no_longer_there_even_before_it_is_reaped() 
         assert process.pid not in process_tree.living_children()
 
 
-def test_a_name_with_blanks_and_parentheses_is_no_riddle() -> None:
+def test_a_process_name_with_blanks_and_parentheses_is_parsed() -> None:
     rename = "import ctypes; ctypes.CDLL(None).prctl(15, b') S 1 1 (', 0, 0, 0)"
     wait = "; print(flush=True); import time; time.sleep(600)"
     with child(sys.executable, "-c", rename + wait) as process:
@@ -127,7 +127,7 @@ def test_the_members_of_a_job_are_its_descendants_and_no_others() -> None:
         assert members(other.pid, f"{NAME}:2.1", children) == {other.pid}
 
 
-def test_who_left_the_tree_and_the_session_is_known_by_its_cookie() -> None:
+def test_a_process_outside_tree_and_session_is_found_by_its_cookie() -> None:
     with child(sys.executable, "-c", DAEMONISE, cookie=f"outer:9.9/{NAME}:1.1") as process:
         root, daemon = read_pid(process), read_pid(process)
         children = {root, daemon}
@@ -141,7 +141,7 @@ def test_who_left_the_tree_and_the_session_is_known_by_its_cookie() -> None:
             os.kill(daemon, signal.SIGKILL)
 
 
-def test_a_part_of_stoker_is_no_member_nor_is_anything_below_it() -> None:
+def test_a_part_of_stoker_and_its_descendants_are_no_members() -> None:
     script = f"env {process_tree.MARKER}=daemon sh -c 'sleep 600 & echo $! ; echo $$; wait' & wait"
     with child("/bin/sh", "-c", script, cookie=f"{NAME}:1.1") as process:
         below, part = read_pid(process), read_pid(process)
@@ -154,7 +154,7 @@ def test_a_part_of_stoker_is_no_member_nor_is_anything_below_it() -> None:
             process_tree.send({part, below}, signal.SIGKILL)
 
 
-def test_bearers_are_found_on_the_whole_machine_by_each_of_their_cookies() -> None:
+def test_processes_are_found_by_each_of_their_cookies() -> None:
     with child("sleep", "600", cookie=f"outer:9.9/{NAME}:1.1") as process:
         until(lambda: process_tree.read_marks(process.pid).cookies)
 
@@ -163,14 +163,14 @@ def test_bearers_are_found_on_the_whole_machine_by_each_of_their_cookies() -> No
         assert "outer:9.9" not in found
 
 
-def test_a_cookie_that_only_begins_alike_is_another() -> None:
+def test_a_cookie_with_the_same_prefix_does_not_match() -> None:
     with child("sleep", "600", cookie=f"{NAME}:1.11") as process:
         until(lambda: process_tree.read_marks(process.pid).cookies)
 
         assert members(1 << 22, f"{NAME}:1.1", {process.pid}) == set()
 
 
-def test_nothing_outside_the_flock_is_ever_a_member() -> None:
+def test_only_descendants_of_the_given_children_are_members() -> None:
     with child("sleep", "600", cookie=f"{NAME}:1.1") as process:
         until(lambda: process_tree.read_marks(process.pid).cookies)
 
@@ -178,7 +178,7 @@ def test_nothing_outside_the_flock_is_ever_a_member() -> None:
         assert members(os.getpid(), f"{NAME}:1.1", {1 << 22}) == set()
 
 
-def test_an_empty_match_kills_nothing_and_the_dead_are_no_error() -> None:
+def test_signals_to_no_process_or_a_dead_one_do_nothing() -> None:
     with child("sleep", "600") as process:
         process_tree.send(set(), signal.SIGKILL)
         process_tree.send({1 << 22}, signal.SIGKILL)

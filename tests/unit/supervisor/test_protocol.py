@@ -39,7 +39,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Talk]:
     found.close()
 
 
-def test_a_report_waits_for_company(talk: Talk) -> None:
+def test_a_report_waits_for_an_urgent_one(talk: Talk) -> None:
     talk.protocol.reports.append('"first"')
     talk.protocol.flush(late=False)
     assert talk.heard() == b""
@@ -49,13 +49,13 @@ def test_a_report_waits_for_company(talk: Talk) -> None:
     assert talk.heard() == b'"first"\n"second"\n'
 
 
-def test_a_report_does_not_wait_where_nothing_happens(talk: Talk) -> None:
+def test_a_report_is_sent_when_nothing_else_happens(talk: Talk) -> None:
     talk.protocol.reports.append('"first"')
     talk.protocol.flush(late=True)
     assert talk.heard() == b'"first"\n'
 
 
-def test_where_something_happens_all_the_time_a_report_waits_not_for_ever(talk: Talk) -> None:
+def test_a_report_waits_for_a_limited_time_on_a_busy_connection(talk: Talk) -> None:
     for number in range(10):
         talk.protocol.reports.append(f'"{number}"')
         talk.protocol.flush(late=False)

@@ -35,7 +35,7 @@ def tell(*words: str, before: str = "") -> list[dict[str, int]]:
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
-def test_jobs_inherit_nothing_of_it() -> None:
+def test_jobs_do_not_inherit_short_slices() -> None:
     (plain,) = (
         json.loads(line)
         for line in subprocess.check_output([sys.executable, "-c", TELL], text=True).splitlines()
@@ -49,13 +49,13 @@ def test_jobs_inherit_nothing_of_it() -> None:
         assert ours["runtime"] < plain["runtime"] or plain["runtime"] == 0
 
 
-def test_a_priority_of_ones_own_is_kept_and_handed_on() -> None:
+def test_a_given_priority_is_kept_and_inherited() -> None:
     ours, jobs = tell("nice", "-n", "7")
 
     assert ours["nice"] == jobs["nice"] >= 7
 
 
-def test_a_policy_of_ones_own_is_kept_and_handed_on() -> None:
+def test_a_given_policy_is_kept_and_inherited() -> None:
     idle = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\n"
     ours, jobs = tell(before=idle)
 

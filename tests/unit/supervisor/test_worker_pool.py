@@ -88,7 +88,7 @@ def make_harness(
             os.waitpid(pid, 0)
 
 
-def test_a_worker_that_has_nothing_to_do_ends(make_harness: Callable[..., Harness]) -> None:
+def test_an_idle_worker_ends(make_harness: Callable[..., Harness]) -> None:
     harness = make_harness(idle_s=0.0)
     harness.ask("csv")
     harness.hear(lambda: bool(harness.pids("cooled")))
@@ -97,7 +97,7 @@ def test_a_worker_that_has_nothing_to_do_ends(make_harness: Callable[..., Harnes
     assert harness.worker_pool.must_wait(harness.attempt("csv"))  # for a new one
 
 
-def test_the_worker_that_was_used_longest_ago_makes_room(
+def test_the_least_recently_used_worker_ends_first(
     make_harness: Callable[..., Harness],
 ) -> None:
     harness = make_harness()
@@ -115,7 +115,7 @@ def test_the_worker_that_was_used_longest_ago_makes_room(
     assert csv not in harness.pids("cooled")
 
 
-def test_what_could_not_be_imported_is_tried_again_after_a_while(
+def test_a_failed_import_is_tried_again_after_a_while(
     make_harness: Callable[..., Harness], tmp_path: Path
 ) -> None:
     harness = make_harness()

@@ -45,7 +45,7 @@ def test_a_python_command_is_known_by_its_script_or_module(line: str, at: int) -
         "python -m",
     ],
 )
-def test_anything_else_says_why_it_is_not(line: str) -> None:
+def test_other_commands_have_a_reason_not_to_start_warm(line: str) -> None:
     assert isinstance(find_script(line.split()), str)
     assert why_cold(None, line.encode()) == find_script(line.split())
 
@@ -53,18 +53,18 @@ def test_anything_else_says_why_it_is_not(line: str) -> None:
 @pytest.mark.parametrize(
     "line", ["a | b", "a $X", "a `b`", 'a "$b"', "a; b", "A=1 b", "a\\ b", "a *", "a 'b"]
 )
-def test_a_line_in_which_something_is_special_is_the_shells(line: str) -> None:
+def test_a_line_with_special_characters_needs_the_shell(line: str) -> None:
     assert split_literal(line.encode()) is None
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.lists(st.text(alphabet="abc =./'\"-_$*", min_size=1), min_size=1))
-def test_quoted_words_come_back_as_they_were(words: list[str]) -> None:
+def test_quoted_words_are_split_exactly(words: list[str]) -> None:
     found = split_literal(shlex.join(words).encode())
     assert found in (None, words)
 
 
-def test_imports_look_where_the_script_really_is(tmp_path: Path) -> None:
+def test_imports_search_the_real_folder_of_the_script(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "train.py").touch()
     (tmp_path / "link.py").symlink_to("real/train.py")
