@@ -36,9 +36,9 @@ for line in sys.stdin:
         case ["open"]: answer = why_unavailable()
         case ["gpus"]: answer = nvml.gpus()
         case ["read"]: answer = [nvml.read(gpu) for gpu in nvml.gpus()]
-        case ["glance"]: answer = [nvml.glance(Reading(gpu)) for gpu in nvml.gpus()]
+        case ["glance"]: answer = [nvml.update_usage(Reading(gpu)) for gpu in nvml.gpus()]
         case ["signs"]: answer = nvml.may_have_changed()
-        case ["anew"]: answer = nvml.look_anew()
+        case ["anew"]: answer = nvml.enumerate_again()
         case ["sm"]: answer = [nvml.sm_by_pid(gpu, 0) for gpu in nvml.gpus()]
         case ["listen"]: events = nvml.listen_for_faults(); answer = events is not None
         case ["fault", wait_ms]: answer = nvml.next_fault(events, int(wait_ms))

@@ -10,7 +10,7 @@ from stoker.core.slot import Slot
 from stoker.engine.config import Config
 from stoker.engine.gpu_models import Model, models_of
 from stoker.errors import StokerError
-from stoker.gpus.gpu_discovery import look_anew_within
+from stoker.gpus.gpu_discovery import enumerate_within
 from stoker.gpus.nvml import Gpu, Nvml
 from stoker.gpus.slot_grammar import default_slots, parse_slots, visible_gpus
 
@@ -45,7 +45,7 @@ class LocalGpus:
             found = parse_slots(text, self.known(), self._visible)
         except StokerError:
             # The GPU may have been added to the machine since the last discovery.
-            if self.nvml is None or not look_anew_within(self.nvml, _DISCOVERY_TIMEOUT_S):
+            if self.nvml is None or not enumerate_within(self.nvml, _DISCOVERY_TIMEOUT_S):
                 raise
             found = parse_slots(text, self.known(), self._visible)
         return self._on_node(found)

@@ -74,7 +74,7 @@ class GpuMonitor(GpuSource):
         self._fault_listener = FaultListener(nvml, self._sampler.active, self._on_fault)
         self._sampler.start()
         self._fault_listener.start()
-        self._look_at_once()
+        self._sample_now()
         if all(ClosedBy.GPU in place.closed for place in slot_table.states):
             listener.on_notice(
                 "every GPU is in use: waiting for one; to use one anyway, name it: --gpus 0"
@@ -197,11 +197,11 @@ class GpuMonitor(GpuSource):
     def rouse(self) -> None:
         """Look now, and periodically from now on."""
         if not self._sampler.active.is_set():
-            self._look_at_once()
+            self._sample_now()
 
     def look_again(self) -> None:
         """Look now, because slots were added."""
-        self._look_at_once()
+        self._sample_now()
 
     def stop(self) -> None:
         """Stop the threads."""
@@ -213,8 +213,8 @@ class GpuMonitor(GpuSource):
         os.close(self._reader)
         os.close(self._writer)
 
-    def _look_at_once(self) -> None:
-        if not self._sampler.look_at_once(_FIRST_LOOK_S):
+    def _sample_now(self) -> None:
+        if not self._sampler.sample_now(_FIRST_LOOK_S):
             self._notices.tell_once(_UNANSWERED)
         self._judge()
 

@@ -27,19 +27,19 @@ class GpuDiscovery:
             return
         lost = any(latest[gpu.uuid].lost for gpu in self._nvml.gpus() if gpu.uuid in latest)
         if lost or self._nvml.may_have_changed():
-            self._nvml.look_anew()
+            self._nvml.enumerate_again()
             self._renewed()
         # A GPU that stays lost is asked for less and less often.
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S) if lost else _FIRST_PAUSE_S
         self._at_s = time.monotonic() + self._pause_s if lost else 0.0
 
 
-def look_anew_within(nvml: Nvml, patience_s: float) -> bool:
-    """Enumerate again, but wait at most `patience_s` for the driver. Returns whether the GPUs changed."""
+def enumerate_within(nvml: Nvml, timeout_s: float) -> bool:
+    """Enumerate again, but wait at most `timeout_s` for the driver. Returns whether the GPUs changed."""
     found: list[bool] = []
-    look = threading.Thread(
-        target=lambda: found.append(nvml.look_anew()), name="gpu-renewal", daemon=True
+    thread = threading.Thread(
+        target=lambda: found.append(nvml.enumerate_again()), name="gpu-renewal", daemon=True
     )
-    look.start()
-    look.join(patience_s)
+    thread.start()
+    thread.join(timeout_s)
     return any(found)

@@ -60,8 +60,8 @@ class Reading(msgspec.Struct, frozen=True):
     @property
     def driver_bytes(self) -> int:
         """Memory that the driver keeps for itself; 0 if unknown."""
-        told = self.mem_used_bytes + self.mem_free_bytes
-        return max(0, self.gpu.mem_total_bytes - told) if told else 0
+        known = self.mem_used_bytes + self.mem_free_bytes
+        return max(0, self.gpu.mem_total_bytes - known) if known else 0
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class Nvml:
         """Whether there are signs that GPUs were added or removed; costs microseconds."""
         return self._look_for_signs() != self._signs
 
-    def look_anew(self) -> bool:
+    def enumerate_again(self) -> bool:
         """Enumerate the GPUs again. Returns whether they changed.
 
         The driver shows added or reset GPUs only after a new initialisation.
@@ -196,7 +196,7 @@ class Nvml:
             except self._lib.NVMLError:
                 return Reading(gpu, lost=True)
 
-    def glance(self, before: Reading) -> Reading:
+    def update_usage(self, before: Reading) -> Reading:
         """Update only the memory and the utilisation of an earlier reading."""
         with self._lock:
             handle = self._handles.get(before.gpu.uuid)
@@ -245,7 +245,7 @@ class Nvml:
     def next_fault(self, events: Any, timeout_ms: int) -> Fault | None:
         """Wait for a fault without blocking other calls; None if none came in time.
 
-        Raises NvmlUnavailableError when `events` are no longer valid, as after `look_anew`.
+        Raises NvmlUnavailableError when `events` are no longer valid, as after `enumerate_again`.
         """
         lib = self._lib
         try:

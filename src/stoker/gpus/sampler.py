@@ -102,13 +102,13 @@ class Sampler(threading.Thread):
         if self.is_alive():
             self.join(timeout=1.0)
 
-    def look_at_once(self, patience_s: float) -> bool:
-        """Take a sample now, with all processes; False if the driver takes longer than `patience_s`."""
+    def sample_now(self, timeout_s: float) -> bool:
+        """Take a sample now, with all processes; False if the driver takes longer than `timeout_s`."""
         with self._answered:
             self._asked = asked = self._asked + 1
             self.active.set()
             self._nudged.set()
-            return self._answered.wait_for(lambda: self._answers >= asked, patience_s)
+            return self._answered.wait_for(lambda: self._answers >= asked, timeout_s)
 
     def take(self, key: str) -> AttemptUse | None:
         """Return what an ended attempt used, and wait for its memory to be released."""
@@ -154,7 +154,7 @@ class Sampler(threading.Thread):
         for gpu in gpus:
             self._read(gpu, gpu.uuid in due)
             if gpu.uuid in due:
-                self._doubt(gpu.uuid, subjects)
+                self._distrust_list(gpu.uuid, subjects)
         self._settle_releases(now)
         self.census.forget_but(pid for count in self._counts.values() for pid in count.pids)
         jobs = self._measure(subjects, now)
@@ -164,7 +164,7 @@ class Sampler(threading.Thread):
         for gpu_key in due:
             ages = [jobs[key].watched_s for key, keys in subjects.items() if gpu_key in keys]
             self._list_at_s[gpu_key] = now + self._pause_s(min(ages, default=_NEW_S))
-        self._tell_changes()
+        self._report_changes()
 
     def _pause_s(self, youngest_s: float) -> float:
         if youngest_s < _NEW_S:
@@ -175,7 +175,7 @@ class Sampler(threading.Thread):
         key = gpu.uuid
         before = self.latest.get(key)
         if not lists and before is not None:
-            self.latest[key] = reading = self._nvml.glance(before)
+            self.latest[key] = reading = self._nvml.update_usage(before)
             if reading.lost:
                 self._counts[key] = self.census.count(reading)
             return
@@ -192,7 +192,7 @@ class Sampler(threading.Thread):
         since_us, self._listed_us[key] = self._listed_us.get(key, 0), time.time_ns() // 1000
         self._sm_pct[key] = self._nvml.sm_by_pid(gpu, since_us) if reading.processes else {}
 
-    def _doubt(self, gpu_key: str, subjects: Mapping[str, tuple[str, ...]]) -> None:
+    def _distrust_list(self, gpu_key: str, subjects: Mapping[str, tuple[str, ...]]) -> None:
         """Ignore NVML's process list if it shows none of our jobs although unexplained memory is in use.
 
         Only after several such lists: memory of a process that has ended may be released a moment later.
@@ -297,7 +297,7 @@ class Sampler(threading.Thread):
                 self.overdue.append((gpu_key, attempt))
             self._shown = None  # report it: the engine may wait for it without having seen it begin
 
-    def _tell_changes(self) -> None:
+    def _report_changes(self) -> None:
         # Only changes of processes are reported: memory differs in every sample.
         shown = [
             (use.key, use.sight, use.releasing, [each.pid for each in use.foreigners])

@@ -37,9 +37,9 @@ class Driver(Nvml):
         held = self.held[gpu.uuid]
         processes = tuple(GpuProcess(pid, mem) for pid, mem in held.items())
         told = None if gpu.uuid in self.unlisted else processes
-        return self.glance(Reading(gpu, processes=told))
+        return self.update_usage(Reading(gpu, processes=told))
 
-    def glance(self, before: Reading) -> Reading:
+    def update_usage(self, before: Reading) -> Reading:
         self.glances += 1
         uuid = before.gpu.uuid
         if uuid in self.lost:
@@ -59,7 +59,7 @@ class Driver(Nvml):
     def may_have_changed(self) -> bool:
         return self.signs
 
-    def look_anew(self) -> bool:
+    def enumerate_again(self) -> bool:
         self.answers.wait()
         self.looks += 1
         self.signs = False

@@ -10,7 +10,7 @@ import pytest
 
 from patience import PATIENCE_S
 from stoker.core.usage import Sight
-from stoker.gpus.gpu_discovery import GpuDiscovery, look_anew_within
+from stoker.gpus.gpu_discovery import GpuDiscovery, enumerate_within
 from stoker.gpus.nvml import Gpu, Reading
 from stoker.gpus.sampler import Sampler
 from unit.gpus.driver import GIB, GPU, SECOND, Driver
@@ -497,7 +497,7 @@ def test_the_history_of_an_ended_attempt_is_kept_for_a_while(scene: Scene) -> No
 def thread(scene: Scene) -> Iterator[Callable[[], bool]]:
     """A sampler at work, and a way to have it look."""
     scene.sampler.start()
-    yield lambda: scene.sampler.look_at_once(PATIENCE_S)
+    yield lambda: scene.sampler.sample_now(PATIENCE_S)
     scene.driver.answers.set()
     scene.sampler.stop()
     assert not scene.sampler.is_alive()
@@ -525,7 +525,7 @@ def test_a_hung_driver_delays_no_caller(scene: Scene, thread: Callable[[], bool]
     seen = scene.sampler.look
     scene.driver.answers.clear()
 
-    assert not scene.sampler.look_at_once(0.01)
+    assert not scene.sampler.sample_now(0.01)
     assert scene.sampler.look is seen
 
 
@@ -546,9 +546,9 @@ def test_signs_of_a_new_gpu_lead_to_an_enumeration() -> None:
 def test_an_enumeration_does_not_wait_for_a_hung_driver() -> None:
     driver = Driver(GPU)
     driver.answers.clear()
-    assert not look_anew_within(driver, 0.01)
+    assert not enumerate_within(driver, 0.01)
     driver.answers.set()
-    assert look_anew_within(driver, PATIENCE_S)
+    assert enumerate_within(driver, PATIENCE_S)
 
 
 def test_a_gpu_that_stays_lost_is_asked_for_less_and_less_often(
