@@ -242,7 +242,8 @@ class Supervisor(Reaper):
 
     def on_finish(self, _order: messages.Finish) -> None:
         """Report to the client when the last process has ended, or its grace is over."""
-        self.phase = Phase.FINISHING
+        if self.phase is Phase.SERVING:
+            self.phase = Phase.FINISHING
         self.sweep_at = 0.0
         strays = self.strays()
         if strays:
