@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 @pytest.fixture
 def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Message]:
-    """Return the submissions that were sent, in a home and a working folder of the test's own."""
+    """Return the sent submissions; the test has its own home and working folder."""
     messages: list[Message] = []
 
     def submit(_home: str, message: Message) -> Message:
@@ -116,7 +116,7 @@ def test_a_script_is_sent_with_its_present_content(sent: list[Message], tmp_path
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "no command was given"),
         (["-q", "--"], "no command was given"),
@@ -147,7 +147,7 @@ def test_a_script_is_sent_with_its_present_content(sent: list[Message], tmp_path
     ],
 )
 def test_a_mistake_is_reported_in_one_line_and_nothing_is_sent(
-    sent: list[Message], capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    sent: list[Message], capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     Path("empty").write_text("\n# nothing\n" if "--batch" in words else "")
     Path("one").write_text("true\n")
@@ -158,7 +158,7 @@ def test_a_mistake_is_reported_in_one_line_and_nothing_is_sent(
 
     err = capsys.readouterr().err
     assert code in (1, 2)
-    assert told in err
+    assert message in err
     assert err.startswith("stoker: ")
     assert err.count("\n") == 1
     assert sent == []

@@ -38,7 +38,7 @@ def a_job(number: int = 1, state: State = State.DONE, **facts: object) -> Job:
 
 
 class FakeClient:
-    """A queue that holds so many jobs of each state."""
+    """A queue with a number of jobs in each state."""
 
     def __init__(self, **counts: int) -> None:
         self._counts = {State(name): count for name, count in counts.items()}

@@ -1,4 +1,4 @@
-"""`stoker cluster join` as far as it goes without Ray."""
+"""`stoker cluster join` without Ray."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def find(monkeypatch: pytest.MonkeyPatch, *members: Member) -> None:
-    """Have the cluster these members."""
+    """Let the survey find these members."""
     found = RaySurvey(ray="2.60.0", python="3.11", nodes=[*members])
     monkeypatch.setattr("stoker.cluster.ray_survey.survey", lambda *_: found)
 

@@ -22,13 +22,13 @@ def test_every_final_state_but_done_is_bad() -> None:
 
 def test_the_table_in_the_docs_is_the_table_in_the_lifecycle() -> None:
     rows = re.findall(r"(?m)^\| (\w+) \| ([^|]+) \| ([^|]+) \|$", REFERENCE.read_text())
-    told = {
+    documented = {
         name: (meaning, leads) for name, meaning, leads in rows if name in {*map(str.lower, State)}
     }
 
-    assert {name: meaning for name, (meaning, _) in told.items()} == {
+    assert {name: meaning for name, (meaning, _) in documented.items()} == {
         state.value: meaning for state, meaning in MEANING.items()
     }
     for state in State:
         ways = {event.value for event, (sources, _target) in TABLE.items() if state in sources}
-        assert set(re.findall(r"\w+", told[state.value][1])) == (ways or {"–"} - {"–"})
+        assert set(re.findall(r"\w+", documented[state.value][1])) == (ways or {"–"} - {"–"})

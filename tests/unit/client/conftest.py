@@ -1,4 +1,4 @@
-"""Daemons that are none: scripted servers, and a program that is started in the daemon's place."""
+"""Fakes of the daemon: scripted servers, and a program that is started in its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Script = Callable[[socket.socket], None]
 
 
 class Server:
-    """Lets each connection be handled by the next of some scripts, and the last one by all further."""
+    """Handles each connection by the next script, and all further ones by the last script."""
 
     def __init__(self, home: Path, *scripts: Script) -> None:
         self.path = home / "stoker.sock"
@@ -30,13 +30,13 @@ class Server:
         self._thread.start()
 
     def die(self) -> None:
-        """Go, as if killed: the socket's file stays."""
+        """Close the socket as a kill does: its file stays."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def close(self) -> None:
-        """Be gone."""
+        """Stop serving."""
         self.die()
         self._thread.join(10)
 
@@ -53,7 +53,7 @@ class Server:
 
 
 def read_request(connection: socket.socket) -> tuple[bytes, bytes]:
-    """The head and the body of one request; empty when the client has gone."""
+    """Read the head and the body of one request; empty if the client has gone."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)
@@ -80,7 +80,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(home: Path) -> Iterator[Callable[..., Server]]:
-    """Return a maker of scripted servers in that home."""
+    """Return a function that starts scripted servers in that home."""
     made: list[Server] = []
 
     def make(*scripts: Script) -> Server:
@@ -126,7 +126,7 @@ while True:
 """
 
 
-class Stand:
+class FakeDaemon:
     """A program that is started in place of the daemon, and ended with the test."""
 
     def __init__(self, home: Path, folder: Path) -> None:
@@ -139,23 +139,25 @@ class Stand:
         self.folder = folder
 
     def pids(self) -> list[int]:
-        """Everything that was started."""
+        """Return the pids of all started processes."""
         try:
             return [int(line) for line in (self.home / "started").read_text().split()]
         except FileNotFoundError:
             return []
 
     def kill(self) -> None:
-        """End what was started."""
+        """Kill all started processes."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
-def stand(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    """Return what is started instead of a daemon by this process."""
-    stand = Stand(home, tmp_path / "path")
-    monkeypatch.setattr("stoker.interpreter._ROOT", str(stand.folder))
-    yield stand
-    stand.kill()
+def fake_daemon(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeDaemon]:
+    """Start this program instead of the daemon."""
+    fake_daemon = FakeDaemon(home, tmp_path / "path")
+    monkeypatch.setattr("stoker.interpreter._ROOT", str(fake_daemon.folder))
+    yield fake_daemon
+    fake_daemon.kill()

@@ -20,7 +20,7 @@ from stoker.errors import StokerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from unit.client.conftest import Stand
+    from unit.client.conftest import FakeDaemon
 
 
 def environment_of(pid: int) -> dict[str, str]:
@@ -45,56 +45,56 @@ def wait_until_gone(home: str) -> NoDaemonError:
             return error
 
 
-def test_a_daemon_is_started_only_if_none_runs(stand: Stand) -> None:
-    home = str(stand.home)
+def test_a_daemon_is_started_only_if_none_runs(fake_daemon: FakeDaemon) -> None:
+    home = str(fake_daemon.home)
     ensure_daemon(home).close()
     ensure_daemon(home).close()
-    assert len(stand.pids()) == 1
+    assert len(fake_daemon.pids()) == 1
 
 
-def test_a_daemon_that_died_is_started_again(stand: Stand) -> None:
-    home = str(stand.home)
+def test_a_daemon_that_died_is_started_again(fake_daemon: FakeDaemon) -> None:
+    home = str(fake_daemon.home)
     ensure_daemon(home).close()
-    stand.kill()
+    fake_daemon.kill()
     assert wait_until_gone(home).died
     with pytest.raises(NoDaemonError):
         Session(home, restart=False).get("/v1/status")
     session = Session(home)
     session.wait_for_daemon()
     session.close()
-    assert len(stand.pids()) == 2
+    assert len(fake_daemon.pids()) == 2
 
 
-def test_a_daemon_that_never_ran_is_started_only_on_request(stand: Stand) -> None:
-    session = Session(str(stand.home))
+def test_a_daemon_that_never_ran_is_started_only_on_request(fake_daemon: FakeDaemon) -> None:
+    session = Session(str(fake_daemon.home))
     with pytest.raises(NoDaemonError) as caught:
         session.get("/v1/status")
     assert not caught.value.died
-    assert stand.pids() == []
+    assert fake_daemon.pids() == []
 
 
 def test_a_started_daemon_has_its_own_session_and_no_inherited_files(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch, adopt_orphans: Callable[[bool], None]
+    fake_daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, adopt_orphans: Callable[[bool], None]
 ) -> None:
     adopt_orphans(False)
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     for name in ("STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT", "STOKER_CHECKPOINT_DIR"):
         monkeypatch.setenv(name, "of a job")
-    ensure_daemon(str(stand.home)).close()
+    ensure_daemon(str(fake_daemon.home)).close()
     os.close(writer)
-    assert os.read(reader, 1) == b"", "the daemon holds a descriptor of whoever started it"
+    assert os.read(reader, 1) == b"", "the daemon keeps a descriptor of its starter open"
     os.close(reader)
-    [pid] = stand.pids()
+    [pid] = fake_daemon.pids()
     environment = environment_of(pid)
     assert environment["STOKER_PART"] == "daemon"
-    assert environment["STOKER_HOME"] == str(stand.home)
+    assert environment["STOKER_HOME"] == str(fake_daemon.home)
     assert not {"STOKER_COOKIE", "STOKER_JOB_ID", "STOKER_ATTEMPT"} & environment.keys()
     assert os.getsid(pid) not in (os.getsid(0), pid)
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     links = descriptors_of(pid)
     assert links["0"] == "/dev/null"
-    assert links["1"] == links["2"] == f"{stand.home}/daemon.log"
+    assert links["1"] == links["2"] == f"{fake_daemon.home}/daemon.log"
     deadline = (
         time.monotonic() + PATIENCE_S
     )  # it closes the pipe on which it said that it was ready
@@ -104,60 +104,64 @@ def test_a_started_daemon_has_its_own_session_and_no_inherited_files(
     assert f"PPid:\t{os.getpid()}\n" not in status
 
 
-def test_the_daemons_output_is_appended_to_a_private_log(stand: Stand) -> None:
-    log = stand.home / "daemon.log"
+def test_the_daemons_output_is_appended_to_a_private_log(fake_daemon: FakeDaemon) -> None:
+    log = fake_daemon.home / "daemon.log"
     log.write_text("before\n")
     log.chmod(0o600)
-    ensure_daemon(str(stand.home)).close()
+    ensure_daemon(str(fake_daemon.home)).close()
     assert log.read_text() == "before\nup\n"
-    assert stat.S_IMODE((stand.home / "start.lock").stat().st_mode) == 0o600
+    assert stat.S_IMODE((fake_daemon.home / "start.lock").stat().st_mode) == 0o600
 
 
-def test_concurrent_starts_reach_one_daemon(stand: Stand) -> None:
+def test_concurrent_starts_reach_one_daemon(fake_daemon: FakeDaemon) -> None:
     program = (
         "import sys, stoker.client.autostart as a, stoker.interpreter as i; i._ROOT = sys.argv[2];"
         "a.ensure_daemon(sys.argv[1]).close()"
     )
     starters = [
-        subprocess.Popen([sys.executable, "-c", program, str(stand.home), str(stand.folder)])
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(fake_daemon.home), str(fake_daemon.folder)]
+        )
         for _ in range(6)
     ]
     assert [starter.wait(30) for starter in starters] == [0] * 6
-    assert len(stand.pids()) == 1
+    assert len(fake_daemon.pids()) == 1
 
 
-def test_a_daemon_does_not_keep_its_starters_pipe_open(stand: Stand) -> None:
+def test_a_daemon_does_not_keep_its_starters_pipe_open(fake_daemon: FakeDaemon) -> None:
     program = (
         "import sys, stoker.client.autostart as a, stoker.interpreter as i; i._ROOT = sys.argv[2];"
         "a.ensure_daemon(sys.argv[1]).close(); print('started')"
     )
-    words = [sys.executable, "-c", program, str(stand.home), str(stand.folder)]
+    words = [sys.executable, "-c", program, str(fake_daemon.home), str(fake_daemon.folder)]
     ended = subprocess.run(words, capture_output=True, timeout=PATIENCE_S, check=True)
     assert ended.stdout == b"started\n"
-    assert Path(f"/proc/{stand.pids()[0]}").exists()
+    assert Path(f"/proc/{fake_daemon.pids()[0]}").exists()
 
 
-def test_a_failed_start_reports_its_reason(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_start_reports_its_reason(
+    fake_daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DAEMON_HOW", "error")
     begun = time.monotonic()
     with pytest.raises(StokerError, match="could not start: the database is broken"):
-        ensure_daemon(str(stand.home))
+        ensure_daemon(str(fake_daemon.home))
     assert time.monotonic() - begun < 5
 
 
 def test_a_start_that_ends_silently_is_reported(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    fake_daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAEMON_HOW", "die")
     with pytest.raises(StokerError, match=r"ended before it was up .*daemon\.log"):
-        ensure_daemon(str(stand.home))
+        ensure_daemon(str(fake_daemon.home))
 
 
-def test_arguments_are_passed_on_and_a_second_start_is_refused(stand: Stand) -> None:
-    start_daemon(str(stand.home), ["--gpus", "0,1"])
-    assert (stand.home / "words").read_text().split()[:2] == ["--gpus", "0,1"]
+def test_arguments_are_passed_on_and_a_second_start_is_refused(fake_daemon: FakeDaemon) -> None:
+    start_daemon(str(fake_daemon.home), ["--gpus", "0,1"])
+    assert (fake_daemon.home / "words").read_text().split()[:2] == ["--gpus", "0,1"]
     with pytest.raises(StokerError, match="runs already"):
-        start_daemon(str(stand.home), [])
+        start_daemon(str(fake_daemon.home), [])
 
 
 def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the client makes of daemons that come and go; its verbs are tested with the API."""
+"""The client while daemons stop and start; its verbs are tested with the API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asked() -> list[str]:
 
 @pytest.fixture
 def saying(asked: list[str]) -> Callable[..., Script]:
-    """Return a maker of scripts that take one request, say something, and hang up."""
+    """Return a function that makes scripts: read one request, send an answer, close."""
     from unit.client.conftest import read_request
 
     def make(*pieces: bytes) -> Script:
@@ -54,7 +54,7 @@ Saying = Callable[..., Script]
 
 
 def nothing(_connection: socket.socket) -> None:
-    """Let a client in that only looks whether anybody is there."""
+    """Accept a client that only checks whether a daemon listens."""
 
 
 def test_wait_goes_on_after_a_restart_of_the_daemon(

@@ -16,7 +16,7 @@ from stoker.client.transport import NoDaemonError
 from stoker.errors import StokerError, UsageError
 
 if TYPE_CHECKING:
-    from unit.client.conftest import Server, Stand
+    from unit.client.conftest import FakeDaemon, Server
 
 Serve = Callable[..., "Server"]
 
@@ -89,7 +89,11 @@ def test_begin_sends_before_it_waits_for_the_answer(
 
 
 def test_a_daemon_that_died_during_a_submission_is_started_again(
-    serve: Serve, home: Path, hang_up: Script, stand: Stand, monkeypatch: pytest.MonkeyPatch
+    serve: Serve,
+    home: Path,
+    hang_up: Script,
+    fake_daemon: FakeDaemon,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stoker.client.transport.TIMEOUT_S", 0.2)
     servers: list[Server] = []
@@ -102,7 +106,7 @@ def test_a_daemon_that_died_during_a_submission_is_started_again(
     # The one that is started in its place takes connections, and does not answer.
     with pytest.raises(StokerError, match="has not answered"):
         submit(str(home), {"jobs": []})
-    assert len(stand.pids()) == 1
+    assert len(fake_daemon.pids()) == 1
 
 
 def test_a_daemon_that_stays_away_is_a_clear_error(

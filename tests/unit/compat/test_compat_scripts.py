@@ -1,4 +1,4 @@
-"""What holds for every door: it is thin, and everything real lives in the rooms below."""
+"""Compatibility commands are thin: the work is done by the packages below."""
 
 from __future__ import annotations
 

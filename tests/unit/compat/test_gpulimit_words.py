@@ -1,4 +1,4 @@
-"""gpulimit's commands over a daemon without processes: states, ids, and what cannot be done."""
+"""gpulimit's commands with a daemon that runs no processes: states, ids and errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from stoker.client.client import Client
-from stoker.compat.gpulimit import main as door
+from stoker.compat.gpulimit import main as gpulimit
 from stoker.compat.gpulimit.tasks import status_of, translate
 from stoker.core.lifecycle import State
 from unit.api.api_server import ApiServer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    """Return the daemon that the door finds, with one task that is complete."""
+    """Return a daemon for gpulimit, with one complete task."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     monkeypatch.setenv("STOKER_HOME", str(home))
@@ -35,7 +35,7 @@ def api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiS
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr("sys.argv", ["gpulimit", *words])
-    return door.main()
+    return gpulimit.main()
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_without_a_server_the_error_says_how_to_start_one(
 ) -> None:
     monkeypatch.setenv("STOKER_HOME", str(tmp_path))
     assert run(monkeypatch, "ls") == 1
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
-        told
+        printed
         == f"[error]: no daemon runs for {tmp_path}: gpulimit add or gpulimit_server starts one\n"
     )
 

@@ -1,4 +1,4 @@
-"""What simple_gpu_scheduler's words hold: the GPUs that other Stokers know, by the names they have there."""
+"""simple_gpu_scheduler leases GPUs by the keys that other runs of Stoker use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a configuration to test instances and their folders, as its README says."""
+"""A configuration is expanded to test instances and folders as in the original's README."""
 
 from __future__ import annotations
 

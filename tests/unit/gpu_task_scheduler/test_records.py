@@ -1,4 +1,4 @@
-"""What counts as done: a success on record, or a folder that nobody of ours has made."""
+"""An instance counts as done after a recorded success, or if its folder has another origin."""
 
 from __future__ import annotations
 

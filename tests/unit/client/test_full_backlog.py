@@ -1,4 +1,4 @@
-"""More want in than the daemon's socket has room for."""
+"""Connections while the backlog of the daemon's socket is full."""
 
 import socket
 import threading
@@ -12,8 +12,8 @@ from stoker.errors import StokerError
 
 
 @pytest.fixture
-def crowded(tmp_path: Path) -> Iterator[socket.socket]:
-    """A daemon that has accepted nobody yet, with somebody at its door."""
+def full_listener(tmp_path: Path) -> Iterator[socket.socket]:
+    """A daemon that has accepted no connection, and whose backlog is full."""
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
         listener.bind(str(tmp_path / SOCKET_NAME))
         listener.listen(0)
@@ -22,7 +22,7 @@ def crowded(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_a_client_waits_while_the_sockets_backlog_is_full(
-    crowded: socket.socket, tmp_path: Path
+    full_listener: socket.socket, tmp_path: Path
 ) -> None:
     connected = threading.Event()
 
@@ -33,14 +33,14 @@ def test_a_client_waits_while_the_sockets_backlog_is_full(
     thread = threading.Thread(target=connect)
     thread.start()
     assert not connected.wait(0.1)
-    crowded.accept()[0].close()
+    full_listener.accept()[0].close()
     thread.join(10)
     assert connected.is_set()
 
 
 def test_a_full_backlog_is_reported_after_the_timeout(
-    crowded: socket.socket, tmp_path: Path
+    full_listener: socket.socket, tmp_path: Path
 ) -> None:
     with pytest.raises(StokerError, match="has not answered for 0 s"):
         Connection(str(tmp_path), timeout_s=0.05)
-    crowded.accept()[0].close()
+    full_listener.accept()[0].close()
