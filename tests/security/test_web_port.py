@@ -34,7 +34,7 @@ def test_an_open_tab_tells_no_secret_to_whoever_has_taken_the_port(
     queue.ok("daemon", "stop")
     imposter = Imposter(second_user, port, shared_folder)
     until(lambda: "hello" in imposter.heard(), "the tab has found the second user's server")
-    expect(page.get_by_role("heading", name="This link has ended")).to_be_visible()
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
     assert site.token not in imposter.heard()
     assert "prove" not in imposter.heard()
     imposter.close()

@@ -23,7 +23,7 @@ def test_the_link_lets_in_and_the_token_leaves_the_address(site: Site) -> None:
 def test_without_the_token_one_is_told_where_it_is_and_can_paste_it(site: Site) -> None:
     page = site.blank_tab()
     page.goto(site.url)
-    expect(page.get_by_role("heading", name="Who is there?")).to_be_visible()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     page.get_by_label("Link or token").fill("http://127.0.0.1:1/#token=wrong")
     page.get_by_role("button", name="Open", exact=True).click()
     expect(page.locator(".link.unproven")).to_be_visible()
@@ -35,7 +35,7 @@ def test_without_the_token_one_is_told_where_it_is_and_can_paste_it(site: Site) 
 def test_a_new_token_ends_the_old_links(site: Site) -> None:
     page = site.tab()
     link = site.open("--new-token")
-    expect(page.get_by_role("heading", name="This link has ended")).to_be_visible()
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
     page.get_by_label("Link or token").fill(link)
     page.get_by_label("Link or token").press("Enter")
     expect(page.locator(".link.open")).to_be_visible()
@@ -46,7 +46,7 @@ def test_a_tab_finds_the_daemon_again_after_a_restart(site: Site) -> None:
     site.queue.add("-n", "before", "sleep", "60")
     expect(page.get_by_role("cell", name="before")).to_be_visible()
     site.queue.ok("daemon", "stop")
-    expect(page.get_by_text("The daemon is not there")).to_be_visible()
+    expect(page.get_by_text("Cannot reach the daemon")).to_be_visible()
     site.queue.ok("daemon", "start")
     expect(page.locator(".link.open")).to_be_visible()
     site.queue.add("-n", "after", "sleep", "60")
@@ -86,7 +86,7 @@ def test_a_tab_whose_daemon_went_on_without_it_says_that_its_link_has_ended(site
     page.goto("about:blank")
     site.queue.ok("daemon", "restart")
     page.goto(site.url)
-    expect(page.get_by_role("heading", name="This link has ended")).to_be_visible()
+    expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
     page.goto(site.open())
     expect(page.locator(".link.open")).to_be_visible()
 
@@ -105,4 +105,4 @@ def test_twelve_tabs_are_live_at_once(site: Site) -> None:
 def test_closed_it_is_gone(site: Site) -> None:
     page = site.tab()
     assert site.queue.ok("web", "--close") == "the page is closed\n"
-    expect(page.get_by_text("The daemon is not there")).to_be_visible()
+    expect(page.get_by_text("Cannot reach the daemon")).to_be_visible()

@@ -61,7 +61,7 @@ def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
     site.queue.ok("kill", str(job))
     page.get_by_role("button", name="Remove").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    expect(page.get_by_text("There is no job yet")).to_be_visible()
+    expect(page.get_by_text("There are no jobs yet")).to_be_visible()
 
 
 def test_the_charts_of_a_job_are_there_when_it_is_over(site: Site) -> None:

@@ -18,7 +18,7 @@ def row(page: Page, job: int) -> Locator:
 
 def choose(page: Page, *jobs: int) -> None:
     for job in jobs:
-        page.get_by_label(f"Choose job {job}", exact=True).check()
+        page.get_by_label(f"Select job {job}", exact=True).check()
 
 
 def order(page: Page) -> list[int]:
@@ -28,7 +28,7 @@ def order(page: Page) -> list[int]:
 
 def test_what_happens_in_the_queue_is_seen_at_once(site: Site) -> None:
     page = site.tab("/jobs")
-    expect(page.get_by_text("There is no job yet")).to_be_visible()
+    expect(page.get_by_text("There are no jobs yet")).to_be_visible()
     job = site.queue.add("-n", "mnist", "sleep", "60")
     expect(row(page, job).locator(".state")).to_have_text("running")
     expect(page.get_by_role("button", name="running 1")).to_be_visible()
@@ -98,8 +98,8 @@ def test_what_waits_is_put_elsewhere_by_dragging_and_by_keys(site: Site) -> None
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(third))
     choose(page, third)
     page.get_by_role("button", name="Down").click()
-    expect(page.get_by_text("jobs cannot be moved")).to_be_visible()
-    page.get_by_label("Order").select_option("as they run")
+    expect(page.get_by_text("Jobs can be moved only in queue order")).to_be_visible()
+    page.get_by_label("Order").select_option("queue order")
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", str(first))
     assert order(page) == [first, third, second]
     site.queue.ok("rm", "--all")
@@ -131,7 +131,7 @@ def test_filters_narrow_the_table_and_stand_in_the_address(site: Site) -> None:
     page.get_by_label("GPU", exact=True).fill(gpu)
     expect(row(page, good)).to_be_visible()
     page.get_by_label("GPU", exact=True).fill("nowhere")
-    expect(page.get_by_text("No job is like that.")).to_be_visible()
+    expect(page.get_by_text("No job matches the filters.")).to_be_visible()
 
 
 def test_pages_follow_each_other_in_any_order(site: Site) -> None:
@@ -180,7 +180,7 @@ def test_what_is_on_other_pages_is_chosen_too_as_far_as_it_fits(site: Site) -> N
         site.queue.ok("add", "--project", project, "--batch", "-", stdin=lines)
     page = site.tab("/jobs?project=mine")
     expect(page.locator("tr[data-job]")).to_have_count(50)
-    page.get_by_role("button", name="Choose all pages").click()
+    page.get_by_role("button", name="Select all pages").click()
     expect(page.get_by_text("60 chosen")).to_be_visible()
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_role("button", name="held 60")).to_be_visible()
@@ -197,7 +197,7 @@ def test_what_is_chosen_on_one_page_stays_so_on_the_next(site: Site) -> None:
     choose(page, 3)
     page.get_by_role("button", name="Next", exact=True).click()
     expect(row(page, 70)).to_be_visible()
-    everything = page.get_by_label("Choose all on this page")
+    everything = page.get_by_label("Select all on this page")
     everything.check()
     expect(page.get_by_text("21 chosen")).to_be_visible()
     everything.uncheck()

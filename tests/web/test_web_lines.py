@@ -112,14 +112,15 @@ def test_words_are_found_marked_and_found_again_in_what_is_added(modules: Module
       const search = new Search(lines);
       search.extend(lines.feed('Loss 1\\nother\\nloss 2\\n'));
       const first = search.begin('LOSS', 1);
-      const told = search.tell();
+      const described = search.describe();
       search.extend(lines.feed('a loss 3\\n'));
-      const after = search.tell();
+      const after = search.describe();
       const steps = [search.step(1), search.step(1), search.step(-1)];
       const marked = markPieces([['a lo', 1], ['ss b', 0]], 'loss');
-      return {first, told, after, steps, marked, none: search.begin('absent', 0), word: search.tell()};
+      const none = search.begin('absent', 0);
+      return {first, described, after, steps, marked, none, word: search.describe()};
     }""")
-    assert (found["first"], found["told"], found["after"]) == (2, "2 of 2", "2 of 3")
+    assert (found["first"], found["described"], found["after"]) == (2, "2 of 2", "2 of 3")
     assert found["steps"] == [3, 0, 3]
     assert found["marked"] == [["a ", 1, False], ["lo", 1, True], ["ss", 0, True], [" b", 0, False]]
     assert (found["none"], found["word"]) == (None, "not found")

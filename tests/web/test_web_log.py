@@ -69,7 +69,7 @@ def test_hostile_output_is_text_and_nothing_else(site: Site) -> None:
     assert len(shown[4]) == 10_000
     assert page.locator(".log-view script, .log-view img, .log-view a").count() == 0
     assert "owned" not in page.title()
-    assert "9,990,000 characters left out" in page.inner_text(".log-told")
+    assert "9,990,000 characters left out" in page.inner_text(".log-summary")
 
 
 def test_words_are_searched_forth_and_back(site: Site) -> None:
@@ -118,10 +118,10 @@ def test_one_can_look_back_while_a_job_writes_on(site: Site) -> None:
     page.locator(".log-view").hover()
     page.mouse.wheel(0, -2000)
     page.locator("button[aria-pressed='false']", has_text="Follow").wait_for()
-    told = page.inner_text(".log-told")
+    before = page.inner_text(".log-summary")
     admission.touch()
     page.wait_for_function(
-        "told => document.querySelector('.log-told').innerText !== told", arg=told
+        "before => document.querySelector('.log-summary').innerText !== before", arg=before
     )
     assert page.locator("button[aria-pressed='false']", has_text="Follow").is_visible()
     assert "end" not in lines(page)

@@ -115,7 +115,7 @@ def test_what_failed_alike_is_retried_together(site: Site, sweep: str) -> None:
     page.get_by_text("2 runs queued again").wait_for()
     page.locator(".progress", has_text="6 done").wait_for(timeout=30_000)
     assert all(site.queue.show(job)["attempt"] == 2 for job in failed)
-    assert "Nothing has failed" in page.inner_text(".failures")
+    assert "No run has failed" in page.inner_text(".failures")
 
 
 def test_what_changes_while_the_page_rests_between_two_looks_is_shown_after(

@@ -1,4 +1,4 @@
-/** Begins the page: connects, and shows what the address names. */
+/** Entry point: connects, and shows the page that the address names. */
 
 import {append, h} from '/lib/dom.js';
 import {start, state} from '/lib/connection.js';
@@ -33,7 +33,7 @@ async function show(path) {
   wanted = path;
   const found = path === null ? null : find(path);
   const module = await found?.page.load();
-  if (wanted !== path) return; // somebody has gone on meanwhile
+  if (wanted !== path) return; // the user has left the page meanwhile
   leave();
   const query = signal(place.peek().query);
   const [element, end] = scope(() => {
@@ -45,7 +45,7 @@ async function show(path) {
     return module.page({parts: found.parts, query});
   });
   leave = end;
-  // Which job or sweep, too: that is all one sees of many tabs.
+  // The title names the job or sweep, to tell tabs apart.
   document.title = found ? `${[found.page.title, ...Object.values(found.parts)].join(' ')} · Stoker` : 'Stoker';
   main.replaceChildren(element);
 }

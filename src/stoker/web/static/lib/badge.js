@@ -1,8 +1,8 @@
-/** A job's state, as everywhere. */
+/** Badge with the state of a job. */
 
 import {h} from '/lib/dom.js';
 
-/** All states, in the order in which they are offered. */
+/** All states, in display order. */
 export const STATES = ['running', 'starting', 'waiting', 'held', 'blocked', 'delayed', 'paused', 'failed', 'lost', 'killed', 'skipped', 'preempted', 'done'];
 
 /** @param {string} state */

@@ -1,4 +1,4 @@
-/** A canvas that is drawn anew when its size, the colours or what it shows changes: sharp, and not more often. */
+/** A canvas that is redrawn when its size, the colours or its data change. */
 
 import {h} from '/lib/dom.js';
 import {effect, onCleanup, signal} from '/lib/signal.js';
@@ -17,7 +17,7 @@ const SMALL = '12px system-ui, sans-serif';
  * @param {object} options
  * @param {(pen: Pen) => void} options.draw what it reads of signals is followed
  * @param {number} options.height
- * @param {() => string} options.label what a reader who cannot see it is told
+ * @param {() => string} options.label what a reader who cannot see it gets
  * @param {Record<string, any>} [options.props] of the canvas: listeners and the like
  * @returns {HTMLCanvasElement}
  */

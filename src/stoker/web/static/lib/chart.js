@@ -1,4 +1,4 @@
-/** Lines over time or steps, perhaps filled; the value under the pointer is told. */
+/** Line chart over time or steps; shows the value under the pointer. */
 
 import {h} from '/lib/dom.js';
 import {canvas} from '/lib/canvas.js';
@@ -24,7 +24,7 @@ import {extentOf, linearScale, logScale} from '/logic/scales.js';
  * @property {string} label
  * @property {number} [height]
  * @property {() => [number, number] | null} [range] of the values; by default theirs
- * @property {() => boolean} [log] whether values are told apart by their exponents
+ * @property {() => boolean} [log] whether the axis is logarithmic
  * @property {(value: number) => string} [format] of values
  * @property {(x: number) => string} [formatX]
  * @property {boolean} [bare] without axes, for a small one
@@ -41,21 +41,21 @@ export function lineChart(options) {
   const {series, height = 180, format = decimal, formatX = decimal} = options;
   const edge = options.bare ? BARE : EDGE;
   const pointer = signal(/** @type {number | null} */ (null));
-  const told = signal('');
+  const tip = signal('');
 
   /** @param {Pen} pen */
   function draw(pen) {
     const shown = series().filter((each) => each.xs.length > 0);
     const scales = makeScales(shown, options, pen, edge);
     if (!scales) {
-      told.value = '';
-      write(pen, 'nothing yet', pen.width / 2, pen.height / 2, '--soft', 'center');
+      tip.value = '';
+      write(pen, 'no data yet', pen.width / 2, pen.height / 2, '--soft', 'center');
       return;
     }
     if (!options.bare) drawAxes(pen, scales, edge, format, formatX);
     for (const each of shown) drawSeries(pen, each, scales, pen.height - edge.bottom);
     const at = pointer.value;
-    told.value = at === null ? '' : drawPointer(pen, shown, scales, at, edge, format, formatX);
+    tip.value = at === null ? '' : drawPointer(pen, shown, scales, at, edge, format, formatX);
   }
 
   const element = canvas({
@@ -67,7 +67,7 @@ export function lineChart(options) {
       onpointerleave: () => (pointer.value = null),
     },
   });
-  return h('figure', {class: 'chart-box'}, element, h('figcaption', {class: 'chart-tip', 'aria-hidden': 'true', hidden: () => told.value === ''}, () => told.value));
+  return h('figure', {class: 'chart-box'}, element, h('figcaption', {class: 'chart-tip', 'aria-hidden': 'true', hidden: () => tip.value === ''}, () => tip.value));
 }
 
 /** @typedef {{x: import('/logic/scales.js').Scale, y: import('/logic/scales.js').Scale}} Scales */
@@ -188,7 +188,7 @@ function drawPointer(pen, shown, {x, y}, at, edge, format, formatX) {
 }
 
 /**
- * Where in rising numbers the one next to another stands.
+ * Index of the closest number in a sorted list.
  * @param {readonly number[]} xs
  * @param {number} wanted
  */
@@ -223,7 +223,7 @@ export function write(pen, text, x, y, colour, align) {
  * @param {(value: number) => string} format
  */
 function summary(label, series, format) {
-  const told = series.filter((each) => each.ys.length > 0 && !each.faint).slice(0, 4);
-  const now = told.map((each) => `${each.label} ${format(each.ys[each.ys.length - 1] ?? NaN)}`);
-  return now.length > 0 ? `${label}: now ${now.join(', ')}` : `${label}: nothing yet`;
+  const named = series.filter((each) => each.ys.length > 0 && !each.faint).slice(0, 4);
+  const now = named.map((each) => `${each.label} ${format(each.ys[each.ys.length - 1] ?? NaN)}`);
+  return now.length > 0 ? `${label}: now ${now.join(', ')}` : `${label}: no data yet`;
 }

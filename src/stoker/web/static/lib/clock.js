@@ -4,7 +4,7 @@ import {signal} from '/lib/signal.js';
 import {h} from '/lib/dom.js';
 import {absolute, duration, relative} from '/logic/format.js';
 
-/** Seconds of the Unix epoch, anew each second while the page is looked at. */
+/** Seconds since the Unix epoch, updated each second while the page is visible. */
 export const now = signal(Date.now() / 1000);
 
 setInterval(() => {
@@ -12,7 +12,7 @@ setInterval(() => {
 }, 1000);
 
 /**
- * A moment, seen from now; the clock's own words appear when it is pointed at.
+ * A time relative to now; its tooltip shows the clock time.
  * @param {number | null | undefined} at
  */
 export function moment(at) {
@@ -21,7 +21,7 @@ export function moment(at) {
 }
 
 /**
- * A moment by the clock, and seen from now: for where there is room for both.
+ * A clock time and its distance from now.
  * @param {number} at
  */
 export function bothWays(at) {
@@ -29,7 +29,7 @@ export function bothWays(at) {
 }
 
 /**
- * How long something took, or takes until now.
+ * How long something took, or has taken so far.
  * @param {number | null | undefined} from
  * @param {number | null | undefined} to
  */

@@ -1,11 +1,11 @@
 /**
- * The way to the daemon: one WebSocket for all that is live, fetch for orders. docs/reference/web.md
- * tells what is said.
+ * Connection to the daemon: one WebSocket for live data, fetch for requests. docs/reference/web.md describes
+ * the messages.
  *
- * The socket comes back by itself, and whatever was watched or followed goes on. The token comes in the
- * link's fragment, which browsers send nobody, and is kept in localStorage. It is never sent: first the daemon
- * proves that it knows it, then the page does. After a restart of the daemon the token is another one; a tab
- * that is still open gets it by the handover secret, which it keeps in memory alone.
+ * The socket reconnects by itself and resumes all watches and logs. The token comes in the link's fragment,
+ * which browsers do not send, and is kept in localStorage. It is never sent: first the daemon proves that it
+ * knows the token, then the page does. A restart of the daemon changes the token; an open tab gets the new one
+ * with the handover secret, which it keeps only in memory.
  */
 
 import {Handshake} from '/lib/handshake.js';
@@ -26,14 +26,14 @@ const LONGEST_PAUSE_MS = 5000;
 /**
  * @typedef {object} LogReader
  * @property {(about: {job: number, attempt: number, offset: number}) => void} [begin] called again, with the
- *   offset where it goes on, after a lost connection
+ *   offset where it resumes after a lost connection
  * @property {(bytes: Uint8Array) => void} data
  * @property {() => void} [end] no more can come
  * @property {(problem: Problem) => void} [problem]
  */
 /** @typedef {{open: () => object, message: (message: any) => void, bytes?: (bytes: Uint8Array) => void}} Thread */
 
-/** An order that was refused, or did not reach the daemon. */
+/** A request that was refused, or did not reach the daemon. */
 export class RefusedError extends Error {
   /** @param {Problem} problem */
   constructor(problem) {
@@ -43,11 +43,11 @@ export class RefusedError extends Error {
 }
 
 /**
- * 'connecting' (also after a loss), 'open', 'refused': there is no token, or a wrong one, or 'unproven': what
- * listens there does not know the token, so nothing was sent to it.
+ * 'connecting' (also after a lost connection), 'open', 'refused' (no token, or a wrong one), or 'unproven' (the
+ * other side does not know the token, so nothing was sent to it).
  */
 export const state = signal(/** @type {'connecting' | 'open' | 'refused' | 'unproven'} */ ('connecting'));
-/** What the daemon says of itself. */
+/** Facts about the daemon. */
 export const daemon = signal(/** @type {{version: string, host: string, home: string} | null} */ (null));
 
 /** @type {WebSocket | null} */
@@ -71,7 +71,7 @@ let pauseMs = SHORTEST_PAUSE_MS;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 
-/** Take the token out of the link, and connect; a newer link may be opened in this tab later. */
+/** Take the token from the link and connect; a newer link can be opened in this tab later. */
 export function start() {
   takeToken();
   addEventListener('hashchange', () => {
@@ -82,7 +82,7 @@ export function start() {
   connect();
 }
 
-/** Keep the token of the link, if it has one, and clear it out of the address. */
+/** Store the token of the link, if it has one, and remove it from the address. */
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get('token');
   if (!given) return false;
@@ -92,7 +92,7 @@ function takeToken() {
 }
 
 /**
- * Try another token, as a person has typed or pasted it: the token, or the whole link.
+ * Try another token that the user entered: the token, or the whole link.
  * @param {string} text
  */
 export function useToken(text) {
@@ -102,7 +102,7 @@ export function useToken(text) {
 }
 
 /**
- * What a GET of this path answers, now and after every change, until the page is left.
+ * The answer of a GET of this path, now and after every change, until the page is left.
  * @template T
  * @param {string} path
  * @param {Query} [query]
@@ -144,7 +144,7 @@ function beginWatch(path, query) {
 }
 
 /**
- * A log, and what is added to it, until the page is left or the function that is returned is called.
+ * Follow a log until the page is left or the returned function is called.
  * @param {Query} query that of GET /v1/log: job, attempt, tail or offset
  * @param {LogReader} reader
  * @returns {() => void}
@@ -153,7 +153,7 @@ export function follow(query, reader) {
   /** @type {{attempt: number, offset: number} | null} */
   let reached = null;
   const number = begin({
-    // After a loss it goes on where it was, in the attempt that it was.
+    // After a lost connection it resumes at the same offset of the same attempt.
     open: () => ({type: 'follow', query: toQuery(reached ? {job: query.job, ...reached} : query)}),
     message(message) {
       if (message.type === 'begin') {
@@ -175,7 +175,7 @@ export function follow(query, reader) {
 }
 
 /**
- * Ask once.
+ * Send one GET.
  * @param {string} path
  * @param {Query} [query]
  * @returns {Promise<any>}
@@ -185,7 +185,7 @@ export async function get(path, query = {}) {
 }
 
 /**
- * The bytes of a log as it is now.
+ * The present bytes of a log.
  * @param {Query} query that of GET /v1/log
  * @returns {Promise<Blob>}
  */
@@ -194,7 +194,7 @@ export async function download(query) {
 }
 
 /**
- * What a GET answers, as a file.
+ * The answer of a GET as a file.
  * @param {string} path
  * @param {Query} query
  * @returns {Promise<Blob>}
@@ -204,7 +204,7 @@ export async function save(path, query) {
 }
 
 /**
- * Give an order; raises RefusedError with what is wrong.
+ * Send a POST; throws RefusedError with the problem.
  * @param {string} path
  * @param {object} body
  * @param {string} [method]
@@ -226,7 +226,7 @@ async function request(method, path, query, body) {
   const target = text ? `${path}?${text}` : path;
   let response = await send(method, target, body);
   if (response.status === 401) {
-    // The session has ended: the daemon was restarted just now, and has done nothing of it.
+    // The session has ended: the daemon was restarted and has not handled the request.
     connect();
     response = await send(method, target, body);
   }
@@ -322,7 +322,7 @@ function connect() {
   };
 }
 
-/** Let go of a socket and its session. */
+/** Drop a socket and its session. */
 function lose() {
   const old = socket;
   socket = null;
@@ -332,8 +332,8 @@ function lose() {
 }
 
 /**
- * Check that it is the daemon that answers, and only then go on. Who has the token is let in, so what is
- * wanted is said in the same breath.
+ * Check that the daemon answers, then send the proof. The watches follow at once, because a right proof is
+ * accepted.
  * @param {WebSocket} opened
  * @param {Handshake} handshake
  * @param {string | ArrayBuffer} data

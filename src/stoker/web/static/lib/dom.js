@@ -1,9 +1,8 @@
 /**
- * Elements from values: `h('p', {class: 'note'}, 'text', child, () => signal.value)`.
+ * Creates elements: `h('p', {class: 'note'}, 'text', child, () => signal.value)`.
  *
- * Data only ever becomes text nodes, properties and attributes; nothing is parsed as HTML. A function
- * among the children, or as the value of an attribute, is followed: it is asked again whenever a signal
- * that it has read changes.
+ * Data only becomes text nodes, properties and attributes; nothing is parsed as HTML. A function as a child
+ * or as the value of an attribute is called again whenever a signal that it has read changes.
  */
 
 import {effect, onCleanup, scope, signal} from '/lib/signal.js';
@@ -13,7 +12,7 @@ import {effect, onCleanup, scope, signal} from '/lib/signal.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 const SVG_TAGS = new Set(['svg', 'g', 'path', 'line', 'rect', 'circle', 'polyline', 'text', 'title']);
-// What a name of an attribute must not be, whoever gives it: code.
+// Attributes that could run code are refused.
 const PROPERTIES = new Set(['value', 'checked', 'indeterminate', 'disabled', 'selected', 'open', 'hidden']);
 
 /**
@@ -21,7 +20,7 @@ const PROPERTIES = new Set(['value', 'checked', 'indeterminate', 'disabled', 'se
  * @param {string} tag
  * @param {Props | null} [props] attributes; `on…` are listeners, `style` an object, `ref` gets the element
  * @param {...Child} children
- * @returns {any} typed by whoever knows the tag
+ * @returns {any} the caller knows the type
  */
 export function h(tag, props, ...children) {
   const inSvg = SVG_TAGS.has(tag) && tag !== 'title';
@@ -37,7 +36,7 @@ export function h(tag, props, ...children) {
 }
 
 /**
- * Put children at the end of a parent.
+ * Append children to a parent.
  * @param {Node} parent
  * @param {Child} child
  */
@@ -50,9 +49,9 @@ export function append(parent, child) {
 }
 
 /**
- * One element for each item, kept as long as an item with its key is there, wherever that moves.
+ * One element for each item; it is kept, and moved, while there is an item with its key.
  * @template T
- * @param {HTMLElement} parent holds them, and nothing else
+ * @param {HTMLElement} parent contains only these elements
  * @param {() => readonly T[]} items followed
  * @param {(item: T) => unknown} key
  * @param {(item: import('/lib/signal.js').Signal<T>) => HTMLElement} render

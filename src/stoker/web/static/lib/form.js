@@ -1,4 +1,4 @@
-/** Forms whose mistakes are told beside the field they are in. */
+/** Forms that show errors beside their fields. */
 
 import {h} from '/lib/dom.js';
 import {RefusedError} from '/lib/connection.js';
@@ -25,7 +25,7 @@ export class Form {
   }
 
   /**
-   * A labelled field, with a place for what is wrong with it.
+   * A labelled field with a place for its error.
    * @param {string} name as the request calls it
    * @param {string | (() => string)} label
    * @param {FieldOptions} [options]
@@ -47,7 +47,7 @@ export class Form {
   }
 
   /**
-   * What was typed, without blanks around it.
+   * The text of a field, without blanks around it.
    * @param {string} name
    * @returns {string}
    */
@@ -71,7 +71,7 @@ export class Form {
   }
 
   /**
-   * What was typed, read by a function that throws what is wrong; undefined where nothing was.
+   * The parsed text of a field; undefined if it is empty. The parser throws the error.
    * @template T
    * @param {string} name
    * @param {(text: string) => T} read
@@ -100,7 +100,7 @@ export class Form {
     this.errors.value = {};
   }
 
-  /** Whether nothing is wrong; else the first field that is gets the focus. */
+  /** Whether there is no error; otherwise the first field with one gets the focus. */
   check() {
     const [first] = Object.keys(this.errors.peek());
     if (first === undefined) return true;
@@ -109,7 +109,7 @@ export class Form {
   }
 
   /**
-   * Show a refusal beside its field, or above all of them.
+   * Show an error beside its field, or above the form.
    * @param {unknown} error
    */
   refuse(error) {
@@ -118,14 +118,14 @@ export class Form {
     this.fail(field && this._controls.has(field) ? field : 'form', detail);
   }
 
-  /** What is wrong and belongs to no field. */
+  /** The error that belongs to no field. */
   general() {
     return h('p', {class: 'error', role: 'alert'}, () => this.errors.value.form ?? '');
   }
 }
 
 /**
- * A whole number between two others, or what is to be written.
+ * Parse a whole number within bounds; throws what to write.
  * @param {number} least
  * @param {number} most
  * @returns {(text: string) => number}
@@ -140,14 +140,14 @@ export function whole(least, most) {
   };
 }
 
-/** An id for a request, so that one that is sent twice is done once. */
+/** An id for a request, so that a repeated request is handled once. */
 export function newRequestId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
 /**
- * Call an action when nobody has called for a while.
+ * Call an action after a pause without further calls.
  * @param {() => void} action
  * @param {number} ms
  * @returns {(() => void) & {cancel: () => void}}

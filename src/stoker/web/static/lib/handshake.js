@@ -1,5 +1,5 @@
 /**
- * Proves the daemon to the page, then the page to the daemon, and signs what the page says afterwards.
+ * Proves the daemon to the page, then the page to the daemon, and then signs the messages of the page.
  * The secrets themselves are never sent. docs/reference/web.md describes the messages.
  */
 
@@ -10,7 +10,7 @@ const ID_CHARACTERS = 32;
 const utf8 = new TextEncoder();
 
 /**
- * HMAC of a label and its parts, a line each.
+ * HMAC of a label and its parts, one per line.
  * @param {Uint8Array} key
  * @param {string} label
  * @param {...string} parts
@@ -19,7 +19,7 @@ function derive(key, label, ...parts) {
   return hmac(key, utf8.encode([`stoker ${label}`, ...parts].join('\n')));
 }
 
-/** What is said before a page is let in. */
+/** The handshake that opens a session. */
 export class Handshake {
   /**
    * @param {string | null} token as the link has it
@@ -36,8 +36,8 @@ export class Handshake {
   }
 
   /**
-   * The page's own proof and the session that begins with it; null if the other side has not proved that it
-   * is the daemon. Nothing may be sent to it then.
+   * The page's proof and the new session; null if the other side has not proved that it is the daemon.
+   * Nothing may be sent to it then.
    * @param {any} challenge
    */
   answer(challenge) {
@@ -73,7 +73,7 @@ export class Session {
   }
 
   /**
-   * The next message over the socket, behind its signature.
+   * The next message for the socket, with its signature in front.
    * @param {object} message
    */
   sign(message) {
@@ -84,7 +84,7 @@ export class Session {
   }
 
   /**
-   * The Authorization header of a request; each serves once.
+   * The Authorization header of a request; it is valid once.
    * @param {string} method
    * @param {string} target the path and its query
    * @param {string} body
@@ -98,7 +98,7 @@ export class Session {
   }
 
   /**
-   * A secret that the daemon has hidden for this session alone.
+   * Decrypt a secret that the daemon has encrypted for this session.
    * @param {string} label
    * @param {string} hidden
    */

@@ -1,4 +1,4 @@
-/** Keyboard shortcuts: registered by whoever acts on them, listed by `?`. */
+/** Keyboard shortcuts; `?` lists them. */
 
 import {onCleanup} from '/lib/signal.js';
 
@@ -9,7 +9,7 @@ const shortcuts = new Set();
 let before = '';
 
 /**
- * Act on a key (`j`, `?`, `Escape`) or two after another (`g j`), while the page is shown that says so.
+ * Register a key (`j`, `?`, `Escape`) or a sequence (`g j`) while the present page is shown.
  * @param {string} keys
  * @param {string} meaning
  * @param {(event: KeyboardEvent) => void} act
@@ -20,7 +20,7 @@ export function shortcut(keys, meaning, act) {
   onCleanup(() => shortcuts.delete(entry));
 }
 
-/** All that can be pressed now. */
+/** All present shortcuts. */
 export function listShortcuts() {
   return [...shortcuts];
 }

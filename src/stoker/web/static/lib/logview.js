@@ -1,8 +1,7 @@
 /**
- * A log as a terminal would show it: colours, progress bars, search, and what is added to it.
+ * Log view: shows a log like a terminal, with colours, progress bars, search and live updates.
  *
- * Only the rows in sight are in the document, however many there are. What a job has written is text
- * and looks; nothing of it is markup.
+ * Only the visible rows are in the document. The output of a job becomes text and styles, never markup.
  */
 
 import {h} from '/lib/dom.js';
@@ -17,9 +16,9 @@ import {lookOf, paletteColour} from '/logic/styles.js';
 
 const ROW_PX = 18;
 const SPARE_ROWS = 20;
-// What is asked for of a log at first: the rest is for downloading.
+// The part of a log that is loaded first; the rest can be downloaded.
 const TAIL_LINES = 100_000;
-// A piece as long as pieces get: more is on its way, which drawing each of them would only delay.
+// After a chunk of full size more will follow at once, so drawing waits.
 const FULL_BYTES = 64 * 1024;
 const LATER_MS = 100;
 
@@ -27,7 +26,7 @@ const LATER_MS = 100;
 /** @typedef {import('/logic/lines.js').Line} Line */
 
 /**
- * The log of a job's attempt, by default the last one.
+ * The log of an attempt, by default the last one.
  * @param {{job: number | string, attempt?: number}} whose
  * @returns {HTMLElement}
  */
@@ -40,7 +39,7 @@ export function jobLog({job, attempt: number}) {
 }
 
 /**
- * Whatever a source brings.
+ * Handlers for the data of a log.
  * @param {{source: (reader: LogReader) => void, save?: () => Promise<void>}} options
  * @returns {HTMLElement}
  */
@@ -50,7 +49,7 @@ export function logView({source, save}) {
   const decoder = new TextDecoder();
   const following = signal(true);
   const found = signal('');
-  const told = signal('');
+  const summary = signal('');
   /** @type {Map<number, {line: Line, length: number, words: string, element: HTMLElement}>} */
   const rows = new Map();
   let [left, planned, isOver, drawnTop] = [0, false, false, -1];
@@ -82,8 +81,8 @@ export function logView({source, save}) {
       }
     }
     for (let index = first; index < last; index += 1) place(index);
-    told.value = tell(lines, left, isOver);
-    found.value = search.tell();
+    summary.value = describe(lines, left, isOver);
+    found.value = search.describe();
   }
 
   /** @param {number} index */
@@ -117,15 +116,15 @@ export function logView({source, save}) {
 
   function scrolled() {
     const top = view.scrollTop;
-    if (top === drawnTop) return; // it was not a person who scrolled
+    if (top === drawnTop) return; // the user did not scroll
     const below = view.scrollHeight - view.clientHeight - top;
     if (top > drawnTop) following.value ||= below <= ROW_PX;
-    else if (below >= 1) following.value = false; // else only the view has become larger
+    else if (below >= 1) following.value = false; // otherwise only the view became larger
     plan();
   }
 
   /**
-   * To begin to look back is enough: it is a movement, and the next line must not undo it.
+   * Any upward scroll stops following, so that the next line does not undo it.
    * @param {WheelEvent} event
    */
   function wheeled(event) {
@@ -159,7 +158,7 @@ export function logView({source, save}) {
       plan();
     },
     problem(problem) {
-      told.value = problem.detail;
+      summary.value = problem.detail;
     },
   });
 
@@ -187,12 +186,12 @@ export function logView({source, save}) {
       'div',
       {class: 'row log-tools'},
       field,
-      h('button', {class: 'plain', 'aria-label': 'Match before', title: 'Match before (Shift Enter)', onclick: () => look(-1)}, '↑'),
+      h('button', {class: 'plain', 'aria-label': 'Previous match', title: 'Previous match (Shift Enter)', onclick: () => look(-1)}, '↑'),
       h('button', {class: 'plain', 'aria-label': 'Next match', title: 'Next match (Enter)', onclick: () => look(1)}, '↓'),
       h('span', {class: 'soft', role: 'status'}, () => found.value),
       h('span', {class: 'spacer'}),
-      h('span', {class: 'soft log-told'}, () => told.value),
-      h('button', {'aria-pressed': () => String(following.value), title: 'Stay at the end (f)', onclick: () => (following.value = !following.peek())}, 'Follow'),
+      h('span', {class: 'soft log-summary'}, () => summary.value),
+      h('button', {'aria-pressed': () => String(following.value), title: 'Follow the end (f)', onclick: () => (following.value = !following.peek())}, 'Follow'),
       save && h('button', {onclick: () => attempt(save)}, 'Download'),
     ),
     view,
@@ -200,7 +199,7 @@ export function logView({source, save}) {
 }
 
 /**
- * Let the browser keep a file.
+ * Save a file with the browser.
  * @param {Blob} blob
  * @param {string} name
  */
@@ -216,8 +215,8 @@ export function saveAs(blob, name) {
  * @param {number} left bytes before what was asked for
  * @param {boolean} isOver
  */
-function tell(lines, left, isOver) {
-  if (lines.length === 0) return isOver ? 'It has written nothing.' : 'Nothing yet.';
+function describe(lines, left, isOver) {
+  if (lines.length === 0) return isOver ? 'The log is empty.' : 'No output yet.';
   const parts = [plural(lines.length, 'line')];
   if (left > 0) parts.push(`${size(left)} before them: download`);
   if (lines.dropped > 0) parts.push(`${count(lines.dropped)} older ones left out`);

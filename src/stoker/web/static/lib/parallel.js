@@ -22,7 +22,7 @@ const SNAP = 0.03;
  * @param {object} options
  * @param {() => readonly Outcome[]} options.runs
  * @param {() => ReadonlyMap<string, Axis>} options.axes from 0 (bottom) to 1
- * @param {() => Axis | null} options.colour the axis that colours tell of
+ * @param {() => Axis | null} options.colour the axis that determines colours
  * @param {() => Outcome | null} options.best
  * @param {BrushSignal} options.brushes
  * @param {(name: string) => void} options.toggleLog
@@ -67,7 +67,7 @@ export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
   function heightAt(event) {
     const part = (event.offsetY - EDGE.top) / (HEIGHT - EDGE.top - EDGE.bottom);
     const height = 1 - part;
-    // The ends hold the lowest and the highest run, and are hard to meet.
+    // The ends are hard to hit with a pointer, so a brush near them includes them.
     return height > 1 - SNAP ? 1 : height < SNAP ? 0 : height;
   }
 
@@ -137,7 +137,7 @@ export function parallel({runs, axes, colour, best, brushes, toggleLog}) {
  * @param {(name: string) => void} toggleLog
  */
 function head(axis, brushes, steer, toggleLog) {
-  const how = 'drag on the axis, or ↑ ↓ here (Shift: the upper end), keeps a range; Escape all';
+  const how = 'drag on the axis, or press ↑ ↓ here (Shift: the upper end), to keep a range; Escape clears it';
   return h(
     'button',
     {

@@ -1,4 +1,4 @@
-/** How many jobs stand where, as a bar and in words. */
+/** Number of jobs in each state, as a bar and as text. */
 
 import {h} from '/lib/dom.js';
 import {count} from '/logic/format.js';

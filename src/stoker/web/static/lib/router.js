@@ -4,7 +4,7 @@ import {signal} from '/lib/signal.js';
 
 /** @typedef {{path: string, query: URLSearchParams}} Place */
 
-/** Where we are. */
+/** The present page. */
 export const place = signal(read());
 
 addEventListener('hashchange', () => {
@@ -22,7 +22,7 @@ export function link(path, query = {}) {
 }
 
 /**
- * Go to a page; with `replace`, so that the back button does not lead here again.
+ * Go to a page; with `replace`, the present page leaves the history.
  * @param {string} path
  * @param {Record<string, string | number | readonly string[] | null | undefined>} [query]
  * @param {{replace?: boolean}} [options]
@@ -36,7 +36,7 @@ export function go(path, query = {}, {replace = false} = {}) {
 }
 
 /**
- * Parameters as a query string: what is null or empty is left out, a list is repeated.
+ * Parameters as a query string: null and empty values are left out, a list is repeated.
  * @param {Record<string, string | number | boolean | readonly string[] | null | undefined>} query
  */
 export function toQuery(query) {
@@ -51,7 +51,7 @@ export function toQuery(query) {
 }
 
 /**
- * Whether a path is of a pattern (`/jobs/:id`): the parts that it names, or null.
+ * Match a path with a pattern (`/jobs/:id`): the named parts, or null.
  * @param {string} pattern
  * @param {string} path
  * @returns {Record<string, string> | null}

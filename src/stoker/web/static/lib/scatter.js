@@ -1,4 +1,4 @@
-/** A dot for each run, over two of its values; a rectangle that is drawn keeps those inside. */
+/** Scatter plot: a dot for each run; drawing a rectangle keeps the runs inside. */
 
 import {h} from '/lib/dom.js';
 import {canvas} from '/lib/canvas.js';
@@ -123,7 +123,7 @@ export function scatter({runs, axes, x, y, colour, best, brushes}) {
       onpointerleave: () => (near.value = null),
     },
   });
-  return h('figure', {class: 'chart-box'}, element, h('figcaption', {class: 'chart-tip', hidden: () => near.value === null}, () => tell(near.value, x(), y())));
+  return h('figure', {class: 'chart-box'}, element, h('figcaption', {class: 'chart-tip', hidden: () => near.value === null}, () => describe(near.value, x(), y())));
 }
 
 /**
@@ -131,7 +131,7 @@ export function scatter({runs, axes, x, y, colour, best, brushes}) {
  * @param {string} x
  * @param {string} y
  */
-function tell(run, x, y) {
+function describe(run, x, y) {
   if (!run) return '';
   return `job ${run.job} · ${x} ${cell(valueOf(run, x))} · ${y} ${cell(valueOf(run, y))}`;
 }

@@ -1,4 +1,4 @@
-/** The frame around every page: navigation, how the queue is, whether the daemon is there. */
+/** The frame around every page: navigation, state of the queue, connection to the daemon. */
 
 import {h} from '/lib/dom.js';
 import {daemon, post, state, watch} from '/lib/connection.js';
@@ -19,7 +19,7 @@ export function shell(main) {
   const chosen = signal(theme());
   const dialog = help();
   shortcut('?', 'show these shortcuts', () => showHelp(dialog));
-  shortcut('t', 'light, dark, or as the system', () => (chosen.value = nextTheme()));
+  shortcut('t', 'light, dark, or system theme', () => (chosen.value = nextTheme()));
   for (const page of PAGES) {
     if (page.key) shortcut(`g ${page.key}`, `go to ${page.title}`, () => (location.hash = page.pattern));
   }
@@ -58,7 +58,7 @@ function isIn(pattern) {
 
 function connectionText() {
   if (state.value === 'open') return daemon.value?.host ?? '';
-  return state.value === 'connecting' ? 'connecting …' : 'not let in';
+  return state.value === 'connecting' ? 'connecting …' : 'not signed in';
 }
 
 /** @param {any} status */
@@ -78,18 +78,18 @@ function pauseButton(status) {
   if (!status) return null;
   const paused = status.queue_paused !== null || status.no_project_paused !== null;
   const verb = paused ? 'resume' : 'pause';
-  const done = paused ? 'The queue goes on.' : 'The queue is paused: what runs goes on.';
+  const done = paused ? 'The queue continues.' : 'The queue is paused: running jobs continue.';
   return h('button', {onclick: () => attempt(() => post(`/v1/${verb}`, {queue: true}), () => done)}, paused ? 'Resume queue' : 'Pause queue');
 }
 
 /** @param {any} status */
 function notices(status) {
   if (state.value === 'connecting' && daemon.value) {
-    return h('p', {class: 'notice warn'}, 'The daemon is not there: what you see may be old. This page goes on by itself, so do not reload it. If the daemon was stopped, start it: ', h('code', null, 'stoker daemon start'));
+    return h('p', {class: 'notice warn'}, 'Cannot reach the daemon: this page may show old values. It reconnects by itself, so do not reload it. If the daemon was stopped, start it: ', h('code', null, 'stoker daemon start'));
   }
   if (!status) return null;
   return [
-    status.queue_paused !== null && h('p', {class: 'notice warn'}, `The queue is paused: ${status.queue_paused}. What runs goes on.`),
+    status.queue_paused !== null && h('p', {class: 'notice warn'}, `The queue is paused: ${status.queue_paused}. Running jobs continue.`),
     status.no_project_paused !== null && paused('Jobs without a project are', status.no_project_paused, {}),
     Object.entries(status.projects_paused).map(([project, why]) => paused(`Project ${project} is`, String(why), {project})),
   ];

@@ -1,8 +1,8 @@
 /**
- * Values that tell when they change, and what follows from them.
+ * Signals: values that notify their effects when they change.
  *
- * Effects run once at their making, and again, soon after a value that they have read has changed; all
- * changes of one turn of the event loop make one run. What is made inside `scope` ends with it.
+ * An effect runs once when it is created, and again soon after a value that it has read changes; all changes
+ * of one turn of the event loop cause one run. Everything created inside `scope` ends with it.
  */
 
 /**
@@ -47,7 +47,7 @@ export function signal(initial) {
 }
 
 /**
- * A value that follows from others; it tells of a change only when it is another one.
+ * A value computed from others; it notifies only if the result differs.
  * @template T
  * @param {() => T} derive
  * @returns {Signal<T>}
@@ -62,9 +62,9 @@ export function computed(derive) {
 }
 
 /**
- * Do something now, and again whenever what it has read has changed.
+ * Run an action now, and again whenever a value that it has read changes.
  * @param {() => void} action
- * @returns {() => void} what ends it
+ * @returns {() => void} a function that ends it
  */
 export function effect(action) {
   /** @type {Array<() => void>} */
@@ -112,10 +112,10 @@ export function untracked(action) {
 }
 
 /**
- * Make something whose effects end together.
+ * Create something whose effects end together.
  * @template T
  * @param {() => T} make
- * @returns {[T, () => void]} what was made, and what ends it
+ * @returns {[T, () => void]} what was made, and a function that ends it
  */
 export function scope(make) {
   /** @type {Array<() => void>} */
@@ -130,7 +130,7 @@ export function scope(make) {
 }
 
 /**
- * Do something when the scope or effect that is being made ends.
+ * Run an action when the present scope or effect ends.
  * @param {() => void} action
  */
 export function onCleanup(action) {
@@ -144,7 +144,7 @@ function plan(effect) {
 }
 
 function flush() {
-  // A set keeps its order, and what becomes due meanwhile is run in the same go.
+  // A set keeps its order; effects that become due meanwhile run in the same pass.
   for (const effect of due) {
     due.delete(effect);
     effect.run();

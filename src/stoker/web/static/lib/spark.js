@@ -12,7 +12,7 @@ import {effect, onCleanup} from '/lib/signal.js';
  */
 
 /**
- * A curve that follows its data.
+ * A curve that is redrawn when its data changes.
  * @param {string} label for whoever cannot see it
  * @param {() => Curve} read
  * @param {string} colour the name of a custom property

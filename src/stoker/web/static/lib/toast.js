@@ -1,4 +1,4 @@
-/** Short words about what was done, or why it was not. */
+/** Short messages about the result of an action. */
 
 import {h} from '/lib/dom.js';
 import {RefusedError} from '/lib/connection.js';
@@ -8,13 +8,13 @@ const MOST = 4;
 
 const box = h('div', {class: 'toasts', role: 'status', 'aria-live': 'polite'});
 
-/** Where they appear. */
+/** The element that contains the messages. */
 export function toastBox() {
   return box;
 }
 
 /**
- * Say something for a while.
+ * Show a message for some seconds.
  * @param {string} text
  * @param {'done' | 'refused'} [kind]
  */
@@ -26,16 +26,16 @@ export function toast(text, kind = 'done') {
 }
 
 /**
- * Do something, and say what came of it.
+ * Run an action and show its result.
  * @template T
  * @param {() => Promise<T>} action
- * @param {(answer: T) => string | null} [tell]
+ * @param {(answer: T) => string | null} [describe]
  * @returns {Promise<T | undefined>} undefined if it was refused
  */
-export async function attempt(action, tell) {
+export async function attempt(action, describe) {
   try {
     const answer = await action();
-    const text = tell?.(answer);
+    const text = describe?.(answer);
     if (text) toast(text);
     return answer;
   } catch (error) {

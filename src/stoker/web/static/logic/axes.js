@@ -1,4 +1,4 @@
-/** Axes for values of any kind: numbers, by their size or by their exponents, and words. */
+/** Axes for values of any kind: numbers (linear or logarithmic) and texts. */
 
 import {cell} from '/logic/format.js';
 import {extentOf, linearScale, logScale, pointScale, spansDecades} from '/logic/scales.js';
@@ -15,7 +15,7 @@ const MOST_WORDS = 24;
  */
 
 /**
- * An axis over the values of one name.
+ * An axis for the values of one parameter or metric.
  * @param {string} name
  * @param {readonly unknown[]} values
  * @param {[number, number]} range

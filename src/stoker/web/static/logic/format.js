@@ -1,4 +1,4 @@
-/** Numbers, sizes and times as people read them. No DOM here, and no clock: `now` is an argument. */
+/** Formatting of numbers, sizes and times. Uses no DOM and no clock: `now` is an argument. */
 
 const UNITS = /** @type {const} */ ([['d', 86400], ['h', 3600], ['m', 60], ['s', 1]]);
 
@@ -18,7 +18,7 @@ export function duration(seconds) {
 }
 
 /**
- * A moment seen from another: `3m 10s ago`, `in 2h 00m`.
+ * A time relative to another: `3m 10s ago`, `in 2h 00m`.
  * @param {number} at seconds of the Unix epoch
  * @param {number} now
  */
@@ -29,7 +29,7 @@ export function relative(at, now) {
 }
 
 /**
- * A moment by the clock and calendar of whoever reads it.
+ * A time in the local format.
  * @param {number} at seconds of the Unix epoch
  */
 export function absolute(at) {
@@ -53,7 +53,7 @@ export function size(bytes) {
 }
 
 /**
- * A whole number with its thousands apart.
+ * A whole number with thousands separators.
  * @param {number} number
  */
 export function count(number) {
@@ -61,7 +61,7 @@ export function count(number) {
 }
 
 /**
- * Bytes of the wire (text, or base64 where no text can say them) as text.
+ * Bytes of the wire (text, or base64 if they are not text) as text.
  * @param {string | {b64: string} | null | undefined} value
  */
 export function text(value) {
@@ -81,7 +81,7 @@ export function plural(number, noun) {
 }
 
 /**
- * A value of a table: five digits are enough.
+ * A table value with five digits.
  * @param {unknown} value
  * @returns {string}
  */
@@ -106,7 +106,7 @@ export function decimal(value) {
 const SECONDS = /** @type {Record<string, number>} */ ({s: 1, m: 60, h: 3600, d: 86400, w: 604800});
 
 /**
- * Seconds in `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS`; throws what is to be written instead.
+ * Seconds in `90s`, `2h`, `1d12h`, `1.5h` or `HH:MM:SS`; throws what to write instead.
  * @param {string} written
  * @returns {number}
  */
@@ -128,7 +128,7 @@ export function parseDuration(written) {
 const POWERS = ['', 'K', 'M', 'G', 'T'];
 
 /**
- * Bytes in `10G`, `1.5GiB` or `800M`; throws what is to be written instead.
+ * Bytes in `10G`, `1.5GiB` or `800M`; throws what to write instead.
  * @param {string} written
  * @returns {number}
  */

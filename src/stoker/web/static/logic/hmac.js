@@ -1,13 +1,13 @@
 /**
  * SHA-256 (FIPS 180-4) and HMAC (RFC 2104). The browser's own `crypto.subtle` exists only in secure contexts,
- * and `http://lab1:20000` is none.
+ * and `http://lab1:20000` is not one.
  */
 
 const BLOCK = 64;
 const PRIMES = firstPrimes(64);
 /** The first 32 bits of the fractions of the cube roots of the first primes. */
 const ROUND = Uint32Array.from(PRIMES, (prime) => fraction(Math.cbrt(prime)));
-/** Those of the square roots of the first eight. */
+/** The same of the square roots of the first eight primes. */
 const START = Uint32Array.from(PRIMES.slice(0, 8), (prime) => fraction(Math.sqrt(prime)));
 
 /** @param {number} count */
@@ -44,7 +44,7 @@ export function sha256(bytes) {
 }
 
 /**
- * The last bytes with their padding and the length of all, in bits.
+ * The last bytes with padding and the total length in bits.
  * @param {Uint8Array} rest
  * @param {number} length
  */
@@ -59,7 +59,7 @@ function pad(rest, length) {
 }
 
 /**
- * Take one block into the state.
+ * Add one block to the state.
  * @param {Uint32Array} state
  * @param {Uint32Array} words
  * @param {DataView} view

@@ -1,24 +1,23 @@
 /**
- * The lines that a terminal would show for what a job has written: progress bars that go back with
- * `\r`, live tables that move the cursor up, colours. Whatever else an escape sequence asks for is
- * left out; what remains is text.
+ * Terminal emulation: converts the output of a job to the lines that a terminal would show, with `\r`, cursor
+ * movements and colours. Other escape sequences are removed.
  */
 
 import {applySgr} from '/logic/styles.js';
 
-// What is longer is cut: no eye reads it, and a page that lays it out stands still.
+// Longer lines are cut, because the layout of very long lines blocks the page.
 export const MOST_COLUMNS = 10_000;
 const MOST_ROWS = 250_000;
 const MOST_CHARACTERS = 64 * 1024 * 1024;
-// As far as a cursor may go up: a real screen has an upper edge.
+// Limit of upward cursor movements, like the height of a screen.
 const SCREEN_ROWS = 500;
-// An escape sequence longer than this is none.
+// A longer escape sequence is treated as text.
 const LONGEST_SEQUENCE = 4096;
 
 const ESC = 0x1b;
 
 /**
- * A line with looks: `runs` are pairs of an end and the look of what lies before it.
+ * A line with styles: `runs` are pairs of an end and the style of the text before it.
  * @typedef {object} StyledLine
  * @property {string} text
  * @property {number[]} runs
@@ -36,7 +35,7 @@ export function textOf(line) {
 }
 
 /**
- * The pieces of a line that look alike: [text, look].
+ * The pieces of a line with one style each: [text, style].
  * @param {Line} line
  * @returns {[string, number][]}
  */
@@ -56,9 +55,9 @@ export class Lines {
   constructor() {
     /** @type {Line[]} */
     this.rows = [''];
-    /** How many rows were dropped at the beginning, to make room. */
+    /** Number of rows dropped at the beginning. */
     this.dropped = 0;
-    /** How many characters of over-long lines were left out. */
+    /** Number of characters cut from long lines. */
     this.cut = 0;
     this._row = 0;
     this._column = 0;
@@ -67,14 +66,14 @@ export class Lines {
     this._characters = 0;
   }
 
-  /** How many lines there are; an empty one that was only begun does not count. */
+  /** Number of lines; an empty last line does not count. */
   get length() {
     const last = this.rows.length - 1;
     return textOf(this.rows[last]) === '' ? last : last + 1;
   }
 
   /**
-   * Take more output; pieces may end anywhere, also inside of an escape sequence.
+   * Add output; a chunk may end anywhere, even inside an escape sequence.
    * @param {string} text
    * @returns {number} the first row that may have changed
    */
@@ -146,7 +145,7 @@ export class Lines {
   }
 
   /**
-   * By far the most frequent, so it changes the line in place.
+   * The most frequent case, so it changes the line in place.
    * @param {StyledLine} line
    * @param {string} text
    */
@@ -218,10 +217,10 @@ export class Lines {
 }
 
 /**
- * Where a sequence ends that begins at `at`; -1 where more is needed to tell.
+ * End of the escape sequence at `at`; -1 if more output is needed.
  *
- * Titles, links and the like may be long, but never go beyond their line: one without an end would
- * hide all that follows.
+ * Titles and links can be long, but end with their line; otherwise one without an end would hide all later
+ * output.
  * @param {string} data
  * @param {number} at
  */

@@ -1,4 +1,4 @@
-/** What came of a sweep's runs: the best, what failed alike, and what fits between brushes. */
+/** Results of a sweep's runs: the best run, groups of failures, and runs inside brushes. */
 
 /**
  * @typedef {object} Outcome
@@ -19,7 +19,7 @@
 /** @typedef {Record<string, [number, number]>} Brushes places on axes, by their names */
 
 const BAD = new Set(['failed', 'lost', 'killed']);
-/** What else waits has at most what an earlier try left. */
+/** Metrics of other waiting runs come from earlier attempts. */
 const COUNTING = new Set(['done', 'running', 'starting', 'paused']);
 
 /**
@@ -51,7 +51,7 @@ export function bestRun(runs, metric, goal) {
 }
 
 /**
- * Whether less is better, as a metric's name tells.
+ * Whether less is better, guessed from the name of a metric.
  * @param {string} metric
  * @returns {'minimize' | 'maximize'}
  */
@@ -60,9 +60,8 @@ export function likelyGoal(metric) {
 }
 
 /**
- * What did not succeed, by what it died of, the most frequent first. Runs that die of the same write
- * other numbers: how much memory was free, at which step. So numbers do not tell groups apart, but for
- * the code of an exit and the like, which a reason begins with.
+ * Failed runs grouped by reason, the largest group first. Numbers inside a reason (free memory, step) do not
+ * separate groups, except at its start (the exit code).
  * @param {readonly Outcome[]} runs
  * @returns {{failure: string | null, reason: string, runs: Outcome[]}[]} each with the reason of its first
  */
@@ -83,7 +82,7 @@ export function groupFailures(runs) {
 }
 
 /**
- * Sorted by a name; what has no value comes last, whichever way.
+ * Runs sorted by a name; runs without a value come last in both directions.
  * @param {readonly Outcome[]} runs
  * @param {(run: Outcome) => unknown} value
  * @param {boolean} falls
@@ -111,7 +110,7 @@ function compare(one, other) {
 }
 
 /**
- * Whether a run lies inside of every brush.
+ * Whether a run is inside all brushes.
  * @param {Outcome} run
  * @param {Brushes} brushes
  * @param {ReadonlyMap<string, import('/logic/axes.js').Axis>} axes
@@ -125,7 +124,7 @@ export function isBrushed(run, brushes, axes) {
 }
 
 /**
- * How many runs stand where.
+ * Number of runs in each state.
  * @param {readonly {state: string}[]} runs
  * @returns {Record<string, number>}
  */

@@ -1,9 +1,9 @@
-/** Colours between two: from the lowest value to the highest. */
+/** Colour ramp from the lowest value to the highest. */
 
 export const STEPS = 16;
 
 /**
- * So many colours, evenly from one to another.
+ * A number of colours, evenly spaced between two.
  * @param {string} low as a browser tells colours: `rgb(1, 2, 3)`
  * @param {string} high
  * @returns {string[]}
@@ -18,7 +18,7 @@ export function makeRamp(low, high) {
 }
 
 /**
- * Which of the colours stands for a place between 0 and 1.
+ * Index of the colour for a position between 0 and 1.
  * @param {number} place
  */
 export function stepOf(place) {

@@ -1,7 +1,7 @@
-/** Scales of charts: values to places and back, and the round values worth a tick. */
+/** Scales of charts: convert values to positions and back, and choose round tick values. */
 
 /**
- * Places values between two ends.
+ * Linear scale between two ends.
  * @typedef {object} Scale
  * @property {(value: number) => number} place
  * @property {(place: number) => number} value
@@ -9,7 +9,7 @@
  */
 
 /**
- * The smallest and the largest of values that are numbers; null where there is none.
+ * The smallest and the largest number; null if there is none.
  * @param {Iterable<unknown>} values
  * @returns {[number, number] | null}
  */
@@ -42,7 +42,7 @@ export function linearScale(domain, range, count = 5) {
 }
 
 /**
- * Of positive values alone.
+ * Logarithmic scale; positive values only.
  * @param {[number, number]} domain
  * @param {[number, number]} range
  * @param {number} [count] about how many ticks at most
@@ -59,7 +59,7 @@ export function logScale(domain, range, count = 6) {
 }
 
 /**
- * Words, each with a place of its own.
+ * Scale of texts, evenly spaced.
  * @param {string[]} words
  * @param {[number, number]} range
  */
@@ -75,7 +75,7 @@ export function pointScale(words, range) {
 }
 
 /**
- * Round values between two others, about so many.
+ * About this many round values between two ends.
  * @param {number} low
  * @param {number} high
  * @param {number} count
@@ -127,7 +127,7 @@ function widen([low, high]) {
 }
 
 /**
- * Whether values are better told apart by their exponents: all positive, over more than two decades.
+ * Whether a logarithmic axis suits the values: all positive, over more than two decades.
  * @param {Iterable<unknown>} values
  */
 export function spansDecades(values) {

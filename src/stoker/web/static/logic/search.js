@@ -1,4 +1,4 @@
-/** Finds words in the lines of a log, and finds them again in what is added. */
+/** Text search in the lines of a log, also in lines that are added later. */
 
 import {textOf} from '/logic/lines.js';
 
@@ -14,13 +14,13 @@ export class Search {
     this._at = -1;
   }
 
-  /** The row that is looked at; null if there is none. */
+  /** The row of the present match; null if there is none. */
   get row() {
     return this.rows[this._at] ?? null;
   }
 
   /**
-   * Look for other words, from a row on.
+   * Search for another text, starting at a row.
    * @param {string} words
    * @param {number} from
    * @returns {number | null} the row of the first match
@@ -35,7 +35,7 @@ export class Search {
   }
 
   /**
-   * Go to another match; behind the last one comes the first.
+   * Go to the next or previous match; wraps around.
    * @param {number} by
    * @returns {number | null}
    */
@@ -57,8 +57,8 @@ export class Search {
     if (this._at < 0 && this.rows.length > 0) this._at = 0;
   }
 
-  /** How it went: `3 of 12`. */
-  tell() {
+  /** The result: `3 of 12`. */
+  describe() {
     if (this.words === '') return '';
     return this.rows.length === 0 ? 'not found' : `${this._at + 1} of ${this.rows.length}`;
   }
@@ -74,7 +74,7 @@ export class Search {
 }
 
 /**
- * Pieces of a line, cut where the words begin and end: [text, look, whether it is the words].
+ * Pieces of a line, split at matches: [text, style, whether it is a match].
  * @param {[string, number][]} pieces
  * @param {string} words in lower case
  * @returns {[string, number, boolean][]}

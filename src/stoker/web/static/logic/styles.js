@@ -1,7 +1,7 @@
 /**
- * What escape sequences say about the look of text: colours and weights, and nothing else.
+ * Text styles of escape sequences: colours and weights.
  *
- * A look is a small number, so that a line can hold thousands of them; `lookOf` tells what it means.
+ * A style is a small number, so that a line can have thousands of them; `lookOf` returns its meaning.
  */
 
 /**
@@ -29,7 +29,7 @@ const PLAIN = {
   strike: false,
 };
 
-// A hostile log could ask for every one of 16 million colours; behind this many it gets none.
+// Limit for hostile logs: further colours are ignored.
 const MOST_LOOKS = 4096;
 
 /** @type {Look[]} */
@@ -39,7 +39,7 @@ const numbers = new Map([[JSON.stringify(PLAIN), 0]]);
 const steps = [new Map()];
 
 /**
- * What a number of a look means.
+ * The meaning of a style number.
  * @param {number} number
  * @returns {Look}
  */
@@ -48,13 +48,13 @@ export function lookOf(number) {
 }
 
 /**
- * The look after `ESC [ parameters m`.
+ * The style after `ESC [ parameters m`.
  * @param {number} number the look before it
  * @param {string} parameters
  * @returns {number}
  */
 export function applySgr(number, parameters) {
-  // A log has few sequences, and each of them thousands of times.
+  // Cached, because a log repeats few sequences thousands of times.
   const known = steps[number].get(parameters);
   if (known !== undefined) return known;
   const found = readSgr(number, parameters);
@@ -109,7 +109,7 @@ function applyCode(look, code) {
 }
 
 /**
- * The colour behind a 38 or 48, and how many codes it took.
+ * The colour after a 38 or 48, and the number of codes it took.
  * @param {number[]} codes
  * @param {number} at
  * @returns {[number | string | null, number]}
@@ -152,7 +152,7 @@ function intern(look) {
 const CUBE = [0, 95, 135, 175, 215, 255];
 
 /**
- * A colour of the palette above the first 16, which the page's own colours stand for.
+ * A colour of the palette above the first 16; the page's theme defines those.
  * @param {number} colour 16-255
  * @returns {string} `#rrggbb`
  */

@@ -1,4 +1,4 @@
-/** The GPUs: a card each, with what runs there, how busy it is, and who else is on it. */
+/** The GPUs: one card each, with its jobs, its load and other processes. */
 
 import {each, h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
@@ -46,7 +46,7 @@ export function page(_context) {
   );
 }
 
-/** What runs, by its number: what people call it. */
+/** Names of running jobs by number. */
 function readNames() {
   const live = watch('/v1/ls', {states: ['running', 'starting', 'paused'], limit: MOST_NAMES});
   return computed(() => new Map(/** @type {any[]} */ (/** @type {any} */ (live.value.data)?.jobs ?? []).map(({id, name, command}) => [id, name ?? command])));
@@ -56,7 +56,7 @@ function empty() {
   return h(
     'div',
     {class: 'empty'},
-    h('p', null, 'This queue has no GPU. Jobs that need none run all the same:'),
+    h('p', null, 'This queue has no GPU. Jobs that need none can run:'),
     h('pre', null, 'stoker add -g 0 -- python prepare.py'),
     h('p', null, 'To name the slots yourself:'),
     h('pre', null, 'stoker daemon restart --gpus 0,1'),
@@ -109,16 +109,16 @@ function used(gpu) {
 
 /** @param {number | null} value */
 function percent(value) {
-  return value === null ? 'not told' : `${value} %`;
+  return value === null ? 'unknown' : `${value} %`;
 }
 
 /** @param {Gpu} gpu */
 function memory({mem_total_bytes: total, mem_used_bytes: used}) {
-  return total ? size(used) : 'not told';
+  return total ? size(used) : 'unknown';
 }
 
 /**
- * What jobs have reserved, and what of that is in use.
+ * Memory that jobs have reserved, and how much of it is in use.
  * @param {Gpu} gpu
  */
 function share({mem_total_bytes: total, mem_used_bytes: used, mem_reserved_bytes: reserved}) {
@@ -159,11 +159,11 @@ function sensors({temperature_c: heat, power_w: power}) {
 function users({users}) {
   if (!users.length) return null;
   return [
-    h('h3', null, 'Others on it'),
+    h('h3', null, 'Other processes'),
     h(
       'ul',
       {class: 'users'},
-      users.map(({pid, user, mem_bytes: bytes}) => h('li', null, h('strong', null, user ?? 'someone outside this container'), ` pid ${pid}, ${size(bytes)}`)),
+      users.map(({pid, user, mem_bytes: bytes}) => h('li', null, h('strong', null, user ?? 'a process outside this container'), ` pid ${pid}, ${size(bytes)}`)),
     ),
   ];
 }
@@ -194,12 +194,12 @@ function change(title, action, gpu) {
  * @param {string} gpu
  */
 function order(action, gpu) {
-  const jobs = 'what runs there comes to its end';
+  const jobs = 'its running jobs continue';
   const done = {add: `GPU ${gpu} is in use`, drain: `GPU ${gpu} is drained: ${jobs}`, remove: `GPU ${gpu} is removed from the queue: ${jobs}`}[action];
   return attempt(() => post('/v1/gpus', {action, gpu}), (/** @type {any} */ answer) => answer.notice ?? done);
 }
 
-/** A field for a GPU that has no card: it was removed where nobody can look at GPUs, or is new. */
+/** A field to add a GPU that has no card: a new one, or one removed from a queue without NVML. */
 function adding() {
   /** @type {HTMLInputElement} */
   let field;

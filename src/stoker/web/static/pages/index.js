@@ -1,6 +1,6 @@
 /**
- * All pages. Each is one module with `page(context)`, which returns its element; what it watches and
- * follows ends when it is left.
+ * All pages. Each is a module with `page(context)`, which returns its element. Its watches end when the page is
+ * left.
  *
  * @typedef {object} Context
  * @property {Record<string, string>} parts what the pattern names, as `id` of `/jobs/:id`
@@ -24,5 +24,5 @@ export const PAGES = [
   {pattern: '/sweeps/:name', title: 'Sweep', load: () => import('/pages/sweep.js')},
 ];
 
-/** Where one is without a path. */
+/** The page without a path. */
 export const HOME = '/gpus';

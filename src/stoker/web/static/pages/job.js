@@ -1,4 +1,4 @@
-/** One job: how it stands and why, what has become of it so far, its charts and its log. */
+/** One job: its state and reason, details, history, charts and log. */
 
 import {h} from '/lib/dom.js';
 import {computed, signal} from '/lib/signal.js';
@@ -6,10 +6,10 @@ import {badge} from '/lib/badge.js';
 import {watch} from '/lib/connection.js';
 import {shortcut} from '/lib/keys.js';
 import {jobLog} from '/lib/logview.js';
-import {confirmed, order} from '/lib/orders.js';
+import {confirmed, order} from '/lib/job_actions.js';
 import {go, link} from '/lib/router.js';
 import {facts} from '/pages/job/facts.js';
-import {attempts, timeline} from '/pages/job/past.js';
+import {attempts, timeline} from '/pages/job/history.js';
 import {charts} from '/pages/job/charts.js';
 
 /** @typedef {import('/pages/job/facts.js').Detail} Detail */
@@ -54,12 +54,12 @@ function show(id, job) {
   return [
     h('h1', null, `Job ${id} `, h('span', null, () => title.value), ' ', () => badge(state.value)),
     why(id, job),
-    h('div', {class: 'row', role: 'toolbar', 'aria-label': `What to do with job ${id}`}, () => buttons(id, state.value)),
+    h('div', {class: 'row', role: 'toolbar', 'aria-label': `Actions for job ${id}`}, () => buttons(id, state.value)),
     h(
       'div',
       {class: 'columns'},
-      h('div', {class: 'card'}, h('h2', null, 'What it is'), facts(job)),
-      h('div', {class: 'card'}, h('h2', null, 'What has become of it'), timeline(job), attempts(job)),
+      h('div', {class: 'card'}, h('h2', null, 'Details'), facts(job)),
+      h('div', {class: 'card'}, h('h2', null, 'History'), timeline(job), attempts(job)),
     ),
     charts(id, computed(() => LIVE.includes(state.value) && job.value.slots !== null)),
     log(id, job),
@@ -67,7 +67,7 @@ function show(id, job) {
 }
 
 /**
- * Why it stands where it stands: asked again whenever that is another place.
+ * The explanation of the state; requested again whenever the state changes.
  * @param {number} id
  * @param {import('/lib/signal.js').Signal<Detail>} job
  */
@@ -96,7 +96,7 @@ function buttons(id, state) {
 }
 
 /**
- * The log of the last attempt, or of one that is chosen.
+ * The log of the last attempt, or of a selected one.
  * @param {number} id
  * @param {import('/lib/signal.js').Signal<Detail>} job
  */

@@ -1,4 +1,4 @@
-/** The jobs: a live table to filter, and to steer by. */
+/** The jobs: a live table with filters and actions. */
 
 import {h} from '/lib/dom.js';
 import {computed, effect, onCleanup, signal} from '/lib/signal.js';
@@ -28,10 +28,10 @@ import {go, link} from '/lib/router.js';
  */
 /** @typedef {{jobs: Job[], next: string | null}} Jobs */
 /**
- * What the parts of the page share.
- * @typedef {object} Desk
- * @property {import('/lib/signal.js').Signal<URLSearchParams>} query the filter, as the address has it
- * @property {(change: Record<string, string | string[] | null>) => void} filter show others, or sorted otherwise
+ * State that the parts of the page share.
+ * @typedef {object} JobsView
+ * @property {import('/lib/signal.js').Signal<URLSearchParams>} query the filter in the address
+ * @property {(change: Record<string, string | string[] | null>) => void} filter change the filter or the order
  * @property {import('/lib/signal.js').Signal<number>} page
  * @property {import('/lib/signal.js').Signal<Jobs | undefined>} jobs
  * @property {import('/lib/signal.js').Signal<ReadonlySet<number>>} chosen
@@ -47,30 +47,30 @@ export function page({query}) {
   const cursors = signal([]);
   /** @param {Record<string, string | string[] | null>} change */
   const filter = (change) => go('/jobs', {...filterOf(query.peek()), sort: query.peek().get('sort'), ...change}, {replace: true});
-  const desk = {query, filter, page: computed(() => cursors.value.length + 1), jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
+  const view = {query, filter, page: computed(() => cursors.value.length + 1), jobs: readJobs(query, cursors), chosen: signal(new Set()), counts: readCounts(query)};
   let known = query.peek().toString();
   effect(() => {
     const text = query.value.toString();
     if (text === known) return;
     known = text;
     cursors.value = [];
-    desk.chosen.value = new Set();
+    view.chosen.value = new Set();
   });
   effect(() => {
-    // Few fit: what was looked through is empty, and there is more.
-    const jobs = desk.jobs.value;
+    // No job of this part matches: continue with the next part.
+    const jobs = view.jobs.value;
     if (jobs && !jobs.jobs.length && jobs.next) cursors.value = [...cursors.peek(), jobs.next];
   });
-  const isEmpty = computed(() => desk.jobs.value !== undefined && !desk.jobs.value.jobs.length && !desk.jobs.value.next);
+  const isEmpty = computed(() => view.jobs.value !== undefined && !view.jobs.value.jobs.length && !view.jobs.value.next);
   return h(
     'section',
     null,
     h('h1', null, 'Jobs'),
-    filters(desk),
-    actions(desk),
-    table(desk),
+    filters(view),
+    actions(view),
+    table(view),
     () => isEmpty.value && empty(query.value),
-    pager(desk, cursors),
+    pager(view, cursors),
   );
 }
 
@@ -83,7 +83,7 @@ function readJobs(query, cursors) {
   effect(() => {
     const answer = watch('/v1/ls', {...filterOf(query.value), sort: query.value.get('sort'), after: cursors.value.at(-1), limit: PAGE});
     effect(() => {
-      // What was shown stays until there is something else to show.
+      // The old rows stay until new ones arrive.
       if (answer.value.data) jobs.value = /** @type {Jobs} */ (answer.value.data);
     });
   });
@@ -91,7 +91,7 @@ function readJobs(query, cursors) {
 }
 
 /**
- * How many jobs there are in each state; of a part of them only a count tells, now and then.
+ * Number of jobs in each state; with a filter they are counted from time to time.
  * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
  */
 function readCounts(query) {
@@ -123,18 +123,18 @@ function readCounts(query) {
 /** @param {URLSearchParams} query */
 function empty(query) {
   if (query.toString()) {
-    return h('div', {class: 'empty'}, h('p', null, 'No job is like that.'), h('a', {href: link('/jobs')}, 'Show all'));
+    return h('div', {class: 'empty'}, h('p', null, 'No job matches the filters.'), h('a', {href: link('/jobs')}, 'Show all'));
   }
-  return h('div', {class: 'empty'}, h('p', null, 'There is no job yet. Add the first one:'), h('pre', null, 'stoker add -- python train.py'), h('a', {href: link('/submit')}, 'or from this page'));
+  return h('div', {class: 'empty'}, h('p', null, 'There are no jobs yet. Add the first one:'), h('pre', null, 'stoker add -- python train.py'), h('a', {href: link('/submit')}, 'or from this page'));
 }
 
 /**
- * @param {Desk} desk
+ * @param {JobsView} view
  * @param {import('/lib/signal.js').Signal<string[]>} cursors
  */
-function pager(desk, cursors) {
+function pager(view, cursors) {
   const isFirst = computed(() => !cursors.value.length);
-  const next = computed(() => desk.jobs.value?.next ?? null);
+  const next = computed(() => view.jobs.value?.next ?? null);
   const back = () => {
     if (cursors.peek().length) cursors.value = cursors.peek().slice(0, -1);
   };
@@ -149,7 +149,7 @@ function pager(desk, cursors) {
     {class: 'row pager', 'aria-label': 'Pages of jobs'},
     h('button', {disabled: () => isFirst.value, onclick: () => (cursors.value = [])}, 'First'),
     h('button', {disabled: () => isFirst.value, onclick: back}, 'Previous'),
-    h('span', {class: 'soft'}, () => `Page ${desk.page.value}`),
+    h('span', {class: 'soft'}, () => `Page ${view.page.value}`),
     h('button', {disabled: () => !next.value, onclick: on}, 'Next'),
   );
 }

@@ -1,9 +1,9 @@
-/** What is shown to whom the daemon does not know. */
+/** Sign-in page, for a browser without a valid token. */
 
 import {h} from '/lib/dom.js';
 import {state, useToken} from '/lib/connection.js';
 
-/** A field for the token, and where to get it. */
+/** A field for the token, with instructions. */
 export function login() {
   /** @type {HTMLInputElement} */
   let field;
@@ -26,14 +26,14 @@ export function login() {
 }
 
 function unknown() {
-  return [h('h1', null, 'Who is there?'), h('p', null, 'This page opens for whoever has its link. On the machine where Stoker runs, type')];
+  return [h('h1', null, 'Sign in'), h('p', null, 'This page needs its link. On the machine where Stoker runs, type')];
 }
 
-/** What listens here does not know the token that this browser has. */
+/** The other side does not know the token of this browser. */
 function unproven() {
   return [
-    h('h1', null, 'This link has ended'),
-    h('p', null, 'The daemon was restarted or moved: each start ends the older links. Or another program has taken this port. What answers here could not prove that it is your daemon, so this page has sent nothing to it.'),
+    h('h1', null, 'This link is no longer valid'),
+    h('p', null, 'The daemon was restarted or moved, which invalidates older links, or another program uses this port. The other side could not prove that it is your daemon, so this page has sent nothing to it.'),
     h('p', null, 'On the machine where Stoker runs, type'),
   ];
 }

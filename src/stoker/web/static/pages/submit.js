@@ -1,4 +1,4 @@
-/** Puts work into the queue: one job, a batch, or a sweep. */
+/** Submits one job, a batch, or a sweep. */
 
 import {h} from '/lib/dom.js';
 import {link} from '/lib/router.js';

@@ -1,4 +1,4 @@
-/** One sweep: how far it is, what came of its runs, which was best, and what failed. */
+/** One sweep: progress, results of its runs, the best run, and failures. */
 
 import {h} from '/lib/dom.js';
 import {get, post, RefusedError, save, watch} from '/lib/connection.js';
@@ -20,16 +20,16 @@ import {bestRun, countStates, groupFailures, isBrushed, likelyGoal, valueOf} fro
 
 const SHORTEST_PAUSE_MS = 2000;
 const MOST_AXES = 12;
-/** @type {Record<string, string>} classes of failures, as people call them */
+/** @type {Record<string, string>} names of failure classes */
 const CLASSES = {
   gpu_oom: 'GPU out of memory',
   host_oom: 'machine out of memory',
   gpu_fault: 'GPU fault',
-  neighbour: 'a neighbour, or itself',
-  nccl: 'GPUs lost touch',
+  neighbour: 'this job or one beside it',
+  nccl: 'GPU communication (NCCL)',
   disk_full: 'disk full',
-  setup: 'something is missing',
-  error: 'its own error',
+  setup: 'missing file or module',
+  error: 'error of the program',
 };
 
 /** @param {import('/pages/index.js').Context} context */
@@ -62,7 +62,7 @@ export function page({parts, query}) {
     const mine = asked;
     try {
       const found = await get('/v1/results', {name, cwd});
-      if (mine < shown) return; // what was asked for later is newer, and may be there sooner
+      if (mine < shown) return; // a newer answer has already arrived
       shown = mine;
       problem.value = '';
       results.value = found;
@@ -108,14 +108,14 @@ export function page({parts, query}) {
     () => axes.value.size > 1 && h(
       'article',
       {class: 'card'},
-      h('div', {class: 'row'}, h('h2', null, 'All at once'), h('span', {class: 'soft'}, () => told(inside.value.length, runs.value.length, metric.value)), h('span', {class: 'spacer'}), clearButton(brushes)),
+      h('div', {class: 'row'}, h('h2', null, 'Parallel coordinates'), h('span', {class: 'soft'}, () => describeShown(inside.value.length, runs.value.length, metric.value)), h('span', {class: 'spacer'}), clearButton(brushes)),
       parallel({runs: () => runs.value, axes: () => axes.value, colour, best: () => best.value, brushes, toggleLog: (each) => (logs.value = {...logs.peek(), [each]: !axes.peek().get(each)?.isLog})}),
     ),
     () => metric.value !== '' && h(
       'div',
       {class: 'two'},
       h('article', {class: 'card'}, h('div', {class: 'row'}, h('h2', null, metric.value, ' over '), picker('Across', () => [...axes.value.keys()], across)), scatter({runs: () => runs.value, axes: () => axes.value, x: () => across.value, y: () => metric.value, colour, best: () => best.value, brushes})),
-      h('article', {class: 'card'}, h('h2', null, metric.value, ' over its steps'), lineChart({label: `${metric.value} over steps`, height: 280, log: () => axes.value.get(metric.value)?.isLog ?? false, series: () => toSeries(curves.value, inside.value, best.value)})),
+      h('article', {class: 'card'}, h('h2', null, metric.value, ' over steps'), lineChart({label: `${metric.value} over steps`, height: 280, log: () => axes.value.get(metric.value)?.isLog ?? false, series: () => toSeries(curves.value, inside.value, best.value)})),
     ),
     () => results.value && h('article', {class: 'card'}, runTable({runs: () => inside.value, params: () => results.value.params, metrics: () => results.value.metrics, best: () => best.value})),
     () => results.value && fixedCard(results.value.fixed),
@@ -123,7 +123,7 @@ export function page({parts, query}) {
 }
 
 /**
- * Load now, whenever a run has come to another state, and from time to time while any runs.
+ * Load now, whenever a run changes its state, and from time to time while any run is running.
  * @param {string} name
  * @param {string} cwd
  * @param {() => Promise<void>} load
@@ -172,7 +172,7 @@ function chooser(results, metric, goal, choose, load) {
   return h(
     'div',
     {class: 'row'},
-    h('label', {for: 'metric'}, 'Judged by'),
+    h('label', {for: 'metric'}, 'Compare by'),
     h('select', {id: 'metric', onchange: (/** @type {any} */ event) => { choose(event.target.value); load(); }}, results.metrics.map((/** @type {string} */ each) => h('option', {value: each, selected: each === metric.peek()}, each))),
     h('label', {for: 'goal', class: 'sr'}, 'Goal'),
     h('select', {id: 'goal', value: () => goal.value, onchange: (/** @type {any} */ event) => (goal.value = event.target.value)}, h('option', {value: 'maximize'}, 'more is better'), h('option', {value: 'minimize'}, 'less is better')),
@@ -201,9 +201,9 @@ function bestCard(best, metric, results) {
  * @param {() => Promise<void>} load
  */
 function failureCard(runs, load) {
-  return h('article', {class: 'card failures'}, h('h2', null, 'What failed'), () => {
+  return h('article', {class: 'card failures'}, h('h2', null, 'Failures'), () => {
     const groups = groupFailures(runs.value);
-    if (groups.length === 0) return h('p', {class: 'soft'}, 'Nothing has failed.');
+    if (groups.length === 0) return h('p', {class: 'soft'}, 'No run has failed.');
     return h('ul', {class: 'groups'}, groups.map(({failure, reason, runs: members}) => h(
       'li',
       null,
@@ -231,7 +231,7 @@ async function retry(members, load) {
 function fixedCard(fixed) {
   const entries = Object.entries(fixed);
   if (entries.length === 0) return null;
-  return h('article', {class: 'card'}, h('h2', null, 'The same in all runs'), h('dl', {class: 'facts'}, entries.map(([name, value]) => [h('dt', null, name), h('dd', null, cell(value))])));
+  return h('article', {class: 'card'}, h('h2', null, 'Equal in all runs'), h('dl', {class: 'facts'}, entries.map(([name, value]) => [h('dt', null, name), h('dd', null, cell(value))])));
 }
 
 /** @param {import('/lib/signal.js').Signal<Brushes>} brushes */
@@ -253,7 +253,7 @@ function picker(label, names, chosen) {
  * @param {number} all
  * @param {string} metric
  */
-function told(inside, all, metric) {
+function describeShown(inside, all, metric) {
   const shown = inside === all ? plural(all, 'run') : `${inside} of ${plural(all, 'run')}`;
   return metric ? `${shown}, coloured by ${metric}; drag on an axis to keep a range` : shown;
 }

@@ -1,4 +1,4 @@
-/** All sweeps, the newest first, and how far each has come. */
+/** All sweeps, the newest first, with their progress. */
 
 import {each, h} from '/lib/dom.js';
 import {watch} from '/lib/connection.js';
@@ -28,7 +28,7 @@ function card(sweep) {
     {class: 'card sweep'},
     h('div', {class: 'row'}, h('h2', null, h('a', {href: link(`/sweeps/${encodeURIComponent(name)}`, {cwd: text(cwd)})}, name)), h('span', {class: 'soft path'}, text(cwd))),
     () => progress(sweep.value.counts),
-    () => sweep.value.large && h('p', {class: 'soft'}, `Counted are its newest runs; its jobs are ${count(sweep.value.first)} to ${count(sweep.value.last)}.`),
+    () => sweep.value.large && h('p', {class: 'soft'}, `The counts are those of its newest runs; its jobs are ${count(sweep.value.first)} to ${count(sweep.value.last)}.`),
   );
 }
 

@@ -1,4 +1,4 @@
-/** What a job uses of its GPU. */
+/** Charts of the GPU use of a job. */
 
 import {h} from '/lib/dom.js';
 import {computed, effect, signal} from '/lib/signal.js';
@@ -6,13 +6,13 @@ import {get, watch} from '/lib/connection.js';
 import {spark} from '/lib/spark.js';
 import {duration, size} from '/logic/format.js';
 
-const LEAST_BYTES = 2 ** 30; // less would make a mountain of nothing
+const LEAST_BYTES = 2 ** 30; // so that small amounts look small
 
 /** @typedef {{at: number[], mem_bytes: (number | null)[], utilisation_pct: (number | null)[]}} History */
 
 /**
- * Charts of the last minutes on a GPU. Of a job that is over they are asked for once: to watch it would
- * have the GPUs looked at for nothing.
+ * Charts of the last minutes on a GPU. For a job that has ended they are loaded once: a watch would keep the
+ * daemon sampling GPUs.
  * @param {number} id
  * @param {import('/lib/signal.js').Signal<boolean>} isOnGpu
  */

@@ -1,4 +1,4 @@
-/** What a job is: its command, where it runs, what it asks for, its environment. */
+/** Details of a job: command, placement, options, environment. */
 
 import {h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
@@ -60,7 +60,7 @@ import {duration, text} from '/logic/format.js';
 
 /** @param {import('/lib/signal.js').Signal<Detail>} job */
 export function facts(job) {
-  // What has not changed is not drawn again: somebody may be selecting it.
+  // Unchanged parts are not redrawn, so that a text selection stays.
   const shown = computed(() => JSON.stringify([job.value.command, job.value.priority, job.value.slots, job.value.gpus, job.value.needs, job.value.begin_at, job.value.timeout_s, job.value.retries, job.value.project, where(job.value), pidOf(job.value), outputOf(job.value)]));
   return h('div', null, () => shown.value && describe(job.peek()));
 }
@@ -93,7 +93,7 @@ function describe(job) {
 }
 
 /**
- * On which nodes and kinds of GPU it may run, as one would type it.
+ * The nodes and GPU models that it may run on, in the notation of the command line.
  *
  * @param {Detail} job
  */
@@ -105,7 +105,7 @@ function where(job) {
 }
 
 /**
- * The file that the last attempt writes to, or the first one will, if its submitter has named one.
+ * The log file of the last attempt, or of the first one if the user has named it.
  *
  * @param {Detail} job
  */

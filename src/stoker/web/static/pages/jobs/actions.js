@@ -1,9 +1,9 @@
-/** What can be done to the jobs that are chosen. */
+/** Actions on the selected jobs. */
 
 import {h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
 import {shortcut} from '/lib/keys.js';
-import {confirmed, order} from '/lib/orders.js';
+import {confirmed, order} from '/lib/job_actions.js';
 import {get} from '/lib/connection.js';
 import {attempt} from '/lib/toast.js';
 import {count} from '/logic/format.js';
@@ -13,16 +13,16 @@ import {move} from '/pages/jobs/move.js';
 const MOST = 10_000;
 const PAGE = 1000;
 
-/** @param {import('/pages/jobs.js').Desk} desk */
-export function actions(desk) {
-  const ids = computed(() => [...desk.chosen.value]);
+/** @param {import('/pages/jobs.js').JobsView} view */
+export function actions(view) {
+  const ids = computed(() => [...view.chosen.value]);
   const isNone = computed(() => !ids.value.length);
   const who = () => (ids.peek().length === 1 ? `job ${ids.peek()[0]}` : `${count(ids.peek().length)} jobs`);
   /** @param {string} verb @param {object} [more] */
   const act = async (verb, more) => {
     if (!ids.peek().length) return;
     const changed = await order(verb, ids.peek(), more);
-    if (changed) desk.chosen.value = new Set(changed.refused.map(({id}) => id));
+    if (changed) view.chosen.value = new Set(changed.refused.map(({id}) => id));
   };
   const kill = async () => {
     if (ids.peek().length && (await confirmed(`End ${who()}? What they have done so far may be lost.`, 'Kill'))) act('kill');
@@ -30,22 +30,22 @@ export function actions(desk) {
   const remove = async () => {
     if (ids.peek().length && (await confirmed(`Forget ${who()}, and their logs?`, 'Remove'))) act('rm');
   };
-  shortcut('Escape', 'choose no job', () => (desk.chosen.value = new Set()));
+  shortcut('Escape', 'select no job', () => (view.chosen.value = new Set()));
   /** @type {HTMLInputElement} */
   const priority = h('input', {type: 'number', class: 'short', 'aria-label': 'Priority', value: '0', min: -1000000, max: 1000000});
   /** @param {string} text @param {() => void} onclick @param {string} [kind] */
   const button = (text, onclick, kind = '') => h('button', {class: kind, disabled: () => isNone.value, onclick}, text);
   const single = computed(() => {
     const [only, ...others] = ids.value;
-    const job = desk.jobs.value?.jobs.find(({id}) => id === only);
+    const job = view.jobs.value?.jobs.find(({id}) => id === only);
     return job && !others.length && job.state === 'waiting' ? job : null;
   });
-  const isMore = computed(() => Boolean(desk.jobs.value?.next) || desk.page.value > 1);
+  const isMore = computed(() => Boolean(view.jobs.value?.next) || view.page.value > 1);
   return h(
     'div',
-    {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'What to do with the chosen jobs'},
+    {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'Actions for the selected jobs'},
     h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${count(ids.value.length)} chosen`),
-    () => isMore.value && h('button', {onclick: () => attempt(() => chooseAll(desk), tellChosen)}, 'Choose all pages'),
+    () => isMore.value && h('button', {onclick: () => attempt(() => chooseAll(view), tellChosen)}, 'Select all pages'),
     button('Kill', kill, 'danger'),
     button('Retry', () => act('retry')),
     button('Hold', () => act('hold')),
@@ -54,17 +54,17 @@ export function actions(desk) {
     priority,
     button('Set priority', () => act('set', {to: {priority: Number(priority.value)}})),
     button('Remove', remove, 'danger'),
-    h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(desk, single.peek()?.id ?? 0, -1)}, 'Up'),
-    h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(desk, single.peek()?.id ?? 0, 1)}, 'Down'),
+    h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(view, single.peek()?.id ?? 0, -1)}, 'Up'),
+    h('button', {disabled: () => !single.value, onclick: () => single.peek() && move(view, single.peek()?.id ?? 0, 1)}, 'Down'),
   );
 }
 
 /**
- * Choose all jobs that fit the filter, on whichever page; whether there are still more.
- * @param {import('/pages/jobs.js').Desk} desk
+ * Select all jobs that match the filter, on all pages; whether there are more than the limit.
+ * @param {import('/pages/jobs.js').JobsView} view
  */
-async function chooseAll(desk) {
-  const asked = desk.query.peek();
+async function chooseAll(view) {
+  const asked = view.query.peek();
   /** @type {Set<number>} */
   const found = new Set();
   let after = null;
@@ -73,11 +73,11 @@ async function chooseAll(desk) {
     for (const {id} of part.jobs) found.add(id);
     after = part.next;
   } while (after && found.size < MOST);
-  if (desk.query.peek() === asked) desk.chosen.value = found;
+  if (view.query.peek() === asked) view.chosen.value = found;
   return after !== null;
 }
 
 /** @param {boolean} isMore */
 function tellChosen(isMore) {
-  return isMore ? `There are more: the first ${count(MOST)} are chosen. The command line takes them all, as stoker kill --all.` : null;
+  return isMore ? `Only the first ${count(MOST)} are selected. The command line can take all, for example stoker kill --all.` : null;
 }

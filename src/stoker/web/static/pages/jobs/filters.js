@@ -1,4 +1,4 @@
-/** What the table of jobs shows: by state, project, GPU and text. It stands in the address. */
+/** Filters of the table of jobs: state, project, GPU and text. They are part of the address. */
 
 import {h} from '/lib/dom.js';
 import {watch} from '/lib/connection.js';
@@ -8,11 +8,11 @@ import {effect} from '/lib/signal.js';
 import {count} from '/logic/format.js';
 
 const TYPING_MS = 200;
-/** @type {Record<string, string[]>} what one chip stands for, where that is more than its own name */
+/** @type {Record<string, string[]>} states of a chip that combines several */
 const CHIPS = {running: ['running', 'starting'], failed: ['failed', 'lost']};
 const NAMES = STATES.filter((state) => !['starting', 'lost', 'preempted'].includes(state));
 
-/** @param {import('/pages/jobs.js').Desk} desk */
+/** @param {import('/pages/jobs.js').JobsView} view */
 export function filters({query, counts, filter}) {
   return h('div', {class: 'filters'}, chips(query, counts, filter), fields(query, filter));
 }
@@ -52,7 +52,7 @@ function fields(query, set) {
   const sort = h(
     'select',
     {onchange: (/** @type {Event} */ event) => set({sort: /** @type {HTMLSelectElement} */ (event.target).value})},
-    h('option', {value: ''}, 'as they run'),
+    h('option', {value: ''}, 'queue order'),
     h('option', {value: 'newest'}, 'newest first'),
     h('option', {value: 'oldest'}, 'oldest first'),
     h('option', {value: 'name'}, 'by name'),
@@ -78,7 +78,7 @@ function labelled(title, control) {
 }
 
 /**
- * A field that takes effect when one stops typing.
+ * A field that takes effect after a pause in typing.
  * @param {import('/lib/signal.js').Signal<URLSearchParams>} query
  * @param {string} name
  * @param {string} placeholder

@@ -1,27 +1,27 @@
-/** Puts waiting jobs at other places of the queue. */
+/** Moves waiting jobs in the queue. */
 
 import {post} from '/lib/connection.js';
 import {attempt, toast} from '/lib/toast.js';
 
 /**
- * Move a waiting job past its neighbour in the queue, which is that of the table only as jobs run.
- * @param {import('/pages/jobs.js').Desk} desk
+ * Move a waiting job past its neighbour; only in queue order is that its neighbour in the table.
+ * @param {import('/pages/jobs.js').JobsView} view
  * @param {number} id
  * @param {-1 | 1} step up or down
  */
-export function move(desk, id, step) {
-  if (desk.query.peek().get('sort')) {
-    toast('Sorted otherwise, jobs cannot be moved: order them as they run.', 'refused');
+export function move(view, id, step) {
+  if (view.query.peek().get('sort')) {
+    toast('Jobs can be moved only in queue order: choose that order first.', 'refused');
     return;
   }
-  const waiting = (desk.jobs.peek()?.jobs ?? []).filter(({state}) => state === 'waiting');
+  const waiting = (view.jobs.peek()?.jobs ?? []).filter(({state}) => state === 'waiting');
   const at = waiting.findIndex((job) => job.id === id);
   const other = waiting[at + step];
   if (at >= 0 && other) put(id, other.id, step < 0 ? 'before' : 'behind');
 }
 
 /**
- * Put a waiting job just before or behind another one.
+ * Move a waiting job directly before or after another one.
  * @param {number} id
  * @param {number} other
  * @param {'before' | 'behind'} where

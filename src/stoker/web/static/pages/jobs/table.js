@@ -1,4 +1,4 @@
-/** The rows: chosen by mouse and keys, dragged to another place of the queue. */
+/** The table of jobs: rows can be selected, and dragged to another position in the queue. */
 
 import {each, h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
@@ -9,9 +9,9 @@ import {link} from '/lib/router.js';
 import {move, put} from '/pages/jobs/move.js';
 
 /** @typedef {import('/pages/jobs.js').Job} Job */
-/** @typedef {import('/pages/jobs.js').Desk} Desk */
+/** @typedef {import('/pages/jobs.js').JobsView} JobsView */
 
-/** @type {{title: string, kind?: string, sorts?: string[]}[]} what a click on a title sorts by, in turn */
+/** @type {{title: string, kind?: string, sorts?: string[]}[]} the orders that clicks on a title go through */
 const COLUMNS = [
   {title: 'Id', kind: 'num', sorts: ['newest', 'oldest']},
   {title: 'State'},
@@ -26,22 +26,22 @@ const BAD = ['failed', 'lost'];
 /** @type {Record<string, 'ascending' | 'descending'>} */
 const WAYS = {newest: 'descending', oldest: 'ascending', name: 'ascending'};
 
-/** @param {Desk} desk */
-export function table(desk) {
-  const jobs = computed(() => desk.jobs.value?.jobs ?? []);
-  const isAll = computed(() => jobs.value.length > 0 && jobs.value.every(({id}) => desk.chosen.value.has(id)));
-  const isSome = computed(() => !isAll.value && jobs.value.some(({id}) => desk.chosen.value.has(id)));
+/** @param {JobsView} view */
+export function table(view) {
+  const jobs = computed(() => view.jobs.value?.jobs ?? []);
+  const isAll = computed(() => jobs.value.length > 0 && jobs.value.every(({id}) => view.chosen.value.has(id)));
+  const isSome = computed(() => !isAll.value && jobs.value.some(({id}) => view.chosen.value.has(id)));
   const chooseAll = () => {
-    // What is chosen on other pages stays so.
-    const chosen = new Set(desk.chosen.peek());
+    // The selection on other pages stays.
+    const chosen = new Set(view.chosen.peek());
     for (const {id} of jobs.peek()) {
       if (isAll.peek()) chosen.delete(id);
       else chosen.add(id);
     }
-    desk.chosen.value = chosen;
+    view.chosen.value = chosen;
   };
-  const body = each(h('tbody', null), () => jobs.value, ({id}) => id, (job) => row(desk, job));
-  bindKeys(desk, body);
+  const body = each(h('tbody', null), () => jobs.value, ({id}) => id, (job) => row(view, job));
+  bindKeys(view, body);
   return h(
     'div',
     {class: 'scroll tall'},
@@ -55,8 +55,8 @@ export function table(desk) {
         h(
           'tr',
           null,
-          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Choose all on this page', checked: () => isAll.value, indeterminate: () => isSome.value, onchange: chooseAll})),
-          COLUMNS.map(({title, kind, sorts}) => heading(desk, title, kind ?? '', sorts)),
+          h('th', {scope: 'col'}, h('input', {type: 'checkbox', 'aria-label': 'Select all on this page', checked: () => isAll.value, indeterminate: () => isSome.value, onchange: chooseAll})),
+          COLUMNS.map(({title, kind, sorts}) => heading(view, title, kind ?? '', sorts)),
         ),
       ),
       body,
@@ -65,39 +65,39 @@ export function table(desk) {
 }
 
 /**
- * A title; where it sorts, a click goes through its orders and back to that of the queue.
- * @param {Desk} desk
+ * A column title; clicks go through its orders and back to the queue order.
+ * @param {JobsView} view
  * @param {string} title
  * @param {string} kind
  * @param {string[]} [sorts]
  */
-function heading(desk, title, kind, sorts) {
+function heading(view, title, kind, sorts) {
   if (!sorts) return h('th', {scope: 'col', class: kind}, title);
-  const now = () => desk.query.value.get('sort') ?? '';
-  const next = () => sorts[sorts.indexOf(desk.query.peek().get('sort') ?? '') + 1] ?? null;
+  const now = () => view.query.value.get('sort') ?? '';
+  const next = () => sorts[sorts.indexOf(view.query.peek().get('sort') ?? '') + 1] ?? null;
   const way = () => (sorts.includes(now()) ? WAYS[now()] : null);
-  return h('th', {scope: 'col', class: `${kind} sorts`, 'aria-sort': way}, h('button', {class: 'plain', onclick: () => desk.filter({sort: next()})}, title));
+  return h('th', {scope: 'col', class: `${kind} sorts`, 'aria-sort': way}, h('button', {class: 'plain', onclick: () => view.filter({sort: next()})}, title));
 }
 
 /**
- * @param {Desk} desk
+ * @param {JobsView} view
  * @param {import('/lib/signal.js').Signal<Job>} job
  */
-function row(desk, job) {
+function row(view, job) {
   const {id} = job.peek();
-  const isChosen = () => desk.chosen.value.has(id);
+  const isChosen = () => view.chosen.value.has(id);
   const flip = () => {
-    const chosen = new Set(desk.chosen.peek());
+    const chosen = new Set(view.chosen.peek());
     if (!chosen.delete(id)) chosen.add(id);
-    desk.chosen.value = chosen;
+    view.chosen.value = chosen;
   };
   const waits = computed(() => job.value.state === 'waiting');
   const where = () => job.value.slots ?? (job.value.gpus ? `needs ${job.value.gpus}` : 'none');
   const when = () => moment(job.value.ended_at ?? job.value.started_at ?? job.value.submitted_at);
   return h(
     'tr',
-    {'data-job': id, 'aria-selected': () => String(isChosen()), draggable: () => (waits.value ? 'true' : 'false'), ...dragging(desk, job)},
-    h('td', null, h('input', {type: 'checkbox', 'aria-label': `Choose job ${id}`, checked: isChosen, onchange: flip})),
+    {'data-job': id, 'aria-selected': () => String(isChosen()), draggable: () => (waits.value ? 'true' : 'false'), ...dragging(view, job)},
+    h('td', null, h('input', {type: 'checkbox', 'aria-label': `Select job ${id}`, checked: isChosen, onchange: flip})),
     h('td', {class: 'num'}, h('a', {href: link(`/jobs/${id}`)}, id)),
     h('td', null, () => badge(job.value.state)),
     h('td', {class: 'what'}, h('div', null, () => job.value.name ?? ''), h('code', {title: () => job.value.command}, () => job.value.command), h('div', {class: () => (BAD.includes(job.value.state) ? 'bad' : 'soft')}, () => job.value.reason ?? ''), h('div', {class: 'small soft'}, 'GPU ', where, ' · ', when)),
@@ -110,10 +110,10 @@ function row(desk, job) {
 }
 
 /**
- * @param {Desk} desk
+ * @param {JobsView} view
  * @param {import('/lib/signal.js').Signal<Job>} job
  */
-function dragging(desk, job) {
+function dragging(view, job) {
   const {id} = job.peek();
   /** @param {DragEvent} event */
   const isAbove = (event) => {
@@ -123,7 +123,7 @@ function dragging(desk, job) {
   return {
     ondragstart: (/** @type {DragEvent} */ event) => event.dataTransfer?.setData('text/plain', String(id)),
     ondragover: (/** @type {DragEvent} */ event) => {
-      if (job.peek().state === 'waiting' && !desk.query.peek().get('sort')) event.preventDefault();
+      if (job.peek().state === 'waiting' && !view.query.peek().get('sort')) event.preventDefault();
     },
     ondrop: (/** @type {DragEvent} */ event) => {
       event.preventDefault();
@@ -134,11 +134,11 @@ function dragging(desk, job) {
 }
 
 /**
- * j and k go from row to row, x chooses, J and K move a waiting job in the queue.
- * @param {Desk} desk
+ * j and k go from row to row, x selects, J and K move a waiting job in the queue.
+ * @param {JobsView} view
  * @param {HTMLElement} body
  */
-function bindKeys(desk, body) {
+function bindKeys(view, body) {
   const current = () => {
     const row = document.activeElement?.closest('tr[data-job]');
     return row && body.contains(row) ? /** @type {HTMLElement} */ (row) : null;
@@ -152,7 +152,7 @@ function bindKeys(desk, body) {
   const id = () => Number(current()?.dataset.job ?? 0);
   shortcut('j', 'next job', () => walk(1));
   shortcut('k', 'previous job', () => walk(-1));
-  shortcut('x', 'choose this job, or not', () => /** @type {HTMLElement | null} */ (current()?.querySelector('input'))?.click());
-  shortcut('J', 'move this job down the queue', () => move(desk, id(), 1));
-  shortcut('K', 'move this job up the queue', () => move(desk, id(), -1));
+  shortcut('x', 'select this job, or not', () => /** @type {HTMLElement | null} */ (current()?.querySelector('input'))?.click());
+  shortcut('J', 'move this job down the queue', () => move(view, id(), 1));
+  shortcut('K', 'move this job up the queue', () => move(view, id(), -1));
 }

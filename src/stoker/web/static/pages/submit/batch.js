@@ -1,4 +1,4 @@
-/** Several jobs as one text: all of them are added, or none. */
+/** Form for several jobs as one text; all are added, or none. */
 
 import {h} from '/lib/dom.js';
 import {post} from '/lib/connection.js';
@@ -25,7 +25,7 @@ export function batchForm() {
   let requestId = newRequestId();
   let asked = 0;
 
-  /** @returns {Promise<any>} what the text means now; null if it cannot be told */
+  /** @returns {Promise<any>} what the text means now; null if that is unknown */
   async function look() {
     form.clear();
     if (form.text('text') === '' || !form.text('cwd').startsWith('/')) {
@@ -49,7 +49,7 @@ export function batchForm() {
   async function submit(event) {
     event.preventDefault();
     const found = await look();
-    if (form.text('text') === '') form.fail('text', 'no job in it: write one command a line');
+    if (form.text('text') === '') form.fail('text', 'no job found: write one command per line');
     else if (found?.errors.length > 0) form.fail('text', `${found.errors[0]}; nothing was added`);
     const body = {request_id: requestId, jobs: found?.jobs ?? [], cwd: readFolder(form), by_page: true, ...readNeeds(form), ...readWait(form)};
     if (!form.check()) return;
@@ -69,7 +69,7 @@ export function batchForm() {
   return h(
     'form',
     {class: 'card fields', novalidate: true, onsubmit: submit},
-    h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('auto', 'recognised by itself'), choice('lines', 'one command a line'), choice('gpupeasy', 'NAME;;OUTFILE;;COMMAND;;; (GPUPeasy)')),
+    h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('auto', 'detected automatically'), choice('lines', 'one command per line'), choice('gpupeasy', 'NAME;;OUTFILE;;COMMAND;;; (GPUPeasy)')),
     form.field('text', 'Jobs', {wide: true, tag: 'textarea', props: {rows: 10, spellcheck: 'false', placeholder: () => EXAMPLES[kind.value] ?? '', oninput: lookSoon}}),
     h('div', {class: 'wide preview', 'aria-live': 'polite'}, () => show(preview.value)),
     folderField(form, lookSoon),

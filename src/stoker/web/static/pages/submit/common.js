@@ -1,4 +1,4 @@
-/** What all jobs of a submission have in common: folder, GPUs, priority, limits. */
+/** Fields that all submissions have: folder, GPUs, priority, limits. */
 
 import {h} from '/lib/dom.js';
 import {get} from '/lib/connection.js';
@@ -33,7 +33,7 @@ async function suggestFolder(form) {
 /** @param {Form} form */
 export function readFolder(form) {
   const cwd = form.text('cwd');
-  if (!cwd.startsWith('/')) form.fail('cwd', 'write the whole path, from / on');
+  if (!cwd.startsWith('/')) form.fail('cwd', 'write the absolute path');
   return cwd;
 }
 
@@ -50,7 +50,7 @@ export function needsFields(form) {
   const number = {type: 'text', inputmode: 'numeric', autocomplete: 'off'};
   return [
     form.field('gpus', 'GPUs', {hint: '0: a job without GPU', props: {...number, placeholder: '1'}}),
-    form.field('gpu_mem_bytes', 'GPU memory', {hint: 'what it needs: 10G', props: {placeholder: 'as seen', autocomplete: 'off'}}),
+    form.field('gpu_mem_bytes', 'GPU memory', {hint: 'what it needs: 10G', props: {placeholder: 'as measured', autocomplete: 'off'}}),
     form.field('priority', 'Priority', {hint: 'higher runs first', props: {...number, placeholder: '0'}}),
     form.field('timeout_s', 'Time limit', {hint: '90s, 2h, 1d12h', props: {placeholder: 'none', autocomplete: 'off'}}),
     form.field('retries', 'Retries', {hint: 'if it fails', props: {...number, placeholder: '0'}}),
@@ -69,12 +69,12 @@ export function readNeeds(form) {
 }
 
 /**
- * Project, what to wait for, when to begin, whether to hold.
+ * Project, dependencies, start time, hold.
  * @param {Form} form
  */
 export function waitFields(form) {
   return [
-    form.field('project', 'Project', {hint: 'to find them by', props: {autocomplete: 'off'}}),
+    form.field('project', 'Project', {hint: 'a name for a group of jobs', props: {autocomplete: 'off'}}),
     form.field('after', 'After jobs', {hint: 'starts when these succeed: 12,15-18', props: {autocomplete: 'off'}}),
     form.field('begin_at', 'Not before', {props: {type: 'datetime-local'}}),
     form.field('hold', 'Hold', {hint: 'wait until released', props: {type: 'checkbox'}}),
@@ -92,7 +92,7 @@ export function readWait(form) {
 }
 
 /**
- * What was added, and where to see it.
+ * Message about the added jobs, with a link.
  * @param {{first: number, last: number, notice?: string | null}} added
  */
 export function addedNote(added) {

@@ -1,4 +1,4 @@
-/** One job. */
+/** Form for one job. */
 
 import {h} from '/lib/dom.js';
 import {post} from '/lib/connection.js';

@@ -1,4 +1,4 @@
-/** A sweep, with its runs shown while it is written. */
+/** Form for a sweep, with a live preview of its runs. */
 
 import {h} from '/lib/dom.js';
 import {post} from '/lib/connection.js';
@@ -70,7 +70,7 @@ export function sweepForm() {
   async function submit(event) {
     event.preventDefault();
     lookSoon.cancel();
-    asked += 1; // what a preview answers now comes too late
+    asked += 1; // ignores the answer of a preview that is under way
     form.clear();
     if (form.text('text') === '') form.fail('text', 'no command was given; an example: python train.py --lr {lr}');
     const {timeout_s: seconds, ...needs} = readNeeds(form);
@@ -97,17 +97,17 @@ export function sweepForm() {
     {class: 'card fields', novalidate: true, onsubmit: submit},
     h('fieldset', {class: 'wide choices'}, h('legend', null, 'Written as'), choice('words', 'a command and its parameters'), choice('yaml', 'YAML (also of W&B)'), choice('toml', 'TOML')),
     form.field('text', () => LABELS[kind.value], {hint: '{lr} is the value of a parameter, {args} all of them.', wide: true, tag: 'textarea', props: {rows: () => (kind.value === 'words' ? 2 : 12), spellcheck: 'false', placeholder: () => placeholder(kind.value), oninput: lookSoon}}),
-    h('div', {class: 'wide', hidden: () => kind.value !== 'words'}, form.field('words', 'Parameters', {hint: 'One a line: lr=1e-3,3e-4 · seed=range(3) · lr=loguniform(1e-5,1e-1) · a,b=zip([1,2],[3,4])', wide: true, tag: 'textarea', props: {rows: 4, spellcheck: 'false', placeholder: 'lr=1e-3,3e-4\nbs=32,64', oninput: lookSoon}})),
+    h('div', {class: 'wide', hidden: () => kind.value !== 'words'}, form.field('words', 'Parameters', {hint: 'One per line: lr=1e-3,3e-4 · seed=range(3) · lr=loguniform(1e-5,1e-1) · a,b=zip([1,2],[3,4])', wide: true, tag: 'textarea', props: {rows: 4, spellcheck: 'false', placeholder: 'lr=1e-3,3e-4\nbs=32,64', oninput: lookSoon}})),
     h('div', {class: 'wide preview', 'aria-live': 'polite'}, () => show(preview.value, isBusy.value)),
     folderField(form, lookSoon),
     form.field('name', 'Name', {hint: "default: the program's", props: {autocomplete: 'off', oninput: lookSoon}}),
     form.field('method', 'Method', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'as written (grid)'), h('option', {value: 'grid'}, 'grid: all combinations'), h('option', {value: 'random'}, 'random: samples')]}),
     form.field('samples', 'Samples', {hint: 'how many to draw', props: number}),
-    form.field('seed', 'Seed', {hint: 'the same draws the same', props: number}),
-    form.field('repeats', 'Repeats', {hint: 'each so often, with {seed}', props: number}),
-    form.field('rerun', 'If it ran before', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'what has not succeeded'), h('option', {value: 'failed'}, 'only what failed'), h('option', {value: 'all'}, 'everything'), h('option', {value: 'none'}, 'only what is new')]}),
+    form.field('seed', 'Seed', {hint: 'the same seed draws the same runs', props: number}),
+    form.field('repeats', 'Repeats', {hint: 'repeats of each run, with {seed}', props: number}),
+    form.field('rerun', 'Runs to queue', {tag: 'select', props: {onchange: look}, children: [h('option', {value: ''}, 'all that have not succeeded'), h('option', {value: 'failed'}, 'only failed ones'), h('option', {value: 'all'}, 'everything'), h('option', {value: 'none'}, 'only new ones')]}),
     needsFields(form),
-    h('div', {class: 'wide'}, form.general(), h('div', {class: 'row'}, h('button', {class: 'primary', type: 'submit', disabled: () => isBusy.value}, () => (preview.value?.todo ? `Queue ${plural(preview.value.todo, 'run')}` : 'Queue the sweep')), () => added.value && tell(added.value))),
+    h('div', {class: 'wide'}, form.general(), h('div', {class: 'row'}, h('button', {class: 'primary', type: 'submit', disabled: () => isBusy.value}, () => (preview.value?.todo ? `Queue ${plural(preview.value.todo, 'run')}` : 'Queue the sweep')), () => added.value && describe(added.value))),
   );
 }
 
@@ -118,8 +118,8 @@ function placeholder(kind) {
 }
 
 /** @param {any} added */
-function tell(added) {
-  const passed = added.passed_over > 0 ? ` ${plural(added.passed_over, 'run')} done, waiting or not asked for.` : '';
+function describe(added) {
+  const passed = added.passed_over > 0 ? ` ${plural(added.passed_over, 'run')} done, waiting or not selected.` : '';
   const words = added.added > 0 ? `${plural(added.added, 'run')} in the queue, jobs ${added.first} to ${added.last}.` : 'Nothing to run.';
   return h('p', {class: 'added', role: 'status'}, words, passed, ' ', h('a', {href: link(`/sweeps/${encodeURIComponent(added.name)}`, {cwd: added.cwd})}, 'See the sweep'));
 }
@@ -133,7 +133,7 @@ function show(plan, isBusy) {
   const names = plan.runs[0] ? Object.keys(plan.runs[0].params).filter((name) => plan.varied.includes(name)) : [];
   const passed = plan.count - plan.todo;
   return [
-    h('p', {class: isBusy ? 'soft' : null}, h('b', {class: 'figure'}, plural(plan.count, 'run')), passed > 0 && `, ${plural(plan.todo, 'run')} to queue: the others are done, waiting or not asked for`, h('span', {class: 'soft'}, ` · sweep ${plan.name} · folders in ${plan.root}`)),
+    h('p', {class: isBusy ? 'soft' : null}, h('b', {class: 'figure'}, plural(plan.count, 'run')), passed > 0 && `, ${plural(plan.todo, 'run')} to queue: the others are done, waiting or not selected`, h('span', {class: 'soft'}, ` · sweep ${plan.name} · folders in ${plan.root}`)),
     plan.notes.map((/** @type {string} */ note) => h('p', {class: 'warn'}, note)),
     plan.runs.length > 0 && h(
       'div',

@@ -1,4 +1,4 @@
-/** What can be done to jobs, in the words of the command line. */
+/** Actions on jobs, with the verbs of the command line. */
 
 import {h} from '/lib/dom.js';
 import {post} from '/lib/connection.js';
@@ -7,7 +7,7 @@ import {count} from '/logic/format.js';
 
 /** @typedef {{ids: number[], refused: {id: number, reason: string}[]}} Changed */
 
-/** @type {Record<string, [string, string]>} what is said of one job, and of several */
+/** @type {Record<string, [string, string]>} the message for one job, and for several */
 const DONE = {
   kill: ['is being ended', 'are being ended'],
   retry: ['will run again', 'will run again'],
@@ -17,11 +17,11 @@ const DONE = {
   set: ['is changed', 'are changed'],
   start: ['starts next', 'start next'],
   pause: ['is paused', 'are paused'],
-  resume: ['goes on', 'go on'],
+  resume: ['continues', 'continue'],
 };
 
 /**
- * Do something to jobs, and say what came of it.
+ * Run a verb on jobs and show the result.
  * @param {string} verb
  * @param {readonly number[]} ids
  * @param {object} [more]
@@ -29,7 +29,7 @@ const DONE = {
 export async function order(verb, ids, more = {}) {
   const body = {ids: ids.join(','), ...more};
   /** @type {Changed | undefined} */
-  const changed = await attempt(() => post(`/v1/${verb}`, body), (/** @type {Changed} */ answer) => tell(verb, answer));
+  const changed = await attempt(() => post(`/v1/${verb}`, body), (/** @type {Changed} */ answer) => describe(verb, answer));
   const [first] = changed?.refused ?? [];
   if (first) {
     const others = (changed?.refused.length ?? 0) - 1;
@@ -42,7 +42,7 @@ export async function order(verb, ids, more = {}) {
  * @param {string} verb
  * @param {Changed} changed
  */
-function tell(verb, changed) {
+function describe(verb, changed) {
   if (!changed.ids.length) return null;
   const [only, ...others] = changed.ids;
   const [one, several] = DONE[verb] ?? ['is done', 'are done'];
@@ -50,7 +50,7 @@ function tell(verb, changed) {
 }
 
 /**
- * Ask before something that cannot be undone; whether a person says yes.
+ * Ask for confirmation of an action that cannot be undone.
  * @param {string} question
  * @param {string} yes
  * @returns {Promise<boolean>}

@@ -1,4 +1,4 @@
-/** What has become of a job so far: its states one after another, and its attempts. */
+/** History of a job: its states in order, and its attempts. */
 
 import {h} from '/lib/dom.js';
 import {computed} from '/lib/signal.js';
@@ -61,7 +61,7 @@ export function attempts(job) {
 }
 
 /**
- * Columns in which nothing stands yet are left out.
+ * Empty columns are left out.
  * @param {Attempt[]} all
  */
 function table(all) {
@@ -80,7 +80,7 @@ function table(all) {
 }
 
 /**
- * Of a GPU's memory, what it held at most.
+ * Peak of the GPU memory that it used.
  * @param {Attempt['gpu_use']} use
  */
 function peak(use) {
@@ -88,7 +88,7 @@ function peak(use) {
 }
 
 /**
- * Its share of a GPU's time, on average.
+ * Mean share of the GPU's time.
  * @param {Attempt['gpu_use']} use
  */
 function mean(use) {
