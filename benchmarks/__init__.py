@@ -1,1 +1,1 @@
-"""Stoker beside its peers: speed and memory, measured in one run."""
+"""Benchmarks: speed and memory of Stoker and its peers, measured in one run."""

@@ -1,4 +1,4 @@
-"""Where the contestants meet: folders, input files and one environment for all of them."""
+"""Test bed of the contestants: folders, input files and one environment for all."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ class Arena:
         return run_once(contestant, stderr, watch, watch_every_s)
 
     def race(self, contestants: Sequence[Contestant], line: str) -> dict[str, list[Sample]]:
-        """Warm everyone up with a few jobs of `line`, then run the interleaved rounds."""
+        """Warm up all contestants with a few jobs of `line`, then run the interleaved rounds."""
         for contestant in contestants:
             few = min(contestant.jobs, _WARM_UP_JOBS)
             self.run(replace(contestant, stdin=self.lines("warm-up", line, few), jobs=few))
         return interleave(contestants, self.rounds, self.run, self.progress)
 
     def progress(self, round_no: int) -> None:
-        """Say which round begins, to whoever is watching."""
+        """Print which round begins."""
         if sys.stderr.isatty():
             last = round_no + 1 == self.rounds
             print(
@@ -148,7 +148,7 @@ def common_environment(folder: str) -> dict[str, str]:
         "PATH": "/usr/bin:/bin",
         "HOME": os.path.abspath(folder),
         "LANG": "C.UTF-8",
-        # GNU parallel runs its lines in $SHELL; everyone else in /bin/sh.
+        # GNU parallel runs its lines in $SHELL; all others in /bin/sh.
         "SHELL": "/bin/sh",
         **fake.env(),
     }

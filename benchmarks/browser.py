@@ -1,4 +1,4 @@
-"""Chromium on the page of a queue."""
+"""Chromium that opens the page of a queue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AWAITED = """new MutationObserver((_, observer) => {
   observer.disconnect();
   window.usableAt = performance.now();
 }).observe(document, {subtree: true, childList: true});"""
-# Goes to a page, and tells how many milliseconds later something is there.
+# Opens a page, and returns after how many milliseconds an element is there.
 _TIMED = """([hash, selector]) => new Promise((resolve) => {
   const began = performance.now();
   const done = () => document.querySelector(selector) && resolve(performance.now() - began);

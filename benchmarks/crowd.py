@@ -1,6 +1,6 @@
-"""Many who follow the same log: `python crowd.py HOME TARGET COUNT`, until stdin closes.
+"""Many clients that follow the same log: `python crowd.py HOME TARGET COUNT`, until stdin closes.
 
-Says `ready` when everyone has been answered, and at last how many bytes the slowest has got.
+Prints `ready` when every client has an answer, and at the end how many bytes the slowest received.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The least that a daemon in Python can do: `python echo.py SOCKET` answers always the same."""
+"""Minimal daemon in Python, as a lower bound: `python echo.py SOCKET` always sends the same answer."""
 
 from __future__ import annotations
 

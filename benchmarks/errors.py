@@ -1,4 +1,4 @@
-"""What ends a benchmark run early."""
+"""Errors that end a benchmark run."""
 
 
 class BenchError(Exception):

@@ -1,4 +1,4 @@
-"""One run at a time against sharing, on a real GPU with PyTorch.
+"""Compares one run at a time with sharing, on a real GPU with PyTorch.
 
     PYTHONPATH=src python benchmarks/gpu_sharing.py --warm
 
@@ -125,7 +125,7 @@ class Times:
         return self.makespans_s.get(workload.kind, {}).get(mode, [])
 
     def gain(self, workload: Workload, mode: str, base: str = "exclusive") -> Spread | None:
-        """How many times as fast it is as in another mode, round by round; None if nobody knows."""
+        """How many times as fast it is as in another mode, round by round; None if unknown."""
         rounds = zip(self.of(workload, base), self.of(workload, mode), strict=False)
         gains = [slow_s / fast_s for slow_s, fast_s in rounds]
         return spread(gains) if gains else None

@@ -1,4 +1,4 @@
-"""Small trainings for `gpu_sharing.py`, each a process of its own; needs PyTorch and a GPU.
+"""Small trainings for `gpu_sharing.py`, each in its own process; needs PyTorch and a GPU.
 
 python benchmarks/gpu_work.py mlp 4000
 python benchmarks/gpu_work.py hog 2000 --gib 12

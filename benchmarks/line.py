@@ -1,4 +1,4 @@
-"""The least a client can do: one socket, written to and read from by hand."""
+"""Minimal client, as a lower bound: one socket, written and read directly."""
 
 from __future__ import annotations
 

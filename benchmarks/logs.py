@@ -1,4 +1,4 @@
-"""How soon the page shows a long log with colours: once its bytes are there, and from the click on."""
+"""Time until the page shows a long log with colours: after its bytes arrive, and after the click."""
 
 from __future__ import annotations
 

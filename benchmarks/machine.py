@@ -1,4 +1,4 @@
-"""What the figures were taken on."""
+"""Description of the machine that the figures were measured on."""
 
 from __future__ import annotations
 
@@ -64,8 +64,12 @@ class Bystanders:
 
 def describe_noise(share: float) -> str:
     """Return what the bystanders took, and a warning where it is too much."""
-    told = f"Other processes used {share:.0%} of the machine meanwhile"
-    return f"{told}." if share <= QUIET_SHARE else f"{told}: **TOO NOISY to trust the ratios**."
+    share_text = f"Other processes used {share:.0%} of the machine meanwhile"
+    return (
+        f"{share_text}."
+        if share <= QUIET_SHARE
+        else f"{share_text}: **TOO NOISY to trust the ratios**."
+    )
 
 
 def _foreign_cpu_s() -> float:

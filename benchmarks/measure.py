@@ -79,7 +79,7 @@ def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> Spread
 def turn_order(count: int, round_no: int) -> list[int]:
     """Return who runs when: a rotation per round, reversed in every second cycle.
 
-    Over two cycles each place is taken equally often, and nobody always follows the same neighbour.
+    Over two cycles each contestant has each position equally often, and the order of neighbours varies.
     """
     order = [(place + round_no) % count for place in range(count)]
     return order[::-1] if (round_no // count) % 2 else order

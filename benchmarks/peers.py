@@ -1,4 +1,4 @@
-"""The programs Stoker is measured beside: found, or installed, never left out."""
+"""The programs that Stoker is compared with. A missing one is installed, never left out."""
 
 from __future__ import annotations
 

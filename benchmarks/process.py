@@ -69,7 +69,7 @@ def run_once(
 
 @contextlib.contextmanager
 def no_leftovers(who: str) -> Iterator[None]:
-    """See that every daemon that came to us in the block, left by whoever started it, ends with it."""
+    """End every orphaned daemon that this process adopted during the block."""
     before = set(children_of(os.getpid()))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Throughput races: jobs per second beside the floor, round by round."""
+"""Throughput comparison: jobs per second relative to the lower bound, round by round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def standings(samples: Mapping[str, Sequence[Sample]], floor: str) -> Table:
-    """Return everyone's medians and their ratio to the floor."""
+    """Return the medians of all contestants and their ratio to the lower bound."""
     rows = []
     for name, runs in samples.items():
         pace = spread([run.jobs_per_s for run in runs])

@@ -1,4 +1,4 @@
-"""Stoker side by side with its peers: `make bench`, or `python benchmarks/run.py --help`."""
+"""Runs the benchmarks of Stoker and its peers: `make bench`, or `python benchmarks/run.py --help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RESULTS.md in sections, one for each benchmark, so that each can be measured anew by itself."""
+"""Sections of RESULTS.md, one for each benchmark, so that each can be measured again alone."""
 
 from __future__ import annotations
 

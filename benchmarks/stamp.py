@@ -1,4 +1,4 @@
-"""Jobs that note their own start and end."""
+"""Jobs that record their own start and end."""
 
 from __future__ import annotations
 

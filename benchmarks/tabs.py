@@ -1,6 +1,6 @@
 """Many open tabs of the web page: `python tabs.py URL TOKEN COUNT`, until stdin closes.
 
-Says `ready` when everyone has been told what it watches, and at last how often the slowest was told.
+Prints `ready` when every tab has its first answer, and at the end how many answers the slowest received.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ WATCHES = (("/v1/status", ""), ("/v1/ls", "limit=50"), ("/v1/gpus", "history=tru
 
 async def main(url: str, token: str, count: int) -> None:
     """Watch, and throw away what comes."""
-    told = [0] * count
+    answers = [0] * count
     ready = [asyncio.Event() for _ in range(count)]
-    tabs = [asyncio.ensure_future(watch(url, token, told, ready, each)) for each in range(count)]
+    tabs = [asyncio.ensure_future(watch(url, token, answers, ready, each)) for each in range(count)]
     for event in ready:
         await event.wait()
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    print(min(told), flush=True)
+    print(min(answers), flush=True)
     for tab in tabs:
         tab.cancel()
     await asyncio.gather(*tabs, return_exceptions=True)
 
 
 async def watch(
-    url: str, token: str, told: list[int], ready: list[asyncio.Event], number: int
+    url: str, token: str, answers: list[int], ready: list[asyncio.Event], number: int
 ) -> None:
     """Be one tab."""
     async with connect(
@@ -47,8 +47,8 @@ async def watch(
                 json.dumps({"type": "watch", "id": each, "path": path, "query": query})
             )
         async for _message in socket:
-            told[number] += 1
-            if told[number] > len(WATCHES):  # the welcome comes first
+            answers[number] += 1
+            if answers[number] > len(WATCHES):  # the welcome comes first
                 ready[number].set()
 
 

@@ -1,4 +1,4 @@
-"""A tab without a browser: it proves itself to a page and signs its requests, as the real one does."""
+"""A tab without a browser: it signs in to a page and signs its requests, like the real one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED = 401
 
 
 class PageClient:
-    """One tab. `host` is what it believes to be the address of the page."""
+    """One tab. `host` is the address that it uses for the page."""
 
     def __init__(self, port: int, *, path: str | None = None, host: str = "127.0.0.1") -> None:
         self.port = port
@@ -50,41 +50,41 @@ class PageClient:
     def __exit__(self, *_details: object) -> None:
         self.close()
 
-    def let_in(self, secret: str, by: str = "token") -> Any:
-        """Prove to know a secret, and see the daemon prove it; what the daemon says then, or None."""
+    def sign_in(self, secret: str, by: str = "token") -> Any:
+        """Do the handshake with a secret; return the welcome, None if it is refused."""
         nonce = new_nonce()
         self.socket.send(json.dumps({"type": "hello", "nonce": nonce}))
-        challenge = self.hear()
+        challenge = self.receive()
         proof = challenge.get("proof" if by == "token" else "handover")
         self.is_proven = proof == server_proof(secret, nonce, challenge["nonce"])
         own = page_proof(secret, nonce, challenge["nonce"])
         self.socket.send(json.dumps({"type": "prove", "proof": own, "by": by}))
         try:
-            welcome = self.hear()
+            welcome = self.receive()
         except ConnectionClosed:
             return None
         self.session = Session(secret, nonce, challenge["nonce"])
         assert welcome["type"] == "welcome"
         return welcome
 
-    def say(self, **message: object) -> None:
-        """Say something, signed."""
+    def send_message(self, **message: object) -> None:
+        """Send a signed message."""
         assert self.session is not None
         self.socket.send(self.session.sign_message(json.dumps(message)))
 
-    def hear(self) -> Any:
-        """The next message."""
-        heard = self.socket.recv(PATIENCE_S)
-        return json.loads(heard) if isinstance(heard, str) else heard
+    def receive(self) -> Any:
+        """Return the next message."""
+        message = self.socket.recv(PATIENCE_S)
+        return json.loads(message) if isinstance(message, str) else message
 
-    def hear_until(self, fits: Callable[[Any], bool]) -> Any:
-        """The next message like that."""
-        while not fits(heard := self.hear()):
+    def receive_until(self, fits: Callable[[Any], bool]) -> Any:
+        """Return the next message that fits."""
+        while not fits(message := self.receive()):
             pass
-        return heard
+        return message
 
     def sign(self, method: str, target: str, body: bytes = b"") -> dict[str, str]:
-        """The headers of a signed request."""
+        """Return the headers of a signed request."""
         assert self.session is not None
         self._number += 1
         headers = {"authorization": self.session.sign_request(method, target, body, self._number)}
@@ -93,17 +93,17 @@ class PageClient:
         return headers
 
     def ask(self, target: str, body: object = None, **headers: str) -> int:
-        """The status of the answer to a signed request: a GET, or a POST of this body."""
+        """Return the status of a signed request: a GET, or a POST of this body."""
         data = b"" if body is None else json.dumps(body).encode()
         method = "GET" if body is None else "POST"
         return self.send(method, target, data, {**self.sign(method, target, data), **headers})
 
     def send(self, method: str, target: str, body: bytes, headers: dict[str, str]) -> int:
-        """The status of the answer to a request as it is."""
+        """Return the status of a request as given."""
         return ask(self.port, target, headers, method=method, body=body, path=self.path)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._stack.close()
 
 
@@ -127,14 +127,14 @@ def ask(
     body: bytes = b"",
     path: str | None = None,
 ) -> int:
-    """The status of the answer to a request, over the port or the unix socket at a path."""
+    """Return the status of a request, over the port or the unix socket at a path."""
     connection: http.client.HTTPConnection
     if path is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     else:
         connection = _UnixConnection(path)
     try:
-        with contextlib.suppress(BrokenPipeError):  # it was refused before all of it was sent
+        with contextlib.suppress(BrokenPipeError):  # refused before all of it was sent
             connection.request(method, target, body=body or None, headers=headers or {})
         return connection.getresponse().status
     finally:
@@ -142,6 +142,6 @@ def ask(
 
 
 def ask_by(port: int, token: str, target: str = "/v1/status", **more: Any) -> int:
-    """The status of the answer to a tab that comes with a token; 401 if it is not let in."""
+    """Return the status of a request of a tab with a token; 401 if the token is refused."""
     with PageClient(port, **more) as tab:
-        return REFUSED if tab.let_in(token) is None else tab.ask(target)
+        return REFUSED if tab.sign_in(token) is None else tab.ask(target)

@@ -1,4 +1,4 @@
-"""How long a user waits for `stoker add`, beside Python's own start."""
+"""Latency of `stoker add`, compared with the start of Python."""
 
 from __future__ import annotations
 

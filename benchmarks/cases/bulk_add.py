@@ -1,4 +1,4 @@
-"""Very many jobs added at once, while others start and end."""
+"""Adding very many jobs at once, while others start and end."""
 
 from __future__ import annotations
 

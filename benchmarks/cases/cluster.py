@@ -1,4 +1,4 @@
-"""Jobs over a cluster of three hosts, beside tasks of Ray's own that ask for a GPU each."""
+"""Jobs on a cluster of three hosts, compared with Ray tasks that request a GPU each."""
 
 from __future__ import annotations
 

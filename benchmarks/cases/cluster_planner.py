@@ -1,4 +1,4 @@
-"""What a start costs in a cluster of a thousand nodes with a million jobs waiting: decision and record."""
+"""Cost of a start (decision and record) in a cluster of 1,000 nodes with a million waiting jobs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _fill_cluster(context: QueueContext, executor: Willing) -> float:
     started = -1
     while len(executor.running) > started:
         started = len(executor.running)
-        for _ in range(3):  # leases are asked for, told of, and used
+        for _ in range(3):  # leases are requested, reported, and used
             context.engine.turn()
     return (time.perf_counter() - began) / started * 1e6
 
@@ -134,7 +134,7 @@ def _round_us(context: QueueContext, executor: Willing, rng: random.Random) -> f
 
 
 class Willing:
-    """An executor that does at once what it is told, and costs next to nothing."""
+    """An executor that obeys at once and costs almost nothing."""
 
     takes_ahead = False
 
@@ -179,7 +179,7 @@ class Willing:
         return reports
 
     def fileno(self) -> int:
-        """Return a descriptor that never tells of anything: turns are taken by hand."""
+        """Return a descriptor that is never readable: the benchmark calls the turns itself."""
         return self._reader
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""simple_gpu_scheduler's door beside the original, each as its users start it."""
+"""The compatible simple_gpu_scheduler compared with the original, both started like users do."""
 
 from __future__ import annotations
 

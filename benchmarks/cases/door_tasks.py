@@ -1,4 +1,4 @@
-"""GPU Task Scheduler's door beside a minimal loop of the same steps."""
+"""The compatible GPU Task Scheduler compared with a minimal loop of the same steps."""
 
 from __future__ import annotations
 

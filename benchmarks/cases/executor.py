@@ -1,4 +1,4 @@
-"""Trivial Python functions, each in a fresh process: `stoker.Executor` beside the standard library's."""
+"""Trivial Python functions, each in a fresh process: `stoker.Executor` and the standard library's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two hundred who follow one log, while short jobs start and end."""
+"""Two hundred clients that follow one log, while short jobs start and end."""
 
 from __future__ import annotations
 

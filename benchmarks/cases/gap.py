@@ -1,4 +1,4 @@
-"""How long a slot stands idle: from a job's end to the start of the next one."""
+"""Idle time of a slot between the end of a job and the start of the next one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon with nothing to do costs: memory, CPU time, wake-ups."""
+"""Cost of an idle daemon: memory, CPU time, wake-ups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARTS = ("daemon", "supervisor")
 
 
 def run(arena: Arena) -> Result:
-    """Run some jobs, let the daemon come to rest, then count what it does while nobody asks."""
+    """Run some jobs, wait until the daemon is idle, then count its activity without requests."""
     window_s = QUICK_WINDOW_S if arena.quick else WINDOW_S
     with open_queue(arena) as queue:
         queue.add(arena.lines("idle", "true", JOBS))

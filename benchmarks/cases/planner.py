@@ -1,4 +1,4 @@
-"""What a decision costs when a million jobs wait: the queue's heads out of SQLite, and the plan."""
+"""Cost of a decision while a million jobs wait: reading candidates from SQLite, and planning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines that need no shell through the daemon, beside other queues."""
+"""Lines that need no shell through the daemon, compared with other queues."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ LINE = "true"
 
 
 def run(arena: Arena) -> Result:
-    """Race everyone."""
+    """Compare all contestants."""
     return race_queues(arena, "queue_direct", LINE, LINE)

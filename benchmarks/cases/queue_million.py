@@ -1,4 +1,4 @@
-"""A million jobs in the queue: each costs what it costs in a short one, and the daemon stays quick."""
+"""A million jobs in the queue: cost of each job, and latency of the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shell lines through the daemon, beside other queues."""
+"""Shell lines through the daemon, compared with other queues."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ LINE = "true && true"
 
 
 def run(arena: Arena) -> Result:
-    """Race everyone; gflow must be told that it is a line for a shell."""
+    """Compare all contestants; gflow needs an option for shell lines."""
     return race_queues(arena, "queue_shell", LINE, f"sh -c '{LINE}'")

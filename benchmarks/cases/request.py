@@ -1,4 +1,4 @@
-"""How long the daemon takes for an answer."""
+"""Latency of a request to the daemon."""
 
 from __future__ import annotations
 

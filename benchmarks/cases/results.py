@@ -1,4 +1,4 @@
-"""The table of a sweep of ten thousand runs, from the command to the last line, beside plain reading."""
+"""The table of a sweep of ten thousand runs, from command to last line, compared with plain reading."""
 
 from __future__ import annotations
 

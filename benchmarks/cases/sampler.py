@@ -1,4 +1,4 @@
-"""What watching costs: the sampler over 8 GPUs with 32 jobs, in parts of one core."""
+"""Cost of GPU monitoring: the sampler with 8 GPUs and 32 jobs, as a share of one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sharing policy on random sweeps, in simulation: beside a GPU for each job, and the least time."""
+"""The sharing policy on simulated random sweeps, compared with one GPU per job and the shortest time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A long queue that is steered: what a decision, an explanation and a change of order cost in it."""
+"""Cost of a decision, an explanation and a change of order in a long queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep of a million runs: made, named, and in the queue of a daemon that is busy otherwise."""
+"""A sweep of a million runs: expanding it, and queueing it at a busy daemon."""
 
 from __future__ import annotations
 

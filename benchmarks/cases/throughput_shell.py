@@ -1,4 +1,4 @@
-"""Shell lines at four slots: everyone's home ground."""
+"""Shell lines on four slots: the common case of all peers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK_JOBS = 1000
 
 
 def run(arena: Arena) -> Result:
-    """Race everyone on the same shell lines."""
+    """Compare all contestants on the same shell lines."""
     peers = arena.peers
     jobs = QUICK_JOBS if arena.quick else JOBS
     lines = arena.lines("shell", LINE, jobs)

@@ -1,4 +1,4 @@
-"""From an attempt's start to the first statement after its imports: fresh, and forked."""
+"""Time from the start of an attempt to the end of its imports, with and without a warm worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The web page: how soon it is there, how soon it tells, and what fifty tabs cost."""
+"""The web page: time to load, time to show a change, and the cost of fifty tabs."""
 
 from __future__ import annotations
 

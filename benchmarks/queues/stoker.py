@@ -123,8 +123,8 @@ def run_stoker(program: str, words: Sequence[str], env: Mapping[str, str]) -> st
 
 
 def _stop(program: str, env: Mapping[str, str]) -> None:
-    told = run_stoker(program, ["daemon", "stop", "--kill"], env)
-    if told.startswith("no daemon"):
+    answer = run_stoker(program, ["daemon", "stop", "--kill"], env)
+    if answer.startswith("no daemon"):
         # It died; its jobs did not, and only a daemon can end them.
         run_stoker(program, ["daemon", "start"], env)
         run_stoker(program, ["daemon", "stop", "--kill"], env)

@@ -51,9 +51,9 @@ def test_the_demo_page_is_served_until_it_is_stopped(stoker: Stoker) -> None:
     url, _, token = link.strip().partition("/#token=")
     port = int(url.rpartition(":")[2])
     with PageClient(port) as tab:
-        tab.let_in(token)
-        tab.say(type="watch", id=1, path="/v1/status")
-        tab.hear_until(lambda heard: heard["body"]["counts"].get("running", 0) == 2)
+        tab.sign_in(token)
+        tab.send_message(type="watch", id=1, path="/v1/status")
+        tab.receive_until(lambda message: message["body"]["counts"].get("running", 0) == 2)
     process.send_signal(signal.SIGINT)
     assert stoker.end(process).code == 0
     with pytest.raises(ConnectionRefusedError):

@@ -91,28 +91,28 @@ def test_each_start_of_the_daemon_ends_the_links_of_before(queue: Queue) -> None
 def test_a_new_token_ends_older_links_and_sessions(queue: Queue) -> None:
     port, old = open_page(queue, "--port", free_port())
     with PageClient(port) as tab:
-        handover = reveal(tab, tab.let_in(old))
+        handover = reveal(tab, tab.sign_in(old))
         again, new = open_page(queue, "--new-token")
         assert again == port
         assert tab.ask("/v1/status") == 401
     assert (ask_by(port, old), ask_by(port, new)) == (401, 200)
     with PageClient(port) as tab:
-        assert tab.let_in(handover, "handover") is None
+        assert tab.sign_in(handover, "handover") is None
 
 
 def test_an_open_tab_gets_the_new_token_after_a_restart_once(queue: Queue) -> None:
     port, token = open_page(queue, "--port", free_port())
     with PageClient(port) as tab:
-        handover = reveal(tab, tab.let_in(token))
+        handover = reveal(tab, tab.sign_in(token))
     queue.ok("daemon", "restart")
     with PageClient(port) as tab:
-        welcome = tab.let_in(handover, "handover")
+        welcome = tab.sign_in(handover, "handover")
         assert tab.is_proven
         assert reveal(tab, welcome, "token") == open_page(queue)[1] != token
         assert tab.ask("/v1/status") == 200
     queue.ok("daemon", "restart")
     with PageClient(port) as tab:
-        assert tab.let_in(handover, "handover") is None
+        assert tab.sign_in(handover, "handover") is None
 
 
 def test_the_page_moves_to_another_address_or_port(queue: Queue) -> None:
@@ -149,7 +149,7 @@ def test_over_the_unix_socket_too_names_and_signatures_are_checked(queue: Queue)
     _port, token = open_page(queue, "--port", free_port())
     path = f"{queue.home}/web.sock"
     with PageClient(9000, path=path, host="localhost") as tab:
-        assert tab.let_in(token) is not None
+        assert tab.sign_in(token) is not None
         assert tab.ask("/v1/status", host="localhost:9000") == 200
         assert tab.ask("/v1/status", host="evil.example") == 403
         assert tab.ask("/v1/status", host="localhost:9000", origin="http://localhost:1") == 403

@@ -83,7 +83,7 @@ def test_a_flood_of_idle_connections_locks_nobody_out(
     expect(page.get_by_role("cell", name="meanwhile")).to_be_visible()
     for _ in range(5):
         with PageClient(port) as tab:
-            assert tab.let_in(site.token) is not None
+            assert tab.sign_in(site.token) is not None
             assert tab.ask("/v1/status") == 200
     other = site.tab("/jobs")
     expect(other.get_by_role("cell", name="meanwhile")).to_be_visible()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from web.conftest import Site
 
 
-def test_the_link_lets_in_and_the_token_leaves_the_address(site: Site) -> None:
+def test_the_link_signs_in_and_the_token_leaves_the_address(site: Site) -> None:
     page = site.tab()
     assert "token" not in page.url
     assert page.evaluate("localStorage.getItem('stoker.token')") == site.token
@@ -20,7 +20,7 @@ def test_the_link_lets_in_and_the_token_leaves_the_address(site: Site) -> None:
     assert site.token not in "".join(site.requests)
 
 
-def test_without_the_token_one_is_told_where_it_is_and_can_paste_it(site: Site) -> None:
+def test_without_the_token_the_page_says_where_to_get_it_and_accepts_it(site: Site) -> None:
     page = site.blank_tab()
     page.goto(site.url)
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -81,7 +81,7 @@ def test_no_secret_is_sent_and_no_request_without_a_signature(site: Site) -> Non
     assert sum("'authorization': 'Stoker " in each for each in sent) == 1
 
 
-def test_a_tab_whose_daemon_went_on_without_it_says_that_its_link_has_ended(site: Site) -> None:
+def test_a_tab_that_missed_a_restart_says_that_its_link_is_invalid(site: Site) -> None:
     page = site.tab("/jobs")
     page.goto("about:blank")
     site.queue.ok("daemon", "restart")
@@ -102,7 +102,7 @@ def test_twelve_tabs_are_live_at_once(site: Site) -> None:
     site.queue.ok("kill", "--all")
 
 
-def test_closed_it_is_gone(site: Site) -> None:
+def test_a_closed_page_is_not_served(site: Site) -> None:
     page = site.tab()
     assert site.queue.ok("web", "--close") == "the page is closed\n"
     expect(page.get_by_text("Cannot reach the daemon")).to_be_visible()

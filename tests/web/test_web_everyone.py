@@ -32,7 +32,7 @@ def test_axe_finds_nothing_on_any_page(site: Site) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_nothing_is_wider_than_a_phone(site: Site, path: str) -> None:
+def test_every_page_fits_a_phone(site: Site, path: str) -> None:
     site.queue.add("-n", "a-rather-long-name-of-a-job", "echo " + "x" * 500)
     site.queue("wait")
     page = site.tab(path, viewport=PHONE, has_touch=True, is_mobile=True)
@@ -43,7 +43,7 @@ def test_nothing_is_wider_than_a_phone(site: Site, path: str) -> None:
     expect(page.get_by_role("link", name="Jobs", exact=True)).to_be_visible()
 
 
-def test_colours_follow_the_system_until_somebody_chooses(site: Site) -> None:
+def test_the_theme_follows_the_system_until_the_user_chooses(site: Site) -> None:
     page = site.tab(color_scheme="dark")
     background = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(background)
@@ -58,7 +58,7 @@ def test_colours_follow_the_system_until_somebody_chooses(site: Site) -> None:
     assert page.evaluate(background) == dark
 
 
-def test_a_job_is_found_chosen_and_killed_by_keyboard_alone(site: Site) -> None:
+def test_a_job_is_found_selected_and_killed_by_keyboard(site: Site) -> None:
     job = site.queue.add("sleep", "60")
     page = site.tab()
     page.keyboard.press("g")
@@ -66,7 +66,7 @@ def test_a_job_is_found_chosen_and_killed_by_keyboard_alone(site: Site) -> None:
     expect(page.locator(f"tr[data-job='{job}'] .state")).to_have_text("running")
     page.keyboard.press("j")
     page.keyboard.press("x")
-    expect(page.get_by_text("1 chosen")).to_be_visible()
+    expect(page.get_by_text("1 selected")).to_be_visible()
     page.get_by_role("button", name="Kill", exact=True).press("Enter")
     page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).press("Enter")
     expect(page.locator(f"tr[data-job='{job}'] .state")).to_have_text("killed")

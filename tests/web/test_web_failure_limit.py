@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from web.conftest import Site
 
 
-def test_jobs_without_a_project_that_failed_alike_are_told_and_resumed(site: Site) -> None:
+def test_similar_failures_without_a_project_are_shown_and_resumed(site: Site) -> None:
     page = site.tab("/jobs")
     site.queue.ok("pause", "--queue")
     for _ in range(4):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from web.conftest import Site
 
 
-def test_a_card_shows_what_runs_who_else_is_there_and_takes_orders(site: Site) -> None:
+def test_a_card_shows_jobs_other_processes_and_actions(site: Site) -> None:
     page = site.tab("/gpus")
     card = page.locator("[data-gpu='1']")
     expect(card.get_by_text("free")).to_be_visible()
@@ -35,7 +35,7 @@ def test_a_card_shows_what_runs_who_else_is_there_and_takes_orders(site: Site) -
     site.queue.ok("kill", "--all")
 
 
-def test_the_curves_grow_while_one_looks_on_though_nothing_runs(site: Site) -> None:
+def test_the_curves_grow_while_the_page_is_open_and_no_job_runs(site: Site) -> None:
     page = site.tab("/gpus")
     page.wait_for_selector("[data-gpu='0'] canvas")
     page.wait_for_function(
@@ -58,7 +58,7 @@ def test_gpus_are_removed_from_the_queue_and_added_again(site: Site) -> None:
     site.queue.ok("kill", str(job))
 
 
-def test_a_gpu_is_added_by_its_name_and_a_wrong_name_is_told(site: Site) -> None:
+def test_a_gpu_is_added_by_its_name_and_a_wrong_name_is_reported(site: Site) -> None:
     page = site.tab("/gpus")
     field = page.get_by_label("Add a GPU to the queue")
     field.fill("99")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 LENGTHS = [0, 1, 3, 54, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 129, 1000, 100_003]
 
 
-def test_the_page_has_no_crypto_of_the_browser_here(modules: Modules) -> None:
+def test_the_browser_has_no_crypto_subtle_here(modules: Modules) -> None:
     assert modules.run("() => [isSecureContext, crypto.subtle === undefined]") == [False, True]
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_digests_are_those_of_python(modules: Modules, length: int) -> None:
+def test_digests_equal_those_of_python(modules: Modules, length: int) -> None:
     data, key = os.urandom(length), os.urandom(1 + length % 100)
     found = modules.run(
         """async (data, key) => {
@@ -35,7 +35,7 @@ def test_digests_are_those_of_python(modules: Modules, length: int) -> None:
     assert found == [hashlib.sha256(data).hexdigest(), hmac.digest(key, data, "sha256").hex()]
 
 
-def test_a_part_of_a_buffer_has_the_digest_of_that_part(modules: Modules) -> None:
+def test_a_part_of_a_buffer_is_hashed_alone(modules: Modules) -> None:
     found = modules.run(
         """async () => {
           const {sha256, toHex} = await import('/logic/hmac.js');
@@ -45,7 +45,7 @@ def test_a_part_of_a_buffer_has_the_digest_of_that_part(modules: Modules) -> Non
     assert found == hashlib.sha256(bytes([7] * 80)).hexdigest()
 
 
-def test_both_sides_of_a_session_sign_and_hide_alike(modules: Modules) -> None:
+def test_both_sides_of_a_session_sign_and_encrypt_equally(modules: Modules) -> None:
     nonces = ("a" * 32, "b" * 32)
     ours = Session("sécret", *nonces)
     hidden = ours.hide("token", "t" * 43)
@@ -72,7 +72,7 @@ def test_both_sides_of_a_session_sign_and_hide_alike(modules: Modules) -> None:
     ]
 
 
-def test_a_page_answers_nothing_to_what_does_not_prove_itself(modules: Modules) -> None:
+def test_a_page_sends_nothing_to_an_unproven_server(modules: Modules) -> None:
     challenges = [
         None,
         {},

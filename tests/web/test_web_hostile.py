@@ -27,7 +27,7 @@ def test_markup_in_names_commands_projects_and_logs_is_shown_as_text(site: Site)
     assert page.locator("main img, main script, main b, main i").count() == 0
 
 
-def test_escapes_bad_text_and_endless_lines_do_no_harm(site: Site) -> None:
+def test_escape_sequences_bad_text_and_endless_lines_are_harmless(site: Site) -> None:
     site.queue.stoker.file(
         "write.py",
         "import sys\n"

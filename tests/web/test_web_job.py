@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from web.conftest import Site
 
 
-def test_it_tells_what_a_job_is_and_what_becomes_of_it(site: Site) -> None:
+def test_the_page_shows_details_and_history_of_a_job(site: Site) -> None:
     site.queue.stoker.env["MY_TOKEN"] = "hush"
     job = site.queue.add("-n", "fit", "--retries", "1", "echo hello; exit 3")
     site.queue("wait")
@@ -31,7 +31,7 @@ def test_it_tells_what_a_job_is_and_what_becomes_of_it(site: Site) -> None:
     expect(page.get_by_role("region", name="Log")).to_contain_text("hello")
 
 
-def test_the_file_of_a_jobs_output_is_named_before_and_after_its_start(site: Site) -> None:
+def test_the_log_file_of_a_job_is_shown_before_and_after_its_start(site: Site) -> None:
     named = site.queue.add("--hold", "-o", "out-{id}.txt", "true")
     usual = site.queue.add("-g", "0", "true")
     site.queue.ok("wait", str(usual))
@@ -42,7 +42,7 @@ def test_the_file_of_a_jobs_output_is_named_before_and_after_its_start(site: Sit
     expect(facts).to_contain_text(f"{site.queue.home}/logs/0/{usual}.1.log")
 
 
-def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
+def test_actions_on_a_job_change_its_state_on_the_page(site: Site) -> None:
     job = site.queue.add("echo begun; sleep 60")
     page = site.tab(f"/jobs/{job}")
     expect(page.locator("h1 .state")).to_have_text("running")
@@ -64,7 +64,7 @@ def test_a_job_is_steered_and_seen_to_change(site: Site) -> None:
     expect(page.get_by_text("There are no jobs yet")).to_be_visible()
 
 
-def test_the_charts_of_a_job_are_there_when_it_is_over(site: Site) -> None:
+def test_the_charts_of_a_job_remain_after_its_end(site: Site) -> None:
     admission = site.queue.work / "gate"
     job = site.queue.add(f"while ! test -e {admission}; do sleep 0.05; done")
     page = site.tab(f"/jobs/{job}")
@@ -76,7 +76,7 @@ def test_the_charts_of_a_job_are_there_when_it_is_over(site: Site) -> None:
     expect(site.tab(f"/jobs/{job}").get_by_label(memory)).to_be_visible()
 
 
-def test_a_job_that_waits_tells_why(site: Site) -> None:
+def test_the_page_of_a_waiting_job_says_why_it_waits(site: Site) -> None:
     site.queue.ok("pause", "--queue")
     job = site.queue.add("true")
     page = site.tab(f"/jobs/{job}")
@@ -85,6 +85,6 @@ def test_a_job_that_waits_tells_why(site: Site) -> None:
     expect(page.locator("h1 .state")).to_have_text("done")
 
 
-def test_a_job_that_is_not_there_is_named(site: Site) -> None:
+def test_an_unknown_job_is_named(site: Site) -> None:
     page = site.tab("/jobs/77")
     expect(page.get_by_text("there is no job 77")).to_be_visible()

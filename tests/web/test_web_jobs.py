@@ -26,7 +26,7 @@ def order(page: Page) -> list[int]:
     return [int(each) for each in found]
 
 
-def test_what_happens_in_the_queue_is_seen_at_once(site: Site) -> None:
+def test_changes_of_the_queue_are_shown_at_once(site: Site) -> None:
     page = site.tab("/jobs")
     expect(page.get_by_text("There are no jobs yet")).to_be_visible()
     job = site.queue.add("-n", "mnist", "sleep", "60")
@@ -37,7 +37,7 @@ def test_what_happens_in_the_queue_is_seen_at_once(site: Site) -> None:
     expect(page.get_by_role("button", name="killed 1")).to_be_visible()
 
 
-def test_jobs_are_chosen_and_killed_retried_and_removed(site: Site) -> None:
+def test_selected_jobs_are_killed_retried_and_removed(site: Site) -> None:
     page = site.tab("/jobs")
     jobs = [site.queue.add("-g", "0", "sleep", "60") for _ in range(2)]
     for job in jobs:
@@ -81,7 +81,7 @@ def test_the_queue_is_paused_and_its_jobs_held_released_and_given_a_priority(sit
     site.queue.ok("kill", "--all")
 
 
-def test_what_waits_is_put_elsewhere_by_dragging_and_by_keys(site: Site) -> None:
+def test_waiting_jobs_are_moved_by_dragging_and_by_keys(site: Site) -> None:
     site.queue.ok("pause", "--queue")
     first, second, third = (site.queue.add("true") for _ in range(3))
     page = site.tab("/jobs")
@@ -105,7 +105,7 @@ def test_what_waits_is_put_elsewhere_by_dragging_and_by_keys(site: Site) -> None
     site.queue.ok("rm", "--all")
 
 
-def test_filters_narrow_the_table_and_stand_in_the_address(site: Site) -> None:
+def test_filters_narrow_the_table_and_are_part_of_the_address(site: Site) -> None:
     good = site.queue.add("-n", "alpha", "--project", "p1", "true")
     bad = site.queue.add("-n", "beta", "--project", "p2", "false")
     site.queue("wait")
@@ -152,7 +152,7 @@ def test_pages_follow_each_other_in_any_order(site: Site) -> None:
     expect(page.locator("tr[data-job]").first).to_have_attribute("data-job", "70")
 
 
-def test_a_click_on_a_heading_sorts_and_a_further_one_goes_back_to_the_queue(site: Site) -> None:
+def test_clicks_on_a_heading_sort_and_return_to_the_queue_order(site: Site) -> None:
     site.queue.ok("pause", "--queue")
     for name in ("b", "c", "a"):
         site.queue.add("-n", name, "true")
@@ -173,7 +173,7 @@ def test_a_click_on_a_heading_sorts_and_a_further_one_goes_back_to_the_queue(sit
     assert page.locator("th[aria-sort]").count() == 0
 
 
-def test_what_is_on_other_pages_is_chosen_too_as_far_as_it_fits(site: Site) -> None:
+def test_jobs_on_other_pages_are_selected_if_they_match_the_filter(site: Site) -> None:
     site.queue.ok("pause", "--queue")
     for project in ("mine", "other"):
         lines = "".join(f"echo {number}\n" for number in range(60))
@@ -181,14 +181,14 @@ def test_what_is_on_other_pages_is_chosen_too_as_far_as_it_fits(site: Site) -> N
     page = site.tab("/jobs?project=mine")
     expect(page.locator("tr[data-job]")).to_have_count(50)
     page.get_by_role("button", name="Select all pages").click()
-    expect(page.get_by_text("60 chosen")).to_be_visible()
+    expect(page.get_by_text("60 selected")).to_be_visible()
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_role("button", name="held 60")).to_be_visible()
     states = [(job["project"], job["state"]) for job in site.queue.ls().values()]
     assert sorted(states) == [("mine", "held")] * 60 + [("other", "waiting")] * 60
 
 
-def test_what_is_chosen_on_one_page_stays_so_on_the_next(site: Site) -> None:
+def test_the_selection_of_one_page_stays_on_the_next(site: Site) -> None:
     site.queue.ok("pause", "--queue")
     lines = "".join(f"echo {number}\n" for number in range(70))
     site.queue.ok("add", "--batch", "-", stdin=lines)
@@ -199,9 +199,9 @@ def test_what_is_chosen_on_one_page_stays_so_on_the_next(site: Site) -> None:
     expect(row(page, 70)).to_be_visible()
     everything = page.get_by_label("Select all on this page")
     everything.check()
-    expect(page.get_by_text("21 chosen")).to_be_visible()
+    expect(page.get_by_text("21 selected")).to_be_visible()
     everything.uncheck()
-    expect(page.get_by_text("1 chosen", exact=True)).to_be_visible()
+    expect(page.get_by_text("1 selected", exact=True)).to_be_visible()
     choose(page, 51)
     page.get_by_role("button", name="Hold").click()
     expect(page.get_by_role("button", name="held 2")).to_be_visible()

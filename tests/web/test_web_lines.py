@@ -56,11 +56,11 @@ def feed(modules: Modules, *pieces: str) -> dict[str, Any]:
         ("\x1b[999999999A\x1b[999999999Dx", ["x"]),
     ],
 )
-def test_it_is_what_a_terminal_would_show(modules: Modules, written: str, shown: list[str]) -> None:
+def test_lines_equal_those_of_a_terminal(modules: Modules, written: str, shown: list[str]) -> None:
     assert feed(modules, written)["texts"] == shown
 
 
-def test_pieces_may_end_anywhere(modules: Modules) -> None:
+def test_chunks_may_end_anywhere(modules: Modules) -> None:
     text = "a\x1b[1;31mred\x1b[0m\r\nnext\x1b]0;title\x07 line\x1b[2K\rlast\n"
     assert feed(modules, *text) == feed(modules, text)
 
@@ -75,7 +75,7 @@ def test_colours_and_weights_are_kept_and_end(modules: Modules) -> None:
     assert looks[4] == looks[0]
 
 
-def test_what_is_written_over_coloured_text_has_its_own_look(modules: Modules) -> None:
+def test_text_over_coloured_text_has_its_own_style(modules: Modules) -> None:
     [row] = feed(modules, "\x1b[31mabcdef\x1b[0m\rXY")["looks"]
     assert [(text, look["fg"]) for text, look in row] == [("XY", None), ("cdef", 1)]
 
@@ -90,7 +90,7 @@ def test_a_line_of_ten_megabytes_is_cut_and_that_is_counted(modules: Modules, wr
     assert found["cut"] > 9_000_000
 
 
-def test_of_very_many_lines_the_newest_are_kept(modules: Modules) -> None:
+def test_the_newest_of_very_many_lines_are_kept(modules: Modules) -> None:
     code = _FEED.replace("lines.feed(piece)", "lines.feed(piece.repeat(300_000) + 'last')")
     code = code.replace("texts: rows.map(textOf)", "texts: rows.slice(-2).map(textOf)")
     found = modules.run(code.replace("looks: rows.map", "looks: rows.slice(-1).map"), ["line\n"])
@@ -98,13 +98,13 @@ def test_of_very_many_lines_the_newest_are_kept(modules: Modules) -> None:
     assert found["dropped"] > 0
 
 
-def test_colours_beyond_counting_end_as_none(modules: Modules) -> None:
+def test_colours_beyond_the_limit_are_ignored(modules: Modules) -> None:
     written = "".join(f"\x1b[38;2;{n // 256};{n % 256};7mx" for n in range(6000))
     [row] = feed(modules, written)["looks"]
     assert "".join(text for text, _look in row) == "x" * 6000
 
 
-def test_words_are_found_marked_and_found_again_in_what_is_added(modules: Modules) -> None:
+def test_search_marks_matches_also_in_added_lines(modules: Modules) -> None:
     found = modules.run("""async () => {
       const {Lines} = await import('/logic/lines.js');
       const {Search, markPieces} = await import('/logic/search.js');

@@ -30,7 +30,7 @@ def wait_for_line(page: Page, text: str) -> None:
     page.locator(".log-row", has_text=text).first.wait_for(timeout=30_000)
 
 
-def test_a_log_has_colours_and_only_the_last_state_of_a_bar(site: Site) -> None:
+def test_a_log_shows_colours_and_the_last_state_of_a_progress_bar(site: Site) -> None:
     job = site.queue.add("-g", "0", r"printf '10%%\r50%%\r100%%\n\033[1;31mred\033[0m plain\n'")
     page = site.tab(f"/jobs/{job}")
     wait_for_line(page, "red")
@@ -39,7 +39,7 @@ def test_a_log_has_colours_and_only_the_last_state_of_a_bar(site: Site) -> None:
     assert red.inner_text() == "red"
 
 
-def test_what_a_job_writes_is_shown_while_it_runs(site: Site) -> None:
+def test_the_output_of_a_job_is_shown_while_it_runs(site: Site) -> None:
     admission = site.queue.work / "gate"
     job = site.queue.add(
         "-g", "0", f"echo first; while ! test -e {admission}; do sleep 0.05; done; echo second"
@@ -51,7 +51,7 @@ def test_what_a_job_writes_is_shown_while_it_runs(site: Site) -> None:
     wait_for_line(page, "second")
 
 
-def test_hostile_output_is_text_and_nothing_else(site: Site) -> None:
+def test_hostile_output_is_shown_as_text(site: Site) -> None:
     hostile = site.queue.work / "hostile"
     hostile.write_bytes(
         b"<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">\n"
@@ -72,7 +72,7 @@ def test_hostile_output_is_text_and_nothing_else(site: Site) -> None:
     assert "9,990,000 characters left out" in page.inner_text(".log-summary")
 
 
-def test_words_are_searched_forth_and_back(site: Site) -> None:
+def test_search_goes_forward_and_back(site: Site) -> None:
     job = site.queue.add("-g", "0", "seq 1 5000 | sed 's/^/number /'")
     page = site.tab(f"/jobs/{job}")
     wait_for_line(page, "number 5000")
@@ -92,7 +92,7 @@ def test_words_are_searched_forth_and_back(site: Site) -> None:
     page.get_by_text("not found").wait_for()
 
 
-def test_following_ends_when_one_looks_back_and_goes_on_at_the_end(site: Site) -> None:
+def test_scrolling_up_stops_following_and_the_end_resumes_it(site: Site) -> None:
     job = site.queue.add("-g", "0", "seq 1 3000")
     page = site.tab(f"/jobs/{job}")
     wait_for_line(page, "3000")
@@ -106,7 +106,7 @@ def test_following_ends_when_one_looks_back_and_goes_on_at_the_end(site: Site) -
     page.locator("button[aria-pressed='true']", has_text="Follow").wait_for()
 
 
-def test_one_can_look_back_while_a_job_writes_on(site: Site) -> None:
+def test_the_user_can_scroll_up_while_a_job_writes(site: Site) -> None:
     admission = site.queue.work / "gate"
     job = site.queue.add(
         "-g",
@@ -143,5 +143,5 @@ def test_the_whole_log_is_downloaded_byte_for_byte(site: Site) -> None:
 @pytest.mark.parametrize("job", ["../../etc/passwd", "daemon/../token", "%2e%2e"])
 def test_only_logs_of_jobs_can_be_read(site: Site, job: str) -> None:
     with PageClient(int(site.url.rstrip("/").rpartition(":")[2])) as tab:
-        tab.let_in(site.token)
+        tab.sign_in(site.token)
         assert tab.ask(f"/v1/log?job={quote(job, safe='')}") in (400, 404)

@@ -54,7 +54,7 @@ def test_sizes_are_read_as_on_the_command_line(modules: Modules, written: str) -
 
 
 @pytest.mark.parametrize("written", ["5", "-1h", "0s", "1x", "h", "1 h"])
-def test_no_duration_is_told_what_one_looks_like(modules: Modules, written: str) -> None:
+def test_a_wrong_duration_is_answered_with_an_example(modules: Modules, written: str) -> None:
     told = modules.run(
         """async (written) => {
           const {parseDuration} = await import('/logic/format.js');
@@ -65,13 +65,13 @@ def test_no_duration_is_told_what_one_looks_like(modules: Modules, written: str)
     assert "write " in told
 
 
-def test_ticks_are_round_and_inside(modules: Modules) -> None:
+def test_ticks_are_round_values_inside_the_axis(modules: Modules) -> None:
     assert call(modules, "scales", "roundTicks", 0, 1, 5) == [0, 0.2, 0.4, 0.6, 0.8, 1]
     assert call(modules, "scales", "roundTicks", -3, 7, 5) == [-2, 0, 2, 4, 6]
     assert call(modules, "scales", "roundTicks", 5, 5, 5) == [5]
 
 
-def test_a_logarithmic_axis_has_powers_and_comes_by_itself(modules: Modules) -> None:
+def test_a_logarithmic_axis_is_automatic_and_has_powers_as_ticks(modules: Modules) -> None:
     found = modules.run("""async () => {
       const {makeAxis} = await import('/logic/axes.js');
       const axis = makeAxis('lr', [1e-4, 1e-3, null, 0.1], [0, 1]);
@@ -119,7 +119,7 @@ def test_failures_are_grouped_by_reason_the_most_frequent_first(modules: Modules
     assert groups == [("exit 3", [3, 5]), ("exit 1", [1]), ("lost", [4])]
 
 
-def test_failures_of_one_class_differ_by_words_not_by_numbers(modules: Modules) -> None:
+def test_failure_groups_differ_by_words_not_by_numbers(modules: Modules) -> None:
     memory = "exit 1: out of memory: 30.0 GiB wanted, {} GiB free"
     runs = [_run(1, "failed", memory.format("1.5"), failure="gpu_oom")]
     runs += [_run(2, "failed", memory.format("22"), failure="gpu_oom")]
@@ -130,7 +130,7 @@ def test_failures_of_one_class_differ_by_words_not_by_numbers(modules: Modules) 
     assert groups == [("gpu_oom", [1, 2]), ("host_oom", [3]), ("setup", [4])]
 
 
-def test_runs_without_a_value_come_last_whichever_way(modules: Modules) -> None:
+def test_runs_without_a_value_come_last_in_both_orders(modules: Modules) -> None:
     order = modules.run("""async () => {
       const {sortRuns} = await import('/logic/outcomes.js');
       const runs = [{v: 2}, {v: null}, {v: 10}, {v: 'b'}, {v: 'a'}];
@@ -140,7 +140,7 @@ def test_runs_without_a_value_come_last_whichever_way(modules: Modules) -> None:
     assert order == [None, None, 9]
 
 
-def test_names_of_javascript_are_only_names(modules: Modules) -> None:
+def test_parameter_names_of_javascript_objects_are_only_names(modules: Modules) -> None:
     run = _run(1)
     assert call(modules, "outcomes", "valueOf", run, "constructor") is None
     assert call(modules, "outcomes", "valueOf", run, "__proto__") is None

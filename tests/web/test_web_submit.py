@@ -22,7 +22,7 @@ def open_form(site: Site, name: str) -> Page:
     return page
 
 
-def test_one_job_is_added_with_all_that_was_said(site: Site) -> None:
+def test_one_job_is_added_with_all_options(site: Site) -> None:
     page = open_form(site, "job")
     page.fill("#job-command", "sleep 100")
     page.fill("#job-name", "<b>bold</b>".replace("/", ""))
@@ -56,7 +56,7 @@ def test_a_job_that_is_added_runs_in_the_environment_of_the_daemon(site: Site) -
     assert site.queue.show()["script"]
 
 
-def test_mistakes_of_a_job_stand_beside_their_fields_and_nothing_is_added(site: Site) -> None:
+def test_errors_of_a_job_are_shown_beside_their_fields_and_nothing_is_added(site: Site) -> None:
     page = open_form(site, "job")
     add = page.get_by_role("button", name="Add job")
     page.fill("#job-timeout_s", "5")
@@ -115,7 +115,7 @@ def test_a_batch_of_gpupeasy_is_added_whole_or_not_at_all(site: Site) -> None:
     site.queue.until(lambda: site.queue.stoker.read("b.log") == ["b"])
 
 
-def test_a_sweep_is_counted_and_shown_while_it_is_written_and_then_queued(site: Site) -> None:
+def test_a_sweep_is_previewed_while_typing_and_then_queued(site: Site) -> None:
     page = open_form(site, "sweep")
     page.fill("#sweep-text", "echo {lr} {opt}")
     page.fill("#sweep-words", "lr=1,2,3\nopt=sgd,'<i>adam</i>'")
@@ -132,7 +132,7 @@ def test_a_sweep_is_counted_and_shown_while_it_is_written_and_then_queued(site: 
     page.get_by_role("heading", name="first").wait_for()
 
 
-def test_mistakes_of_a_sweep_stand_beside_their_fields(site: Site) -> None:
+def test_errors_of_a_sweep_are_shown_beside_their_fields(site: Site) -> None:
     page = open_form(site, "sweep")
     page.fill("#sweep-text", "echo {lr}")
     page.fill("#sweep-words", "lr=1,,2")

@@ -83,7 +83,7 @@ def test_runs_are_sorted_by_any_column(site: Site, sweep: str) -> None:
     assert "0.1" in page.locator(".runs tbody tr").first.inner_text()
 
 
-def test_a_brush_keeps_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -> None:
+def test_a_brush_filters_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -> None:
     page = open_sweep(site, sweep)
     axis = page.locator(".axis", has_text="lr")
     axis.focus()
@@ -106,7 +106,7 @@ def test_a_brush_keeps_runs_by_mouse_and_by_keyboard(site: Site, sweep: str) -> 
     page.locator(".runs tbody tr").nth(5).wait_for()
 
 
-def test_what_failed_alike_is_retried_together(site: Site, sweep: str) -> None:
+def test_similar_failures_are_retried_together(site: Site, sweep: str) -> None:
     page = open_sweep(site, sweep)
     failed = [job for job, state in site.queue.states().items() if state == "failed"]
     assert len(failed) == 2
@@ -118,9 +118,7 @@ def test_what_failed_alike_is_retried_together(site: Site, sweep: str) -> None:
     assert "No run has failed" in page.inner_text(".failures")
 
 
-def test_what_changes_while_the_page_rests_between_two_looks_is_shown_after(
-    site: Site, sweep: str
-) -> None:
+def test_a_change_between_two_updates_is_shown_by_the_next(site: Site, sweep: str) -> None:
     page = site.blank_tab()
     page.clock.install()
     heard: list[str] = []
@@ -153,20 +151,20 @@ def test_all_runs_are_exported_as_csv(site: Site, sweep: str) -> None:
     assert download.value.suggested_filename == "net.csv"
 
 
-def test_a_sweep_is_listed_and_found_again(site: Site, sweep: str) -> None:
+def test_a_sweep_is_listed_and_can_be_opened_again(site: Site, sweep: str) -> None:
     page = site.tab("/sweeps")
     page.get_by_role("link", name="net").click()
     page.get_by_role("heading", name="net").wait_for()
 
 
-def test_without_a_sweep_the_next_command_is_told(site: Site) -> None:
+def test_without_a_sweep_the_page_shows_the_command_for_one(site: Site) -> None:
     page = site.tab("/sweeps")
     page.get_by_text("stoker sweep 'python train.py").wait_for()
     page.goto(f"{site.url}#/sweeps/nothing?cwd=%2F")
     page.get_by_text("no sweep 'nothing'").wait_for()
 
 
-def test_axe_finds_nothing_and_a_phone_shows_all(site: Site, sweep: str) -> None:
+def test_axe_finds_nothing_and_the_sweep_fits_a_phone(site: Site, sweep: str) -> None:
     phone = {"width": 390, "height": 844}
     page = open_sweep(site, sweep, viewport=phone)
     shown = {

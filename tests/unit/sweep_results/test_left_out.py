@@ -44,7 +44,7 @@ def test_the_best_run_is_one_that_succeeded(state: str) -> None:
     assert Results(records).best("loss", "minimize").id == "seed=0"  # it changes nothing: no word
 
 
-def test_runs_of_which_nothing_is_known_and_those_that_run_count() -> None:
+def test_runs_of_unknown_state_and_running_ones_count() -> None:
     records = [run(0, None, 1.0), run(1, "running", 3.0)]
 
     assert Results(records).best("loss", "maximize").id == "seed=1"
@@ -56,7 +56,7 @@ def test_without_a_success_there_is_no_best_and_the_error_says_why() -> None:
         Results([run(0, "failed", 1.0), run(1, "failed", 2.0)]).best("loss")
 
 
-def test_what_is_left_out_is_counted_by_state() -> None:
+def test_left_out_runs_are_counted_by_state() -> None:
     records = [run(0, "failed", 1.0), run(1, "lost"), run(2, "failed"), run(3, "done")]
 
     assert describe_left_out(records) == "2 failed, 1 lost"
@@ -73,7 +73,7 @@ def test_a_table_that_lists_a_run_that_did_not_succeed_has_a_column_of_states() 
     assert make_table(records, ["loss"]).columns == ["loss"]
 
 
-def test_runs_without_anything_to_compare_are_told_by_name_and_state() -> None:
+def test_runs_without_parameters_are_listed_by_name_and_state() -> None:
     bare = RunRecord(dir="/r/run-1", id="run-1", params={}, facts={"state": "done"})
     alone = RunRecord(dir="/r/run-2", id="run-2", params={"lr": 0.1})
 

@@ -17,7 +17,7 @@ FALLING = Curve("lr=0.1", [0.0, 1.0, 2.0], [2.0, 1.0, 0.0])
 RISING = Curve("lr=0.2", [0.0, 1.0, 2.0], [0.0, 1.0, 2.0])
 
 
-def test_a_curve_falls_on_the_terminal_as_its_values_do() -> None:
+def test_a_falling_curve_falls_on_the_terminal() -> None:
     lines = draw([FALLING], "step", "loss", width=40, height=14).splitlines()
     marked = [line.index("•") for line in lines if "•" in line and "│" in line]
 
@@ -29,7 +29,7 @@ def test_a_curve_falls_on_the_terminal_as_its_values_do() -> None:
     assert max(map(len, lines)) <= 40
 
 
-def test_curves_are_told_apart_by_marks_or_by_colours() -> None:
+def test_curves_differ_by_marks_or_by_colours() -> None:
     plain = draw([FALLING, RISING], "step", "loss", width=40, height=14)
     coloured = draw([FALLING, RISING], "step", "loss", width=40, height=14, coloured=True)
 
@@ -45,7 +45,7 @@ def test_with_many_curves_there_is_no_legend() -> None:
     assert "lr=" not in text
 
 
-def test_a_picture_shows_every_curve_where_it_belongs(tmp_path: Path) -> None:
+def test_an_image_shows_every_curve_at_its_position(tmp_path: Path) -> None:
     path = tmp_path / "plot.png"
     save([FALLING, RISING], "step", "loss", str(path))
 
@@ -60,6 +60,6 @@ def test_a_picture_shows_every_curve_where_it_belongs(tmp_path: Path) -> None:
         assert (left < right) == falls
 
 
-def test_a_picture_of_no_known_kind_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_image_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StokerError, match=r"cannot save .*xyz"):
         save([FALLING], "step", "loss", str(tmp_path / "plot.xyz"))

@@ -12,7 +12,9 @@ import stoker
 from stoker.reporting import report
 
 
-def test_outside_of_stoker_it_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_outside_of_stoker_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("STOKER_RUN_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -33,14 +35,18 @@ def test_each_call_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (second["loss"], second["big"]) == ("nan", "inf")
 
 
-def test_it_tells_a_run_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_returns_whether_the_run_should_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STOKER_RUN_DIR", str(tmp_path))
     (tmp_path / ".stop").touch()
 
     assert report(1, loss=1) is True
 
 
-def test_what_is_no_number_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_that_is_not_a_number_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Scalar:
         def item(self) -> float:
             return 1.5
@@ -64,7 +70,7 @@ def test_many_processes_may_report_at_once(tmp_path: Path) -> None:
     assert sorted(json.loads(line)["step"] for line in lines) == sorted(list(range(200)) * 4)
 
 
-def test_a_script_that_reports_imports_the_standard_library_alone() -> None:
+def test_a_script_that_reports_imports_only_the_standard_library() -> None:
     source = os.path.dirname(os.path.dirname(stoker.__file__))
     code = (
         f"import sys; sys.path.insert(0, {source!r}); import stoker; stoker.report\n"

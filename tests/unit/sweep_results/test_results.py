@@ -92,7 +92,7 @@ def _stat(values: list[float]) -> tuple[Any, Any]:
     return pytest.approx(statistics.mean(values)), pytest.approx(statistics.stdev(values))
 
 
-def test_only_what_varies_is_a_column(sweep: Path) -> None:
+def test_only_varied_parameters_are_columns(sweep: Path) -> None:
     table = make_table(collect(str(sweep)))
 
     assert table.columns == ["lr", "seed", "acc"]
@@ -131,7 +131,7 @@ def test_tables_in_every_format(sweep: Path) -> None:
     assert r"0.1 & $1.3 \pm 1$ (3) & 3 & 0 \\" in to_latex(table)
 
 
-def test_odd_values_do_no_harm_in_any_format(tmp_path: Path) -> None:
+def test_odd_values_are_harmless_in_any_format(tmp_path: Path) -> None:
     make_run(tmp_path, "a", {"x": 'a|b_&%\n,"', "l": [1, 2]})
     make_run(tmp_path, "b", {"x": None, "l": [1]}, [{"m": "inf"}, {"m": "nan"}, {"m": True}])
     table = make_table(collect(str(tmp_path)))
@@ -156,7 +156,7 @@ def test_metrics_come_from_three_places(tmp_path: Path) -> None:
     assert run.metrics == {"top": 0.25, "loss": 2.0, "t": 1, "eval.acc": 0.9}
 
 
-def test_an_unreadable_file_spoils_that_run_alone(tmp_path: Path) -> None:
+def test_an_unreadable_file_affects_only_its_run(tmp_path: Path) -> None:
     broken = make_run(tmp_path, "a", {"x": 1})
     (broken / "metrics.jsonl").write_bytes(b'{"m": 1}\n{"m": \xff}\n{"m": 3}\n{"m": 4')
     worse = make_run(tmp_path, "b", {"x": 2})
@@ -184,7 +184,7 @@ def test_runs_in_nested_folders_are_found(tmp_path: Path) -> None:
     assert [run.id for run in collect(str(tmp_path))] == ["a"]
 
 
-def test_no_folder_is_an_error_that_says_where(
+def test_a_missing_folder_is_an_error_with_its_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

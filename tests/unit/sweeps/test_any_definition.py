@@ -88,7 +88,7 @@ TOP = st.sampled_from(
 
 @given(st.dictionaries(TOP, TREES, max_size=6), st.lists(WORDS.map(lambda w: f"a={w}"), max_size=2))
 @settings(max_examples=300)
-def test_any_definition_is_a_sweep_or_a_mistake(tree: dict[str, Any], words: list[str]) -> None:
+def test_any_definition_is_a_sweep_or_a_usage_error(tree: dict[str, Any], words: list[str]) -> None:
     with contextlib.suppress(UsageError):
         for _run in itertools.islice(plan_sweep({"command": "x {args}", **tree}, words), 20):
             pass
@@ -96,7 +96,7 @@ def test_any_definition_is_a_sweep_or_a_mistake(tree: dict[str, Any], words: lis
 
 @given(TREES, st.sampled_from(["grid", "random"]), st.none() | st.integers(1, 5))
 @settings(max_examples=300)
-def test_any_parameters_are_a_sweep_or_a_mistake(
+def test_any_parameters_are_a_sweep_or_a_usage_error(
     tree: Any, method: str, samples: int | None
 ) -> None:
     definition = {"command": "x {args}", "parameters": tree, "method": method, "samples": samples}

@@ -43,7 +43,7 @@ def holds(text: str, **values: Any) -> bool:
         ("n == null", True),
     ],
 )
-def test_conditions_mean_what_they_say(text: str, truth: bool) -> None:
+def test_conditions_are_evaluated_like_python(text: str, truth: bool) -> None:
     assert holds(text, a=1, b=True, opt__name="sgd", layers=[64, 64], n=None) is truth
 
 
@@ -70,7 +70,7 @@ def test_conditions_mean_what_they_say(text: str, truth: bool) -> None:
         "(" * 500 + "a" + ")" * 500,
     ],
 )
-def test_nothing_else_is_understood(text: str) -> None:
+def test_other_python_is_refused(text: str) -> None:
     with pytest.raises(DefinitionError):
         Condition(text)
 
@@ -81,7 +81,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         Condition(text)
 
 
-def test_names_are_known() -> None:
+def test_a_condition_knows_its_parameters() -> None:
     assert Condition("a.b > 1 and c in [d, 2] or true").names == {"a.b", "c", "d"}
 
 

@@ -29,7 +29,7 @@ def expand(**definition: Any) -> list[dict[str, Any]]:
     st.sampled_from(["grid", "random"]),
     st.integers(1, 30),
 )
-def test_as_many_runs_as_were_counted_and_none_twice(
+def test_the_number_of_distinct_runs_equals_the_count(
     blocks: list[Any], repeats: int | None, method: str, samples: int
 ) -> None:
     definition: dict[str, Any] = {"command": "x {args}", "parameters": blocks, "method": method}
@@ -71,13 +71,13 @@ def test_a_permutation_has_each_number_once(size: int, seed: str) -> None:
     assert sorted(Permutation(size, seed)) == list(range(size))
 
 
-def test_a_permutation_of_a_huge_range_begins_at_once() -> None:
+def test_a_permutation_of_a_huge_range_starts_at_once() -> None:
     first = next(iter(Permutation(10**18, "0")))
 
     assert 0 <= first < 10**18
 
 
-def test_a_condition_decides_whether_a_parameter_is_there() -> None:
+def test_a_condition_decides_whether_a_run_has_a_parameter() -> None:
     found = expand(
         parameters={
             "momentum": {"values": [0.5, 0.9], "when": "opt == 'sgd'"},
@@ -94,7 +94,7 @@ def test_a_condition_decides_whether_a_parameter_is_there() -> None:
     ]
 
 
-def test_a_nested_condition_counts_for_all_below_it() -> None:
+def test_a_nested_condition_applies_to_all_parameters_below() -> None:
     found = expand(
         parameters={
             "opt": ["sgd", "adam"],
@@ -123,7 +123,7 @@ def test_draws_of_a_grid_are_taken_at_every_point() -> None:
     assert all(isinstance(each["w"], int) and 1 <= each["w"] <= 9 for each in found)
 
 
-def test_more_values_or_samples_leave_the_earlier_draws_as_they_were() -> None:
+def test_more_values_or_samples_keep_the_earlier_draws() -> None:
     def draws(values: list[str], samples: int) -> list[dict[str, Any]]:
         return expand(parameters={"lr": "uniform(0, 1)", "opt": values}, samples=samples)
 
@@ -144,7 +144,7 @@ def test_the_seed_decides_the_draws() -> None:
     assert draws(0)[0]["lr"] == pytest.approx(draws(0)[0]["lr"])
 
 
-def test_a_condition_may_ask_about_a_draw() -> None:
+def test_a_condition_may_use_a_drawn_parameter() -> None:
     found = expand(
         parameters={"lr": "uniform(0, 1)", "warmup": {"values": [1, 2], "when": "lr > 0.5"}},
         samples=10,
@@ -179,7 +179,7 @@ def test_random_without_samples_takes_a_whole_grid_in_another_order() -> None:
     assert five == shuffled[:5]
 
 
-def test_random_without_samples_drops_what_is_excluded_or_twice() -> None:
+def test_random_without_samples_drops_excluded_and_duplicate_runs() -> None:
     sweep = plan_sweep(
         {
             "command": "x {args}",
@@ -193,7 +193,7 @@ def test_random_without_samples_drops_what_is_excluded_or_twice() -> None:
     assert sweep.notes == ["1 run was dropped because another run is the same"]
 
 
-def test_more_samples_than_there_are_runs_is_told() -> None:
+def test_more_samples_than_runs_gives_a_note() -> None:
     sweep = plan_sweep(
         {
             "command": "x {args}",
@@ -236,7 +236,7 @@ def test_repeats_come_last_and_count_from_zero() -> None:
     ]
 
 
-def test_distributions_keep_to_their_limits() -> None:
+def test_draws_are_within_the_limits() -> None:
     shapes: dict[str, tuple[dict[str, Any], float, float]] = {
         "uniform": ({"min": 1, "max": 2.5}, 1, 2.5),
         "q_uniform": ({"min": 0, "max": 1.0, "q": 0.1}, 0, 1),
@@ -258,7 +258,7 @@ def test_distributions_keep_to_their_limits() -> None:
             assert all(each["x"] == round(each["x"], 1) for each in found)
 
 
-def test_draws_spread_as_they_should() -> None:
+def test_draws_follow_their_distribution() -> None:
     found = expand(parameters={"x": "uniform(0, 1)"}, method="random", samples=2000)
     values = sorted(each["x"] for each in found)
 

@@ -22,7 +22,7 @@ def chosen(history: EarlierRuns, runs: list[Run], rerun: Rerun) -> list[int]:
     return [run.index for run in history.choose(runs, rerun)]
 
 
-def test_what_is_queued_depends_on_what_is_known(runs: list[Run]) -> None:
+def test_the_queued_runs_depend_on_earlier_runs(runs: list[Run]) -> None:
     history = EarlierRuns(
         [
             known(runs[0], State.DONE),
@@ -38,7 +38,7 @@ def test_what_is_queued_depends_on_what_is_known(runs: list[Run]) -> None:
     assert chosen(history, runs, Rerun.ALL) == [0, 1, 3, 4]
 
 
-def test_a_success_counts_whatever_came_before_or_after(runs: list[Run]) -> None:
+def test_a_success_counts_despite_other_attempts(runs: list[Run]) -> None:
     history = EarlierRuns(
         [
             known(runs[0], State.FAILED, 1),
@@ -51,7 +51,7 @@ def test_a_success_counts_whatever_came_before_or_after(runs: list[Run]) -> None
     assert chosen(history, runs[:1], Rerun.FAILED) == []
 
 
-def test_nothing_known_is_all_to_do_and_nothing_failed(runs: list[Run]) -> None:
+def test_without_earlier_runs_all_are_queued_and_none_failed(runs: list[Run]) -> None:
     assert chosen(EarlierRuns(), runs, Rerun.UNDONE) == [0, 1, 2, 3, 4]
     assert chosen(EarlierRuns(), runs, Rerun.NONE) == [0, 1, 2, 3, 4]
     assert chosen(EarlierRuns(), runs, Rerun.FAILED) == []
@@ -69,7 +69,7 @@ def test_the_mean_time_is_that_of_successes(runs: list[Run]) -> None:
     assert history.mean_s == 20.0
 
 
-def test_what_is_passed_over_is_told_with_the_way_to_run_it(runs: list[Run]) -> None:
+def test_skipped_runs_are_described_with_the_way_to_run_them(runs: list[Run]) -> None:
     found = [
         known(runs[0], State.DONE),
         known(runs[1], State.FAILED),

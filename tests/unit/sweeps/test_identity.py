@@ -45,7 +45,7 @@ def test_no_two_runs_share_an_identity_or_a_folder(values: list[Any]) -> None:
         assert re.search(r"-([0-9a-f]{8}|[0-9a-f]{16})$", run.id)
 
 
-def test_values_with_the_same_first_characters_get_folders_of_their_own() -> None:
+def test_values_with_the_same_first_characters_have_different_folders() -> None:
     found = runs(["x" * 100 + "1", "x" * 100 + "2"])
 
     assert found[0].id != found[1].id
@@ -63,7 +63,7 @@ def test_order_of_parameters_and_position_do_not_matter() -> None:
     assert next(iter(other)).identity == list(one)[1].identity
 
 
-def test_only_what_varies_is_in_a_folders_name() -> None:
+def test_a_folder_name_has_only_varied_parameters() -> None:
     sweep = plan_sweep(
         {
             "command": "x {args}",

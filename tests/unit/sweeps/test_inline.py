@@ -58,7 +58,7 @@ def quote(text: str) -> str:
 
 
 @given(st.lists(VALUES, min_size=1, max_size=5))
-def test_what_is_written_is_read_the_same(values: list[Any]) -> None:
+def test_written_values_are_read_back_unchanged(values: list[Any]) -> None:
     found = read_values(write_values(values))
 
     assert found == values
@@ -102,7 +102,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("''", [""]),
     ],
 )
-def test_values_as_they_are_typed(text: str, values: list[Any]) -> None:
+def test_typed_values_are_parsed(text: str, values: list[Any]) -> None:
     assert list(read_values(text)) == values  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ LARGE: dict[str, Any] = {
 }
 
 
-def test_a_million_runs_begin_at_once_and_are_never_held() -> None:
+def test_a_million_runs_start_at_once_and_are_never_in_memory_together() -> None:
     tracemalloc.start()
 
     sweep = plan_sweep(LARGE)

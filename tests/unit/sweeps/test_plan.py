@@ -59,7 +59,7 @@ def params(sweep: Sweep) -> list[dict[str, Any]]:
     return [run.params for run in sweep]
 
 
-def test_the_ancestors_example_gives_exactly_its_four_instances() -> None:
+def test_the_example_of_gpu_task_scheduler_gives_its_four_instances() -> None:
     assert params(plan(ANCESTOR)) == [
         {"num_run": 5, "num_epoch": 200, "method": "GAN", "num_packing": 1, "num_zmode": 1},
         {"num_run": 5, "num_epoch": 200, "method": "ALI", "num_packing": 1, "num_zmode": 1},
@@ -175,7 +175,7 @@ def test_every_wandb_macro_is_known() -> None:
     )
 
 
-def test_toml_says_the_same_as_yaml() -> None:
+def test_toml_and_yaml_give_the_same_sweep() -> None:
     toml = """
 command = "python train.py {args}"
 [fixed]
@@ -198,7 +198,7 @@ num_zmode = [1, 2]
     ]
 
 
-def test_before_python_3_11_another_package_reads_toml(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tomli_reads_toml_before_python_3_11(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     monkeypatch.setattr(sys, "version_info", (3, 10, 0))
     monkeypatch.setitem(sys.modules, "tomli", twin)
@@ -211,7 +211,7 @@ def test_before_python_3_11_another_package_reads_toml(monkeypatch: pytest.Monke
         read_toml("a = \n", "s.toml")
 
 
-def test_inline_words_are_a_sweep_too() -> None:
+def test_inline_parameters_are_a_sweep() -> None:
     command = {"command": "python t.py --lr {lr} --bs {bs} --seed {seed}"}
 
     sweep = plan_sweep(command, ["lr=1e-3,3e-4", "bs=32,64", "seed=range(3)"], base="/b")
@@ -225,7 +225,7 @@ def test_inline_words_are_a_sweep_too() -> None:
     assert runs[0].dir == f"/b/results/t/{runs[0].id}"
 
 
-def test_words_after_a_file_replace_what_it_has() -> None:
+def test_parameters_after_a_file_override_it() -> None:
     sweep = plan(ANCESTOR, "num_zmode=7", "num_epoch=1,2", "+extra=x")
 
     assert params(sweep) == [
@@ -235,7 +235,7 @@ def test_words_after_a_file_replace_what_it_has() -> None:
     ]
 
 
-def test_a_word_that_the_file_does_not_know_is_a_mistake() -> None:
+def test_an_override_of_an_unknown_parameter_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"no parameter num_zmod: did you mean 'num_zmode'"):
         plan(ANCESTOR, "num_zmod=7")
     with pytest.raises(UsageError, match=r"\+method: the sweep already has it"):
@@ -244,7 +244,7 @@ def test_a_word_that_the_file_does_not_know_is_a_mistake() -> None:
         plan(ANCESTOR, "num_zmode=7", "num_zmode=8")
 
 
-def test_half_of_a_zip_cannot_be_replaced() -> None:
+def test_one_parameter_of_a_zip_cannot_be_overridden() -> None:
     text = "{command: 'x {args}', parameters: {zip: {a: [1, 2], b: [3, 4]}}}"
 
     with pytest.raises(UsageError, match="a is zipped with b"):
@@ -252,7 +252,7 @@ def test_half_of_a_zip_cannot_be_replaced() -> None:
     assert params(plan(text, "a,b=zip([5,6],[7,8])")) == [{"a": 5, "b": 7}, {"a": 6, "b": 8}]
 
 
-def test_runs_can_be_gone_through_twice_and_are_the_same() -> None:
+def test_a_sweep_can_be_iterated_twice_with_the_same_runs() -> None:
     sweep = plan(EXAMPLE)
 
     assert list(sweep) == list(sweep)
@@ -265,7 +265,7 @@ def test_params_are_canonical_json() -> None:
     assert json.loads(run.params_json) == run.params
 
 
-def test_twelve_zeros_are_refused_at_once() -> None:
+def test_a_sweep_of_too_many_runs_is_refused_at_once() -> None:
     words = [f"p{n}=range(1000)" for n in range(4)]
 
     with pytest.raises(UsageError, match=r"1,000,000,000,000 runs"):
@@ -305,7 +305,7 @@ def test_names_come_from_the_definition_the_file_or_the_command() -> None:
     assert plan_sweep({"command": "sh -c 'exit {i}'"}, ["i=1"]).name == "sh"
 
 
-def test_a_folder_of_ones_own_choice() -> None:
+def test_dir_sets_the_folders_of_runs() -> None:
     sweep = plan("{command: 'x {a}', dir: 'out/{a}/{id}', parameters: {a: ['../up', .b]}}")
 
     assert [run.dir for run in sweep] == [

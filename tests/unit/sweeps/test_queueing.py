@@ -34,7 +34,7 @@ def test_runs_have_the_options_of_the_definition() -> None:
     assert (common.by_page, common.env) == (True, {})
 
 
-def test_an_option_that_is_given_takes_the_place_of_the_definition_s() -> None:
+def test_a_given_option_overrides_the_definition() -> None:
     given = {"share": "never", "warm": ["numpy"], "gpus": 0, "timeout": "2h", "retries": None}
     common = describe(given)
     assert (common.share, list(common.warm), common.gpus) == ("never", ["numpy"], 0)

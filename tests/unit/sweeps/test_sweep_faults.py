@@ -192,7 +192,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS.values(), ids=FAULTS)
-def test_a_mistake_is_told_where_it_stands(text: str, message: str) -> None:
+def test_an_error_names_its_file_and_line(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         plan_sweep(read_yaml(text, "s.yaml"))
 
@@ -226,27 +226,27 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("word", "message"), WORDS.values(), ids=WORDS)
-def test_a_mistake_in_a_word_is_told_with_its_name(word: str, message: str) -> None:
+def test_an_error_in_an_override_names_the_parameter(word: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         plan_sweep({"command": "x {args}"}, [word])
 
 
 @pytest.mark.parametrize("key", ["command", "name", "dir"])
-def test_what_is_no_text_is_refused(key: str) -> None:
+def test_a_file_that_is_not_text_is_refused(key: str) -> None:
     with pytest.raises(UsageError, match="is not valid Unicode text"):
         plan_sweep({"command": "x", key: "a \udcff{id}"})
     with pytest.raises(UsageError, match="is not valid Unicode text"):
         plan_sweep({"command": "x {v}"}, ["v=\udcff"])
 
 
-def test_toml_tells_lines_too() -> None:
+def test_errors_in_toml_name_their_line() -> None:
     with pytest.raises(UsageError, match=r"s.toml:3: unknown key 'paramters'"):
         plan_sweep(read_toml('command = "x"\n\n[paramters]\na = 1\n', "s.toml"))
     with pytest.raises(UsageError, match=r"s.toml:2: "):
         read_toml('command = "x"\na = \n', "s.toml")
 
 
-def test_an_alias_that_grows_without_end_is_refused() -> None:
+def test_an_exponentially_growing_alias_is_refused() -> None:
     bomb = "a0: &a0 [x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
     )

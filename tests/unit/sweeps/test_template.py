@@ -65,7 +65,7 @@ def first_command(template: str, value: object) -> str:
         '"$(printf %s {x})"',
     ],
 )
-def test_a_value_arrives_as_it_is_wherever_it_stands(template: str, value: str) -> None:
+def test_a_value_arrives_unchanged_at_any_position(template: str, value: str) -> None:
     bare = template.strip("'\"")
     wanted = value if "printf" in template else bare.replace("{x}", value)
 
@@ -103,7 +103,7 @@ def test_braces_are_doubled_and_the_shells_own_stay() -> None:
     )
 
 
-def test_numbers_lists_and_truth_as_programs_expect_them() -> None:
+def test_numbers_lists_and_booleans_are_written_for_programs() -> None:
     sweep = plan_sweep(
         {
             "command": "x {args} {hydra}",
@@ -135,7 +135,7 @@ def test_numbers_lists_and_truth_as_programs_expect_them() -> None:
     ]
 
 
-def test_what_is_built_in_is_filled_in() -> None:
+def test_built_in_placeholders_are_filled_in() -> None:
     sweep = plan_sweep(
         {"command": "x {a} {index} {id} {dir}", "parameters": {"a": [1, 2]}, "name": "n"},
         base="/some base",
@@ -146,7 +146,7 @@ def test_what_is_built_in_is_filled_in() -> None:
 
 
 @given(TEXTS)
-def test_a_text_for_hydra_is_bare_only_where_that_is_the_same(text: str) -> None:
+def test_a_text_for_hydra_is_unquoted_only_if_that_is_equivalent(text: str) -> None:
     written = to_hydra(text)
 
     if written == text:
@@ -175,7 +175,7 @@ def test_a_text_for_hydra_is_bare_only_where_that_is_the_same(text: str) -> None
         ("(cd x; ", QuotingContext.PLAIN),
     ],
 )
-def test_quotes_are_followed(text: str, context: QuotingContext) -> None:
+def test_the_scanner_tracks_quotes(text: str, context: QuotingContext) -> None:
     scanner = Scanner()
     scanner.read(text)
 
@@ -195,7 +195,7 @@ def test_the_example_of_nested_arithmetic() -> None:
 @pytest.mark.parametrize(
     "place", ["{dir}", '"{dir}"', "'{dir}'", "{dir}/x", '"a {dir}/x"', "'a {dir}'", "$(echo {dir})"]
 )
-def test_a_portable_command_names_the_folder_that_its_run_is_told(place: str) -> None:
+def test_a_portable_command_uses_the_folder_in_the_environment(place: str) -> None:
     definition = {
         "command": f"{ECHO} {{a}} {place} {{args_json_file}}",
         "parameters": {"a": {"value": 1}},

@@ -49,7 +49,7 @@ VALUES = st.recursive(
         ("=", "="),
     ],
 )
-def test_words_mean_what_yaml_1_2_says(text: str, value: object) -> None:
+def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     found = read_yaml(f"a: {text}", "s.yaml")["a"]
 
     assert found == value
@@ -57,7 +57,7 @@ def test_words_mean_what_yaml_1_2_says(text: str, value: object) -> None:
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
-def test_what_is_written_as_yaml_is_read_the_same(values: dict[str, Any]) -> None:
+def test_written_yaml_is_read_back_unchanged(values: dict[str, Any]) -> None:
     # In blocks: ruamel's own reader takes {?a: 1} for something else than its writer meant.
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False

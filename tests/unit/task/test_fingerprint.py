@@ -81,7 +81,7 @@ NO_CHANGES = {
 
 
 @pytest.mark.parametrize("way", ["imported", "main"])
-def test_a_change_of_what_runs_changes_it_and_nothing_else_does(code: Code, way: str) -> None:
+def test_only_a_change_of_the_code_changes_the_fingerprint(code: Code, way: str) -> None:
     take = getattr(code, way)
     before = take(BASE)
 
@@ -115,7 +115,7 @@ def test_functions_of_other_own_modules_count(code: Code, way: str, use: str) ->
     assert take(use) != before
 
 
-def test_what_a_closure_holds_counts(code: Code) -> None:
+def test_values_of_a_closure_count(code: Code) -> None:
     text = """
     def make(rate, names):
         def train(lr):
@@ -142,7 +142,7 @@ def test_the_state_of_a_callable_object_counts(code: Code) -> None:
     assert code.main(text.format(1)) != code.main(text.format(1).replace("lr *", "lr +"))
 
 
-def test_an_imported_module_counts_as_its_file_is_now(code: Code) -> None:
+def test_an_imported_module_counts_by_its_present_file(code: Code) -> None:
     code.write("job.py", "RATE = 1\ndef train(lr):\n    return lr * RATE\n")
     again = """
 import pathlib, job
@@ -159,7 +159,7 @@ print(before == take_fingerprint(job.train))
 @pytest.mark.parametrize(
     "text", ["train = max", "train = lambda lr: lr", "import json; train = json.loads"]
 )
-def test_every_callable_has_one(code: Code, text: str) -> None:
+def test_every_callable_has_a_fingerprint(code: Code, text: str) -> None:
     assert len(code.main(text).strip()) == 12
 
 
@@ -175,7 +175,7 @@ def test_arrays_count_by_their_values(code: Code) -> None:
     assert code.main(text.format(0)) != code.main(text.format(1))
 
 
-def test_code_that_cannot_be_looked_through_is_never_the_same(code: Code) -> None:
+def test_code_that_cannot_be_inspected_never_has_the_same_fingerprint(code: Code) -> None:
     text = """
     class Odd:
         def __repr__(self):

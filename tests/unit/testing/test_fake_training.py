@@ -28,7 +28,7 @@ def train(
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-def test_without_fake_gpus_it_just_prints_falling_losses() -> None:
+def test_without_fake_gpus_the_job_prints_falling_losses() -> None:
     ended = train("--steps", "3", "--mem", "900G")
 
     losses = [float(line.split()[-1]) for line in ended.stdout.splitlines()]
@@ -42,7 +42,7 @@ def test_a_job_that_fits_succeeds_and_leaves_nothing_behind(box: FakeGpus) -> No
     assert os.listdir(os.path.join(box.folder, "procs")) == []
 
 
-def test_a_job_that_does_not_fit_dies_with_the_words_of_pytorch(box: FakeGpus) -> None:
+def test_a_job_without_enough_memory_fails_like_pytorch(box: FakeGpus) -> None:
     box.use(os.getpid(), 0, 5 * GIB)
 
     ended = train("--mem", "4G", box=box)
@@ -57,7 +57,7 @@ def test_a_job_that_does_not_fit_dies_with_the_words_of_pytorch(box: FakeGpus) -
     )
 
 
-def test_a_growing_job_dies_in_the_step_that_is_too_much(box: FakeGpus) -> None:
+def test_a_growing_job_fails_in_the_step_that_exceeds_the_memory(box: FakeGpus) -> None:
     ended = train("--mem", "5G", "--grow", "1G", "--steps", "9", box=box)
 
     assert ended.returncode == 1
@@ -66,7 +66,7 @@ def test_a_growing_job_dies_in_the_step_that_is_too_much(box: FakeGpus) -> None:
 
 
 @pytest.mark.parametrize("by", ["index", "uuid", "uuid prefix"])
-def test_the_gpu_is_the_visible_one(box: FakeGpus, by: str) -> None:
+def test_the_job_uses_the_visible_gpu(box: FakeGpus, by: str) -> None:
     box.use(os.getpid(), 0, 8 * GIB)
     uuid = box.gpus()[1].uuid
     visible = {"index": "1", "uuid": uuid, "uuid prefix": uuid[:20]}[by]
@@ -75,12 +75,12 @@ def test_the_gpu_is_the_visible_one(box: FakeGpus, by: str) -> None:
     assert train("--mem", "8G", box=box, visible="0").returncode == 1
 
 
-def test_a_gpu_that_is_not_there_is_an_error_and_none_means_the_cpu(box: FakeGpus) -> None:
+def test_a_missing_gpu_is_an_error_and_no_gpu_means_the_cpu(box: FakeGpus) -> None:
     assert "No CUDA GPUs are available" in train("--mem", "1G", box=box, visible="7").stderr
     assert train("--mem", "900G", box=box, visible="-1").returncode == 0
 
 
-def test_it_fails_when_told() -> None:
+def test_the_job_fails_on_request() -> None:
     failed = train("--fail-at", "2", "--steps", "5")
 
     assert failed.returncode == 1
@@ -92,7 +92,7 @@ def test_it_fails_when_told() -> None:
 @pytest.mark.parametrize(
     ("text", "count"), [("5G", 5 * GIB), ("1.5G", 3 * GIB // 2), ("200M", 200 << 20), ("7", 7)]
 )
-def test_sizes_are_read_as_people_write_them(text: str, count: int) -> None:
+def test_sizes_are_parsed(text: str, count: int) -> None:
     assert parse_size(text) == count
 
 

@@ -119,12 +119,12 @@ def test_nothing_answers_without_a_signature(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_signature_lets_in_as_the_owner(path: str) -> None:
+def test_a_signed_request_is_accepted_as_the_owners(path: str) -> None:
     status, _answer, _body, inside = ask("GET", path, signed("GET", path))
     assert (status, inside.came) == (200, [path])
 
 
-def test_a_signature_serves_once_and_as_long_as_its_session() -> None:
+def test_a_signature_is_valid_once_and_during_its_session() -> None:
     session = open_session()
     headers = signed("POST", "/v1/add", b"{}", session=session)
     assert ask("POST", "/v1/add", headers, body=b"{}")[0] == 200
@@ -134,12 +134,12 @@ def test_a_signature_serves_once_and_as_long_as_its_session() -> None:
     assert ask("POST", "/v1/add", late, body=b"{}")[0] == 401
 
 
-def test_another_body_than_the_signed_one_is_refused() -> None:
+def test_a_body_other_than_the_signed_one_is_refused() -> None:
     with pytest.raises(RefusedError, match="not the one that was signed"):
         ask("POST", "/v1/add", signed("POST", "/v1/add", b"{}"), body=b"[]")
 
 
-def test_the_daemon_proves_itself_to_whoever_asks_and_says_no_secret() -> None:
+def test_the_daemon_proves_itself_without_sending_a_secret() -> None:
     nonce = new_nonce()
     status, _answer, body, _inside = ask("GET", PROVE_PATH, HOST, f"nonce={nonce}".encode())
     challenge = msgspec.json.decode(body, type=Challenge)
@@ -152,7 +152,7 @@ def test_the_daemon_proves_itself_to_whoever_asks_and_says_no_secret() -> None:
 
 @pytest.mark.parametrize("path", sorted(ASSETS))
 @pytest.mark.parametrize("method", METHODS)
-def test_the_pages_own_files_are_read_only_and_need_no_token(method: str, path: str) -> None:
+def test_static_files_are_read_only_and_need_no_token(method: str, path: str) -> None:
     status, answer, _body, inside = ask(method, path, HOST)
     assert inside.came == []
     assert status == (200 if method in ("GET", "HEAD") else 401)
@@ -164,14 +164,14 @@ def test_the_pages_own_files_are_read_only_and_need_no_token(method: str, path: 
     ["evil.example", "evil.example:7865", "127.0.0.1.evil.example", "localhost.evil", "", "[::2]"],
 )
 @pytest.mark.parametrize("path", ["/", "/v1/status"])
-def test_another_name_for_this_machine_is_refused_even_with_the_token(host: str, path: str) -> None:
+def test_an_unknown_host_name_is_refused_even_with_the_token(host: str, path: str) -> None:
     headers = {**signed("GET", path), "host": host}
     status, _answer, _body, inside = ask("GET", path, headers)
     assert (status, inside.came) == (403, [])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7865", "localhost:9000", "LOCALHOST", "[::1]:80"])
-def test_the_names_of_this_machine_lead_here_by_any_port(host: str) -> None:
+def test_the_names_of_this_machine_are_accepted_with_any_port(host: str) -> None:
     headers = {**signed("GET", "/v1/status"), "host": host}
     assert ask("GET", "/v1/status", headers)[0] == 200
 
@@ -179,14 +179,14 @@ def test_the_names_of_this_machine_lead_here_by_any_port(host: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "http://127.0.0.1:7866", "https://127.0.0.1:7865", "null"]
 )
-def test_pages_from_elsewhere_are_refused(origin: str) -> None:
+def test_requests_from_other_sites_are_refused(origin: str) -> None:
     for kind, path in (("http", "/v1/status"), ("websocket", LIVE_PATH)):
         headers = {**signed("GET", path), "origin": origin}
         status, _answer, _body, inside = ask("GET", path, headers, kind=kind)
         assert (status, inside.came) == (403, [])
 
 
-def test_a_websocket_comes_from_our_page_and_to_its_one_path() -> None:
+def test_a_websocket_is_accepted_only_from_our_page_and_at_its_path() -> None:
     ours = {**HOST, "origin": "http://127.0.0.1:7865"}
     assert ask("GET", LIVE_PATH, ours, kind="websocket")[0] == 0
     assert ask("GET", LIVE_PATH, HOST, kind="websocket")[0] == 403
@@ -206,7 +206,7 @@ def test_a_websocket_comes_from_our_page_and_to_its_one_path() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["http", "websocket"])
-def test_a_header_that_decides_must_not_be_there_twice(name: str, second: str, kind: str) -> None:
+def test_a_repeated_security_header_is_refused(name: str, second: str, kind: str) -> None:
     path = "/v1/status" if kind == "http" else LIVE_PATH
     one = {
         "origin": "http://127.0.0.1:7865",
@@ -219,7 +219,7 @@ def test_a_header_that_decides_must_not_be_there_twice(name: str, second: str, k
         assert (status, inside.came) == (400 if kind == "http" else 403, [])
 
 
-def test_every_answer_forbids_what_the_page_does_not_need() -> None:
+def test_every_answer_has_the_security_headers() -> None:
     inside = signed("GET", "/v1/status")
     for path, headers in (("/", HOST), ("/v1/status", inside), ("/v1/status", HOST)):
         _status, answer, _body, _inside = ask("GET", path, headers)

@@ -17,7 +17,7 @@ MODULES = {
 }
 
 
-def test_a_bundle_holds_what_is_imported_now_and_later_and_nothing_else() -> None:
+def test_a_bundle_contains_all_imported_modules_and_no_others() -> None:
     made = bundle(MODULES, "/main.js")
     assert "const {a, b: c} = $need('/lib/a.js');" in made
     assert "Promise.resolve($need('/page.js'))" in made
@@ -37,12 +37,12 @@ def test_a_bundle_holds_what_is_imported_now_and_later_and_nothing_else() -> Non
         "export let x;",
     ],
 )
-def test_what_no_bundle_can_hold_is_refused_by_name(line: str) -> None:
+def test_unsupported_module_syntax_is_refused_by_name(line: str) -> None:
     with pytest.raises(ValueError, match=r"/main\.js: a bundle cannot contain"):
         bundle({"/main.js": f"{line}\n", "/x.js": ""}, "/main.js")
 
 
-def test_the_page_asks_for_one_script_and_that_has_every_page() -> None:
+def test_the_page_loads_one_script_that_contains_every_page() -> None:
     assets = load_assets()
     assert assets["/"].body.count(b"<script") == 1
     assert b'src="/all.js"' in assets["/"].body

@@ -18,7 +18,7 @@ def test_the_daemons_proof_is_not_the_pages() -> None:
     assert server_proof("secret", *NONCES) != server_proof("secret", *reversed(NONCES))
 
 
-def test_a_request_is_accepted_once_in_its_own_session_alone() -> None:
+def test_a_request_is_accepted_once_and_only_in_its_session() -> None:
     session, other = Session("secret", *NONCES), Session("secret", "c" * 32, NONCES[1])
     signed = sign(session)
     assert not other.accept_request("POST", "/v1/add", signed)
@@ -42,7 +42,7 @@ def test_another_digest_or_number_makes_a_signature_wrong() -> None:
         assert not session.accept_request("POST", "/v1/add", signed)
 
 
-def test_numbers_may_come_in_another_order_but_not_very_late_and_are_not_all_kept() -> None:
+def test_request_numbers_may_be_reordered_within_a_window() -> None:
     session = Session("secret", *NONCES)
     late, later = sign(session, 1), sign(session, 4999)
     for number in range(5000, 10_000):
@@ -66,12 +66,12 @@ def test_numbers_may_come_in_another_order_but_not_very_late_and_are_not_all_kep
         "Stoker",
     ],
 )
-def test_other_headers_are_none_of_ours(header: str) -> None:
+def test_other_authorization_headers_are_not_parsed(header: str) -> None:
     with pytest.raises(ValueError, match="not an Authorization header"):
         Authorization(header)
 
 
 @pytest.mark.parametrize("given", ["", "a", "abcd", "abcé", "\ud800"])
-def test_only_the_same_is_the_same(given: str) -> None:
+def test_only_equal_texts_compare_as_equal(given: str) -> None:
     assert is_same("abc", "abc")
     assert not is_same(given, "abc")

@@ -29,7 +29,7 @@ def api_server(tmp_path: Path) -> Iterator[ApiServer]:
     api_server.close()
 
 
-def test_a_full_disk_keeps_the_page_closed_and_not_the_daemon(
+def test_a_full_disk_closes_the_page_but_not_the_daemon(
     api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_home: str) -> None:

@@ -1,4 +1,4 @@
-"""What a tab hears over its WebSocket, on a real port; no browser, and tabs that misbehave."""
+"""The WebSocket of a tab on a real port, without a browser, also with misbehaving tabs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Place:
-    """A API server with its page open."""
+class OpenPage:
+    """An API server with its page open."""
 
     def __init__(self, api_server: ApiServer) -> None:
         self.api_server = api_server
@@ -37,16 +37,16 @@ class Place:
         self.port = asyncio.run_coroutine_threadsafe(opening, api_server.loop).result(10).port
 
     def socket(self) -> PageClient:
-        """A connection that nobody has let in yet."""
+        """An unauthenticated connection."""
         return PageClient(self.port)
 
     @contextlib.contextmanager
     def tab(self) -> Iterator[PageClient]:
-        """A tab that was let in."""
+        """An authenticated tab."""
         found = read_secrets(self.api_server.home)
         assert found is not None
         with self.socket() as tab:
-            assert tab.let_in(found.token)["version"] == __version__
+            assert tab.sign_in(found.token)["version"] == __version__
             yield tab
 
     def close(self) -> None:
@@ -55,13 +55,13 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def opened(tmp_path: Path) -> Iterator[OpenPage]:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     api_server = ApiServer(home)
-    place = Place(api_server)
-    yield place
-    place.close()
+    opened = OpenPage(api_server)
+    yield opened
+    opened.close()
     api_server.close()
 
 
@@ -69,85 +69,91 @@ def place(tmp_path: Path) -> Iterator[Place]:
     "first",
     ['{"type":"hello","token":"old"}', '{"type":"watch","id":1,"path":"/v1/ls"}', "{", "[]"],
 )
-def test_whoever_does_not_begin_with_the_token_is_shown_out(place: Place, first: str) -> None:
-    with place.socket() as tab:
+def test_a_tab_that_does_not_start_the_handshake_is_disconnected(
+    opened: OpenPage, first: str
+) -> None:
+    with opened.socket() as tab:
         tab.socket.send(first)
         with pytest.raises(ConnectionClosed):
-            tab.hear()
+            tab.receive()
         assert tab.socket.close_code == WRONG_TOKEN
 
 
 @pytest.mark.parametrize("wrong", ["{", '{"type":"dance"}', '{"type":"watch","id":-1,"path":"/"}'])
-def test_what_nobody_understands_ends_the_connection(place: Place, wrong: str) -> None:
-    with place.tab() as tab:
+def test_an_invalid_message_closes_the_connection(opened: OpenPage, wrong: str) -> None:
+    with opened.tab() as tab:
         assert tab.session is not None
         tab.socket.send(tab.session.sign_message(wrong))
         with pytest.raises(ConnectionClosed):
-            tab.hear()
+            tab.receive()
         assert tab.socket.close_code == NOT_UNDERSTOOD
 
 
-def test_a_tab_that_does_not_know_the_token_is_shown_out(place: Place) -> None:
-    with place.socket() as tab:
-        assert tab.let_in("x" * 43) is None
+def test_a_tab_without_the_token_is_disconnected(opened: OpenPage) -> None:
+    with opened.socket() as tab:
+        assert tab.sign_in("x" * 43) is None
         assert not tab.is_proven
         assert tab.socket.close_code == WRONG_TOKEN
 
 
-def test_a_message_without_its_signature_or_said_twice_ends_the_connection(place: Place) -> None:
+def test_an_unsigned_or_repeated_message_closes_the_connection(opened: OpenPage) -> None:
     watch = '{"type":"watch","id":1,"path":"/v1/status"}'
-    with place.tab() as tab:
+    with opened.tab() as tab:
         tab.socket.send(watch)
         with pytest.raises(ConnectionClosed):
-            tab.hear()
+            tab.receive()
         assert tab.socket.close_code == NOT_UNDERSTOOD
-    with place.tab() as tab:
+    with opened.tab() as tab:
         assert tab.session is not None
         signed = tab.session.sign_message(watch)
         tab.socket.send(signed)
-        assert tab.hear()["type"] == "data"
+        assert tab.receive()["type"] == "data"
         tab.socket.send(signed)
         with pytest.raises(ConnectionClosed):
-            tab.hear_until(lambda _heard: False)
+            tab.receive_until(lambda _message: False)
 
 
-def test_what_is_watched_is_told_at_once_and_after_every_change(place: Place) -> None:
-    with place.tab() as tab:
-        tab.say(type="watch", id=7, path="/v1/ls", query="limit=5")
-        assert tab.hear() == {"type": "data", "id": 7, "body": {"jobs": [], "next": None}}
-        job = place.api_server.add("true")
-        tab.hear_until(lambda heard: [each["id"] for each in heard["body"]["jobs"]] == [job])
-        place.api_server.end(job)
-        tab.hear_until(lambda heard: heard["body"]["jobs"][0]["state"] == "done")
-        tab.say(type="drop", id=7)
-        tab.say(type="watch", id=8, path="/v1/status")
-        assert tab.hear_until(lambda heard: heard["id"] == 8)["body"]["counts"] == {"done": 1}
+def test_a_watched_answer_is_sent_at_once_and_after_every_change(opened: OpenPage) -> None:
+    with opened.tab() as tab:
+        tab.send_message(type="watch", id=7, path="/v1/ls", query="limit=5")
+        assert tab.receive() == {"type": "data", "id": 7, "body": {"jobs": [], "next": None}}
+        job = opened.api_server.add("true")
+        tab.receive_until(lambda message: [each["id"] for each in message["body"]["jobs"]] == [job])
+        opened.api_server.end(job)
+        tab.receive_until(lambda message: message["body"]["jobs"][0]["state"] == "done")
+        tab.send_message(type="drop", id=7)
+        tab.send_message(type="watch", id=8, path="/v1/status")
+        assert tab.receive_until(lambda message: message["id"] == 8)["body"]["counts"] == {
+            "done": 1
+        }
 
 
-def test_a_refusal_is_told_and_the_watch_goes_on(place: Place) -> None:
-    with place.tab() as tab:
-        tab.say(type="watch", id=1, path="/v1/show", query="job=1")
-        assert tab.hear()["problem"]["status"] == 404
-        place.api_server.add("true")
-        assert tab.hear_until(lambda heard: heard["type"] == "data")["body"]["id"] == 1
+def test_an_error_is_sent_and_the_watch_continues(opened: OpenPage) -> None:
+    with opened.tab() as tab:
+        tab.send_message(type="watch", id=1, path="/v1/show", query="job=1")
+        assert tab.receive()["problem"]["status"] == 404
+        opened.api_server.add("true")
+        assert tab.receive_until(lambda message: message["type"] == "data")["body"]["id"] == 1
 
 
 @pytest.mark.parametrize("path", ["/v1/add", "/v1/kill", "/v1/events", "/v1/log", "/", "/token"])
-def test_only_questions_with_an_answer_can_be_watched(place: Place, path: str) -> None:
-    with place.tab() as tab:
-        tab.say(type="watch", id=1, path=path)
-        assert tab.hear()["problem"]["status"] == 404
+def test_other_paths_cannot_be_watched(opened: OpenPage, path: str) -> None:
+    with opened.tab() as tab:
+        tab.send_message(type="watch", id=1, path=path)
+        assert tab.receive()["problem"]["status"] == 404
 
 
-def test_a_tab_cannot_watch_without_end(place: Place) -> None:
-    with place.tab() as tab:
+def test_a_tab_cannot_watch_more_than_the_limit(opened: OpenPage) -> None:
+    with opened.tab() as tab:
         for number in range(70):
-            tab.say(type="watch", id=number, path="/v1/status")
-        heard = tab.hear_until(lambda heard: heard["type"] == "problem")
-        assert "at most 64" in heard["problem"]["detail"]
+            tab.send_message(type="watch", id=number, path="/v1/status")
+        message = tab.receive_until(lambda message: message["type"] == "problem")
+        assert "at most 64" in message["problem"]["detail"]
 
 
-def test_what_many_watch_is_worked_out_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_many_tabs_watch_is_computed_once(
+    opened: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[object] = []
     real = ls._in_order
 
@@ -157,44 +163,46 @@ def test_what_many_watch_is_worked_out_once(place: Place, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ls, "_in_order", counting)
     with contextlib.ExitStack() as stack:
-        tabs = [stack.enter_context(place.tab()) for _ in range(10)]
+        tabs = [stack.enter_context(opened.tab()) for _ in range(10)]
         for tab in tabs:
-            tab.say(type="watch", id=1, path="/v1/ls")
-            tab.hear()
+            tab.send_message(type="watch", id=1, path="/v1/ls")
+            tab.receive()
         before = len(asked)
         assert before < len(tabs)
-        job = place.api_server.add("true")
+        job = opened.api_server.add("true")
         for tab in tabs:
-            tab.hear_until(lambda heard: heard["body"]["jobs"][0]["state"] == "running")
+            tab.receive_until(lambda message: message["body"]["jobs"][0]["state"] == "running")
         assert len(asked) - before < len(tabs)
-        place.api_server.end(job)
+        opened.api_server.end(job)
 
 
-def test_a_log_comes_byte_for_byte_behind_its_number_until_its_end(place: Place) -> None:
-    job = place.api_server.add("true")
-    path = place.api_server.context.home + f"/logs/0/{job}.1.log"
+def test_a_log_is_sent_byte_for_byte_after_its_number_until_its_end(opened: OpenPage) -> None:
+    job = opened.api_server.add("true")
+    path = opened.api_server.context.home + f"/logs/0/{job}.1.log"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "wb") as file:
         file.write(b"\xff\x1b[31mred\n" * 3)
-    with place.tab() as tab:
-        tab.say(type="follow", id=300, query=f"job={job}&tail=2")
+    with opened.tab() as tab:
+        tab.send_message(type="follow", id=300, query=f"job={job}&tail=2")
         begin = {"type": "begin", "id": 300, "job": job, "attempt": 1, "offset": 10}
-        assert tab.hear() == begin
-        assert tab.hear() == struct.pack("<I", 300) + b"\xff\x1b[31mred\n" * 2
+        assert tab.receive() == begin
+        assert tab.receive() == struct.pack("<I", 300) + b"\xff\x1b[31mred\n" * 2
         with open(path, "ab") as file:
             file.write(b"more")
-        assert tab.hear() == struct.pack("<I", 300) + b"more"
-        place.api_server.end(job)
-        assert tab.hear() == {"type": "end", "id": 300}
-        tab.say(type="follow", id=301, query="job=99")
-        assert tab.hear()["problem"]["status"] == 404
+        assert tab.receive() == struct.pack("<I", 300) + b"more"
+        opened.api_server.end(job)
+        assert tab.receive() == {"type": "end", "id": 300}
+        tab.send_message(type="follow", id=301, query="job=99")
+        assert tab.receive()["problem"]["status"] == 404
 
 
-def test_a_tab_that_reads_nothing_costs_little_and_holds_up_nobody(place: Place) -> None:
-    with place.tab() as deaf, Client(place.api_server.home) as client:
+def test_a_tab_that_reads_nothing_needs_little_memory_and_delays_no_client(
+    opened: OpenPage,
+) -> None:
+    with opened.tab() as deaf, Client(opened.api_server.home) as client:
         for number in range(8):
-            deaf.say(type="watch", id=number, path="/v1/ls", query=f"limit={900 + number}")
-        first = place.api_server.add(
+            deaf.send_message(type="watch", id=number, path="/v1/ls", query=f"limit={900 + number}")
+        first = opened.api_server.add(
             *[f"echo {'x' * 900} {number}" for number in range(900)], hold=True
         )
         slowest_s = 0.0
@@ -203,15 +211,15 @@ def test_a_tab_that_reads_nothing_costs_little_and_holds_up_nobody(place: Place)
             client.release(Release(ids=str(job)))
             slowest_s = max(slowest_s, time.monotonic() - began)
         assert slowest_s < 2.0
-        listener = place.page._listener
+        listener = opened.page._listener
         assert listener is not None
         (tab,) = listener.tabs
-        place.api_server.until(lambda: len(tab._waiting) <= 8)
+        opened.api_server.until(lambda: len(tab._waiting) <= 8)
 
 
-def test_nobody_looks_at_gpus_when_the_last_tab_has_gone(place: Place) -> None:
-    with place.tab() as tab:
-        tab.say(type="watch", id=1, path="/v1/gpus")
-        assert len(tab.hear()["body"]) == 2
-        assert place.api_server.call(lambda: place.api_server.context.viewers) == 1
-    place.api_server.until(lambda: place.api_server.context.viewers == 0)
+def test_gpus_are_not_sampled_after_the_last_tab_has_gone(opened: OpenPage) -> None:
+    with opened.tab() as tab:
+        tab.send_message(type="watch", id=1, path="/v1/gpus")
+        assert len(tab.receive()["body"]) == 2
+        assert opened.api_server.call(lambda: opened.api_server.context.viewers) == 1
+    opened.api_server.until(lambda: opened.api_server.context.viewers == 0)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_secrets_are_written_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_secrets_with_any_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         made = renew_secrets(str(tmp_path))
@@ -25,7 +25,7 @@ def test_secrets_are_written_for_their_owner_alone_whatever_the_umask(tmp_path: 
     assert os.listdir(tmp_path) == ["token"]
 
 
-def test_renewed_secrets_are_others(tmp_path: Path) -> None:
+def test_renewed_secrets_differ(tmp_path: Path) -> None:
     first = renew_secrets(str(tmp_path))
     assert not {*first} & {*renew_secrets(str(tmp_path))}
     forget_secrets(str(tmp_path))
@@ -39,13 +39,13 @@ def test_secrets_that_others_can_read_are_not_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x" * 50, "short\nshort\n", f"{'x' * 50}\n" * 3])
-def test_a_file_without_two_secrets_holds_none(tmp_path: Path, text: str) -> None:
+def test_a_file_without_two_secrets_has_none(tmp_path: Path, text: str) -> None:
     with open(os.open(token_path(str(tmp_path)), os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         file.write(text)
     assert read_secrets(str(tmp_path)) is None
 
 
-def test_a_link_or_a_fifo_in_the_tokens_place_is_not_read(tmp_path: Path) -> None:
+def test_a_link_or_a_fifo_instead_of_the_token_file_is_not_read(tmp_path: Path) -> None:
     made = renew_secrets(str(tmp_path))
     os.rename(tmp_path / "token", tmp_path / "other")
     (tmp_path / "token").symlink_to(tmp_path / "other")

@@ -42,7 +42,7 @@ def test_the_kernel_names_the_user_of_a_peer(family: socket.AddressFamily) -> No
             assert user_of_peer(accepted) == os.geteuid()
 
 
-def test_of_other_sockets_no_user_is_named() -> None:
+def test_the_user_of_other_sockets_is_unknown() -> None:
     with socket.socket() as sock:
         assert user_of_peer(sock) is None
 
@@ -54,7 +54,7 @@ def admit(visitors: Visitors, many: int, sock: socket.socket) -> list[Line]:
     return list(lines)
 
 
-def test_the_oldest_goes_when_there_are_too_many() -> None:
+def test_at_the_limit_the_oldest_connection_is_closed() -> None:
     visitors = Visitors(Limits(strangers=2, own=3, tabs=1))
     with socket.socket() as strange, socket.socket(socket.AF_UNIX) as own:
         strangers = admit(visitors, 4, strange)
@@ -63,7 +63,7 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
     assert [line.is_open for line in owns] == [False, True, True, True]
 
 
-def test_one_that_was_let_in_or_is_closed_counts_no_more() -> None:
+def test_authenticated_and_closed_connections_do_not_count() -> None:
     visitors = Visitors(Limits(strangers=2, own=2, tabs=1))
     with socket.socket() as sock:
         first, second, third, fourth = (Line(sock) for _ in range(4))

@@ -44,7 +44,7 @@ export function actions(view) {
   return h(
     'div',
     {class: () => `row actions ${isNone.value ? 'none' : ''}`, role: 'toolbar', 'aria-label': 'Actions for the selected jobs'},
-    h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${count(ids.value.length)} chosen`),
+    h('span', {class: 'soft', 'aria-live': 'polite'}, () => `${count(ids.value.length)} selected`),
     () => isMore.value && h('button', {onclick: () => attempt(() => chooseAll(view), tellChosen)}, 'Select all pages'),
     button('Kill', kill, 'danger'),
     button('Retry', () => act('retry')),
