@@ -1,1 +1,1 @@
-"""The way from a head to the nodes of its cluster: one process there, and an agent on each of them."""
+"""Connection of a head to the nodes of its cluster: the bridge process, and an agent on each node."""

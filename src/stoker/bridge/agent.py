@@ -21,13 +21,13 @@ import msgspec
 from stoker import __version__
 from stoker.bridge import agent_messages as messages
 from stoker.bridge.agent_messages import CacheRequest, Departure, decode_request, encode
-from stoker.bridge.clock import boot_s
 from stoker.bridge.log_forwarder import LogForwarders
 from stoker.bridge.node_gpu_monitor import NodeGpuMonitor
 from stoker.bridge.protocol_proxy import ProtocolProxy
 from stoker.cluster.ray_supervisor_control import ray_supervisor_pid
 from stoker.cluster.settings import leaving_path, load_node, load_settings
 from stoker.core.slot import Slot
+from stoker.engine.poll_driver import boot_clock_s
 from stoker.errors import StokerError
 from stoker.executors.contract import ExecutorLostError
 from stoker.executors.node_reports import GpuSample, Introduction, NodeGpu, NodeSlot
@@ -41,7 +41,7 @@ from stoker.supervisor.messages import CutAttempt
 
 _PATIENCE_S = 10.0
 _READ_S = 2.0
-_LOOK_S = 1.0
+_SAMPLE_TIMEOUT_S = 1.0
 _CACHE_THREADS = 4
 _KEEP_BYTES = 4 << 30  # contents that the cache keeps for the next trees
 _PRUNE_PERIOD_S = 3600.0
@@ -90,7 +90,7 @@ class Agent:
         self._guard: asyncio.Task[None] | None = None
         self._monitor_thread = ThreadPoolExecutor(1)
         self._cache_threads = ThreadPoolExecutor(_CACHE_THREADS)
-        self._looking: asyncio.Future[GpuSample | None] | None = None
+        self._sampling: asyncio.Future[GpuSample | None] | None = None
         self._stream = ""
         self._node_gpu_monitor = NodeGpuMonitor(
             self._nvml, self._slots, cookie, list, mind_others=gpus is None
@@ -137,9 +137,8 @@ class Agent:
         """
         ray = self._ray_supervisor
         if ray is not None and ray != ray_supervisor_pid(self._home):
-            os._exit(
-                0
-            )  # this agent's Ray is ending and waits for it; a new Ray starts its own agent
+            # This agent's Ray is ending and waits for it. A new Ray starts its own agent.
+            os._exit(0)
         if beat.echo_s is not None:
             lease_file.write(self._lease_file, beat.echo_s + beat.lease_s)
         proxy = self._proxy
@@ -148,22 +147,21 @@ class Agent:
             is_over = self._has_announced_leaving and await self._take_leave(proxy)
             self._has_announced_leaving = True
             departure = Departure.LEFT if is_over else Departure.LEAVING
-            return messages.HeartbeatReply(boot_s(), time.time(), departure=departure)
+            return messages.HeartbeatReply(boot_clock_s(), time.time(), departure=departure)
         self._has_announced_leaving = False
-        sample = await self._look(proxy, wanted=beat.watch_gpus)
-        return messages.HeartbeatReply(boot_s(), time.time(), sample)
+        sample = await self._sample_gpus(proxy, wanted=beat.watch_gpus)
+        return messages.HeartbeatReply(boot_clock_s(), time.time(), sample)
 
-    async def _look(self, proxy: ProtocolProxy | None, *, wanted: bool) -> GpuSample | None:
+    async def _sample_gpus(self, proxy: ProtocolProxy | None, *, wanted: bool) -> GpuSample | None:
         """Return the state of the GPUs; None while the driver hangs, which must not delay a heartbeat."""
-        if self._looking is None or self._looking.done():
+        if self._sampling is None or self._sampling.done():
             if proxy is not None:
-                self._node_gpu_monitor.follow(
-                    proxy.running, lambda key: proxy.places.get(proxy.place_of.get(key, -1), ())
-                )
-            see = partial(self._node_gpu_monitor.see, wanted=wanted)
-            self._looking = asyncio.get_running_loop().run_in_executor(self._monitor_thread, see)
-        done, _pending = await asyncio.wait({self._looking}, timeout=_LOOK_S)
-        return self._looking.result() if done else None
+                self._node_gpu_monitor.follow(proxy.running, proxy.gpus_of)
+            sample = partial(self._node_gpu_monitor.sample, wanted=wanted)
+            loop = asyncio.get_running_loop()
+            self._sampling = loop.run_in_executor(self._monitor_thread, sample)
+        done, _pending = await asyncio.wait({self._sampling}, timeout=_SAMPLE_TIMEOUT_S)
+        return self._sampling.result() if done else None
 
     async def _take_leave(self, proxy: ProtocolProxy | None) -> bool:
         """Kill all jobs. Returns True once none is left; then `stoker cluster leave` can go on."""
@@ -240,8 +238,8 @@ class Agent:
 
     async def call_cache(self, request: CacheRequest[Any]) -> Any:
         """Call the node cache. A failure is a reply: an exception would look like an agent that is gone."""
-        if boot_s() >= self._pruned_at_s + _PRUNE_PERIOD_S:
-            self._pruned_at_s = boot_s()
+        if boot_clock_s() >= self._pruned_at_s + _PRUNE_PERIOD_S:
+            self._pruned_at_s = boot_clock_s()
             self._pruning = asyncio.ensure_future(self._prune())
         method = CACHE_METHODS[type(request)]
         work = partial(method, self._node_cache, *msgspec.structs.astuple(request))

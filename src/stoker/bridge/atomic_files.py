@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def write_whole(path: str, data: bytes, *, mode: int = 0o600, durable: bool = False) -> None:
-    """Have a file with this content; whoever reads finds the old one or the new.
+    """Replace a file, so that readers find the old content or the new.
 
-    What is `durable` outlasts a power cut as soon as this returns.
+    With `durable` the new content survives a power cut as soon as this returns.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with open(os.open(f"{path}.new", flags, mode), "wb") as file:

@@ -1,10 +1,10 @@
-"""The GPU monitor of a node: what the GPUs of the node do, and which of their processes are jobs."""
+"""GPU monitor of a node: samples its GPUs and finds which processes on them belong to jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stoker.core.job import Attempt, Outcome, Request
+from stoker.core.job import Attempt, Request
 from stoker.core.slot import Slot
 from stoker.core.usage import Look
 from stoker.engine.gpu_monitor import GpuMonitor
@@ -13,15 +13,17 @@ from stoker.engine.queue import QueueEntry
 from stoker.engine.running_attempt import Running, RunningAttempt
 from stoker.engine.slot_state import ClosedBy
 from stoker.engine.slots import SlotTable
-from stoker.executors.contract import Ended
 from stoker.executors.node_reports import GpuSample, GpuState
 from stoker.gpus.nvml import Nvml
 
-_NOTHING = QueueEntry(b"", Request())
+_NO_JOB = QueueEntry(b"", Request())
 
 
 class NodeGpuMonitor:
-    """Sees while it is wanted; a node without NVML sees nothing."""
+    """Samples GPUs while jobs run or the head wants it. Without NVML there are no samples.
+
+    The head notifies the user of faults, so notices of the monitor are dropped here.
+    """
 
     def __init__(
         self,
@@ -37,11 +39,11 @@ class NodeGpuMonitor:
         if nvml is not None and slots:
             owners = ProcessOwners(self._slot_table, cookie, parents)
             self._gpu_monitor = GpuMonitor(
-                nvml, self._slot_table, self, owners, mind_others=mind_others
+                nvml, self._slot_table, lambda _text: None, owners, mind_others=mind_others
             )
 
     def follow(self, running: Mapping[str, int], keys_of: Callable[[str], tuple[str, ...]]) -> None:
-        """Know what runs now: attempts with their pids, and on which GPUs."""
+        """Set the running attempts with their pids, and the function that returns their GPUs."""
         if self._gpu_monitor is None:
             return
         for key in self._slot_table.running.keys() - running.keys():
@@ -51,17 +53,17 @@ class NodeGpuMonitor:
             self._slot_table.running[key] = RunningAttempt(
                 key=key,
                 attempt=Attempt.from_key(key),
-                entry=_NOTHING,
+                entry=_NO_JOB,
                 slots=tuple(
-                    place.slot
-                    for place in self._slot_table.states
-                    if not gpus.isdisjoint(place.slot.keys)
+                    state.slot
+                    for state in self._slot_table.states
+                    if not gpus.isdisjoint(state.slot.keys)
                 ),
                 phase=Running(running[key], started_at_us=0),
             )
 
-    def see(self, *, wanted: bool) -> GpuSample | None:
-        """What was seen last; None where nobody looks."""
+    def sample(self, *, wanted: bool) -> GpuSample | None:
+        """Return the last sample; None while no sample is needed or possible."""
         if self._gpu_monitor is None:
             return None
         if not (wanted or self._slot_table.running):
@@ -75,9 +77,9 @@ class NodeGpuMonitor:
     def _states(self, look: Look) -> dict[str, GpuState]:
         assert self._gpu_monitor is not None
         closed = {
-            key: place.closed.get(ClosedBy.GPU)
-            for place in self._slot_table.states
-            for key in place.slot.keys
+            key: state.closed.get(ClosedBy.GPU)
+            for state in self._slot_table.states
+            for key in state.slot.keys
         }
         states = {}
         for key in look.gpus:
@@ -89,22 +91,3 @@ class NodeGpuMonitor:
                 lost=reading is not None and reading.lost,
             )
         return states
-
-    def close(self) -> None:
-        """Look no more."""
-        if self._gpu_monitor is not None:
-            self._gpu_monitor.stop()
-
-    def on_notice(self, _text: str) -> None:
-        """What a GPU monitor tells people is told by the head, from what it is shown."""
-
-    def on_launch(self, _running: RunningAttempt) -> None:
-        """Is told by the head."""
-
-    def on_start(self, _running: RunningAttempt) -> None:
-        """Is told by the head."""
-
-    def on_end(
-        self, _running: RunningAttempt, _outcome: Outcome, _ended: Ended | None, _retried: bool
-    ) -> None:
-        """Is told by the head."""

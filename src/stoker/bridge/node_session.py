@@ -18,9 +18,9 @@ from stoker.bridge.agent_messages import (
     ReadReports,
     WriteOrders,
 )
-from stoker.bridge.clock import boot_s
 from stoker.bridge.log_forwarder import LogPiece, write_piece
 from stoker.bridge.staging_proxy import StagingProxy
+from stoker.engine.poll_driver import boot_clock_s
 from stoker.executors.node_reports import (
     Away,
     ClockOffset,
@@ -71,7 +71,7 @@ class NodeSession:
         self._agent: AgentClient | None = None
         self._away: str | None = "it has not answered yet"
         # The bridge before this one may just have granted a whole lease.
-        self._granted_until_s = max(boot_s() + lease_s, leased_until_s)
+        self._granted_until_s = max(boot_clock_s() + lease_s, leased_until_s)
         self._is_expired = False
         self._is_leaving = False
         self._is_given_up = False  # the daemon has given up the jobs that ran there
@@ -101,9 +101,9 @@ class NodeSession:
         while True:
             if echo is not None:
                 # A longer lease that was granted before still lasts.
-                until_s = boot_s() + self.lease_s
+                until_s = boot_clock_s() + self.lease_s
                 self._granted_until_s = max(self._granted_until_s, until_s)
-            asked_s, asked_at = boot_s(), time.time()
+            asked_s, asked_at = boot_clock_s(), time.time()
             beat = Heartbeat(echo, self.lease_s, self.watch_gpus)
             call = asyncio.ensure_future(agent.call(beat, _CALL_S))
             done, _pending = await asyncio.wait((call,), timeout=_PATIENCE_S)
@@ -125,14 +125,14 @@ class NodeSession:
 
     def _compare(self, asked_s: float, asked_at: float, told_s: float, told_at: float) -> None:
         """Compare the clocks by a reply, unless an earlier reply was much quicker."""
-        took_s = boot_s() - asked_s
+        took_s = boot_clock_s() - asked_s
         if took_s > self._quickest_s + _SLOWER_S:
             return
         self._quickest_s = min(self._quickest_s, took_s)
         behind_s = (asked_at + time.time()) / 2 - told_at
         # A difference of about the duration of the call may be none.
         of_day_s = round(behind_s) if abs(behind_s) > took_s / 2 + 1.0 else 0
-        self._offset = ClockOffset((asked_s + boot_s()) / 2 - told_s, of_day_s)
+        self._offset = ClockOffset((asked_s + boot_clock_s()) / 2 - told_s, of_day_s)
 
     def _on_departure(self, departure: Departure) -> None:
         """Report once that the node is leaving; raise NodeLeftError when it has left."""
@@ -151,7 +151,7 @@ class NodeSession:
 
     def check_lease(self) -> None:
         """Report once that the node's jobs cannot be running any more."""
-        over = boot_s() > self._granted_until_s + _MARGIN_S
+        over = boot_clock_s() > self._granted_until_s + _MARGIN_S
         if self._away is not None and over and not self._is_expired:
             self._is_expired = self._is_given_up = True
             self._report(LeaseExpired(self.node, self._expiry_reason()))
@@ -174,32 +174,13 @@ class NodeSession:
             self._stream = None
 
     async def _run_stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Pass on orders and reports. Returns whether that was possible."""
+        """Open a stream and pass on orders and reports. Returns whether that was possible."""
         agent, stream = self._agent, uuid.uuid4().hex
         if agent is None:
             return False
-        directions: list[asyncio.Future[None]] = []
-        staging_proxy: StagingProxy | None = None
-
-        async def send(lines: list[bytes]) -> None:
-            if not await agent.call(WriteOrders(stream, lines), _CALL_S):
-                raise AgentLostError("the stream has ended")
-
         try:
             await agent.call(OpenStream(stream), _CALL_S)
-            staging_proxy = StagingProxy(agent, send, writer.write, self._notify, self._transfers)
-            if self._is_given_up:
-                await staging_proxy.give_up()  # before any report of it arrives
-                self._is_given_up = False
-            self._passing = asyncio.ensure_future(_pass_orders(staging_proxy, reader))
-            directions += (
-                self._passing,
-                asyncio.ensure_future(self._pass_reports(agent, stream, staging_proxy, writer)),
-                staging_proxy.broken,
-            )
-            done, _pending = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-            if any(isinstance(each.exception(), OSError) for each in done):
-                await asyncio.wait((self._passing,), timeout=_PATIENCE_S)  # the daemon hung up
+            await self._pass_both_ways(agent, stream, reader, writer)
         except AgentLostError:
             return False  # the heartbeat reports it
         except OSError as error:
@@ -208,15 +189,39 @@ class NodeSession:
         else:
             return True
         finally:
-            if staging_proxy is not None:
-                staging_proxy.close()
+            with contextlib.suppress(AgentLostError):
+                await agent.call(CloseStream(stream), _PATIENCE_S)
+
+    async def _pass_both_ways(
+        self,
+        agent: AgentClient,
+        stream: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        async def send(lines: list[bytes]) -> None:
+            if not await agent.call(WriteOrders(stream, lines), _CALL_S):
+                raise AgentLostError("the stream has ended")
+
+        staging_proxy = StagingProxy(agent, send, writer.write, self._notify, self._transfers)
+        directions: list[asyncio.Future[None]] = []
+        try:
+            if self._is_given_up:
+                await staging_proxy.give_up()  # before any report of it arrives
+                self._is_given_up = False
+            self._passing = asyncio.ensure_future(_pass_orders(staging_proxy, reader))
+            reports = self._pass_reports(agent, stream, staging_proxy, writer)
+            directions += (self._passing, asyncio.ensure_future(reports), staging_proxy.broken)
+            done, _pending = await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+            if any(isinstance(each.exception(), OSError) for each in done):
+                await asyncio.wait((self._passing,), timeout=_PATIENCE_S)  # the daemon hung up
+        finally:
+            staging_proxy.close()
             for direction in directions:
                 direction.cancel()
             for direction in directions:
                 with contextlib.suppress(asyncio.CancelledError, AgentLostError, OSError):
                     await direction
-            with contextlib.suppress(AgentLostError):
-                await agent.call(CloseStream(stream), _PATIENCE_S)
 
     def _notify(self, text: str) -> None:
         self._report(Notice(text))

@@ -74,8 +74,8 @@ class ProtocolProxy:
         self._turn = asyncio.Lock()
         self._looked_up: dict[tuple[str, str], str | None] = {}
         self.running: dict[str, int] = {}
-        self.places: dict[int, tuple[str, ...]] = {}
-        self.place_of: dict[str, int] = {}
+        self._keys_of_slot: dict[int, tuple[str, ...]] = {}
+        self.slot_of: dict[str, int] = {}
         self.is_over = False
         connection.setblocking(False)
         logs.start_over()
@@ -121,6 +121,10 @@ class ProtocolProxy:
                 await asyncio.wait_for(self._has_output.wait(), pause_s)
             except asyncio.TimeoutError:
                 continue
+
+    def gpus_of(self, key: str) -> tuple[str, ...]:
+        """Return the keys of the GPUs of an attempt."""
+        return self._keys_of_slot.get(self.slot_of.get(key, -1), ())
 
     async def gone(self) -> None:
         """Wait until the supervisor is gone or the connection is closed."""
@@ -170,16 +174,16 @@ class ProtocolProxy:
                 self._forget(report.key)
             case Ended() | Lost() | Refused():
                 self.running.pop(report.key, None)
-                self.place_of.pop(report.key, None)
+                self.slot_of.pop(report.key, None)
                 return report.key
         return None
 
     def _forget(self, key: str) -> None:
         """Delete the files of an attempt, and those of its job unless a later attempt needs them."""
-        self.place_of.pop(key, None)
+        self.slot_of.pop(key, None)
         self._logs.end(key)
         job = key.partition(".")[0]
-        if any(each.partition(".")[0] == job for each in (*self.place_of, *self.running)):
+        if any(each.partition(".")[0] == job for each in (*self.slot_of, *self.running)):
             return
         with contextlib.suppress(OSError):
             os.rmdir(os.path.join(self._folder, "checkpoints", checkpoint_path(int(job))))
@@ -198,25 +202,27 @@ class ProtocolProxy:
             case ForgetContext():
                 self._contexts.pop(order.number, None)
             case DefineSlot():
-                self.places[order.number] = tuple(order.keys)
+                self._keys_of_slot[order.number] = tuple(order.keys)
             case Acknowledge():
                 for key in order.keys:
                     self._forget(key)
-            case RunInCopy():
-                self._copies[order.key] = order
-                return []
-            case SendScript():
-                content = base64.b64decode(order.content)
-                self._scripts[order.path] = self._write_script(order.path, content)
-                return []
-            case ForgetLogs():
-                self._logs.end_all()
-                return []
-            case SendTree():  # for the staging proxy of the bridge, which does not pass it on
+            case RunInCopy() | SendScript() | ForgetLogs() | SendTree():
+                self._carry_out(order)
                 return []
             case StartAttempt():
                 return await self._translate_start(order)
         return [order]
+
+    def _carry_out(self, order: RunInCopy | SendScript | ForgetLogs | SendTree) -> None:
+        """Carry out an order to this proxy. SendTree is for the staging proxy, which does not pass it on."""
+        match order:
+            case RunInCopy():
+                self._copies[order.key] = order
+            case SendScript():
+                content = base64.b64decode(order.content)
+                self._scripts[order.path] = self._write_script(order.path, content)
+            case ForgetLogs():
+                self._logs.end_all()
 
     async def _translate_start(self, start: StartAttempt) -> list[Order]:
         key, log = start.key, start.log
@@ -234,7 +240,7 @@ class ProtocolProxy:
         kept = os.path.join(self._folder, "checkpoints", checkpoint_path(int(job)))
         os.makedirs(kept, exist_ok=True)
         here = None if log is None else self._logs.begin(key, log, start.log_offset)
-        self.place_of[key] = start.slot
+        self.slot_of[key] = start.slot
         return [*ahead, start._replace(context=context.number, argv=argv, log=here)]
 
     async def _find_missing(self, folder: str, program: str) -> str | None:

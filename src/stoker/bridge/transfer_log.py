@@ -1,4 +1,4 @@
-"""Which trees have gone to a node, on record: whoever sent them may be gone when their jobs end."""
+"""Record of the trees that went to a node, for the next bridge if this one ends before their jobs."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _SUFFIX = ".json"
 
 
 class TransferRecord(msgspec.Struct, frozen=True):
-    """A transfer under way: an attempt that was taken back may set out again, as another one."""
+    """A transfer and the name of its copy. An attempt that was revoked and starts again gets a new copy."""
 
     name: str
     transfer: AttemptTransfer
 
 
 class TransferLog:
-    """A folder with a note of each attempt that has a copy of its tree on a node, and their `keys`."""
+    """Folder with a record for each attempt that has a copy of its tree on a node. `keys` lists them."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.keys = self._find()
 
-    def write(self, key: str, transfer_record: TransferRecord) -> None:
-        """Have a note of an attempt, in the place of an older one."""
+    def write(self, key: str, record: TransferRecord) -> None:
+        """Write the record of an attempt."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        write_whole(self._path(key), msgspec.json.encode(transfer_record), durable=True)
+        write_whole(self._path(key), msgspec.json.encode(record), durable=True)
         self.keys.add(key)
 
     def read(self, key: str) -> TransferRecord | None:
-        """What is on record of an attempt; None also where that cannot be read, as after a power cut."""
+        """Return the record of an attempt; None if there is none or it is damaged, as after a power cut."""
         try:
             with open(self._path(key), "rb") as file:
                 return msgspec.json.decode(file.read(), type=TransferRecord)
@@ -42,27 +42,27 @@ class TransferLog:
             return None
 
     def void(self) -> None:
-        """Want nothing that attempts have made which went there until now."""
+        """Discard the results of all recorded attempts."""
         for key in [*self.keys]:
-            transfer_record = self.read(key)
-            if transfer_record is not None:
-                unwanted = msgspec.structs.replace(transfer_record.transfer, results=None)
-                self.write(key, TransferRecord(transfer_record.name, unwanted))
+            record = self.read(key)
+            if record is not None:
+                unwanted = msgspec.structs.replace(record.transfer, results=None)
+                self.write(key, TransferRecord(record.name, unwanted))
 
     def set_aside(self, key: str) -> str | None:
-        """Keep a note by the name of its copy alone, which is returned: the attempt may set out again."""
-        transfer_record = self.read(key)
-        if transfer_record is None:
+        """Rename the record to the name of its copy, and return that name: the attempt may start again."""
+        record = self.read(key)
+        if record is None:
             self.forget(key)
             return None
         self.keys.discard(key)
         with contextlib.suppress(OSError):
-            os.replace(self._path(key), self._path(transfer_record.name))
-            self.keys.add(transfer_record.name)
-        return transfer_record.name
+            os.replace(self._path(key), self._path(record.name))
+            self.keys.add(record.name)
+        return record.name
 
     def forget(self, key: str) -> None:
-        """Delete a note, if there is one."""
+        """Delete a record, if there is one."""
         self.keys.discard(key)
         with contextlib.suppress(OSError):
             os.unlink(self._path(key))

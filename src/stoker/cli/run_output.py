@@ -100,7 +100,7 @@ class Output:
         gpu_monitor = GpuMonitor(
             nvml,
             slot_table,
-            self.report,
+            self.report.on_notice,
             ProcessOwners(slot_table, foreground.executor.name, lambda: [os.getpid()]),
             mind_others=self._mind_others,
         )

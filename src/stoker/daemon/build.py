@@ -180,7 +180,7 @@ class Daemon:
         gpu_monitor = GpuMonitor(
             nvml,
             slot_table,
-            self.context.publisher,
+            self.context.publisher.on_notice,
             ProcessOwners(slot_table, self._name, lambda: self._executor.pids),
             mind_others=mind_others,
             appeared=self._on_new_gpus,

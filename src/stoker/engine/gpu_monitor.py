@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from stoker.core.usage import AttemptUse, GpuUse, Look, Sight
-from stoker.engine.events import EngineListener, Notices
+from stoker.engine.events import Notices
 from stoker.engine.gpu_features import GpuSource, Sample
 from stoker.engine.running_attempt import RunningAttempt
 from stoker.engine.slot_state import ClosedBy
@@ -41,7 +41,7 @@ class GpuMonitor(GpuSource):
         self,
         nvml: Nvml,
         slot_table: SlotTable,
-        listener: EngineListener,
+        notify: Callable[[str], None],
         owner_of: OwnerOf,
         *,
         mind_others: bool,
@@ -56,7 +56,7 @@ class GpuMonitor(GpuSource):
         self._slot_table = slot_table
         self.mind_others = mind_others
         self._appeared = appeared
-        self._notices = Notices(listener.on_notice)
+        self._notices = Notices(notify)
         self._faults: deque[tuple[float, Fault]] = deque(maxlen=_FAULTS)
         self._new_faults: deque[Fault] = deque(maxlen=_FAULTS)
         self._alarm: threading.Timer | None = None
@@ -76,7 +76,7 @@ class GpuMonitor(GpuSource):
         self._fault_listener.start()
         self._sample_now()
         if all(ClosedBy.GPU in place.closed for place in slot_table.states):
-            listener.on_notice(
+            notify(
                 "every GPU is in use: waiting for one; to use one anyway, name it: --gpus 0"
             )
 

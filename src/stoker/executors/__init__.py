@@ -1,1 +1,1 @@
-"""How attempts become processes, and how they end."""
+"""Executors: run attempts as processes, on this machine or on nodes."""

@@ -57,7 +57,7 @@ class Blobs:
             raise StagingError(f"invalid piece: {len(data)} bytes are too many")
         if self.touch(digest):
             return size
-        with full_told(self._folder), self._part(digest) as fd:
+        with staging_errors(self._folder), self._part(digest) as fd:
             if self.touch(digest):
                 return size  # another process has just completed it
             have = os.fstat(fd).st_size
@@ -65,7 +65,7 @@ class Blobs:
                 os.ftruncate(fd, 0)
                 have = 0
             if offset <= have < offset + len(data):
-                have += _write(fd, memoryview(data)[have - offset :], have)
+                have += write_at(fd, memoryview(data)[have - offset :], have)
             return have if have < size or self._complete(fd, digest) else 0
 
     @contextlib.contextmanager
@@ -121,7 +121,7 @@ class Blobs:
 
 
 @contextlib.contextmanager
-def full_told(folder: str | bytes) -> Iterator[None]:
+def staging_errors(folder: str | bytes) -> Iterator[None]:
     """Turn an OSError, such as a full disk, into a StagingError that names the folder."""
     try:
         yield
@@ -132,10 +132,11 @@ def full_told(folder: str | bytes) -> Iterator[None]:
         raise StagingError(f"cannot write in {where}: {error.strerror}") from error
 
 
-def _write(fd: int, data: memoryview, offset: int) -> int:
-    written = 0
-    while written < len(data):
-        written += os.pwrite(fd, data[written:], offset + written)
+def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
+    """Write all data at an offset. Returns its length."""
+    view, written = memoryview(data), 0
+    while written < len(view):
+        written += os.pwrite(fd, view[written:], offset + written)
     return written
 
 

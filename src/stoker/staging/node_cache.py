@@ -19,7 +19,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from stoker.staging.blobs import MAX_CHUNK_BYTES, Blobs, full_told
+from stoker.staging.blobs import MAX_CHUNK_BYTES, Blobs, staging_errors
 from stoker.staging.manifest import StagingError, TreeManifest, check_path
 from stoker.staging.result_scan import ResultScan, reap
 from stoker.staging.working_copies import materialise, remove
@@ -106,7 +106,7 @@ class NodeCache:
 
     def _lay_out_new(self, tree: TreeManifest, copy: str) -> list[str]:
         """Make the copy under a temporary name, so that it appears whole or not at all."""
-        with full_told(self._folder):
+        with staging_errors(self._folder):
             new = tempfile.mkdtemp(prefix=".new-", dir=self._copies)
             try:
                 folder = os.path.join(new, "tree")
@@ -173,7 +173,7 @@ class NodeCache:
     def done(self, name: str) -> None:
         """Delete a copy. It is never made again, however late a call for it comes."""
         copy = self._copy(name)
-        with full_told(self._folder):
+        with staging_errors(self._folder):
             os.close(os.open(os.path.join(self._over, name), os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._result_scans.pop(name, None)
             # Renamed first: no process must find half of it.
@@ -184,11 +184,11 @@ class NodeCache:
 
     def prune(self, keep_bytes: int, spare_s: float = 3600.0) -> int:
         """Delete the least recently used contents beyond `keep_bytes`, and leftovers of crashes."""
-        for folder, is_stale in ((self._copies, _is_leftover), (self._over, _is_mark)):
+        for folder, prefixes in ((self._copies, (".new-", ".gone-")), (self._over, "")):
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
                 with contextlib.suppress(FileNotFoundError):
-                    if is_stale(name) and time.time() - os.lstat(path).st_mtime > _OLD_S:
+                    if name.startswith(prefixes) and time.time() - os.lstat(path).st_mtime > _OLD_S:
                         (remove if os.path.isdir(path) else os.unlink)(os.fsencode(path))
         return self._blobs.prune(keep_bytes, spare_s)
 
@@ -205,11 +205,3 @@ class NodeCache:
         if not _NAME.fullmatch(name):
             raise StagingError(f"{name[:200]!r} cannot be the name of a copy")
         return os.path.join(self._copies, name)
-
-
-def _is_leftover(name: str) -> bool:
-    return name.startswith((".new-", ".gone-"))
-
-
-def _is_mark(name: str) -> bool:
-    return bool(name)

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 
+from stoker.staging.blobs import write_at
 from stoker.staging.manifest import FOLDER, LINK, ManifestEntry
 from stoker.staging.tree_scan import hash_open
 
@@ -98,10 +99,7 @@ class Part:
 
     def write(self, offset: int, data: bytes) -> None:
         """Write a piece."""
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._fd, view, offset)
-            offset, view = offset + written, view[written:]
+        write_at(self._fd, data, offset)
 
     def finish(self) -> bool:
         """Give the file its name and mode, replacing what is there, if its digest is right.

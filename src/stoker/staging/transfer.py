@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from stoker.snapshot import flush
@@ -113,7 +114,7 @@ def bring_back(
     files = 0
     if manifest.entries:
         try:
-            files = _land(manifest, folder, _Source(line, node, name, collect), left)
+            files = _write_results(manifest, folder, _Source(line, node, name, collect), left)
         except ConnectionError:
             raise
         except OSError as error:
@@ -171,7 +172,7 @@ def _send(line: _Line, node: NodeEndpoint, missing: list[str], bundle: Bundle) -
             digest, offset = waiting.pop()
             pieces.append(_read_piece(bundle, digest, offset, room))
             room -= len(pieces[-1].data)
-        here = _put(line, node, pieces)
+        here = line.call(partial(node.put, pieces))
         for (digest, size, offset, _data), have in zip(pieces, here, strict=True):
             if have < size:
                 waiting.append((digest, have))
@@ -179,10 +180,6 @@ def _send(line: _Line, node: NodeEndpoint, missing: list[str], bundle: Bundle) -
             if setbacks[digest] > _SETBACKS:
                 path = os.fsdecode(bundle.paths[digest])
                 raise StagingError(f"cannot ship {path}: it has changed since it was read")
-
-
-def _put(line: _Line, node: NodeEndpoint, pieces: list[Piece]) -> list[int]:
-    return line.call(lambda: node.put(pieces))
 
 
 def _read_piece(bundle: Bundle, digest: str, offset: int, most: int) -> Piece:
@@ -198,14 +195,14 @@ def _read_piece(bundle: Bundle, digest: str, offset: int, most: int) -> Piece:
     return Piece(digest, size, offset, data)
 
 
-def _land(manifest: TreeManifest, folder: str, source: _Source, left: list[str]) -> int:
+def _write_results(manifest: TreeManifest, folder: str, source: _Source, left: list[str]) -> int:
     """Write results below a folder. Returns how many files are there; appends the failures to `left`."""
     files = 0
-    with contextlib.closing(ResultWriter(folder)) as landing:
+    with contextlib.closing(ResultWriter(folder)) as writer:
         for entry in manifest.entries:
             try:
-                if not landing.holds(entry):
-                    _fetch_one(landing, entry, source)
+                if not writer.holds(entry):
+                    _fetch_one(writer, entry, source)
                 files += entry.kind == FILE
             except ConnectionError:
                 raise
@@ -216,13 +213,13 @@ def _land(manifest: TreeManifest, folder: str, source: _Source, left: list[str])
     return files
 
 
-def _fetch_one(landing: ResultWriter, entry: ManifestEntry, source: _Source) -> None:
+def _fetch_one(writer: ResultWriter, entry: ManifestEntry, source: _Source) -> None:
     if entry.kind != FILE:
         if entry.kind == LINK and not leads_inside(entry.path, entry.target):
             raise OSError("a link that leads out of the results folder")
-        landing.make(entry)
+        writer.make(entry)
         return
-    with landing.part(entry) as part:
+    with writer.part(entry) as part:
         for _round in range(_ROUNDS):
             if _fill(part, entry, source) and part.finish():
                 return

@@ -245,7 +245,7 @@ class EngineHost:
         gpu_monitor = GpuMonitor(
             self._nvml,
             self._engine.slot_table,
-            self,
+            self.on_notice,
             ProcessOwners(self._engine.slot_table, self._name, lambda: [os.getpid()]),
             mind_others=self._opening.gpus is None,
         )

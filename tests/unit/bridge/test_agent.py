@@ -51,12 +51,12 @@ def stuck(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]
     asked: list[bool] = []
     over = threading.Event()
 
-    def see(*, wanted: bool) -> None:
+    def sample(*, wanted: bool) -> None:
         asked.append(wanted)
         over.wait()
 
-    monkeypatch.setattr(agent._node_gpu_monitor, "see", see)
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(agent._node_gpu_monitor, "sample", sample)
+    monkeypatch.setattr(module, "_SAMPLE_TIMEOUT_S", 0.01)
     yield asked
     over.set()
 
@@ -107,6 +107,9 @@ def test_a_leaving_node_kills_its_jobs_after_the_head_knows_that_it_leaves(
 
     class Proxy:
         running: tuple[str, ...] = ("7.1",)
+
+        def gpus_of(self, _key: str) -> tuple[str, ...]:
+            return ()
 
         async def send(self, orders: list[CutAttempt]) -> None:
             sent.extend(orders)

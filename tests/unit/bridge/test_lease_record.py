@@ -16,7 +16,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
         self.boot = "first"
-        monkeypatch.setattr(module, "boot_s", lambda: self.now_s)
+        monkeypatch.setattr(module, "boot_clock_s", lambda: self.now_s)
         monkeypatch.setattr(module, "boot_id", lambda: self.boot)
 
 

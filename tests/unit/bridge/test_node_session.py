@@ -39,7 +39,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr(module, "boot_s", lambda: self.now_s)
+        monkeypatch.setattr(module, "boot_clock_s", lambda: self.now_s)
         monkeypatch.setattr(module, "_BEAT_S", 0.0)
 
 

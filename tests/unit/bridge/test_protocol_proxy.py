@@ -116,7 +116,7 @@ def test_files_of_an_ended_attempt_are_deleted(tmp_path: Path, word: str) -> Non
             assert node.left() == {"7.1.trail", "7.1.log", "7"}  # it may be told again
             await node.order(Acknowledge(["7.1"]))
         assert node.left() == set()
-        assert node.proxy.place_of == {}
+        assert node.proxy.slot_of == {}
 
     run(tmp_path, scenario)
 

@@ -55,7 +55,7 @@ class Post:
         self.gpu_monitor = GpuMonitor(
             self.driver,
             self.slot_table,
-            self.notes,
+            self.notes.on_notice,
             self.owners.get,
             mind_others=True,
             remember=self._remember,

@@ -29,7 +29,7 @@ def driver(harness: Harness) -> Iterator[Driver]:
     gpu_monitor = GpuMonitor(
         driver,
         harness.engine.slot_table,
-        harness.context.publisher,
+        harness.context.publisher.on_notice,
         lambda _pid: "1.1",
         mind_others=False,
     )
