@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
-import re
 import secrets
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -36,8 +34,37 @@ _TIMEOUT_S, _TIMEOUT_OF_KNOWN_PEER_S = 5.0, 60.0
 _MAX_CONNECTIONS, _MAX_PER_ADDRESS = 256, 8
 _RETRY_S = 5.0
 _NONCE_BYTES = 32
-_HEX = re.compile(r"(?:[0-9a-f]{2}){1,8192}")
 EXPIRED, UNKNOWN = "expired", "unknown"
+
+
+_Ascii = Annotated[str, msgspec.Meta(pattern=r"\A[\x00-\x7f]*\Z")]
+_Hex = Annotated[str, msgspec.Meta(pattern=r"\A(?:[0-9a-f]{2}){1,8192}\Z")]
+_Nonce = Annotated[str, msgspec.Meta(pattern=rf"\A[0-9a-f]{{{2 * _NONCE_BYTES}}}\Z")]
+_T = TypeVar("_T")
+
+
+class _Hello(msgspec.Struct, frozen=True):
+    join: _Ascii
+    nonce: _Nonce
+
+
+class _Challenge(msgspec.Struct, frozen=True):
+    nonce: _Nonce
+    proof: _Hex
+
+
+class _Request(msgspec.Struct, frozen=True):
+    request: _Ascii
+    proof: _Hex
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    sealed: _Hex
+    proof: _Hex
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    refused: str | None = None
 
 
 class AdmissionError(Exception):
@@ -57,7 +84,7 @@ class AdmissionServer:
 
     def __init__(self, home: str, address: str, port: int, log: Callable[[str], None]) -> None:
         self._home = home
-        self._place = (address, port)
+        self._address = (address, port)
         self._log = log
         self._is_closed = threading.Event()
         self._lock = threading.Lock()
@@ -75,12 +102,12 @@ class AdmissionServer:
         said = ""
         while not self._is_closed.is_set():
             try:
-                family = socket.AF_INET6 if ":" in self._place[0] else socket.AF_INET
-                with socket.create_server(self._place, family=family) as listener:
+                family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+                with socket.create_server(self._address, family=family) as listener:
                     said = ""
                     self._accept(listener)
             except OSError as error:
-                reason = f"cannot let boxes join at {join_address(*self._place)}: {error}"
+                reason = f"cannot let boxes join at {join_address(*self._address)}: {error}"
                 if reason != said:
                     self._log(reason)
                 said = reason
@@ -93,17 +120,17 @@ class AdmissionServer:
                 connection, peer = listener.accept()
             except TimeoutError:
                 continue
-            if not self._take_place(peer[0]):
+            if not self._admit_connection(peer[0]):
                 connection.close()
                 continue
             work = threading.Thread(target=self._serve, args=(connection, peer[0]), daemon=True)
             try:
                 work.start()
             except RuntimeError:  # no more threads
-                self._leave_place(peer[0])
+                self._end_connection(peer[0])
                 connection.close()
 
-    def _take_place(self, address: str) -> bool:
+    def _admit_connection(self, address: str) -> bool:
         """Whether one more connection from an address is served: one box must not block the others."""
         with self._lock:
             if (
@@ -114,7 +141,7 @@ class AdmissionServer:
             self._open_by_address[address] += 1
             return True
 
-    def _leave_place(self, address: str) -> None:
+    def _end_connection(self, address: str) -> None:
         with self._lock:
             self._open_by_address[address] -= 1
             self._open_by_address += Counter()  # forget addresses without connections
@@ -128,29 +155,26 @@ class AdmissionServer:
         except (StokerError, ValueError) as error:
             self._log(f"cannot let {address} join: {error}")
         finally:
-            self._leave_place(address)
+            self._end_connection(address)
 
     def _admit(self, lines: _Lines, address: str) -> None:
-        hello = lines.receive()
-        token_id, box_nonce = _text(hello, "join"), _nonce(hello)
-        known = self._find(token_id)
+        hello = lines.receive(_Hello)
+        known = self._find(hello.join)
         if not isinstance(known, JoinToken):
-            lines.send({"refused": known})
+            lines.send(_Refusal(known))
             return
         head_nonce = secrets.token_bytes(_NONCE_BYTES)
-        nonces = box_nonce + head_nonce
-        lines.send({"nonce": head_nonce.hex(), "proof": _prove(known, b"head", nonces).hex()})
-        answer = lines.receive()
-        request = _text(answer, "request")
-        _check_proof(answer, known, b"box", nonces + request.encode())
+        nonces = bytes.fromhex(hello.nonce) + head_nonce
+        lines.send(_Challenge(head_nonce.hex(), _prove(known, b"head", nonces)))
+        asked = lines.receive(_Request)
+        _check_proof(asked.proof, known, b"box", nonces + asked.request.encode())
         lines.trust()
-        made = self._make_pass(request, address)
-        if made is None or self._find(token_id) != known:  # revoked meanwhile
-            lines.send({"refused": UNKNOWN})
+        made = self._make_pass(asked.request, address)
+        if made is None or self._find(hello.join) != known:  # revoked meanwhile
+            lines.send(_Refusal(UNKNOWN))
             return
         sealed = _cipher(known, nonces, msgspec.json.encode(made))
-        proof = _prove(known, b"pass", nonces + sealed)
-        lines.send({"sealed": sealed.hex(), "proof": proof.hex()})
+        lines.send(_Answer(sealed.hex(), _prove(known, b"pass", nonces + sealed)))
 
     def _make_pass(self, request: str, address: str) -> Pass | None:
         """Return the pass for the box at an address; None if the cluster has just ended."""
@@ -193,29 +217,16 @@ def exchange_join_token(address: str, port: int, given: JoinToken, request: str 
 
 def _ask(lines: _Lines, given: JoinToken, request: str) -> Pass:
     box_nonce = secrets.token_bytes(_NONCE_BYTES)
-    lines.send({"join": given.id, "nonce": box_nonce.hex()})
-    answer = lines.receive()
-    _raise_refusal(answer)
-    nonces = box_nonce + _nonce(answer)
-    _check_proof(answer, given, b"head", nonces)
+    lines.send(_Hello(given.id, box_nonce.hex()))
+    challenge = lines.receive_answer(_Challenge)
+    nonces = box_nonce + bytes.fromhex(challenge.nonce)
+    _check_proof(challenge.proof, given, b"head", nonces)
     lines.trust()
-    proof = _prove(given, b"box", nonces + request.encode())
-    lines.send({"request": request, "proof": proof.hex()})
-    answer = lines.receive()
-    _raise_refusal(answer)
-    sealed = _bytes(answer, "sealed")
-    _check_proof(answer, given, b"pass", nonces + sealed)
+    lines.send(_Request(request, _prove(given, b"box", nonces + request.encode())))
+    answer = lines.receive_answer(_Answer)
+    sealed = bytes.fromhex(answer.sealed)
+    _check_proof(answer.proof, given, b"pass", nonces + sealed)
     return msgspec.json.decode(_cipher(given, nonces, sealed), type=Pass)
-
-
-def _raise_refusal(answer: dict[str, Any]) -> None:
-    reason = answer.get("refused")
-    if reason is None:
-        return
-    why = "has expired" if reason == EXPIRED else "was revoked, or is one of another cluster"
-    raise StokerError(
-        f"the join token {why}: stoker cluster token on the first box prints a new line"
-    )
 
 
 class _Lines:
@@ -226,11 +237,25 @@ class _Lines:
         self._deadline = time.monotonic() + _TIMEOUT_S
         self._received = b""
 
-    def send(self, message: dict[str, str]) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         self._limit()
-        self._connection.sendall(json.dumps(message).encode() + b"\n")
+        self._connection.sendall(msgspec.json.encode(message) + b"\n")
 
-    def receive(self) -> dict[str, Any]:
+    def receive_answer(self, kind: type[_T]) -> _T:
+        """Receive a message of the head; raise StokerError with the reason if the head refuses."""
+        line = self._receive_line()
+        reason = _decode(line, _Refusal).refused
+        if reason is None:
+            return _decode(line, kind)
+        why = "has expired" if reason == EXPIRED else "was revoked, or is one of another cluster"
+        raise StokerError(
+            f"the join token {why}: stoker cluster token on the first box prints a new line"
+        )
+
+    def receive(self, kind: type[_T]) -> _T:
+        return _decode(self._receive_line(), kind)
+
+    def _receive_line(self) -> bytes:
         while b"\n" not in self._received:
             self._limit()
             data = self._connection.recv(_MAX_LINE_BYTES)
@@ -240,13 +265,7 @@ class _Lines:
                 raise AdmissionError
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            raise AdmissionError from None
-        if not isinstance(message, dict):
-            raise AdmissionError
-        return message
+        return line
 
     def trust(self) -> None:
         """Extend the time limit for a peer that knows the secret: openssl may take a while."""
@@ -259,12 +278,23 @@ class _Lines:
         self._connection.settimeout(left_s)
 
 
-def _prove(token: JoinToken, role: bytes, message: bytes) -> bytes:
+def _decode(line: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (ValueError, RecursionError):
+        raise AdmissionError from None
+
+
+def _prove(token: JoinToken, role: bytes, message: bytes) -> str:
+    return _digest(token, role, message).hex()
+
+
+def _digest(token: JoinToken, role: bytes, message: bytes) -> bytes:
     return hmac.digest(bytes.fromhex(token.secret), role + b"\0" + message, hashlib.sha256)
 
 
-def _check_proof(message: dict[str, Any], token: JoinToken, role: bytes, proven: bytes) -> None:
-    if not hmac.compare_digest(_bytes(message, "proof"), _prove(token, role, proven)):
+def _check_proof(proof: str, token: JoinToken, role: bytes, proven: bytes) -> None:
+    if not hmac.compare_digest(proof, _prove(token, role, proven)):
         raise AdmissionError
 
 
@@ -272,26 +302,5 @@ def _cipher(token: JoinToken, nonces: bytes, data: bytes) -> bytes:
     """XOR data with a pad that only the two sides know. The same call encrypts and decrypts."""
     pad = b""
     while len(pad) < len(data):
-        pad += _prove(token, b"pad", nonces + len(pad).to_bytes(4, "big"))
+        pad += _digest(token, b"pad", nonces + len(pad).to_bytes(4, "big"))
     return bytes(left ^ right for left, right in zip(data, pad, strict=False))
-
-
-def _nonce(message: dict[str, Any]) -> bytes:
-    found = _bytes(message, "nonce")
-    if len(found) != _NONCE_BYTES:
-        raise AdmissionError
-    return found
-
-
-def _text(message: dict[str, Any], name: str) -> str:
-    value = message.get(name)
-    if not isinstance(value, str) or not value.isascii():
-        raise AdmissionError
-    return value
-
-
-def _bytes(message: dict[str, Any], name: str) -> bytes:
-    value = _text(message, name)
-    if not _HEX.fullmatch(value):
-        raise AdmissionError
-    return bytes.fromhex(value)

@@ -19,7 +19,7 @@ from stoker.executors.command import DEFAULT_SHELL, MAX_ARGUMENT_BYTES, CommandL
 from stoker.executors.contract import AttemptTransfer, Executor
 from stoker.failpoints import reach
 from stoker.home import make_folder
-from stoker.staging.local_stage import LocalStage, visit_words
+from stoker.staging.local_stage import LocalStage, staged_words
 from stoker.store.queue_jobs import Facts, QueueJobs
 from stoker.store.submissions import JobEnvironment
 
@@ -139,7 +139,7 @@ class LaunchSpecs:
             target=os.path.join(os.fsdecode(environment.cwd), options.results),
             limit_bytes=self._sync_limit_bytes() or sys.maxsize,
         )
-        return visit_words(stage, words)
+        return staged_words(stage, words)
 
     def surroundings(self, entry: QueueEntry) -> tuple[list[str] | None, Mapping[str, str]]:
         """The words of a command, or None if it needs a shell; and its environment."""

@@ -15,14 +15,11 @@ import sys
 from typing import Any, NamedTuple
 
 from stoker.errors import StokerError
+from stoker.interpreter import module_command
 from stoker.staging.bundle import pack
 from stoker.staging.node_cache import NodeCache
 from stoker.staging.transfer import bring_back, ship
 
-_BOOTSTRAP = (
-    "import sys;sys.path.insert(0,sys.argv.pop(1));"
-    "from stoker.staging.local_stage import main;main()"
-)
 _CANNOT_START = 126
 # Signals that end a process or belong to the job: the supervisor sends them to the command as well.
 _PASSED_OVER = {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGALRM"}
@@ -40,26 +37,25 @@ class LocalStage(NamedTuple):
     limit_bytes: int
 
 
-def visit_words(visit: LocalStage, words: list[str]) -> list[str]:
+def staged_words(stage: LocalStage, words: list[str]) -> list[str]:
     """Return the command line that runs a command in a private copy."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    order = json.dumps(visit._asdict())
-    return [sys.executable, "-I", "-c", _BOOTSTRAP, root, order, *words]
+    order = json.dumps(stage._asdict())
+    return module_command("stoker.staging.local_stage", order, *words)
 
 
 def main() -> None:
     """Run the command in its copy and exit with its status."""
     order, *words = sys.argv[1:]
-    visit = LocalStage(**json.loads(order))
+    stage = LocalStage(**json.loads(order))
     for name in _PASSED_OVER:
         signal.signal(getattr(signal, name), lambda *_details: None)
     try:
-        node_cache = NodeCache(visit.node_cache)
-        folder = ship(pack(visit.snapshot, inside=visit.inside), node_cache, visit.name)
-        code = _run(words, os.path.join(folder, visit.inside))
-        _bring_back(visit, node_cache)
+        node_cache = NodeCache(stage.node_cache)
+        folder = ship(pack(stage.snapshot, inside=stage.inside), node_cache, stage.name)
+        code = _run(words, os.path.join(folder, stage.inside))
+        _bring_back(stage, node_cache)
     except StokerError as error:
-        _tell(str(error))
+        _print(str(error))
         sys.exit(_CANNOT_START)
     if code >= 0:
         sys.exit(code)
@@ -75,20 +71,24 @@ def _run(words: list[str], folder: str) -> int:
     try:
         return subprocess.run(words, cwd=folder, env=env, check=False).returncode
     except OSError as error:
-        _tell(f"cannot start {words[0]}: {error.strerror}")
+        _print(f"cannot start {words[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else _CANNOT_START
 
 
-def _bring_back(visit: LocalStage, node_cache: NodeCache) -> None:
-    if visit.results is None:
-        node_cache.done(visit.name)
+def _bring_back(stage: LocalStage, node_cache: NodeCache) -> None:
+    if stage.results is None:
+        node_cache.done(stage.name)
         return
-    results = os.fsencode(os.path.join(visit.inside, visit.results))
-    brought = bring_back(node_cache, visit.name, results, visit.target, visit.limit_bytes)
+    results = os.fsencode(os.path.join(stage.inside, stage.results))
+    brought = bring_back(node_cache, stage.name, results, stage.target, stage.limit_bytes)
     if brought.notice is not None:
-        _tell(brought.notice)
+        _print(brought.notice)
 
 
-def _tell(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(f"stoker: {text}\n")
     sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from stoker.staging.blobs import MAX_CHUNK_BYTES, Blobs, staging_errors
 from stoker.staging.manifest import StagingError, TreeManifest, check_path
-from stoker.staging.result_scan import ResultScan, reap
+from stoker.staging.result_scan import ResultScan, scan_results
 from stoker.staging.working_copies import materialise, remove
 
 DEFAULT_LIMIT_BYTES = 4 << 30
@@ -148,7 +148,7 @@ class NodeCache:
             raise StagingError(f"there is no copy {name} here")
         with open(os.path.join(copy, "manifest"), "rb") as file:
             before = TreeManifest.decode(file.read())
-        result_scan = reap(folder, before, results, limit_bytes)
+        result_scan = scan_results(folder, before, results, limit_bytes)
         self._result_scans[name] = result_scan
         return CollectedResults(result_scan.manifest.encoded, result_scan.left, os.fsdecode(folder))
 

@@ -17,7 +17,7 @@ from stoker.staging.manifest import (
 )
 from stoker.staging.tree_scan import list_entries, read_entry
 
-_TOLD = 20
+_MAX_LISTED = 20
 
 
 class ResultScan(NamedTuple):
@@ -28,7 +28,9 @@ class ResultScan(NamedTuple):
     left: list[str]
 
 
-def reap(folder: bytes, before: TreeManifest, results: bytes, limit_bytes: int) -> ResultScan:
+def scan_results(
+    folder: bytes, before: TreeManifest, results: bytes, limit_bytes: int
+) -> ResultScan:
     """Compare a results folder with its original state. Follows no links and changes nothing."""
     try:
         is_folder = stat.S_ISDIR(os.lstat(folder).st_mode)
@@ -49,7 +51,7 @@ def reap(folder: bytes, before: TreeManifest, results: bytes, limit_bytes: int) 
     above = {path for entry in fit for path in parents(entry.path)} - kept
     folders = [_as_folder(folder, path) for path in above]
     paths = {entry.digest: os.path.join(folder, entry.path) for entry in fit if entry.kind == FILE}
-    return ResultScan(_manifest([*fit, *folders]), paths, _tell(left))
+    return ResultScan(_manifest([*fit, *folders]), paths, _list_left(left))
 
 
 def leads_inside(path: bytes, target: bytes) -> bool:
@@ -120,6 +122,6 @@ def _manifest(entries: list[ManifestEntry]) -> TreeManifest:
         raise StagingError(f"the results cannot be brought back: {error}") from None
 
 
-def _tell(left: list[tuple[bytes, str]]) -> list[str]:
-    told = [f"{os.fsdecode(path)} ({reason})" for path, reason in sorted(left)[:_TOLD]]
-    return told + ([f"and {len(left) - _TOLD} more"] if len(left) > _TOLD else [])
+def _list_left(left: list[tuple[bytes, str]]) -> list[str]:
+    listed = [f"{os.fsdecode(path)} ({reason})" for path, reason in sorted(left)[:_MAX_LISTED]]
+    return listed + ([f"and {len(left) - _MAX_LISTED} more"] if len(left) > _MAX_LISTED else [])
