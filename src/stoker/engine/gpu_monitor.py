@@ -76,9 +76,7 @@ class GpuMonitor(GpuSource):
         self._fault_listener.start()
         self._sample_now()
         if all(ClosedBy.GPU in place.closed for place in slot_table.states):
-            notify(
-                "every GPU is in use: waiting for one; to use one anyway, name it: --gpus 0"
-            )
+            notify("every GPU is in use: waiting for one; to use one anyway, name it: --gpus 0")
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `review` has something to do."""
