@@ -1,6 +1,6 @@
 """Builder of submissions: jobs, their options, and the folder, environment and user they are added from.
 
-On the way of every `stoker add`: nothing here imports more than it must.
+Every `stoker add` imports this module, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Wire = str | dict[str, str]
 
-# Ours, and another job's: an `add` inside of a job must not hand them on.
+# Variables of a job itself: an `add` inside of a job must not pass them on.
 OURS = (
     b"STOKER_COOKIE",
     b"STOKER_JOB_ID",
@@ -34,7 +34,7 @@ def build_submission(
     options: dict[str, Any],
     environment: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A wire.Submission as a plain dictionary, with a request id of its own.
+    """Return a wire.Submission as a plain dictionary, with a new request id.
 
     `options` are other fields of a wire.Submission; the daemon has a default for each that is None.
     `environment` is this process's own unless it is given.
@@ -51,12 +51,12 @@ def build_submission(
 
 
 def new_request_id() -> str:
-    """An id that no other submission has."""
+    """Return an id that no other submission has."""
     return os.urandom(16).hex()
 
 
 def to_wire(data: bytes) -> Wire:
-    """Bytes as they go over the wire: as text, or in base64 where they are none."""
+    """Encode bytes for the wire: as text, or in base64 if they are not valid UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -64,7 +64,7 @@ def to_wire(data: bytes) -> Wire:
 
 
 def make_absolute(path: str) -> bytes:
-    """A path as it is seen from every folder."""
+    """Return the absolute path of a path."""
     try:
         return os.path.abspath(os.fsencode(path))
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def make_absolute(path: str) -> bytes:
 
 
 def find_folder(named: str | None) -> bytes:
-    """The folder a job is to run in: the one named, else this one."""
+    """Return the folder to run a job in: the named one, else the current one."""
     folder = make_absolute(named or ".")
     if not os.path.isdir(folder):
         shown = os.fsdecode(folder)
@@ -84,7 +84,7 @@ def find_folder(named: str | None) -> bytes:
 
 
 def take_environment() -> dict[str, Any]:
-    """The environment as a submission holds it, in one entry or two."""
+    """Return this process's environment as `env`, and `env_b64` for entries that are not UTF-8."""
     texts: dict[str, str] = {}
     others: list[bytes] = []
     for name, value in os.environb.items():
@@ -98,7 +98,7 @@ def take_environment() -> dict[str, Any]:
 
 
 def find_user() -> str | None:
-    """Who asks."""
+    """Return the name of the user; None if the user has no name."""
     import pwd
 
     try:

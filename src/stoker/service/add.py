@@ -1,4 +1,4 @@
-"""`add`: jobs are in the queue, and safe, when this returns."""
+"""`add`: puts jobs into the queue and on disk."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def add(context: QueueContext, submission: Submission) -> Added:
     reach("add-reserved")
     if len(rows) > _SLICE:
         await _fill_in_slices(context, reservation, rows, submission, needs)
-    # Also for a repeat: a crash may have come between its commit and this.
+    # Also for a repeat: a crash may have come between its commit and its sync.
     warning = context.database.sync()
     reach("add-synced")
     context.events.touch()
@@ -78,7 +78,7 @@ async def add(context: QueueContext, submission: Submission) -> Added:
 def _needs(
     context: QueueContext, submission: Submission, reservation: Reservation
 ) -> list[tuple[int, bool]]:
-    """What the jobs wait for: as it was understood the first time, should this be a repeat."""
+    """Return the jobs that these jobs wait for; a repeated request has those of the first one."""
     if submission.after is None and submission.after_any is None:
         return []
     if reservation.added:
@@ -87,7 +87,7 @@ def _needs(
 
 
 def _notice(context: QueueContext, submission: Submission, first: int, last: int) -> str | None:
-    """What keeps the jobs from running that whoever adds them may not expect."""
+    """Return why the jobs do not run, if the user may not expect it."""
     database = context.database
     if submission.after is not None and state_of(database, first) is State.SKIPPED:
         return f"{_name(first, last)} skipped: {reason_of(database, first)}"
@@ -102,7 +102,7 @@ def _name(first: int, last: int) -> str:
 
 
 async def _rows(submission: Submission) -> list[NewRow]:
-    """What is to be stored of each job; the engine turns while that of many is made."""
+    """Check each job; the engine plans turns between parts of a large submission."""
     rows: list[NewRow] = []
     for first in range(0, len(submission.jobs), _ROWS_AT_ONCE):
         if first:
@@ -123,7 +123,7 @@ async def _fill_in_slices(
         await asyncio.sleep(0)
         try:
             with context.database.transaction():
-                # The same request, made a second time, may be at it too.
+                # A repeat of this request may add jobs at the same time.
                 offset = count_added(context.database, reservation.submission)
                 part = rows[offset : offset + _SLICE]
                 if part:
@@ -152,7 +152,7 @@ def _fill(
     if needs or submission.hold or submission.begin_at is not None:
         first = reservation.first_job + offset
         for job in range(first, first + len(rows)):
-            _shelve(context, job, submission, needs)
+            _make_pending(context, job, submission, needs)
 
 
 def _request(submission: Submission) -> Request:
@@ -171,10 +171,10 @@ def _request(submission: Submission) -> Request:
     )
 
 
-def _shelve(
+def _make_pending(
     context: QueueContext, job: int, submission: Submission, needs: list[tuple[int, bool]]
 ) -> None:
-    """Let a job that was just added wait for what it is to wait for."""
+    """Hold, delay or block a job that was just added, as submitted."""
     for needed, any_end in needs:
         context.pending.link(job, needed, any_end)
     if submission.hold:
@@ -266,7 +266,7 @@ def _where(submission: Submission) -> PlacementRule:
 
 
 def check_gpu_mem(context: QueueContext, asked: int | None) -> None:
-    """Refuse what no GPU of this queue has."""
+    """Refuse more memory than any GPU of this queue has."""
     largest = (
         None if context.engine.gpus.sharing is None else context.engine.gpus.sharing.largest_bytes()
     )

@@ -1,4 +1,4 @@
-"""Does something to each job of a selection, in slices, and tells what was refused."""
+"""Changes each job of a selection, in slices, and collects the refusals."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ async def change_each(
     fits: Callable[[State], bool] = lambda _state: True,
     then: Callable[[RunningAttempt], None] | None = None,
 ) -> Changed:
-    """Call `change` for each job with its present state; what it answers is why it refused.
+    """Call `change` for each job with its state; it returns None, or why it refuses.
 
-    Each slice is one transaction; once it is on record, `then` is called for what runs of it. Jobs
-    that were not named one by one are passed over silently where they do not fit.
+    Each slice is one transaction; after its commit, `then` is called for each changed job that is running. If
+    the selection names no ids, jobs that do not fit are skipped without a refusal.
     """
     named = selection.ids is not None
     changed: list[int] = []

@@ -1,4 +1,4 @@
-"""Keeps the house small: old jobs and logs go, and logs that grow without bound are cut."""
+"""Removes old jobs, logs and snapshots, and truncates logs that grow too large."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NODE_CACHE_BYTES = 4 << 30
 
 
 async def prune_for_ever(context: QueueContext) -> None:
-    """Forget what is older, or more, than the settings keep; a little at a time."""
+    """Prune every hour."""
     clock = TrustedTime(context.database)
     while True:
         try:
@@ -36,7 +36,7 @@ async def prune_for_ever(context: QueueContext) -> None:
 
 
 async def prune(context: QueueContext, clock: TrustedTime | None = None) -> None:
-    """Forget ended jobs beyond `keep.days` and `keep.jobs`; failures among them are told."""
+    """Remove ended jobs beyond `keep.days` and `keep.jobs`; a notice tells of failed ones among them."""
     finish_removals(context)
     clock = clock or TrustedTime(context.database)
     now = clock.now()
@@ -67,7 +67,7 @@ _ENDED = (State.DONE, State.FAILED, State.KILLED, State.LOST, State.SKIPPED)
 
 
 def _oldest(context: QueueContext, oldest_us: float) -> list[tuple[int, State]]:
-    """The jobs to forget next: too old, or too many; what failed is the last to go for its number."""
+    """Return the jobs to remove next: too old, or too many; of too many, failed ones last."""
     ended = sum(context.jobs.tally().get(state, 0) for state in _ENDED)
     surplus = max(0, ended - context.config.value("keep.jobs"))
     too_old = ended_before(context.database, oldest_us, _SLICE)
@@ -75,13 +75,13 @@ def _oldest(context: QueueContext, oldest_us: float) -> list[tuple[int, State]]:
 
 
 async def _prune_checkpoints(context: QueueContext) -> None:
-    """Remove the folders of jobs that have ended and kept nothing in theirs."""
+    """Remove the empty checkpoint folders of jobs that are not running."""
     base = os.path.join(context.home, "checkpoints")
     for group in await asyncio.to_thread(_names_in, base):
         folder = os.path.join(base, group)
         names = [name for name in await asyncio.to_thread(_names_in, folder) if name.isdigit()]
         for start in range(0, len(names), _SLICE):
-            # Not in a thread: a job may be about to start again.
+            # Not in a thread: a job could start between the check and the removal.
             live = {running.attempt.job for running in context.engine.slot_table.running.values()}
             for name in names[start : start + _SLICE]:
                 if int(name) not in live:
@@ -98,7 +98,7 @@ def _names_in(folder: str) -> list[str]:
 
 
 async def _prune_snapshots(context: QueueContext, now: float) -> None:
-    """Delete working trees that no job can run from any more."""
+    """Delete snapshots that no job can run from."""
     folder = os.path.join(context.home, "snapshots")
     try:
         names = os.listdir(folder)
@@ -107,21 +107,21 @@ async def _prune_snapshots(context: QueueContext, now: float) -> None:
     for name in names:
         path = os.path.join(folder, name)
         if not name.startswith(_GONE):
-            # One that was just taken, or wanted again, belongs to a submission that is on its way.
+            # A new snapshot may belong to a submission that has not arrived yet.
             is_new = now - os.lstat(path).st_mtime < _OLD_SNAPSHOT_S
             if is_new or is_snapshot_used(context.database, name):
                 continue
-            # Out of the way at once: nobody must find half of it.
+            # Renamed first: no job may start in a half-deleted snapshot.
             os.rename(path, os.path.join(folder, f"{_GONE}{name}"))
             path = os.path.join(folder, f"{_GONE}{name}")
         await asyncio.to_thread(shutil.rmtree, path, True)
 
 
 async def cap_logs_for_ever(context: QueueContext) -> None:
-    """Cut the logs of running jobs that outgrow `log.cap`; sleeps while there is no cap or no job.
+    """Truncate the logs of running jobs that exceed `log.cap`; sleep while there is no cap or no job.
 
-    What comes from a node has its place in its log, wherever that ends by now: such a log is cut when
-    its job is over.
+    Output that comes from a node is written at its own offset, so such a log is truncated when its job has
+    ended.
     """
     before: set[str] = set()
     while True:
@@ -129,9 +129,9 @@ async def cap_logs_for_ever(context: QueueContext) -> None:
         running = slot_table.running.values() if cap else ()
         logs = {each.log for each in running if each.log is not None}
         far = {each.log for each in running if not slot_table.is_own(each.where)}
-        for path in (logs | before) - far:  # also what has ended since the last time
+        for path in (logs | before) - far:  # also logs of jobs that have ended since the last round
             if cap is not None:
-                # In a thread: what is kept of it may be large, and its disk slow.
+                # In a thread: the kept part may be large, and the disk slow.
                 await asyncio.to_thread(cut_log, path, cap)
         before = logs
         if logs:
@@ -142,9 +142,9 @@ async def cap_logs_for_ever(context: QueueContext) -> None:
 
 
 def cut_log(path: str, cap_bytes: int) -> None:
-    """Cut the middle out of a log that has outgrown its cap, and say so in it.
+    """Cut the middle out of a log that exceeds its cap, and leave a note there.
 
-    The job goes on writing at its end; what it writes in this very moment may be lost too.
+    The job continues to write at the end; output written during the cut may be lost.
     """
     try:
         with open(path, "r+b") as file:
@@ -159,4 +159,4 @@ def cut_log(path: str, cap_bytes: int) -> None:
         with open(path, "ab") as file:
             file.write(marker.encode() + rest)
     except OSError:
-        return  # it was removed, or belongs to somebody else by now
+        return  # it was removed, or belongs to another user now

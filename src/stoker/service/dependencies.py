@@ -1,4 +1,4 @@
-"""What jobs wait for: reads `--after` and its kin, and refuses circles."""
+"""Dependencies of jobs: parses `--after` and `--after-any`, and refuses cycles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 8
 def read_needs(
     context: QueueContext, after: str | None, after_any: str | None
 ) -> list[tuple[int, bool]]:
-    """The jobs that are named, each with whether just its end is waited for."""
+    """Return the named jobs, each with whether any end of it suffices."""
     needs: dict[int, bool] = {}
     for text, any_end in ((after_any, True), (after, False)):
         if text is not None:
@@ -30,7 +30,7 @@ def read_needs(
 
 
 def refuse_circle(context: QueueContext, job: int, needs: Iterable[int]) -> None:
-    """Raise if a job would wait for itself, over however many others."""
+    """Raise if a job would wait for itself, directly or through others."""
     graph: dict[int, list[int]] = {job: list(needs)}
     queue = list(graph[job])
     while queue:

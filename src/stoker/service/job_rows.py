@@ -1,4 +1,4 @@
-"""Rows of the database as the wire shows them."""
+"""Conversion of database rows to the types of the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.wire import Job, to_wire
 
 
 def job_of(listed: ListedJob) -> Job:
-    """A job as the wire shows it in lists."""
+    """Convert a listed job."""
     exit_code, signum = ending(listed.status)
     where = read_where(listed.where)
     return Job(
@@ -42,7 +42,7 @@ def job_of(listed: ListedJob) -> Job:
 
 
 def text_of(command: bytes, form: str | None) -> str:
-    """A command in text as one would type it."""
+    """Return a command as one would type it."""
     if form == "argv":
         words = [word.decode("utf-8", "replace") for word in split_words(command)]
         return shlex.join(words)
@@ -50,7 +50,7 @@ def text_of(command: bytes, form: str | None) -> str:
 
 
 def ending(status: int | None) -> tuple[int | None, int | None]:
-    """A wait status as an exit code or a signal."""
+    """Return the exit code or the signal of a wait status."""
     if status is None:
         return None, None
     number = status & 0x7F
@@ -58,11 +58,11 @@ def ending(status: int | None) -> tuple[int | None, int | None]:
 
 
 def class_of(failure: str | None) -> FailureClass | None:
-    """The class of a failure; one that this version does not know is as good as none."""
+    """Return a failure class; None for one that this version does not know."""
     known = failure in FailureClass.__members__.values()
     return FailureClass(failure) if known else None
 
 
 def seconds(us: int | None) -> float | None:
-    """A time as the wire has it."""
+    """Convert microseconds to seconds."""
     return None if us is None else us / 1e6

@@ -1,4 +1,4 @@
-"""Finds the jobs that a selection means."""
+"""Finds the jobs of a selection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTED = 20
 
 
 def find_one(context: QueueContext, text: str) -> int:
-    """The id of the one job that is named."""
+    """Return the id of the one named job."""
     terms = parse_selector(text)
     found = [job for term in terms for job, _state in _find(context, term)]
     if len(found) != 1:
@@ -25,7 +25,7 @@ def find_one(context: QueueContext, text: str) -> int:
 
 
 def find(context: QueueContext, selection: Selection) -> list[tuple[int, State]]:
-    """The jobs of a selection with their states, in the order of their ids."""
+    """Return the jobs of a selection with their states, in the order of their ids."""
     if selection.project is not None:
         check_project(context, selection.project)
     if selection.ids is not None:
@@ -37,7 +37,7 @@ def find(context: QueueContext, selection: Selection) -> list[tuple[int, State]]
 
 
 def check_project(context: QueueContext, project: str) -> None:
-    """Refuse a project that no job was ever added to, and name those that there are."""
+    """Refuse a project that no job was ever added to, and list the known projects."""
     known = job_queries.projects(context.database)
     if project not in known:
         shown = ", ".join(known[:_LISTED]) + (", …" if len(known) > _LISTED else "")
@@ -46,7 +46,7 @@ def check_project(context: QueueContext, project: str) -> None:
 
 
 def count(context: QueueContext, selection: Selection) -> dict[State, int]:
-    """How many jobs of a selection stand where; nothing is listed, there may be a million."""
+    """Count the jobs of a selection by state, without a list of them: there may be a million."""
     counts: Counter[State] = Counter()
     for first, last in _ranges(context, selection):
         counts.update(
@@ -56,7 +56,7 @@ def count(context: QueueContext, selection: Selection) -> dict[State, int]:
 
 
 def spans(context: QueueContext, selection: Selection) -> list[tuple[int, int]]:
-    """When attempts of a selection began and ended, in microseconds; the last to end is the first."""
+    """Return start and end of all attempts of a selection, in microseconds; the last end first."""
     found = [
         span
         for first, last in _ranges(context, selection)
@@ -68,7 +68,7 @@ def spans(context: QueueContext, selection: Selection) -> list[tuple[int, int]]:
 
 
 def _ranges(context: QueueContext, selection: Selection) -> list[tuple[int, int]]:
-    """The ids that are named, each once."""
+    """Return the selected ranges of ids, without overlaps."""
     if selection.ids is None:
         return [(0, 2**62)]
     spans = []
@@ -94,7 +94,7 @@ def _condition(selection: Selection) -> Condition:
 def _narrow(
     context: QueueContext, rows: dict[int, State], selection: Selection
 ) -> dict[int, State]:
-    """Those of the jobs that are also in the states and of the project that are asked for."""
+    """Return the jobs that are also in the selected states and project."""
     if selection.states:
         rows = {job: state for job, state in rows.items() if state in selection.states}
     if selection.project is not None:

@@ -1,4 +1,4 @@
-"""`log`: where an attempt's output is, and whether more of it can come."""
+"""`log`: finds the log of an attempt, and whether it can still grow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAEMON = "daemon"
 
 
 class AttemptLog(msgspec.Struct, frozen=True):
-    """A file of output; `is_over` tells whether no more can come."""
+    """The log of an attempt; `is_over` says whether no more output can come."""
 
     path: str
     id: int
@@ -27,7 +27,7 @@ class AttemptLog(msgspec.Struct, frozen=True):
 
 
 def find(context: QueueContext, job: str, attempt: int | None) -> AttemptLog:
-    """The log of a job's attempt (the present or last one), or the daemon's own."""
+    """Return the log of a job's attempt (by default the last), or the daemon's own."""
     if job == DAEMON:
         return AttemptLog(os.path.join(context.home, "daemon.log"), 0, 0, lambda: False)
     number = find_one(context, job)

@@ -29,7 +29,7 @@ _Rows = Iterator[tuple[str, ListedJob]]
 
 
 class _Filter(msgspec.Struct, frozen=True):
-    """What a job must be like: its text occurs in its name or at the beginning of its command."""
+    """Filter of jobs; `text` occurs in the name or at the beginning of the command."""
 
     states: list[State] = []
     project: str | None = None
@@ -37,7 +37,7 @@ class _Filter(msgspec.Struct, frozen=True):
     gpu: str | None = None
 
     def fits(self, job: ListedJob) -> bool:
-        """Whether a job is like that."""
+        """Whether a job matches."""
         if self.states and State(job.state) not in self.states:
             return False
         if self.project is not None and job.project != self.project:
@@ -81,7 +81,7 @@ def ls(context: QueueContext, query: LsQuery) -> Page:
 
 
 def foretell(context: QueueContext, job: Job) -> Job:
-    """Tell of a job that runs when it may end, and what of a GPU's memory it has and was promised."""
+    """Add to a running job when it may end, and its reserved and used GPU memory."""
     running = context.running(job.id) if is_live(job.state) else None
     if running is None:
         return job
@@ -137,7 +137,7 @@ def _in_order(context: QueueContext, selection: Selection, cursor: tuple[str, li
 
 
 def _running(context: QueueContext, after: int) -> _Rows:
-    if context.engine.recorder.is_held_up:  # the last turn is not on record: show what is
+    if context.engine.recorder.is_held_up:  # the last turn is not committed: show what is
         jobs = {facts.id for facts in context.jobs.live_facts()}
     else:
         jobs = {running.attempt.job for running in context.engine.slot_table.running.values()}
@@ -161,7 +161,7 @@ def _by_id(
 
 
 def _by_name(context: QueueContext, after: str | None) -> _Rows:
-    """Jobs by their names, those without one last; `b:12:fit` is the cursor of job 12, named fit."""
+    """Yield jobs by name, those without one last; `b:12:fit` is the cursor of job 12, named fit."""
     nameless_after = 0
     if after is None or after.startswith("b:"):
         number, _, name = (after or "b:0:")[2:].partition(":")

@@ -1,4 +1,4 @@
-"""What `hold`, `release` and others share: a pending job comes to the state it belongs in, and it is told."""
+"""Updates the states of jobs that have not started, and publishes the changes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stoker.wire import JobEvent
 
 
 def settle(context: QueueContext, job: int) -> None:
-    """Bring a pending job, and what waits for it, to where they belong; inside a transaction."""
+    """Update the state of a pending job and of the jobs that wait for it; inside a transaction."""
     tell(context, context.pending.settle(job, time.time_ns() // 1000))
 
 
 def settle_dependants(context: QueueContext, job: int) -> None:
-    """The same for those that wait for a job."""
+    """Update the states of the jobs that wait for a job; inside a transaction."""
     tell(context, context.pending.on_over(job, time.time_ns() // 1000))
 
 

@@ -1,4 +1,4 @@
-"""Where a job may run, checked against the nodes and GPUs that there are."""
+"""Checks placement rules against the nodes and GPUs of the queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 12
 
 
 def check_where(context: QueueContext, where: PlacementRule, gpus: int) -> None:
-    """Refuse what cannot be had here, and say what can; a node that is away may come back."""
+    """Refuse a rule that no node or GPU fits, and list what exists. A node that is away may fit."""
     slot_table = context.engine.slot_table
     if where == ANYWHERE:
         return
@@ -39,6 +39,10 @@ def check_where(context: QueueContext, where: PlacementRule, gpus: int) -> None:
         if slot_table.nodes and not nodes:
             raise UsageError(f"no node fits {where}; {_nodes(slot_table)}", field="nodes")
         return
+    _check_slots(slot_table, where, gpus)
+
+
+def _check_slots(slot_table: SlotTable, where: PlacementRule, gpus: int) -> None:
     most = slot_table.slots_left(slot_table.placement.allowed(write_where(where)))
     if not most:
         raise UsageError(f"no GPU fits {where}; {_models(slot_table)}", field="nodes")

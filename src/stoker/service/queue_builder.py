@@ -1,4 +1,4 @@
-"""Builds the daemon's queue: database, slots and executor become a context with an engine in it."""
+"""Builds the daemon's queue: a context with an engine, from a database, slots and an executor."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from stoker.store.sharing_records import SharingRecords
 
 
 class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue is built over. In a cluster, `head` is what this machine is called there."""
+    """What a queue is built from. In a cluster, `head` is the name of this machine."""
 
     home: str
     database: Database
@@ -61,7 +61,7 @@ class QueueSources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _QueueBuilder:
-    """Makes the parts of a queue, each once, in the order in which they need each other."""
+    """Makes the parts of a queue in the order in which they need each other."""
 
     def __init__(self, sources: QueueSources) -> None:
         self.sources = sources
@@ -81,7 +81,7 @@ class _QueueBuilder:
             self._allowed_of,
         )
         self.engine = self._build_engine()
-        sources.database.on_rollback = self._believe_the_database
+        sources.database.on_rollback = self._reload
 
     def _build_engine(self) -> Engine:
         sources, jobs = self.sources, self.jobs
@@ -118,7 +118,7 @@ class _QueueBuilder:
         return mps
 
     def _allowed_of(self, running: RunningAttempt) -> frozenset[int] | None:
-        """The slots that a running job may use; None for all."""
+        """Return the slots that a running job may use; None for all."""
         facts = running.entry.facts
         return (
             None
@@ -139,8 +139,8 @@ class _QueueBuilder:
                 f"the queue is paused, {reason}; stoker resume --queue goes on once there is space"
             )
 
-    def _believe_the_database(self) -> None:
-        """Forget what was not committed."""
+    def _reload(self) -> None:
+        """Read the committed state again after a rollback."""
         self.jobs.forget_uncommitted()
         self.pending.load()
         self.admission.load()

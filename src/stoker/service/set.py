@@ -25,7 +25,7 @@ from stoker.service.placement_check import check_where
 from stoker.store.queue_jobs import Facts
 from stoker.wire import Changed, Set, from_wire
 
-# What can still be changed while a job runs.
+# Settings that can be changed while a job is running.
 _OF_RUNNING = {"name", "priority", "retries", "timeout_s"}
 _OF_PLACE = {"nodes", "on", "node_labels"}
 # Settings that other fields of JobClass hold.
@@ -78,7 +78,7 @@ async def set_(context: QueueContext, order: Set) -> Changed:
 
 
 def _list(names: Iterable[str]) -> str:
-    """Names of settings as people type them: `name, priority and timeout`."""
+    """Join names of settings as users type them: `name, priority and timeout`."""
     typed = {"nodes": "node", "node_labels": "node_label"}
     words = sorted(typed.get(name, name.removesuffix("_s").removesuffix("_at")) for name in names)
     *most, last = words
@@ -103,7 +103,7 @@ def _check(context: QueueContext, values: dict[str, object]) -> None:
 
 
 def _where(facts: Facts, values: dict[str, Any]) -> PlacementRule:
-    """Where a job may run with what is set; what is not stays."""
+    """Return the placement rule with the new values; the others stay."""
     known = read_where(facts.request.where)
     return make_where(
         values.get("nodes", known.nodes),
@@ -136,7 +136,7 @@ def _change(context: QueueContext, facts: Facts, values: dict[str, Any]) -> None
 
 
 def _change_needs(context: QueueContext, job: int, values: dict[str, object]) -> None:
-    """Let a job wait for others than before; of the two kinds of needs one that is not named stays."""
+    """Replace the jobs that a job waits for; `after` or `after_any` stays if it is not given."""
     needs = dict(read_needs(context, _text(values.get("after")), _text(values.get("after_any"))))
     for need in context.pending.needs_of(job):
         if ("after_any" if need.any else "after") not in values:

@@ -1,4 +1,4 @@
-"""`wait`: how far jobs have come."""
+"""`wait`: the progress of jobs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stoker.store.job_queries import count_ended, count_newer, newest_id
 from stoker.wire import Progress, Selection, WaitFor
 
 _PAUSE_US = 60_000_000
-_MANY = 100_000  # to look at more would keep others waiting
+_MANY = 100_000  # reading more would delay other requests
 
 
 def begin(context: QueueContext, wanted: WaitFor, now: float) -> WaitFor:
-    """Check what is to be waited for, and fix what is unfinished at this moment of the Unix epoch."""
+    """Check a selection to wait for; `unfinished` means the jobs of this moment from now on."""
     if wanted.project is not None:
         check_project(context, wanted.project)
     if (wanted.since is None) != (wanted.last is None):
@@ -29,7 +29,7 @@ def begin(context: QueueContext, wanted: WaitFor, now: float) -> WaitFor:
 
 
 def progress(context: QueueContext, selection: Selection) -> Progress:
-    """How many of the jobs selected (by default all) stand where, and how many are not over yet."""
+    """Return how many selected jobs (by default all) are in each state, and how many have not ended."""
     if isinstance(selection, WaitFor) and selection.unfinished:
         return _unfinished(context, selection)
     named = selection.ids is not None or selection.project is not None or selection.states
@@ -43,10 +43,10 @@ def progress(context: QueueContext, selection: Selection) -> Progress:
 
 
 def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
-    """How far the jobs have come that waited or ran at a moment; held jobs are not among them.
+    """Return the progress of the jobs that waited or ran at a moment, without held jobs.
 
-    What ended since is found by the index of ends, what has not by the tally, so that a long history
-    costs nothing.
+    Jobs that have ended since are found by the index of ends, the others are counted by the tally, so that a
+    long history costs nothing.
     """
     assert wanted.since is not None
     assert wanted.last is not None
@@ -66,7 +66,7 @@ def _unfinished(context: QueueContext, wanted: WaitFor) -> Progress:
 
 
 def _join_starting(counts: dict[State, int]) -> None:
-    """Count what starts as running: whoever waits sees no difference."""
+    """Count starting jobs as running."""
     starting = counts.pop(State.STARTING, 0)
     if starting:
         counts[State.RUNNING] = counts.get(State.RUNNING, 0) + starting
@@ -77,7 +77,7 @@ def _left(counts: dict[State, int]) -> int:
 
 
 def _took_s(spans: list[tuple[int, int]]) -> float | None:
-    """How long it took, back to the last pause."""
+    """Return how long the jobs took, since the last pause."""
     if not spans:
         return None
     last = first = spans[0][1]

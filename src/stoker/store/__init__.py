@@ -1,1 +1,1 @@
-"""What is remembered: SQLite, one writer."""
+"""The SQLite database: schema, all SQL, one writer."""

@@ -1,4 +1,4 @@
-"""Attempts on record: how each attempt of a job ran and ended."""
+"""Records of attempts: how each attempt of a job ran and ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LATEST = _ATTEMPT.format("attempt", "state", "job", "id")
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
-    """An attempt, present or past."""
+    """A current or earlier attempt."""
 
     number: int
     state: str
@@ -34,7 +34,7 @@ class RecordedAttempt(msgspec.Struct, frozen=True):
 
 
 def attempts_of(database: Database, job: int) -> list[RecordedAttempt]:
-    """The attempts of a job that exists, in their order."""
+    """Return the attempts of a job that exists, in their order."""
     found = list(starmap(RecordedAttempt, database.execute(_EARLIER, (job,))))
     latest = RecordedAttempt(*database.execute(_LATEST, (job,)).fetchone())
     return [*found, latest] if latest.number > len(found) else found

@@ -1,4 +1,4 @@
-"""Settings on record: those that differ from their defaults."""
+"""Records of settings that differ from their defaults."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from stoker.store.database import Database
 
 
 def read_settings(database: Database) -> dict[str, str]:
-    """Every setting on record by its name."""
+    """Return every recorded setting by its name."""
     return dict(database.execute("SELECT name, value FROM config").fetchall())
 
 
 def record_setting(database: Database, name: str, value: str) -> None:
-    """Record a setting inside a transaction, in place of the value before."""
+    """Record a setting inside a transaction; replaces the old value."""
     database.write("INSERT OR REPLACE INTO config VALUES (?, ?)", (name, value))
 
 
 def forget_setting(database: Database, name: str) -> None:
-    """Let the default of a setting count again, inside a transaction."""
+    """Delete a setting inside a transaction, so that its default counts."""
     database.write("DELETE FROM config WHERE name = ?", (name,))

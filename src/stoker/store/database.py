@@ -28,11 +28,11 @@ _CHECKED_BYTES = 8 << 20  # a larger file would take too long to check whenever 
 
 
 class FullDiskError(StokerError):
-    """Something could not be written, and was undone."""
+    """A write failed and was rolled back."""
 
 
 class Database:
-    """Opens or makes the file, and keeps what is committed safe: at most a second of it at power loss."""
+    """One database file. A power loss can undo at most the commits of the last second."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Database:
         self.before_commit: Callable[[], None] = _nothing
         self.on_rollback: Callable[[], None] = _nothing
         self.refusal: str | None = None
-        """Why what was written last is not committed yet; nothing else can be written until it is."""
+        """Why the last transaction is not committed yet; nothing else can be written until it is."""
         self.on_unsynced: Callable[[str], None] = _tell_nobody
         self._sync_problem: str | None = None
         self._written: list[tuple[str, Sequence[object]]] = []
@@ -58,12 +58,12 @@ class Database:
             ) from error
 
     def _inspect(self) -> None:
-        """Look before touching: a connection that may write would tidy up somebody's file."""
+        """Check the file read-only first: a writing connection would change a foreign file."""
         with open(self.path, "rb") as file:
             if file.read(16) != b"SQLite format 3\0":
                 raise sqlite3.DatabaseError("file is not a database")
-        # With nothing beside it that belongs to it, nothing is left beside it either. A journal from
-        # before it was one of ours, when its birth was cut short, could not be read past.
+        # Without a WAL, open the file as immutable: this creates no files beside it, and ignores a rollback
+        # journal from a creation that was interrupted.
         connection = open_read_only(self.path, alone=not os.path.exists(f"{self.path}-wal"))
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -120,7 +120,7 @@ class Database:
         self._fit_wal()
 
     def _fit_wal(self) -> None:
-        """Let the log grow as far as the disk has room for it."""
+        """Limit the WAL by the free space of the disk."""
         found = os.fstatvfs(self._wal)
         room = found.f_bavail * found.f_frsize // self._page_bytes // _PART_OF_DISK
         pages = max(_FEWEST_WAL_PAGES, min(_WAL_PAGES, room))
@@ -129,13 +129,13 @@ class Database:
             self.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def run_script(self, name: str, more: str = "") -> None:
-        """Run one of this package's SQL files, and more, as one transaction of their own."""
+        """Run one of this package's SQL files, and more statements, as one transaction."""
         path = os.path.join(os.path.dirname(__file__), name)
         with open(path, encoding="utf-8") as file:
             self.connection.executescript(f"BEGIN; {file.read()} {more} COMMIT;")
 
     def write(self, statement: str, values: Sequence[object]) -> int:
-        """Execute a statement inside the open transaction, begun here if need be; rows changed."""
+        """Execute a statement in the open transaction or a new one; return the number of changed rows."""
         if self.refusal is not None:
             self._begin_again(self.refusal)
         elif not self._written:
@@ -147,18 +147,18 @@ class Database:
             except sqlite3.OperationalError as error:
                 if not self._patient:
                     raise
-                # A transaction that outgrows the cache is written before its commit.
+                # SQLite writes a transaction that exceeds its cache before the commit.
                 last = self._written.pop()
                 self._begin_again(str(error))
                 self._written.append(last)
 
     def commit(self) -> None:
-        """Make what was written since the last commit last; waits for space on a full disk."""
+        """Commit all writes; on a full disk wait for space."""
         while not self.try_commit():
             self.on_full(f"cannot write {self.path}: {self.refusal}")
 
     def try_commit(self) -> bool:
-        """The same without waiting: False if it is refused; it is kept, for the next time."""
+        """Commit without waiting; return False if it fails. The writes are kept for the next try."""
         if not self._written:
             return True
         try:
@@ -183,9 +183,9 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:
-        """All of it or nothing: what a full disk refuses is undone, and told as an error.
+        """Open a transaction; a full disk rolls it back and raises FullDiskError.
 
-        With `durable`, it is on the disk itself when this returns.
+        With `durable`, it is synced to the disk when this returns.
         """
         if self.refusal is not None:
             raise self._refuse(self.refusal)
@@ -218,7 +218,7 @@ class Database:
             self.execute("ROLLBACK")
 
     def _begin_again(self, refusal: str) -> None:
-        """Wait for space, then write once more all that this transaction has written so far."""
+        """Wait for space, then repeat all writes of this transaction."""
         while True:
             self._rollback()
             self.refusal = refusal
@@ -242,13 +242,13 @@ class Database:
         )
 
     def sync_due_s(self) -> float | None:
-        """In how many seconds commits have to be pushed to the disk; None if there are none."""
+        """Return in how many seconds commits must be synced; None if all are synced."""
         if self._unsynced_since is None:
             return None
         return max(0.0, self._unsynced_since + _SYNC_PERIOD_S - time.monotonic())
 
     def sync_when_due(self) -> None:
-        """Push commits to the disk itself once a second."""
+        """Sync commits to the disk if a second has passed."""
         if (
             self._unsynced_since is not None
             and time.monotonic() - self._unsynced_since >= _SYNC_PERIOD_S
@@ -256,16 +256,16 @@ class Database:
             self.sync()
 
     def sync(self) -> str | None:
-        """Push all commits to the disk itself, now; returns a warning if the disk cannot.
+        """Sync all commits to the disk now; return a warning if the disk cannot.
 
-        What is committed stays committed either way, and counts as long as the machine runs. The disk is
-        tried again once a second; `on_unsynced` is told when that begins and when it is over.
+        The commits are valid in either case while the machine runs. The sync is repeated every second;
+        `on_unsynced` is called when the problem begins and when it ends.
         """
         reach("database-before-sync")
         try:
             os.fdatasync(self._wal)
             if self._sync_problem is not None:
-                # What the disk refused once it does not write again by itself: write it elsewhere.
+                # The kernel does not repeat a failed write: write the pages to the database file instead.
                 self.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
         except (OSError, sqlite3.OperationalError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -286,14 +286,14 @@ class Database:
         return None
 
     def close(self) -> None:
-        """Leave one tidy file behind."""
+        """Close the database; SQLite merges the WAL into the file."""
         reach("database-before-close")
         self.connection.close()
         os.close(self._wal)
 
 
 def open_read_only(path: str, *, alone: bool = False) -> sqlite3.Connection:
-    """Open a database without ever changing it; with `alone` nobody else does meanwhile."""
+    """Open a database read-only; `alone` promises that no other process writes meanwhile."""
     from urllib.parse import quote
 
     options = "mode=ro&immutable=1" if alone else "mode=ro"

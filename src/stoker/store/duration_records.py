@@ -1,4 +1,4 @@
-"""Durations on record: how long jobs of a kind take, learned from those that have succeeded."""
+"""Records of durations: how long jobs of a kind take, from jobs that have succeeded."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class LearnedDuration(NamedTuple):
 
 
 def read_durations(database: Database) -> dict[str, LearnedDuration]:
-    """All durations by kind, the one learned last at the end."""
+    """Return all durations by kind; the newest is the last."""
     rows = database.execute("SELECT name, jobs, mean_s FROM kind ORDER BY learned_at_us")
     return {kind: LearnedDuration(jobs, mean_s) for kind, jobs, mean_s in rows}
 
 
 def record_duration(database: Database, kind: str, learned: LearnedDuration) -> None:
-    """Record the duration of a kind inside a transaction, in place of the one before."""
+    """Record the duration of a kind inside a transaction; replaces the old one."""
     database.write(
         "INSERT OR REPLACE INTO kind VALUES (?, ?, ?, ?)",
         (kind, *learned, time.time_ns() // 1000),

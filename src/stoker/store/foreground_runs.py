@@ -1,4 +1,4 @@
-"""Foreground runs: a folder each, with a database, a journal and the jobs' logs."""
+"""Folders of foreground runs, each with a database, a journal and the jobs' logs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEEP_RUNS = 200
 
 
 class ForegroundRun:
-    """One run's folder, locked against a second process for as long as this one lives."""
+    """The folder of one run, locked against other processes while this one lives."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -49,29 +49,29 @@ class ForegroundRun:
 
     @property
     def folder_number(self) -> str:
-        """Tells this folder from its copies: the numbers of its device and its inode."""
+        """Device and inode numbers, which distinguish this folder from its copies."""
         found = os.stat(self.folder)
         return f"{found.st_dev:x}.{found.st_ino:x}"
 
     def path(self, *names: str) -> str:
-        """A path inside the folder, whose parents exist."""
+        """Return a path inside the folder; creates its parents."""
         path = os.path.join(self.folder, *names)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         return path
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the database and unlock the folder."""
         self.database.close()
         os.close(self._lock)
 
 
 def create(home: str, key: Mapping[str, str]) -> ForegroundRun:
-    """Begin a new run; `key` is what a later resume will look for."""
+    """Begin a new run; a later resume finds it by its `key`."""
     return _begin(os.path.join(home, "runs"), _KEEP_RUNS, key)
 
 
 def create_private(home: str) -> ForegroundRun:
-    """Begin a run that nobody will resume: when it is over its folder may go, and goes with the next."""
+    """Begin a run that is never resumed; the next such run deletes its folder."""
     return _begin(os.path.join(home, "private"), 0, {})
 
 
@@ -81,20 +81,20 @@ def _begin(runs: str, keep: int, key: Mapping[str, str]) -> ForegroundRun:
     _prune(runs, numbers[: max(0, len(numbers) - keep)])
     run = ForegroundRun(_make_next(runs, numbers[-1] if numbers else 0))
     for name, value in key.items():
-        # A path may be no valid text: bytes keep it as it is.
+        # As bytes: a path may not be valid UTF-8.
         run.database.write("INSERT INTO meta VALUES (?, ?)", (name, os.fsencode(value)))
     run.database.commit()
     return run
 
 
 def latest(home: str, key: Mapping[str, str]) -> ForegroundRun | None:
-    """The newest run with this key, opened to be resumed."""
+    """Open the newest run with this key to resume it; None if there is none."""
     folder = _find(home, key)
     return None if folder is None else ForegroundRun(folder)
 
 
 def read_done(home: str, key: Mapping[str, str]) -> set[bytes]:
-    """The commands that have succeeded in the newest run with this key, be it going on or over."""
+    """Return the commands that have succeeded in the newest run with this key, which may still run."""
     folder = _find(home, key)
     if folder is None:
         return set()
@@ -104,7 +104,7 @@ def read_done(home: str, key: Mapping[str, str]) -> set[bytes]:
 
 
 class RunOutcome(NamedTuple):
-    """How a job with a log of its own stands."""
+    """State of a job that has its own log."""
 
     log: bytes
     state: str
@@ -115,7 +115,7 @@ class RunOutcome(NamedTuple):
 
 
 def read_outcomes(home: str, key: Mapping[str, str]) -> list[RunOutcome]:
-    """How the jobs of the newest run with this key stand, those that have logs of their own."""
+    """Return the states of the jobs with their own logs in the newest run with this key."""
     folder = _find(home, key)
     if folder is None:
         return []
@@ -135,7 +135,7 @@ def _find(home: str, key: Mapping[str, str]) -> str | None:
 
 
 def _make_next(runs: str, number: int) -> str:
-    """Make the folder with the next number that nobody else has taken meanwhile."""
+    """Make the folder with the next free number."""
     while True:
         number += 1
         folder = os.path.join(runs, str(number))
@@ -162,7 +162,7 @@ def _numbers(runs: str) -> list[int]:
 
 
 def _prune(runs: str, numbers: Sequence[int]) -> None:
-    """Forget old runs; never one that is going on."""
+    """Delete old runs, except those that still run."""
     import shutil
 
     for number in numbers:

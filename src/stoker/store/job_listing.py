@@ -1,6 +1,6 @@
-"""Jobs as lists show them, in each of the orders that lists have.
+"""Queries for lists of jobs, in each order that lists can have.
 
-Every function reads lazily, from a position on, so that a page costs the rows that it looks at.
+Every function reads lazily from a position on, so that a page costs only the rows that it reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stoker.store.database import Database
 from stoker.store.job_queries import RARE_STATES
 
 _SHOWN_BYTES = 1000
-# Of the command only its beginning: a page of the longest ones would not fit into memory.
+# Only the beginning of the command: a page of the longest ones would not fit into memory.
 _SELECT = (
     f"SELECT job.id, name, project, state, substr(command, 1, {_SHOWN_BYTES}), form, class.slots,"  # noqa: S608 - ours
     " priority, attempt, job.slots, reason, status, submitted_at_us, started_at_us, ended_at_us, rank,"
@@ -24,7 +24,7 @@ _SELECT = (
     " FROM job JOIN class ON class.id = job.class"
     " LEFT JOIN submission ON submission.id = job.submission"
 )
-# Three questions for what one comparison of three columns would ask: so the index answers each.
+# Three queries instead of one comparison of three columns, because the index can answer each of them.
 _SAME_RANK = (
     f"{_SELECT} WHERE class = ? AND state = 'waiting' AND priority = ? AND rank = ? AND job.id > ?"
     " ORDER BY job.id"
@@ -85,14 +85,14 @@ class ListedJob(msgspec.Struct, frozen=True, gc=False):
 
 
 def one(database: Database, job: int) -> ListedJob | None:
-    """One job; None if there is no such job."""
+    """Return one job; None if there is no such job."""
     return next(_read(database, f"{_SELECT} WHERE job.id = ?", (job,)), None)
 
 
 def waiting(
     database: Database, project: str | None, after: Sequence[int] = ()
 ) -> Iterator[ListedJob]:
-    """Waiting jobs in the order of the queue, after a priority, rank and id; merged from their classes."""
+    """Return waiting jobs in queue order, after a priority, rank and id; merges their classes."""
     parts = [_waiting_in_class(database, number, after) for number in _classes(database, project)]
     return heapq.merge(*parts, key=lambda job: (-job.priority, job.rank, job.id))
 
@@ -106,7 +106,7 @@ def _waiting_in_class(database: Database, number: int, after: Sequence[int]) -> 
 
 
 def pending(database: Database, states: Sequence[State], after: int) -> Iterator[ListedJob]:
-    """Held, blocked or delayed jobs by their ids, after one of them."""
+    """Return held, blocked or delayed jobs by id, after an id."""
     found = [_read(database, _PENDING, (state.value, after)) for state in states]
     return heapq.merge(*found, key=_id_of)
 
@@ -114,7 +114,7 @@ def pending(database: Database, states: Sequence[State], after: int) -> Iterator
 def ended(
     database: Database, states: Sequence[State], project: str | None, before: Sequence[int]
 ) -> Iterator[ListedJob]:
-    """Ended jobs, the last to end first, before a time in microseconds and an id."""
+    """Return ended jobs, the last to end first, before a time in microseconds and an id."""
     ours = ""
     if project is not None:
         ours = f" AND class IN ({', '.join(map(str, _classes(database, project)))})"
@@ -127,9 +127,9 @@ def ended(
 def by_id(
     database: Database, states: Sequence[State], start: int, *, newest_first: bool
 ) -> Iterator[ListedJob]:
-    """Jobs by their ids, from one of them on.
+    """Return jobs by id, after or before an id.
 
-    Where all the states are rare, only jobs in them are read; else jobs in any state.
+    If all the states are rare, only jobs in them are read; else jobs in any state.
     """
     sql = _NEWEST if newest_first else _OLDEST
     if not states or not RARE_STATES.issuperset(states):
@@ -140,12 +140,12 @@ def by_id(
 
 
 def by_name(database: Database, name: str, job: int) -> Iterator[ListedJob]:
-    """Jobs with names in the order of these, after the job of this name and id."""
+    """Return jobs with names in the order of these, after a name and an id."""
     return _read(database, _BY_NAME, (name, job))
 
 
 def nameless(database: Database, after: int) -> Iterator[ListedJob]:
-    """Jobs without names by their ids, after one of them."""
+    """Return jobs without names by id, after an id."""
     return _read(database, _NAMELESS, (after,))
 
 

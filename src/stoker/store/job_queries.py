@@ -1,4 +1,4 @@
-"""Questions about jobs: which there are, in which states, and why."""
+"""Queries for jobs, their states and the reasons of these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stoker.core.lifecycle import State
 from stoker.store.database import Database, open_read_only
 from stoker.store.jobs import CLASS_COLUMNS
 
-# These have a reason always, and so are found by the index of reasons.
+# Jobs in these states always have a reason, so the index of reasons finds them.
 RARE_STATES = frozenset(
     {State.HELD, State.BLOCKED, State.DELAYED, State.SKIPPED, State.FAILED, State.LOST}
 )
@@ -33,7 +33,7 @@ _WAITING = (
 
 
 class NamedJob(NamedTuple):
-    """A job that has the name asked for."""
+    """A job that was found by its name."""
 
     id: int
     state: State
@@ -72,39 +72,39 @@ class WaitingJob(msgspec.Struct, frozen=True, gc=False):
 
 
 def state_of(database: Database, job: int) -> State | None:
-    """In which state a job is; None if there is no such job."""
+    """Return the state of a job; None if there is no such job."""
     row = database.execute("SELECT state FROM job WHERE id = ?", (job,)).fetchone()
     return State(row[0]) if row else None
 
 
 def reason_of(database: Database, job: int) -> str | None:
-    """Why a job is in its state; None if there is no such job or no reason on record."""
+    """Return the reason of a job's state; None if there is no such job or no reason."""
     row = database.execute("SELECT reason FROM job WHERE id = ?", (job,)).fetchone()
     return row[0] if row else None
 
 
 def newest_id(database: Database) -> int:
-    """The highest id of a job on record; 0 if there is none."""
+    """Return the highest id of a job; 0 if there is none."""
     return int(database.execute("SELECT coalesce(max(id), 0) FROM job").fetchone()[0])
 
 
 def newest_job(database: Database) -> list[tuple[int, State]]:
-    """The job that was added last, if there is one."""
+    """Return the job that was added last, if there is one."""
     return _find(database, "ORDER BY id DESC LIMIT 1", ())
 
 
 def jobs_between(database: Database, first: int, last: int) -> list[tuple[int, State]]:
-    """The jobs with these ids and those between them."""
+    """Return the jobs in a range of ids."""
     return _find(database, "WHERE id BETWEEN ? AND ?", (first, last))
 
 
 def is_any_between(database: Database, first: int, last: int) -> bool:
-    """Whether there is a job with one of these ids."""
+    """Whether there is a job in a range of ids."""
     return bool(_find(database, "WHERE id BETWEEN ? AND ? LIMIT 1", (first, last)))
 
 
 def jobs_that_fit(database: Database, condition: Condition) -> list[tuple[int, State]]:
-    """The jobs that fit a condition, in the order of their ids."""
+    """Return the jobs that fit a condition, by id."""
     return _find(database, f"WHERE {condition.sql()} ORDER BY id", condition.values())
 
 
@@ -114,7 +114,7 @@ def _find(database: Database, clause: str, values: Sequence[object]) -> list[tup
 
 
 def jobs_named(database: Database, name: str) -> list[NamedJob]:
-    """The jobs of a name, in the order of their ids."""
+    """Return the jobs with a name, by id."""
     rows = database.execute(
         "SELECT job.id, state, project FROM job JOIN class ON class.id = job.class"
         " WHERE name = ? ORDER BY job.id",
@@ -124,7 +124,7 @@ def jobs_named(database: Database, name: str) -> list[NamedJob]:
 
 
 def projects(database: Database) -> list[str]:
-    """The projects that jobs were added to, the newest first."""
+    """Return the projects that jobs were added to, the newest first."""
     rows = database.execute(
         "SELECT project FROM class WHERE project IS NOT NULL GROUP BY project ORDER BY max(id) DESC"
     )
@@ -134,7 +134,7 @@ def projects(database: Database) -> list[str]:
 def count_between(
     database: Database, first: int, last: int, condition: Condition
 ) -> dict[State, int]:
-    """How many of the jobs with these ids that fit a condition are in which state."""
+    """Count the jobs in a range of ids that fit a condition, by state."""
     sql = (
         "SELECT state, count(*) FROM job WHERE id BETWEEN ? AND ?"  # noqa: S608 - ours
         f" AND {condition.sql()} GROUP BY state"
@@ -145,7 +145,7 @@ def count_between(
 def run_times_between(
     database: Database, first: int, last: int, condition: Condition
 ) -> list[tuple[int, int]]:
-    """When attempts of the jobs with these ids that fit a condition began and ended, in microseconds."""
+    """Return start and end in microseconds of the attempts of jobs in a range that fit a condition."""
     where = f"id BETWEEN ? AND ? AND {condition.sql()}"
     sql = (
         f"SELECT started_at_us, ended_at_us FROM job WHERE {where}"  # noqa: S608 - ours
@@ -157,7 +157,7 @@ def run_times_between(
 
 
 def count_newer(database: Database, job: int) -> dict[State, int]:
-    """How many jobs that were added after this one are in which state."""
+    """Count the jobs that were added after this one, by state."""
     return _by_state(
         database.execute(
             "SELECT state, count(*) FROM job WHERE id > ? AND submission IS NOT NULL GROUP BY state",
@@ -167,7 +167,7 @@ def count_newer(database: Database, job: int) -> dict[State, int]:
 
 
 def count_ended(database: Database, since_us: int, last: int) -> dict[State, int]:
-    """How many jobs up to this one have ended how since a time."""
+    """Count the jobs up to this one that have ended since a time, by state."""
     return _by_state(
         database.execute(
             "SELECT state, count(*) FROM job WHERE submission IS NOT NULL AND ended_at_us >= ? AND id <= ?"
@@ -180,7 +180,7 @@ def count_ended(database: Database, since_us: int, last: int) -> dict[State, int
 def count_matching(
     path: str, *, project: str | None, text: str | None, gpu: str | None
 ) -> dict[State, int]:
-    """How many jobs that match are in which state: reads every job, with a connection of its own."""
+    """Count matching jobs by state; reads every job, with its own connection."""
     values = {"project": project, "gpu": gpu, "text": None if text is None else text.lower()}
     with contextlib.closing(open_read_only(path)) as connection:
         return _by_state(connection.execute(_MATCHING, values))
@@ -191,7 +191,7 @@ def _by_state(rows: Iterable[tuple[str, int]]) -> dict[State, int]:
 
 
 def has_pending(database: Database, project: str | None) -> bool:
-    """Whether a project, or None for no project, has jobs that have not begun."""
+    """Whether a project, or None for no project, has jobs that have not started."""
     row = database.execute(
         "SELECT 1 FROM job JOIN class ON class.id = job.class WHERE project IS ?"
         " AND state IN ('waiting', 'starting', 'blocked', 'delayed') AND pid IS NULL LIMIT 1",
@@ -201,13 +201,13 @@ def has_pending(database: Database, project: str | None) -> bool:
 
 
 def first_waiting(database: Database, limit: int, head_bytes: int) -> list[WaitingJob]:
-    """The first jobs of the queue in its order, each with so many bytes of its command."""
+    """Return the first jobs in queue order, each with so many bytes of its command."""
     rows = database.execute(_WAITING, (head_bytes, limit))
     return [WaitingJob(*(*row[:4], JobClass(*row[4:]))) for row in rows]
 
 
 def read_states(path: str) -> dict[int, State]:
-    """The states of all jobs in a database that other processes may use."""
+    """Return the states of all jobs in a database that other processes may use."""
     with contextlib.closing(open_read_only(path)) as connection:
         rows = connection.execute("SELECT id, state FROM job")
         return {job: _STATES[state] for job, state in rows}

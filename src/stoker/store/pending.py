@@ -1,4 +1,4 @@
-"""Jobs that may not start yet: held, waiting for others, or for a time; and those that start first."""
+"""Jobs that may not start yet: they are held, or wait for other jobs or for a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stoker.core.readiness import Need, pending_state
 from stoker.store.named_values import NamedValues
 from stoker.store.queue_jobs import QueueJobs
 
-_TOLD = 8
+_SHOWN = 8
 _EVENTS = {
     State.WAITING: Event.READY,
     State.HELD: Event.HOLD,
@@ -20,14 +20,14 @@ _EVENTS = {
 
 
 class Backoff(NamedTuple):
-    """When a job that failed may begin again by the time of day, and how long it had to wait for that."""
+    """The time at which a failed job may start again, and the length of its pause."""
 
     begin_at_us: int
     pause_us: int
 
 
 class PendingJobs:
-    """Keeps every pending job in the state that its hold, its needs and its time give it."""
+    """Keeps every pending job in the state that follows from its hold, its needs and its time."""
 
     def __init__(self, jobs: QueueJobs) -> None:
         self._jobs = jobs
@@ -37,28 +37,28 @@ class PendingJobs:
         self.load()
 
     def load(self) -> None:
-        """Read which jobs others wait for, and when the next delayed one begins."""
+        """Read which jobs others wait for, and when the next delayed job starts."""
         rows = self._execute("SELECT DISTINCT needed FROM dependency")
         self._needed = {needed for (needed,) in rows}
         self.next_begin_us = self._find_next_begin()
 
     def link(self, job: int, needed: int, any_end: bool) -> None:
-        """Let a job wait for another."""
+        """Make a job wait for another."""
         self._write("INSERT OR REPLACE INTO dependency VALUES (?, ?, ?)", (needed, job, any_end))
         self._needed.add(needed)
 
     def unlink(self, job: int) -> None:
-        """Let a job wait for no other."""
+        """Delete all needs of a job."""
         self._write("DELETE FROM dependency WHERE job = ?", (job,))
 
     def settle_need(self, job: int) -> None:
-        """Let nobody wait any more for a job that is done, before it is forgotten."""
+        """Delete the needs for a job that is done, before the job is removed."""
         if job in self._needed:
             self._write("DELETE FROM dependency WHERE needed = ?", (job,))
             self._needed.discard(job)
 
     def needs_of(self, job: int) -> list[Need]:
-        """The jobs that a job waits for, with their states."""
+        """Return the jobs that a job waits for, with their states."""
         rows = self._execute(
             "SELECT needed, state, any FROM dependency LEFT JOIN job ON job.id = needed"
             " WHERE dependency.job = ? ORDER BY needed",
@@ -70,16 +70,16 @@ class PendingJobs:
         ]
 
     def dependants_of(self, job: int) -> list[int]:
-        """The jobs that wait for a job."""
+        """Return the jobs that wait for a job."""
         if job not in self._needed:
             return []
         rows = self._execute("SELECT job FROM dependency WHERE needed = ? ORDER BY job", (job,))
         return [dependant for (dependant,) in rows]
 
     def settle(self, job: int, now_us: int) -> list[tuple[int, State]]:
-        """Bring a pending job to the state it belongs in, and with it those that wait for it.
+        """Update the state of a pending job, and return all changes.
 
-        They follow where it is skipped, and where it no longer is. Returns what has changed.
+        If it is skipped, or skipped no longer, the jobs that wait for it change too.
         """
         changed: list[tuple[int, State]] = []
         queue = [job]
@@ -93,14 +93,14 @@ class PendingJobs:
         return changed
 
     def on_over(self, job: int, now_us: int) -> list[tuple[int, State]]:
-        """A job has come to its end (or waits again): what follows for those that wait for it."""
+        """Update the jobs that wait for a job that has ended or waits again; return the changes."""
         changed = []
         for dependant in self.dependants_of(job):
             changed += self.settle(dependant, now_us)
         return changed
 
     def wake(self, now_us: int) -> list[tuple[int, State]]:
-        """Let begin what was delayed until now."""
+        """Make delayed jobs ready whose time has come; return the changes."""
         if self.next_begin_us is None or self.next_begin_us > now_us:
             return []
         rows = self._execute(
@@ -111,37 +111,37 @@ class PendingJobs:
         return changed
 
     def hold(self, job: int, held: bool) -> None:
-        """Note that a job is held, or not; `settle` makes it so."""
+        """Record whether a job is held; call `settle` next."""
         self._write("UPDATE job SET held = ? WHERE id = ?", (1 if held else None, job))
 
     def delay(self, job: int, begin_at_us: int | None) -> None:
-        """Note when a job may begin; `settle` makes it so."""
+        """Record when a job may start; call `settle` next."""
         self._write("UPDATE job SET begin_at_us = ? WHERE id = ?", (begin_at_us, job))
 
     def back_off(self, job: int, begin_at_us: int, pause_us: int) -> None:
-        """Note that a job that failed waits for so long; `settle` makes it so."""
+        """Record the pause of a failed job; call `settle` next."""
         self.delay(job, begin_at_us)
         self._backoffs.put(str(job), f"{begin_at_us} {pause_us}".encode())
 
     def end_backoff(self, job: int) -> None:
-        """Forget that a job had to wait."""
+        """Delete the pause of a failed job."""
         self._backoffs.forget(str(job))
 
     def backoffs(self) -> dict[int, Backoff]:
-        """The jobs that wait because they failed, each with the time that it was given."""
+        """Return the pauses of failed jobs."""
         return {
             int(job): Backoff(*map(int, note.split())) for job, note in self._backoffs.all().items()
         }
 
     def begins_at(self, job: int) -> int | None:
-        """When a delayed job begins; None if it is not delayed."""
+        """Return when a delayed job starts; None if it is not delayed."""
         row = self._execute(
             "SELECT begin_at_us FROM job WHERE id = ? AND state = 'delayed'", (job,)
         ).fetchone()
         return None if row is None or row[0] is None else int(row[0])
 
     def _settle_one(self, job: int, now_us: int) -> tuple[State, State] | None:
-        """Move one job; from where to where, None if it stays."""
+        """Update one job; return its old and new state, None if it stays."""
         row = self._execute(
             "SELECT state, held, begin_at_us, reason FROM job WHERE id = ?", (job,)
         ).fetchone()
@@ -183,7 +183,7 @@ class PendingJobs:
 
 
 def _reason(state: State, needs: list[Need]) -> str | None:
-    """Why a job that is no longer, or not yet, in the queue is where it is; those have one always."""
+    """Return the reason of a pending or skipped state; every such state except waiting has one."""
     match state:
         case State.WAITING:
             return None
@@ -201,5 +201,5 @@ def _describe(need: Need) -> str:
 
 
 def _some(words: list[str], separator: str) -> str:
-    more = f"{separator}… ({len(words)} in all)" if len(words) > _TOLD else ""
-    return separator.join(words[:_TOLD]) + more
+    more = f"{separator}… ({len(words)} in all)" if len(words) > _SHOWN else ""
+    return separator.join(words[:_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Finds what may be forgotten: old jobs, and what no job refers to any more."""
+"""Finds old jobs, and records that no job refers to."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _REPEATABLE_US = 86_400_000_000
 
 
 def ended_before(database: Database, time_us: float, limit: int) -> list[tuple[int, State]]:
-    """Jobs that ended before a time, the oldest first."""
+    """Return jobs that ended before a time, the oldest first."""
     return _ended(database, "ended_at_us < ?", (time_us, limit))
 
 
 def oldest_ended(database: Database, limit: int) -> list[tuple[int, State]]:
-    """The jobs that ended first; failed and lost ones only where there are no others."""
+    """Return the jobs that ended first; failed and lost ones only if there are no others."""
     without_failures = "state IN ('done', 'killed', 'skipped')"
     return _ended(database, without_failures, (limit,)) or _ended(database, "1", (limit,))
 

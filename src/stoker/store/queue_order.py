@@ -1,4 +1,4 @@
-"""The order of the queue: priority, then rank, then id; and how a job comes to another place in it."""
+"""The order of the queue (priority, then rank, then id), and moves of jobs in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AHEAD = (
 
 
 class QueuePosition(NamedTuple):
-    """Where a waiting job stands."""
+    """The position of a waiting job."""
 
     job: int
     priority: int
@@ -29,12 +29,12 @@ class QueuePosition(NamedTuple):
 def neighbours(
     database: Database, job: int, position: int, others: int
 ) -> tuple[QueuePosition | None, QueuePosition | None]:
-    """Who of so many others would stand before and behind a waiting job at a position, from 1."""
+    """Return the neighbours that a job would have at a position, from 1, among so many other jobs."""
     ahead = min(position - 1, others)
     if ahead <= others // 2:
         found = _read(database, f"{_PLACES}{_IN_ORDER}", job, max(0, ahead - 1))
         return (None, found[0]) if ahead == 0 and found else _pair(found)
-    # Counted from the end, which is nearer.
+    # The end is nearer: count from there.
     behind = others - ahead
     found = _read(database, f"{_PLACES}{_FROM_THE_END}", job, max(0, behind - 1))
     return (found[0], None) if behind == 0 and found else _pair(found[::-1])
@@ -58,7 +58,7 @@ def rank_between(
     behind: QueuePosition | None,
     priority: int,
 ) -> int:
-    """A rank that puts a job between two others, of which those of another priority do not count."""
+    """Return a rank between two jobs; one of another priority does not count."""
     low = before.rank if before is not None and before.priority == priority else None
     high = behind.rank if behind is not None and behind.priority == priority else None
     if low is None:
@@ -72,16 +72,16 @@ def rank_between(
 
 
 def _make_room(database: Database, job: int, before: QueuePosition) -> int:
-    """Spread those behind a place evenly over the ranks up to one that stays, as few as it takes.
+    """Spread the ranks of the jobs behind a position evenly, of as few jobs as possible.
 
-    The first of them stands two steps behind the place; returns how far a step is.
+    The first of them gets a rank two steps behind the position. Returns the size of a step.
     """
     size = _WINDOW
     while True:
         sql = f"{_PLACES} AND priority = ?2 AND (rank, id) > (?3, ?4) ORDER BY rank, id LIMIT ?5"
         values = (job, before.priority, before.rank, before.job, size + 1)
         places = [QueuePosition(*row) for row in database.execute(sql, values)]
-        if len(places) <= size:  # up to the end, where there is room without end
+        if len(places) <= size:  # up to the end of the queue, where ranks are free
             step = GAP
             break
         step = (places.pop().rank - before.rank) // (size + 2)
@@ -95,12 +95,12 @@ def _make_room(database: Database, job: int, before: QueuePosition) -> int:
 
 
 def place_of(database: Database, job: int) -> QueuePosition:
-    """Where a job stands."""
+    """Return the position of a job."""
     row = database.execute("SELECT id, priority, rank FROM job WHERE id = ?", (job,)).fetchone()
     return QueuePosition(*row)
 
 
 def count_ahead(database: Database, place: QueuePosition, limit: int) -> int:
-    """How many waiting jobs stand before a place, counted up to a limit."""
+    """Count the waiting jobs before a position, up to a limit."""
     values = (place.priority, place.rank, place.job, limit)
     return int(database.execute(_AHEAD, values).fetchone()[0])

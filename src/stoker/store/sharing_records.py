@@ -82,25 +82,25 @@ class SharingRecords:
         )
 
     def forget_need(self, job: int) -> None:
-        """A job is over."""
+        """Delete the need of a job that has ended."""
         self._database.write("DELETE FROM need WHERE job = ?", (job,))
 
     def profiles(self) -> dict[tuple[str, str], Profile]:
-        """All that is known of kinds of jobs, what was learned last at the end."""
+        """Return all profiles of kinds; the newest is the last."""
         rows = self._database.execute(
             "SELECT kind, model, facts FROM profile ORDER BY learned_at_us"
         )
         return {(kind, model): _profiles.decode(facts) for kind, model, facts in rows}
 
     def learn(self, kind: str, model: str, profile: Profile) -> None:
-        """Remember what is known of a kind by now; of very many, those used last."""
+        """Record the profile of a kind."""
         self._database.write(
             "INSERT OR REPLACE INTO profile VALUES (?, ?, ?, ?)",
             (kind, model, msgspec.json.encode(profile), time.time_ns() // 1000),
         )
 
     def forget_oldest(self, known: dict[tuple[str, str], Profile]) -> None:
-        """Keep the number of kinds within bounds."""
+        """Delete the oldest profiles beyond the limit."""
         while len(known) > _KINDS:
             oldest = next(iter(known))
             del known[oldest]

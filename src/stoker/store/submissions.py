@@ -1,4 +1,4 @@
-"""Submissions: what the jobs of one request have in common, and how they are added."""
+"""Records of submissions: what the jobs of one request have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADD_LINES = (
 
 
 class NewRow(msgspec.Struct, frozen=True, gc=False):
-    """What is one job's own in a submission."""
+    """The values of one job of a submission."""
 
     command: bytes
     form: str | None = None
@@ -37,7 +37,7 @@ class NewRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class Common(msgspec.Struct, frozen=True, kw_only=True):
-    """What the jobs of a submission share."""
+    """The values that the jobs of a submission have in common."""
 
     request_id: str
     jobs: int
@@ -54,7 +54,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """The ids of a submission, and how many of its jobs are in already."""
+    """The ids of a submission, and how many of its jobs are added already."""
 
     submission: int
     first_job: int
@@ -73,7 +73,7 @@ class JobEnvironment(msgspec.Struct, frozen=True):
 
 
 class SubmissionOrigin(msgspec.Struct, frozen=True):
-    """Where a submission comes from."""
+    """The commit, user and host of a submission."""
 
     git_commit: str | None
     git_dirty: int | None
@@ -82,7 +82,7 @@ class SubmissionOrigin(msgspec.Struct, frozen=True):
 
 
 def find_submission(database: Database, request_id: str) -> Reservation | None:
-    """The submission with this request id, if it is on record."""
+    """Return the submission with this request id; None if there is none."""
     row = database.execute(
         "SELECT id, first_job, jobs, added FROM submission WHERE request_id = ?", (request_id,)
     ).fetchone()
@@ -90,7 +90,7 @@ def find_submission(database: Database, request_id: str) -> Reservation | None:
 
 
 def begin_submission(database: Database, common: Common, first_job: int) -> Reservation:
-    """Record a submission whose ids begin with this one; none of its jobs is added yet."""
+    """Record a submission whose ids begin with `first_job`, without its jobs."""
     values = msgspec.structs.asdict(common)
     values["environment"] = _intern(database, common.environment)
     values["first_job"] = first_job
@@ -118,7 +118,7 @@ def add_rows(
     first = reservation.first_job + offset
     done = 0
     if _are_lines(rows):
-        # One statement for many rows costs half as much as many for one each.
+        # One statement for many rows costs half as much as one statement per row.
         for done in range(_AT_ONCE, len(rows) + 1, _AT_ONCE):
             part = [row.command for row in rows[done - _AT_ONCE : done]]
             shared = (rows[0].name, rows[0].log, first + done - _AT_ONCE)
@@ -148,13 +148,13 @@ def add_rows(
 
 
 def count_added(database: Database, submission: int) -> int:
-    """How many of a submission's jobs are in by now."""
+    """Return how many jobs of a submission are added."""
     row = database.execute("SELECT added FROM submission WHERE id = ?", (submission,)).fetchone()
     return int(row[0])
 
 
 def environment_of(database: Database, submission: int) -> JobEnvironment:
-    """Where and how the jobs of a submission run."""
+    """Return where and how the jobs of a submission run."""
     row = database.execute(
         "SELECT environment, cwd, shell, snapshot, linger FROM submission WHERE id = ?",
         (submission,),
@@ -163,7 +163,7 @@ def environment_of(database: Database, submission: int) -> JobEnvironment:
 
 
 def origin_of(database: Database, submission: int) -> SubmissionOrigin:
-    """Where a submission comes from."""
+    """Return the commit, user and host of a submission."""
     row = database.execute(
         "SELECT git_commit, git_dirty, user, host FROM submission WHERE id = ?", (submission,)
     ).fetchone()
@@ -171,7 +171,7 @@ def origin_of(database: Database, submission: int) -> SubmissionOrigin:
 
 
 def _intern(database: Database, block: bytes) -> int:
-    import hashlib  # late: only a daemon that adds jobs needs it
+    import hashlib  # here, because only a daemon that adds jobs needs it
 
     digest = hashlib.sha256(block).digest()
     find = "SELECT id FROM environment WHERE digest = ?"

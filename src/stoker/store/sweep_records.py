@@ -1,4 +1,4 @@
-"""Sweeps on record: their runs, and how far they have come."""
+"""Records of sweeps and their runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RunRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class SweepRunRecord(msgspec.Struct, frozen=True, gc=False):
-    """A run with its job's present or last attempt, as far as the job is on record."""
+    """A run with the last attempt of its job, if the job still exists."""
 
     identity: bytes
     dir: bytes
@@ -66,7 +66,7 @@ class SweepRunRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class SweepRecord(msgspec.Struct, frozen=True):
-    """A sweep with its first and its last job; None where no run is on record any more."""
+    """A sweep with its first and its last job; None if no run is recorded any more."""
 
     id: int
     name: str
@@ -76,14 +76,14 @@ class SweepRecord(msgspec.Struct, frozen=True):
 
 
 def sweep_number(database: Database, name: str, cwd: bytes) -> int:
-    """The number of a sweep, given to it now if it is new; inside a transaction."""
+    """Return the number of a sweep; a new one gets a number. Inside a transaction."""
     database.write("INSERT OR IGNORE INTO sweep (name, cwd) VALUES (?, ?)", (name, cwd))
     row = database.execute("SELECT id FROM sweep WHERE name = ? AND cwd = ?", (name, cwd))
     return int(row.fetchone()[0])
 
 
 def add_runs(database: Database, sweep: int, first: int, runs: Sequence[RunRow | None]) -> None:
-    """Record which jobs, counted from the first, are runs of a sweep; None stands for a job that is none."""
+    """Record the runs of a sweep for jobs from `first` on; None for a job that is no run."""
     for start in range(0, len(runs), _AT_ONCE):
         part = [run for run in runs[start : start + _AT_ONCE] if run is not None]
         if len(part) == _AT_ONCE:
@@ -103,16 +103,16 @@ def add_runs(database: Database, sweep: int, first: int, runs: Sequence[RunRow |
 def runs_after(
     database: Database, name: str, cwd: bytes, job: int, *, limit: int, params: bool
 ) -> list[SweepRunRecord]:
-    """The runs of a sweep whose jobs come after this one, in the order of their jobs."""
+    """Return the runs of a sweep after this job, by job."""
     return list(starmap(SweepRunRecord, database.execute(_RUNS, (params, name, cwd, job, limit))))
 
 
 def newest_sweeps(database: Database, limit: int) -> list[SweepRecord]:
-    """The sweeps that were begun last, the newest first."""
+    """Return the newest sweeps, the newest first."""
     return list(starmap(SweepRecord, database.execute(_NEWEST, (limit,))))
 
 
 def count_runs(database: Database, sweep: int, limit: int) -> dict[State, int]:
-    """How many runs of a sweep are in which state, counted over its newest ones."""
+    """Count the newest runs of a sweep by state."""
     rows = database.execute(_COUNTS, (sweep, limit))
     return {State(state): number for state, number in rows}
