@@ -108,8 +108,8 @@ class _Tree:
         words = [*_GIT, "-C", os.fsdecode(folder), *what]
         listed = subprocess.run(words, capture_output=True, check=False)
         if listed.returncode:
-            told = listed.stderr.decode(errors="replace").strip().partition("\n")[0]
-            raise StokerError(f"cannot take a snapshot of {os.fsdecode(folder)}: {told}")
+            reason = listed.stderr.decode(errors="replace").strip().partition("\n")[0]
+            raise StokerError(f"cannot take a snapshot of {os.fsdecode(folder)}: {reason}")
         for name in dict.fromkeys(listed.stdout.split(b"\0")):
             path = os.path.join(below, name.rstrip(b"/"))
             whole = os.path.join(self.top, path)

@@ -136,7 +136,7 @@ def take(key: str, what: str) -> Lease | None:
 
 
 def open_to_read(key: str) -> list[int]:
-    """Open a GPU's lease files for reading, as far as they exist and are plain files."""
+    """Open those lease files of a GPU for reading that exist and are plain files."""
     found = []
     for folder in lease_folders():
         with contextlib.suppress(OSError):

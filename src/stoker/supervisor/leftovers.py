@@ -67,7 +67,7 @@ class Leftovers:
         self._owners: dict[int, str | None] = {}  # of each child that is not a first process
         self._guessed: set[int] = set()  # children without any sign of their attempt
         self._lingering: set[int] = set()
-        self._heir: str | None = None
+        self._last_ended: str | None = None
         me = os.getpid()
         try:
             self._fd = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
@@ -81,7 +81,7 @@ class Leftovers:
 
     def keep(self, remainder: Remainder) -> bool:
         """Wait for the processes that an attempt has left; False if there are none."""
-        key = self._heir = remainder.attempt.key
+        key = self._last_ended = remainder.attempt.key
         if not self._awaited(remainder, self._by_attempt(key)):
             return False
         self.waiting[key] = remainder
@@ -93,12 +93,14 @@ class Leftovers:
         self._guessed.discard(pid)
         self._lingering.discard(pid)
         if owner is not None:
-            self._heir = owner
+            self._last_ended = owner
 
     def take_ended(self) -> list[Remainder]:
         """Remove and return the attempts of which nothing is left."""
-        heir = self._heir if self._heir in self.waiting else next(iter(self.waiting))
-        held = self._by_attempt(heir)
+        fallback = (
+            self._last_ended if self._last_ended in self.waiting else next(iter(self.waiting))
+        )
+        held = self._by_attempt(fallback)
         over = []
         for key, remainder in self.waiting.items():
             left = self._awaited(remainder, held)

@@ -1,4 +1,4 @@
-"""Messages about warm starts: what engine, supervisor and warm worker tell each other.
+"""Messages about warm starts between engine, supervisor and warm worker.
 
 A supervisor and a worker exchange packets over a socket. A packet is a JSON array: the word of the message
 from `_KINDS`, then its fields in the order given here. Standard library only: the worker loads this module
