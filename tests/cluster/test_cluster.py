@@ -63,7 +63,7 @@ def cluster(ray: None, hosts: Hosts) -> Cluster:
     return Cluster(hosts)
 
 
-def test_everybody_knows_everybody(cluster: Cluster) -> None:
+def test_all_boxes_know_all_boxes(cluster: Cluster) -> None:
     everybody = {"h0": "up", "h1": "up", "h2": "up"}
     until(lambda: cluster.states(0) == everybody, "the first box has found the others", 60)
     assert cluster.states(2) == everybody
@@ -74,12 +74,12 @@ def test_everybody_knows_everybody(cluster: Cluster) -> None:
     assert "disk=nvme" in shown
 
 
-def test_the_daemon_of_the_first_box_is_told_where_the_cluster_is(cluster: Cluster) -> None:
+def test_the_daemon_of_the_first_box_gets_the_address_of_the_cluster(cluster: Cluster) -> None:
     told = cluster.hosts.ok(0, "config", "ray.address").strip()
     assert told == f"{cluster.hosts.address(0)}:7866"
 
 
-def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster) -> None:
+def test_a_killed_raylet_restarts_under_the_same_name(cluster: Cluster) -> None:
     before = cluster.status(1)
     cluster.hosts.kill(1, cluster.raylet(1))
 
@@ -93,7 +93,7 @@ def test_a_killed_raylet_is_back_by_itself_under_the_same_name(cluster: Cluster)
     until(lambda: set(cluster.states(0).values()) == {"up"}, "all are there", 60)
 
 
-def test_a_cut_cable_is_noticed_and_forgotten_when_it_is_mended(cluster: Cluster) -> None:
+def test_a_cut_cable_is_noticed_and_the_box_returns_when_it_is_mended(cluster: Cluster) -> None:
     cluster.hosts.cut(1)
     until(lambda: cluster.states(0)["h1"] == "away", "h1 is seen to be gone", 60)
     cluster.hosts.mend(1)
@@ -143,7 +143,7 @@ def refusals(cluster: Cluster) -> Iterator[tuple[int, list[str], int, str]]:
     yield 1, ["leave", "--port", "3"], 2, "--port is for up, not for leave"
 
 
-def test_what_makes_no_sense_is_refused_in_one_line_and_changes_nothing(cluster: Cluster) -> None:
+def test_invalid_commands_are_refused_in_one_line_and_change_nothing(cluster: Cluster) -> None:
     for host, words, code, reason in refusals(cluster):
         ended = cluster.hosts.stoker(host, "cluster", *words)
         assert (ended.returncode, ended.stdout) == (code, ""), ended

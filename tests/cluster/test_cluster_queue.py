@@ -110,7 +110,7 @@ def test_the_log_of_a_remote_run_streams(lab: Lab, work: Work) -> None:
     assert lab.ok("log", str(job)) == "began\nover\n"
 
 
-def test_every_byte_of_a_remote_log_is_there_when_its_end_is_told(lab: Lab) -> None:
+def test_a_remote_log_is_complete_when_its_end_is_reported(lab: Lab) -> None:
     made = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 8000)"
     job = int(lab.ok("add", "-q", "--node", "h2", "--", *lab.python(made)))
     lab.ok("wait", str(job))
@@ -165,7 +165,9 @@ def test_a_remote_run_that_ended_while_the_daemon_was_dead_has_its_true_exit_sta
         pytest.param(0, "supervisor", marks=long_only),
     ],
 )
-def test_a_run_outlives_its_surroundings(lab: Lab, work: Work, host: int, part: str) -> None:
+def test_a_run_survives_the_death_of_stokers_processes(
+    lab: Lab, work: Work, host: int, part: str
+) -> None:
     job = work.add_waiting(5, "--node", "h1")
     mark = lab.mark()
     assert lab.kill(host, part)
@@ -188,7 +190,7 @@ def test_a_run_outlives_its_surroundings(lab: Lab, work: Work, host: int, part: 
         assert not any(event.rivals for event in work.starts(job))
 
 
-def test_runs_of_a_box_without_power_are_run_elsewhere_once_their_lease_is_out(
+def test_runs_of_a_box_without_power_run_elsewhere_once_their_lease_has_expired(
     lab: Lab, work: Work, off: Work
 ) -> None:
     lines = lab.path("lines")
@@ -229,7 +231,7 @@ def off(lab: Lab, work: Work) -> Iterator[Work]:
 
 @long_only
 @pytest.mark.parametrize("part", ["gcs", "raylet", "ray_supervisor"])
-def test_the_end_of_ray_on_the_first_box_loses_no_run_and_doubles_none(
+def test_the_end_of_ray_on_the_first_box_loses_and_repeats_no_run(
     lab: Lab, work: Work, part: str
 ) -> None:
     job = work.add_waiting(5, "--node", "h1")
@@ -247,7 +249,7 @@ def test_the_end_of_ray_on_the_first_box_loses_no_run_and_doubles_none(
 
 
 @pytest.mark.parametrize("pause_s", [4, pytest.param(40, marks=long_only)])
-def test_a_cut_cable_is_seen_and_doubles_nothing(lab: Lab, work: Work, pause_s: int) -> None:
+def test_a_cut_cable_is_noticed_and_no_run_runs_twice(lab: Lab, work: Work, pause_s: int) -> None:
     job = work.add_waiting(5, "--node", "h1")
     mark = lab.mark()
     with lab.cut(1, pause_s):

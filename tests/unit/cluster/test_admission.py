@@ -182,7 +182,7 @@ def test_a_taken_port_is_logged_once_and_used_when_it_is_free(
     assert f"cannot let boxes join at {HOST}:{port}" in log[0]
 
 
-def test_the_newest_token_that_works_is_found(tmp_path: Path) -> None:
+def test_the_newest_valid_token_is_found(tmp_path: Path) -> None:
     home = str(tmp_path)
     assert newest_join_token(home, NOW) is None
     lasting = issue_join_token(home, None, NOW)

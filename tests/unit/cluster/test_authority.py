@@ -44,7 +44,7 @@ def test_a_head_on_the_loopback_address_has_a_certificate_for_the_one_that_ray_t
         assert tls.find_certificates(tls.tls_environment(made), address) == made
 
 
-def test_an_authority_signs_no_request_that_is_none_and_no_address_that_is_none(
+def test_an_authority_refuses_invalid_requests_and_addresses(
     tmp_path: Path,
 ) -> None:
     home = str(tmp_path)

@@ -26,7 +26,7 @@ def test_the_first_box_is_rays_head_and_the_others_join_it() -> None:
     assert not {"--head", "--port=7866"} & set(words("node"))
 
 
-def test_ray_is_told_who_a_node_is_and_gives_nothing_away() -> None:
+def test_ray_gets_the_labels_of_a_node_and_no_resources() -> None:
     argv = words("node", disk="nvme")
 
     assert {"--num-cpus=0", "--num-gpus=0", "--node-ip-address=10.0.0.2", "--temp-dir=/t"} <= set(
@@ -38,7 +38,7 @@ def test_ray_is_told_who_a_node_is_and_gives_nothing_away() -> None:
     )
 
 
-def test_rays_environment_names_the_token_without_saying_it() -> None:
+def test_rays_environment_has_the_path_of_the_token_but_not_the_token() -> None:
     environ = {
         "PATH": "/bin",
         "RAY_ADDRESS": "elsewhere",
@@ -57,7 +57,7 @@ def test_rays_environment_names_the_token_without_saying_it() -> None:
     assert (made["PATH"], made["STOKER_FAKE_NVML"]) == ("/bin", "/gpus")
 
 
-def test_ray_gets_no_folder_of_modules_but_that_of_stoker_itself() -> None:
+def test_ray_gets_no_pythonpath_except_stokers_own_folder() -> None:
     root = os.path.dirname(os.path.dirname(os.path.abspath(stoker.__file__)))
 
     def path(value: str) -> str | None:
@@ -67,7 +67,7 @@ def test_ray_gets_no_folder_of_modules_but_that_of_stoker_itself() -> None:
     assert path(f"/project:{root}/:/other") == root
 
 
-def test_the_reason_of_rays_end_is_one_line_of_what_it_said() -> None:
+def test_the_reason_of_rays_end_is_one_line_of_its_output() -> None:
     said = """\
 2026-11-16 23:39:18,858	ERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:
 2026-11-16 23:39:18,859	ERR scripts.py:88 -- raylet [exit code=-9]

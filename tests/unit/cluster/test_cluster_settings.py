@@ -13,12 +13,12 @@ from stoker.errors import StokerError, UsageError
 HEAD = ClusterSettings(role="head", address="10.0.0.1", port=7866, own_address="10.0.0.1")
 
 
-def test_a_box_that_was_told_nothing_belongs_to_nothing(tmp_path: Path) -> None:
+def test_a_new_box_belongs_to_no_cluster(tmp_path: Path) -> None:
     assert settings.load_settings(str(tmp_path)) is None
     assert settings.load_token(str(tmp_path)) is None
 
 
-def test_what_a_box_belongs_to_is_remembered_until_it_leaves(tmp_path: Path) -> None:
+def test_membership_is_saved_until_the_box_leaves(tmp_path: Path) -> None:
     home = str(tmp_path)
     settings.save_settings(home, HEAD)
     settings.save_token(home, "x" * 32)
@@ -30,7 +30,7 @@ def test_what_a_box_belongs_to_is_remembered_until_it_leaves(tmp_path: Path) -> 
     assert settings.load_token(home) is None
 
 
-def test_who_a_box_is_outlasts_leaving(tmp_path: Path) -> None:
+def test_the_identity_of_a_box_survives_leaving(tmp_path: Path) -> None:
     home = str(tmp_path)
     first = settings.load_node(home)
     settings.save_settings(home, HEAD)
@@ -40,7 +40,7 @@ def test_who_a_box_is_outlasts_leaving(tmp_path: Path) -> None:
     assert settings.load_node(str(tmp_path / "other")).id != first.id
 
 
-def test_nobody_else_can_read_any_of_it(tmp_path: Path) -> None:
+def test_other_users_cannot_read_cluster_files(tmp_path: Path) -> None:
     home = str(tmp_path)
     settings.save_token(home, settings.make_token())
     settings.load_node(home)
@@ -109,7 +109,7 @@ def test_a_new_cluster_keeps_off_the_ports_of_rays_workers() -> None:
             settings.check_port(wrong)
 
 
-def test_tokens_differ_and_what_is_none_is_refused() -> None:
+def test_tokens_differ_and_invalid_ones_are_refused() -> None:
     assert settings.make_token() != settings.make_token()
     assert settings.check_token(f" {'a' * 64}\n") == "a" * 64
     for wrong in ("", "short", "with blank " * 3, "ä" * 32):

@@ -26,14 +26,14 @@ def ray_2_60(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_survey, "version", lambda _: "2.60.0")
 
 
-def test_where_ray_is_missing_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_ray_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
     with pytest.raises(StokerError, match=r"pip install 'stoker\[ray\]'"):
         ray_survey.require_ray()
 
 
-def test_a_ray_without_what_we_need_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
     monkeypatch.setattr(ray_survey, "version", lambda _: "2.9.3")
 
@@ -41,7 +41,7 @@ def test_a_ray_without_what_we_need_is_refused(monkeypatch: pytest.MonkeyPatch) 
         ray_survey.require_ray()
 
 
-def test_boxes_go_together_if_their_versions_do() -> None:
+def test_boxes_with_equal_versions_are_accepted() -> None:
     ray_survey.check_versions(cluster())
     major, minor, _ = platform.python_version_tuple()
     ray_survey.check_versions(cluster(python=f"{major}.{minor}.99"))
@@ -58,12 +58,14 @@ def test_boxes_go_together_if_their_versions_do() -> None:
         (cluster(stoker="9.9"), r"Stoker 9\.9 and this one"),
     ],
 )
-def test_a_box_of_another_version_is_told_which(found: RaySurvey, reason: str) -> None:
+def test_a_box_with_another_version_is_refused_with_the_reason(
+    found: RaySurvey, reason: str
+) -> None:
     with pytest.raises(StokerError, match=reason):
         ray_survey.check_versions(found)
 
 
-def test_an_address_where_nobody_listens_is_named() -> None:
+def test_an_address_without_a_server_is_named() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
@@ -71,7 +73,7 @@ def test_an_address_where_nobody_listens_is_named() -> None:
             ray_survey.reach("127.0.0.1", port)
 
 
-def test_a_head_cannot_be_where_others_listen_or_this_box_is_not() -> None:
+def test_a_head_needs_a_free_port_and_an_address_of_this_box() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen()

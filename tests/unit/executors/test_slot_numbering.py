@@ -17,7 +17,7 @@ def slot_numbering() -> SlotNumbering:
     return slot_numbering
 
 
-def test_a_slots_place_has_its_number(slot_numbering: SlotNumbering) -> None:
+def test_the_place_of_a_slot_has_its_number(slot_numbering: SlotNumbering) -> None:
     assert slot_numbering.place((1,)) == (1, [])
     place = DefineSlot(1, {"CUDA_VISIBLE_DEVICES": "1,2"}, ("b", "c"))
     assert SlotNumbering().enter(SLOTS[1]) == place
@@ -47,7 +47,7 @@ def test_a_place_of_no_slot_has_no_gpu(slot_numbering: SlotNumbering) -> None:
     assert orders == [DefineSlot(number, {"CUDA_VISIBLE_DEVICES": ""}, [], ())]
 
 
-def test_starting_over_tells_the_slots_again_and_composites_when_needed(
+def test_starting_over_defines_the_slots_again_and_composites_when_needed(
     slot_numbering: SlotNumbering,
 ) -> None:
     slot_numbering.place((0, 1))

@@ -16,7 +16,7 @@ DIGEST = "0" * 64
 
 
 @given(trees)
-def test_a_manifest_is_read_back_as_it_was_and_equal_trees_have_one_id(tree: Tree) -> None:
+def test_a_manifest_survives_encoding_and_equal_trees_have_equal_ids(tree: Tree) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         grow(os.fsencode(one), tree)
         grow(os.fsencode(other), dict(reversed(list(tree.items()))))
@@ -37,7 +37,7 @@ def test_different_trees_have_different_ids(tree: Tree, another: Tree) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_bytes_that_are_no_manifest_are_refused(data: bytes) -> None:
+def test_invalid_bytes_are_refused_as_a_manifest(data: bytes) -> None:
     with contextlib.suppress(StagingError):
         assert TreeManifest.decode(data).encoded == data
 
@@ -53,7 +53,7 @@ def test_paths_that_leave_the_tree_are_refused(path: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [FILE, LINK])
-def test_nothing_lies_below_a_link_or_a_file(kind: bytes) -> None:
+def test_entries_below_a_link_or_a_file_are_refused(kind: bytes) -> None:
     above = (
         ManifestEntry(b"a", LINK, target=b"/etc")
         if kind == LINK
@@ -74,7 +74,7 @@ def test_nothing_lies_below_a_link_or_a_file(kind: bytes) -> None:
         ManifestEntry(b"a", b"p", 0o644),
     ],
 )
-def test_entries_that_no_tree_has_are_refused(entry: ManifestEntry) -> None:
+def test_invalid_entries_are_refused(entry: ManifestEntry) -> None:
     with pytest.raises(StagingError, match="not a valid file, folder or link"):
         TreeManifest([entry])
 
@@ -86,7 +86,7 @@ def test_the_same_path_twice_is_refused() -> None:
         )
 
 
-def test_what_is_no_file_is_left_out(tmp_path: os.PathLike[str]) -> None:
+def test_sockets_and_pipes_are_left_out(tmp_path: os.PathLike[str]) -> None:
     os.mkfifo(os.path.join(tmp_path, "pipe"))
     assert scan(os.fspath(tmp_path)).entries == ()
 

@@ -52,9 +52,7 @@ def test_pieces_may_come_twice_late_and_with_gaps(node_cache: NodeCache, tree: b
     assert node_cache.missing(tree) == []
 
 
-def test_a_content_that_is_not_what_its_digest_says_is_never_taken(
-    node_cache: NodeCache, tree: bytes
-) -> None:
+def test_a_content_with_a_wrong_digest_is_discarded(node_cache: NodeCache, tree: bytes) -> None:
     assert node_cache.put([Piece(DIGEST, SIZE, 0, b"x" * SIZE)]) == [0]
     assert node_cache.missing(tree) == [DIGEST]
     assert node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)]) == [SIZE]
@@ -70,14 +68,14 @@ def test_a_content_that_is_not_what_its_digest_says_is_never_taken(
         (DIGEST, MAX_CHUNK_BYTES + 1, 0, b"x" * (MAX_CHUNK_BYTES + 1)),
     ],
 )
-def test_pieces_of_nothing_are_refused(
+def test_invalid_pieces_are_refused(
     node_cache: NodeCache, digest: str, size: int, offset: int, data: bytes
 ) -> None:
     with pytest.raises(StagingError):
         node_cache.put([Piece(digest, size, offset, data)])
 
 
-def test_two_may_send_the_same_at_once(node_cache: NodeCache, tree: bytes) -> None:
+def test_two_senders_may_send_the_same_content_at_once(node_cache: NodeCache, tree: bytes) -> None:
     start = threading.Barrier(4)
     ends: list[int] = []
 
@@ -98,7 +96,7 @@ def test_two_may_send_the_same_at_once(node_cache: NodeCache, tree: bytes) -> No
     assert node_cache.missing(tree) == []
 
 
-def test_a_copy_is_its_jobs_own_and_the_cache_stays_as_it_is(
+def test_changes_in_a_copy_do_not_change_the_cache(
     node_cache: NodeCache, tree: bytes, tmp_path: Path
 ) -> None:
     node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
@@ -111,7 +109,7 @@ def test_a_copy_is_its_jobs_own_and_the_cache_stays_as_it_is(
     assert (other / "train.py").read_bytes() == CONTENT
 
 
-def test_a_damaged_content_is_asked_for_again_and_nothing_is_half_laid(
+def test_a_damaged_content_is_requested_again_and_leaves_no_partial_copy(
     node_cache: NodeCache, tree: bytes, tmp_path: Path
 ) -> None:
     node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
@@ -124,7 +122,7 @@ def test_a_damaged_content_is_asked_for_again_and_nothing_is_half_laid(
     assert node_cache.missing(tree) == [DIGEST]
 
 
-def test_a_full_disk_is_one_line_and_nothing_is_half_laid(
+def test_a_full_disk_gives_one_line_and_leaves_no_partial_copy(
     node_cache: NodeCache, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
@@ -151,7 +149,7 @@ def test_a_tree_that_does_not_fit_is_refused_before_it_is_sent(
         NodeCache(str(tmp_path / "node_cache"), limit_bytes=free - 1).missing(large)
 
 
-def test_a_copy_that_is_done_with_is_never_made_again(
+def test_a_finished_copy_is_never_made_again(
     node_cache: NodeCache, tree: bytes, tmp_path: Path
 ) -> None:
     node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
@@ -168,7 +166,7 @@ def test_a_copy_that_is_done_with_is_never_made_again(
         node_cache.lay_out(tree, "1.1")
 
 
-def test_a_copy_that_is_done_with_while_it_is_made_does_not_stay(
+def test_a_copy_that_is_finished_while_it_is_made_is_deleted(
     node_cache: NodeCache, tree: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node_cache.put([Piece(DIGEST, SIZE, 0, CONTENT)])
@@ -184,7 +182,9 @@ def test_a_copy_that_is_done_with_while_it_is_made_does_not_stay(
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", ".hidden", "x" * 101, "a\n"])
-def test_names_that_are_paths_are_refused(node_cache: NodeCache, tree: bytes, name: str) -> None:
+def test_names_of_copies_that_are_paths_are_refused(
+    node_cache: NodeCache, tree: bytes, name: str
+) -> None:
     for call in (
         lambda: node_cache.lay_out(tree, name),
         lambda: node_cache.done(name),
@@ -194,7 +194,7 @@ def test_names_that_are_paths_are_refused(node_cache: NodeCache, tree: bytes, na
             call()
 
 
-def test_what_was_used_least_recently_goes_first_and_what_is_in_use_stays(
+def test_pruning_deletes_the_least_recently_used_contents_and_keeps_those_in_use(
     node_cache: NodeCache,
 ) -> None:
     digests = []

@@ -34,7 +34,7 @@ def insist(node: BadLine, work: Any) -> Any:
 
 
 @given(trees, st.integers(0, 2**32))
-def test_any_tree_arrives_as_it_is_over_any_line(tree: Tree, seed: int) -> None:
+def test_any_tree_arrives_unchanged_over_an_unreliable_connection(tree: Tree, seed: int) -> None:
     with tempfile.TemporaryDirectory() as top:
         grow(os.fsencode(f"{top}/code"), tree)
         node = BadLine(f"{top}/depot", seed)
@@ -47,7 +47,7 @@ def test_any_tree_arrives_as_it_is_over_any_line(tree: Tree, seed: int) -> None:
 
 
 @given(trees, trees, st.integers(0, 2**32))
-def test_whatever_a_job_leaves_comes_back_over_any_line_and_nothing_else(
+def test_exactly_the_results_of_a_job_come_back_over_an_unreliable_connection(
     code: Tree, results: Tree, seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as top:
@@ -134,7 +134,9 @@ class Liar:
     [ManifestEntry(b"a", LINK, target=b"../../outside"), ManifestEntry(b"x", FILE, 0o644, 3, BAD)]
 )
 @example([ManifestEntry(b"../x", FILE, 0o644, 3, BAD)])
-def test_a_hostile_node_writes_nothing_outside_of_the_results(entries: list[ManifestEntry]) -> None:
+def test_a_hostile_node_cannot_write_outside_the_results_folder(
+    entries: list[ManifestEntry],
+) -> None:
     with tempfile.TemporaryDirectory() as top:
         for name in ("outside", "cwd/results"):
             os.makedirs(f"{top}/{name}")
@@ -170,7 +172,7 @@ def bring(node_cache: NodeCache, tmp_path: Path, limit: int = LIMIT) -> FetchedR
     return bring_back(node_cache, "1.1", b"results", str(tmp_path / "cwd" / "results"), limit)
 
 
-def test_only_what_is_new_or_changed_comes_back(node_cache: NodeCache, tmp_path: Path) -> None:
+def test_only_new_and_changed_files_come_back(node_cache: NodeCache, tmp_path: Path) -> None:
     files = {"results/same": "same", "results/changed": "before", "train.py": "code"}
     folder = laid_out(node_cache, tmp_path, **files)
     (folder / "results/changed").write_text("after")
@@ -190,13 +192,13 @@ def test_only_what_is_new_or_changed_comes_back(node_cache: NodeCache, tmp_path:
     assert not folder.exists()
 
 
-def test_no_results_folder_is_no_fault(node_cache: NodeCache, tmp_path: Path) -> None:
+def test_a_missing_results_folder_is_no_error(node_cache: NodeCache, tmp_path: Path) -> None:
     laid_out(node_cache, tmp_path, a="a")
     assert bring(node_cache, tmp_path).files == 0
     assert not (tmp_path / "cwd").exists()
 
 
-def test_beyond_the_limit_the_small_files_come_and_the_rest_is_named_and_stays(
+def test_above_the_limit_small_files_come_back_and_the_others_are_named_and_kept(
     node_cache: NodeCache, tmp_path: Path
 ) -> None:
     folder = laid_out(node_cache, tmp_path, a="a")
@@ -213,7 +215,7 @@ def test_beyond_the_limit_the_small_files_come_and_the_rest_is_named_and_stays(
     assert (folder / "results" / "a-model.pt").exists()
 
 
-def test_what_is_beyond_the_limit_is_not_even_read(
+def test_files_above_the_limit_are_not_read(
     node_cache: NodeCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = laid_out(
@@ -239,7 +241,7 @@ def test_what_is_beyond_the_limit_is_not_even_read(
 
 
 @pytest.mark.parametrize("way", ["a file", "a folder that nobody can make"])
-def test_results_that_have_nowhere_to_go_are_told_in_one_line_and_stay(
+def test_results_that_cannot_be_written_are_kept_with_a_message_of_one_line(
     node_cache: NodeCache, tmp_path: Path, way: str
 ) -> None:
     folder = laid_out(node_cache, tmp_path, a="a")
@@ -266,7 +268,7 @@ def test_a_results_folder_that_became_a_link_is_not_followed(
     assert not (tmp_path / "cwd").exists()
 
 
-def test_results_may_lie_behind_a_link_of_the_users_own(
+def test_the_results_folder_may_be_behind_a_link_of_the_user(
     node_cache: NodeCache, tmp_path: Path
 ) -> None:
     folder = laid_out(node_cache, tmp_path, **{"results/x": "x"})
@@ -280,7 +282,7 @@ def test_results_may_lie_behind_a_link_of_the_users_own(
     assert (tmp_path / "scratch" / "y").read_text() == "y"
 
 
-def test_what_stands_in_the_way_is_told_and_the_rest_comes(
+def test_a_result_that_cannot_be_written_is_named_and_the_others_come_back(
     node_cache: NodeCache, tmp_path: Path
 ) -> None:
     folder = laid_out(node_cache, tmp_path, a="a")
@@ -309,7 +311,7 @@ def test_a_file_that_changes_after_it_was_packed_is_refused_by_name(
         ship(bundle, node_cache, "1.1")
 
 
-def test_large_files_go_in_pieces(
+def test_large_files_are_sent_in_pieces(
     node_cache: NodeCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "MAX_CHUNK_BYTES", 10)
@@ -321,7 +323,7 @@ def test_large_files_go_in_pieces(
     assert (tmp_path / "cwd" / "results" / "z").read_text() == "z" * 100
 
 
-def test_the_folder_of_a_run_travels_with_the_tree_in_the_place_of_what_is_there(
+def test_the_folder_of_a_run_replaces_the_same_folder_of_the_tree(
     node_cache: NodeCache, tmp_path: Path
 ) -> None:
     code, run = tmp_path / "code", tmp_path / "run"
