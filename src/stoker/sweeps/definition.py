@@ -214,6 +214,10 @@ def _check_space(tree: Map, space: Space) -> None:
         SEED in fixed or any(SEED in block.names for block in space.blocks)
     ):
         tree.fail("repeats", "repeats add a seed, but the sweep has one: remove one of them")
+    _check_samples(tree, space)
+
+
+def _check_samples(tree: Map, space: Space) -> None:
     if space.samples is None:
         drawn = [name for block in space.blocks for draw in block.draws for name in draw.names]
         if space.method is Method.RANDOM and not space.is_finite:

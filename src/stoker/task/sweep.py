@@ -85,8 +85,7 @@ def sweep(
 
     Raises SweepFailedError if a run did not succeed, unless `check` is false.
     """
-    if rerun not in ("undone", "all"):
-        raise UsageError(f"rerun={rerun!r}: 'undone' or 'all'")
+    _check_rerun(rerun)
     options = GpuOptions(gpus, gpus_per_job, jobs_per_gpu, max_workers)
     request = options.make_request(
         timeout_s=timeout_s, retries=retries, share=share, gpu_mem=gpu_mem
@@ -94,13 +93,14 @@ def sweep(
     search = {"method": method, "samples": samples, "seed": seed, "repeats": repeats}
     choice = {"parameters": space, "fixed": fixed, "exclude": exclude}
     plan = _plan(work, {"name": name or None, "metric": metric, "dir": dir, **search, **choice})
-    opening = msgspec.structs.replace(
-        options.make_open(request.gpu_mem, env),
-        resume=rerun != "all",
-        max_failures=max_failures,
-        in_advance=isinstance(work, str),
-    )
+    opening = options.make_open(request.gpu_mem, env)
+    opening = msgspec.structs.replace(opening, resume=rerun != "all", max_failures=max_failures)
     return _Runs(work, plan, request, opening, warm=warm).run_all(check=check)
+
+
+def _check_rerun(rerun: str) -> None:
+    if rerun not in ("undone", "all"):
+        raise UsageError(f"rerun={rerun!r}: 'undone' or 'all'")
 
 
 def _plan(work: _Work, given: Mapping[str, Any]) -> Sweep:
@@ -135,7 +135,11 @@ class _Runs:
         # Only calls start from a warm worker.
         self._warm = None if isinstance(work, str) or not warm else name_of(work)
         self._done = _read_done(record) if opening.resume else set()
-        self._session = EngineSession(msgspec.structs.replace(opening, record=encode_texts(record)))
+        in_advance = isinstance(work, str)
+        opening = msgspec.structs.replace(
+            opening, record=encode_texts(record), in_advance=in_advance
+        )
+        self._session = EngineSession(opening)
         self._calls = os.path.join(self._session.folder, "calls")
         os.makedirs(self._calls, mode=0o700, exist_ok=True)
         self._jobs: list[Job] = []
