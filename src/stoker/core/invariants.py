@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from stoker.core.lifecycle import State, is_live
-from stoker.core.planner import Candidate, Plan
+from stoker.core.planner import Candidate, Plan, Start
 
 
 class InvariantError(AssertionError):
@@ -38,6 +38,14 @@ def _check_node(job: int, slots: Sequence[int], node_of: Sequence[str] | None) -
         raise InvariantError(f"job {job} has slots {slots} on more than one node")
 
 
+def _check_slots_of(start: Start, job: Candidate) -> None:
+    if not len(start.slots) == len({*start.slots}) == job.slots:
+        got = len({*start.slots})
+        raise InvariantError(f"job {job.id} needs {job.slots} slots and gets {got}")
+    if job.allowed is not None and not job.allowed.issuperset(start.slots):
+        raise InvariantError(f"job {job.id} is planned on {start.slots}, where it may not run")
+
+
 def check_plan(
     plan: Plan,
     waiting: Sequence[Candidate],
@@ -61,11 +69,7 @@ def check_plan(
             raise InvariantError(
                 f"job {start.job} is planned but is not waiting, or is planned twice"
             )
-        if not len(start.slots) == len({*start.slots}) == job.slots:
-            got = len({*start.slots})
-            raise InvariantError(f"job {job.id} needs {job.slots} slots and gets {got}")
-        if job.allowed is not None and not job.allowed.issuperset(start.slots):
-            raise InvariantError(f"job {job.id} is planned on {start.slots}, where it may not run")
+        _check_slots_of(start, job)
         _check_node(job.id, start.slots, node_of)
         if start.in_advance:
             if job.slots != 1:

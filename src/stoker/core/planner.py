@@ -95,21 +95,21 @@ def plan(
     when the slot becomes vacant. Claims in advance keep the queue's order: behind a job that needs a slot
     and gets none, none is claimed. If `nodes` is given, `busy` is ignored.
     """
-    scene = _Scene(free, busy, now, nodes)
+    pool = _SlotPool(free, busy, now, nodes)
     rooms = _interleave(room)
     starts: list[Start] = []
     first_waiting: int | None = None
     for job in waiting:
-        if not (scene.open or rooms or cpu_places):
+        if not (pool.open or rooms or cpu_places):
             break
-        if scene.kept and not (rooms or cpu_places) and scene.is_all_kept():
+        if pool.kept and not (rooms or cpu_places) and pool.is_all_kept():
             break
         if job.slots == 0:
             if cpu_places:
                 cpu_places -= 1
                 starts.append(Start(job.id, ()))
             continue
-        taken = scene.take(job)
+        taken = pool.take(job)
         if taken is not None:
             starts.append(Start(job.id, taken))
         elif rooms and job.slots == 1 and job.allowed is None and not job.share:
@@ -119,11 +119,11 @@ def plan(
                 first_waiting = job.id
             rooms = []
             if job.slots > 1:  # for a job of one slot there is no usable free slot left to reserve
-                scene.keep(job)
-    return Plan(tuple(starts), first_waiting, scene.reserved())
+                pool.keep(job)
+    return Plan(tuple(starts), first_waiting, pool.reserved())
 
 
-class _Scene:
+class _SlotPool:
     """The slots while a plan is made: which are open, and which of them are kept for which job."""
 
     def __init__(
@@ -136,7 +136,7 @@ class _Scene:
         self._taken: dict[int, float | None] = {}  # slots given in this plan, and until when
         # Classes of jobs that got no slots. Open slots only become fewer, so later jobs of a class get none.
         self._refused: set[tuple[object, ...]] = set()
-        self._vain: set[tuple[object, ...]] = set()
+        self._hopeless: set[tuple[object, ...]] = set()
         self._busy = busy
         self._now = now
         self._nodes = nodes
@@ -197,7 +197,7 @@ class _Scene:
         """Keep the open slots that a job may use for it, until enough other slots can be free."""
         kept, allowed = self.kept, job.allowed
         if self._nodes is not None and (
-            self._keepers >= DEPTH or (job.slots, allowed) in self._vain
+            self._keepers >= DEPTH or (job.slots, allowed) in self._hopeless
         ):
             return
         mine = [
@@ -211,7 +211,7 @@ class _Scene:
         if mine:
             self._keepers += 1
         else:
-            self._vain.add((job.slots, allowed))
+            self._hopeless.add((job.slots, allowed))
         until = _free_at(job.slots - len(mine), ends, self._now)
         for slot in mine:
             kept[slot] = job.id

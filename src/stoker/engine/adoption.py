@@ -1,4 +1,4 @@
-"""After a restart: attempts that an earlier engine started, on their slots again."""
+"""Adoption of attempts that an earlier engine started."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ from stoker.store.queue_jobs import Facts, QueueJobs
 
 
 def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
-    """Seat what was live when the last engine ended; the executor will tell what became of it."""
-    # What is known to run comes before what was claimed in advance, behind it, on the same slot.
+    """Put the attempts that were live at the end of the last engine on their slots.
+
+    The executor reports later what became of them. Attempts that are known to run come first: an
+    attempt that was claimed ahead for the same slot follows them.
+    """
     reserved = {} if engine.gpus.sharing is None else engine.gpus.sharing.gpus.records.live()
     for facts in sorted(jobs.live_facts(), key=lambda facts: (facts.pid is None, facts.id)):
         attempt = Attempt(facts.id, facts.attempt)
-        room = reserved.get(attempt)
+        reservation = reserved.get(attempt)
         running = RunningAttempt(
             key=attempt.key,
             attempt=attempt,
             entry=_entry(facts),
-            slots=_seat(engine, facts) if room else find_slots(engine.slot_table, facts.slots),
+            slots=_find_slots(engine, facts, shares=reservation is not None),
             log=log_path(home, facts, facts.attempt),
             log_since=facts.log_since or 0,
             phase=_phase(facts, now),
@@ -46,18 +49,16 @@ def adopt(engine: Engine, jobs: QueueJobs, home: str, now: float) -> None:
             node=find_node(engine.slot_table, facts.slots),
         )
         engine.adopt(running)
-        if room is not None and running.slots and engine.gpus.sharing is not None:
-            engine.gpus.sharing.adopt(running, room, facts.candidate)
+        if reservation is not None and running.slots and engine.gpus.sharing is not None:
+            engine.gpus.sharing.adopt(running, reservation, facts.candidate)
 
 
-def _seat(engine: Engine, facts: Facts) -> tuple[Slot, ...]:
-    """A seat on the GPU that a job shares, if that is still here."""
+def _find_slots(engine: Engine, facts: Facts, *, shares: bool) -> tuple[Slot, ...]:
+    """The slots of an attempt; for a job that shares its GPU, a shared slot on it."""
     found = find_slots(engine.slot_table, facts.slots)
-    state = engine.slot_table.states[found[0].index] if len(found) == 1 else None
-    if state is None or len(state.slot.keys) != 1:
+    if not shares or len(found) != 1 or len(found[0].keys) != 1:
         return found
-    base = state if state.whole_slot is None else engine.slot_table.states[state.whole_slot]
-    return (engine.shared_slot_on(base).slot,)
+    return (engine.shared_slot_on(engine.slot_table.states[found[0].index]).slot,)
 
 
 def _phase(facts: Facts, now: float) -> Phase:
@@ -83,5 +84,5 @@ def _entry(facts: Facts) -> QueueEntry:
 
 
 def find_node(slot_table: SlotTable, label: str | None) -> str:
-    """The node that a label names; empty if it names none, and so means this machine."""
+    """The node in a label; empty for this machine."""
     return split_label(label)[0] if slot_table.head and label else ""

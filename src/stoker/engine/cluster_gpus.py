@@ -24,7 +24,7 @@ _REMEMBERED = 100
 
 
 class RemoteGpus(msgspec.Struct):
-    """A node's GPUs as they were seen last, and before."""
+    """The last report of a node about its GPUs and jobs, at `at_s` of this machine's clock."""
 
     at_s: float
     gpus: dict[str, GpuUse]
@@ -43,11 +43,11 @@ class ClusterGpus(GpuSource):
         self._history: dict[str, deque[tuple[float, int, int | None]]] = {}
         self._uses: dict[str, deque[Sample]] = {}
         self._ended: dict[str, deque[Sample]] = {}
-        self._awaited_until_s: dict[int, float] = {}  # the memory of jobs that ended, by state
+        self._awaited_until_s: dict[int, float] = {}  # for the memory of ended jobs, by slot
         self.on_notice: Callable[[str], None] = lambda _text: None
 
     def see(self, node: str, sample: GpuSample | None) -> None:
-        """Take in what a node tells, if only that it cannot see."""
+        """Apply the report of a node; None if the node cannot see its GPUs."""
         now = time.monotonic()
         if sample is None:
             self._go_on(node, now)
@@ -66,7 +66,7 @@ class ClusterGpus(GpuSource):
             past.append((now, use.used_bytes, use.utilisation_pct))
         for key, job in jobs.items():
             if key not in self._slot_table.running:
-                continue  # it has ended since the node looked
+                continue  # it ended after the node sampled
             held = None if job.mem_bytes is None else max(job.mem_bytes.values(), default=0)
             self._uses.setdefault(key, deque(maxlen=_HISTORY)).append((now, held, job.sm_pct))
         self._judge(node, states, gpus)
@@ -107,7 +107,7 @@ class ClusterGpus(GpuSource):
         return self.local.history(key) or self._history.get(key, ())
 
     def forget(self, node: str) -> None:
-        """A node is gone for good."""
+        """Drop the report of a node that has left."""
         self._far.pop(node, None)
 
     def on_end(self, running: RunningAttempt) -> AttemptUse | None:
@@ -134,18 +134,18 @@ class ClusterGpus(GpuSource):
             self._await_memory(self._slot_table.states[state.whole_slot])
 
     def _go_on(self, node: str, now: float) -> None:
-        """Wait no longer than elsewhere for memory of which a node cannot tell whether it is back."""
+        """Stop waiting for memory if the node cannot see whether it was released."""
         for state in self._slot_table.by_node.get(node, ()):
             if state.releasing and now >= self._awaited_until_s.get(state.slot.index, 0.0):
                 state.releasing = False
                 if state.whole_slot is None:
                     self.on_notice(
-                        f"GPU {state.slot.label}: nobody sees whether the memory of the job before has"
-                        " come back; going on without it"
+                        f"GPU {state.slot.label}: cannot confirm that the previous job's GPU memory was"
+                        " freed; starting the next job anyway"
                     )
 
     def has_seen_all(self) -> bool:
-        """Whether every node that answers has told lately how its GPUs are."""
+        """Whether every node that is not away has reported recently."""
         now = time.monotonic()
         return all(
             name in self._far and now - self._far[name].at_s <= _STALE_S

@@ -1,4 +1,4 @@
-"""When running jobs are over their time limit, or their grace: the next one first."""
+"""Deadlines of running attempts: ends of time limits and of grace periods, the next one first."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NEVER = float("inf")
 
 
 class Deadlines:
-    """A heap of the deadlines that were noted; those that have changed since count no more."""
+    """A heap of deadlines. Entries whose attempt has another deadline by now are ignored."""
 
     def __init__(self, running: Mapping[str, RunningAttempt]) -> None:
         self._running = running
         self._heap: list[tuple[float, str]] = []
 
     def note(self, running: RunningAttempt) -> None:
-        """Take note of a deadline that is new, or counts again."""
+        """Add the deadline of an attempt, if it has one."""
         if running.deadline is None:
             return
         heapq.heappush(self._heap, (running.deadline, running.key))
@@ -30,7 +30,7 @@ class Deadlines:
             heapq.heapify(self._heap)
 
     def next(self) -> float:
-        """The first deadline, by the engine's clock."""
+        """The next deadline, by the engine's clock."""
         heap = self._heap
         while heap:
             if self._counts(heap[0]):
@@ -39,7 +39,7 @@ class Deadlines:
         return _NEVER
 
     def take_due(self, now: float) -> Iterator[RunningAttempt]:
-        """Those whose deadline has come; each is told once."""
+        """Remove and return the attempts whose deadline has passed."""
         while self.next() <= now:
             yield self._running[heapq.heappop(self._heap)[1]]
 

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as the queue knows them: what they have, and whether they are there."""
+"""Nodes of a cluster: applies what they report to the slot table, and records them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from stoker.store.database import Database
 from stoker.store.named_values import NamedValues
 
 _SKEW_S = 5
-_UNHEARD = "it has not answered since this daemon began"
+_SILENT = "it has not answered since this daemon began"
 
 
 class Nodes:
-    """Keeps the slot table in step with what is heard of nodes, and nodes on record, for the next daemon."""
+    """Keeps the slots of all nodes up to date, and records the nodes for the next daemon."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Nodes:
         self.known: dict[str, Introduction] = {}
 
     def remember(self) -> None:
-        """Have the nodes that are on record; nothing starts there until they are heard of."""
+        """Add the recorded nodes. Nothing starts on them until they report."""
         for value in self._records.all().values():
             facts = msgspec.json.decode(value, type=Introduction)
             self._fleet.add_node(facts.id, facts.name)
-            self._enter(facts, away=_UNHEARD)
+            self._enter(facts, away=_SILENT)
 
     def apply(self, report: NodeReport) -> None:
-        """Take note of what was heard."""
+        """Apply a report of a node."""
         match report:
             case Joined():
                 self._on_joined(report.facts, report.offset)
@@ -81,7 +81,7 @@ class Nodes:
                 self._engine.tell_once(report.text)
 
     def forget(self, name: str) -> None:
-        """Expect a node no more; what runs there is over, or will be by its lease."""
+        """Remove a node. Its jobs are over, or end with its lease."""
         facts = self.known.pop(name, None)
         if facts is None:
             return
@@ -94,7 +94,7 @@ class Nodes:
         self._tell(f"{name} has left the cluster")
 
     def models(self) -> Mapping[str, NodeGpu]:
-        """The kinds of the nodes' GPUs, by the keys they have on the slot table."""
+        """The models of the nodes' GPUs, by lease key."""
         return {
             remote_key(name, key): gpu
             for name, facts in self.known.items()
@@ -117,7 +117,7 @@ class Nodes:
 
     def _on_away(self, name: str, reason: str) -> None:
         facts = self._slot_table.nodes.get(name)
-        if facts is None or facts.away not in {None, _UNHEARD}:
+        if facts is None or facts.away not in {None, _SILENT}:
             return
         since = time.time()
         self._slot_table.update_node(msgspec.structs.replace(facts, away=reason, since=since))
@@ -134,7 +134,7 @@ class Nodes:
         self._fit(facts)
 
     def _fit(self, facts: Introduction) -> None:
-        """Have the states that a node has now; another GPU under an old number is another state."""
+        """Add and retire slots until they are those of the node. Another GPU is another slot."""
         name = facts.name
         wanted = [
             (slot.gpus, tuple(remote_key(name, key) for key in slot.keys)) for slot in facts.slots
@@ -153,7 +153,7 @@ class Nodes:
 
 
 def _skewed(name: str, behind_s: int) -> str:
-    """What people should know of a clock that is wrong, here or there."""
+    """Warn about a clock that is wrong, here or on the node."""
     which = "behind" if behind_s > 0 else "ahead of"
     return (
         f"the clock of {name} is {format_duration(abs(behind_s))} {which} this machine's: the times of"

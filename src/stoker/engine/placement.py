@@ -1,4 +1,4 @@
-"""Which slots and nodes a job may use by what it asks for, worked out once for all jobs that ask the same."""
+"""Slots and nodes that fit a job's placement rule, and slots that fit a recorded label."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class PlacementCache:
-    """Answers from memory until slots, nodes or models change."""
+    """Slots that fit each placement rule, computed once until slots, nodes or models change."""
 
     def __init__(self, slot_table: SlotTable) -> None:
         self._slot_table = slot_table
-        self._shape = -1
+        self._version = -1
         self._allowed: dict[str, frozenset[int]] = {}
 
     def allowed(self, where: str | None) -> frozenset[int] | None:
-        """The slots that may be used by those who ask for this; None for all."""
+        """The slots that fit a placement rule, given as text; None for all."""
         if where is None:
             return None
-        if self._shape != self._slot_table.layout_version:
+        if self._version != self._slot_table.layout_version:
             self._allowed.clear()
-            self._shape = self._slot_table.layout_version
+            self._version = self._slot_table.layout_version
         found = self._allowed.get(where)
         if found is None:
             found = self._allowed[where] = self._find(read_where(where))
@@ -46,32 +46,31 @@ class PlacementCache:
         return [self._slot_table.models.get(key) for key in state.slot.keys]
 
     def facts(self, name: str) -> NodeFacts:
-        """What is known of a node; of this machine without a cluster, that it is here."""
+        """The facts about a node; defaults for this machine outside a cluster."""
         found = self._slot_table.nodes.get(name or self._slot_table.head)
         return NodeFacts(name) if found is None else found
 
     def is_reachable(self, candidate: Candidate) -> bool:
-        """Whether a job could start, were it only for its node; of those with GPUs the slots tell."""
+        """Whether a node is there for a job. For a job with GPUs its slots decide."""
         return candidate.slots > 0 or self.node_without_gpu(candidate.where) is not None
 
     def node_without_gpu(self, where: str | None) -> str | None:
-        """The node on which a job without GPU may start now; empty for this machine, None for none."""
-        wish = read_where(where)
-        if not (wish.nodes or wish.labels):
+        """The node on which a job without GPU may start now: empty for this machine, None for none."""
+        rule = read_where(where)
+        if not (rule.nodes or rule.labels):
             return ""
         slot_table = self._slot_table
-        fitting = [node for node in slot_table.nodes.values() if wish.fits_node(node)]
+        fitting = [node for node in slot_table.nodes.values() if rule.fits_node(node)]
         if any(slot_table.is_own(node.name) for node in fitting):
             return ""
         return next((node.name for node in fitting if node.away is None), None)
 
 
 def find_slots(slot_table: SlotTable, label: str | None) -> tuple[Slot, ...]:
-    """The slots that a label names today, or whatever has its GPUs now; those that are gone are gone.
+    """The slots that a recorded label names, or else the slots that have its GPUs now.
 
-    Where two attempts name one slot, the second followed the first, and may have begun meanwhile: it
-    sits behind it, so that nothing else starts there. A label without a node is this machine's, from
-    before it was one of a cluster; one with its name may be from a cluster that it has left.
+    If two attempts name one slot, the second was claimed ahead: it is put behind the first. A label
+    without a node was recorded outside a cluster, and one with this machine's name inside one.
     """
     found: list[Slot] = []
     for word in label.split(",") if label else ():
@@ -91,5 +90,5 @@ def find_slots(slot_table: SlotTable, label: str | None) -> tuple[Slot, ...]:
 
 
 def _names(slot_table: SlotTable, node: str) -> list[str]:
-    """What the machine is called now that was called so when a label was written."""
+    """The names that a node in a recorded label may have now."""
     return list(dict.fromkeys(["", slot_table.head])) if slot_table.is_own(node) else [node]

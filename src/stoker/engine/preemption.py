@@ -1,4 +1,4 @@
-"""Lets a job that may preempt push out those that may be preempted."""
+"""Preemption: ends preemptible jobs to free slots for a job that may preempt."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from stoker.store.queue_jobs import Facts, QueueJobs
 
 
 class Preemption:
-    """Looks at the first job that has to wait, and makes room for it if it may ask for that."""
+    """Frees slots for the first waiting job, if it may preempt others."""
 
-    def __init__(self, slot_table: SlotTable, endings: Termination, jobs: QueueJobs) -> None:
+    def __init__(self, slot_table: SlotTable, termination: Termination, jobs: QueueJobs) -> None:
         self._slot_table = slot_table
-        self._termination = endings
+        self._termination = termination
         self._jobs = jobs
 
     def make_room(self, entry: QueueEntry) -> None:
-        """Preempt as many jobs as the first waiting one needs; inside the turn's transaction."""
+        """Preempt as many jobs as the first waiting job needs, inside the turn's transaction."""
         if not self._jobs.has_preempting or entry.known is None:
             return
         job = entry.known.id
@@ -37,21 +37,21 @@ class Preemption:
             and state.whole_slot is None
             and (allowed is None or state.slot.index in allowed)
         ]
-        leaving = {
+        ending = {
             slot.index
             for running in self._slot_table.running.values()
             if running.end_request is not None
             for slot in running.slots
         }
-        # A job's slots are of one node: first the one where most of them come anyway.
-        for node, coming in _coming(usable, leaving).most_common():
+        # All slots of a job are on one node. Start with the node that needs the fewest victims.
+        for node, coming in _coming(usable, ending).most_common():
             missing = facts.request.slots - coming
             if missing <= 0:
                 return
             indexes = {state.slot.index for state in usable if state.slot.node == node}
             victims = choose(self._victims(indexes), missing, facts.request.priority)
             for victim in victims:
-                self._push_out(victim.job, facts)
+                self._preempt(victim.job, facts)
             if victims:
                 return
 
@@ -69,27 +69,27 @@ class Preemption:
             and running.pid is not None
         ]
 
-    def _push_out(self, job: int, pusher: Facts) -> None:
-        reason = f"preempted by job {pusher.id}"
+    def _preempt(self, job: int, winner: Facts) -> None:
+        reason = f"preempted by job {winner.id}"
         self._jobs.mark_ending(job, reason, ending=Ending.PUSH)
         victim = self._jobs.facts(job)
         priority = victim.request.priority
-        if priority == pusher.request.priority and victim.rank <= pusher.rank:
-            # What waits again must not come before the one that it makes room for.
-            self._jobs.put_at(job, priority, pusher.rank + 1)
+        if priority == winner.request.priority and victim.rank <= winner.rank:
+            # The victim must not come before the job that it is preempted for.
+            self._jobs.put_at(job, priority, winner.rank + 1)
         for running in self._slot_table.running.values():
             if running.attempt.job == job:
                 self._termination.preempt(running, reason, Ending.PUSH)
 
 
-def _coming(usable: list[SlotState], leaving: set[int]) -> Counter[str]:
-    """How many slots each node has free, or will have."""
+def _coming(usable: list[SlotState], ending: set[int]) -> Counter[str]:
+    """How many slots of each node are free or will be."""
     coming: Counter[str] = Counter()
     for state in usable:
-        coming[state.slot.node] += _is_coming(state) or state.slot.index in leaving
+        coming[state.slot.node] += _is_coming(state) or state.slot.index in ending
     return coming
 
 
 def _is_coming(state: SlotState) -> bool:
-    """Whether a slot is free, or will be once its lease is here."""
+    """Whether a slot is free, or will be when it is leased."""
     return state.is_idle and state.refusal is None

@@ -1,4 +1,4 @@
-"""How long jobs on GPUs will take if some of them share: the policy, run ahead on a simulated clock."""
+"""Forecast of how long jobs that share GPUs take: the policy on a simulated clock."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from stoker.engine.slots import SlotTable
 from stoker.simulator.simulation import Contender, Simulation
 from stoker.simulator.workload import Machine, Work
 
-_LEAST_S = 0.001  # also of one that should be over by now
+_LEAST_S = 0.001  # also for a job that is overdue
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """A job that runs or waits, and for how many more seconds it would keep a GPU to itself."""
+    """A running or waiting job, and how many more seconds it needs alone on a GPU."""
 
     candidate: Candidate
     seconds: float
 
 
 class Forecast:
-    """Runs ahead what the sharing would do with jobs; it sees them as all alike GPUs would have them."""
+    """Simulates the sharing policy, as if all GPUs were alike."""
 
     def __init__(self, sharing: Sharing, slot_table: SlotTable) -> None:
         self._sharing = sharing
@@ -37,11 +37,11 @@ class Forecast:
         return asks and self._machine() is not None
 
     def lone_s(self, candidate: Candidate) -> float | None:
-        """How long a job takes that has its GPU to itself; None if none of its kind has had that."""
+        """How long a job takes alone on a GPU; None if no job of its kind has run alone."""
         return None if candidate.share is None else self._profile(candidate).lone_s
 
     def seconds(self, jobs: Sequence[Expected]) -> float:
-        """In how many seconds all are over; those that run come first, then in queue order."""
+        """In how many seconds all jobs are over. Running jobs come first, then the queue in its order."""
         machine = self._machine()
         assert machine is not None
         known: dict[str, Profile] = {}
@@ -58,7 +58,7 @@ class Forecast:
         if candidate.share is not None and candidate.slots == 1:
             kind, share = self._sharing.request_of(candidate).kind, parse_share(candidate.share)
             profile = known[kind] = self._profile(candidate)
-        # Of whom nothing is known it is not foreseen that it will share.
+        # A job of an unknown kind is taken to need a whole GPU.
         held = max(profile.peaks, default=candidate.gpu_mem or machine.mem_bytes)
         load = profile.sm_load
         work = Work(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stoker.engine.slot_state import SlotState, Unleased
+from stoker.engine.slot_state import LeaseHeld, SlotState, Unleased
 
 
 class SlotIndex:
@@ -82,8 +82,8 @@ class SlotIndex:
 
     def _sort_in(self, index: int, state: SlotState) -> None:
         whole, is_open = state.whole_slot is None, not state.closed
-        unleased = isinstance(state.lease, Unleased)
-        idle = state.is_held and state.current is None and not state.releasing
+        lease, unleased = state.lease, isinstance(state.lease, Unleased)
+        idle = isinstance(lease, LeaseHeld) and state.current is None and not state.releasing
         _mark(self._free, index, idle and whole and is_open and not state.tenants)
         _mark(self._unleased, index, whole and unleased)
         _mark(self._idle, index, idle)

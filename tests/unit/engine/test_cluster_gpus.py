@@ -47,7 +47,10 @@ def test_memory_is_awaited_no_longer_from_a_node_whose_driver_does_not_answer(
     cluster_gpus.see("h1", None)
     assert [place.releasing for place in slot_table.states] == [False]
     assert told == [
-        "GPU h1/0: nobody sees whether the memory of the job before has come back; going on without it"
+        (
+            "GPU h1/0: cannot confirm that the previous job's GPU memory was freed; starting the next job"
+            " anyway"
+        )
     ]
 
 
